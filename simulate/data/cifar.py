@@ -12,6 +12,7 @@ from torch import Tensor
 from privplan.errors import InputError
 from simulate.data.disk import Place, fetch, find, missing, unpack
 from simulate.data.pickled import read_pickle
+from simulate.data.reading import reading, whole_numbers
 
 SHAPE = (3, 32, 32)
 BYTES = 3 * 32 * 32
@@ -89,16 +90,13 @@ def _pickled(path: Path, key: bytes) -> tuple[np.ndarray, np.ndarray]:
         raise InputError.one("data", rule, str(path))
     if images.dtype != np.uint8 or images.shape != (len(labels), BYTES):
         raise InputError.one("data", rule, str(path))
-    if not all(isinstance(label, int) for label in labels):
-        raise InputError.one("data", f"must hold whole numbers as {key.decode()}", str(path))
-    return images.reshape(-1, *SHAPE), np.array(labels, np.int64)
+    with reading(path, f"must hold whole numbers as {key.decode()}"):
+        return images.reshape(-1, *SHAPE), whole_numbers(labels)
 
 
 def _bytes(path: Path, label_bytes: int) -> tuple[np.ndarray, np.ndarray]:
-    try:
+    with reading(path, "must be readable"):
         content = np.fromfile(path, np.uint8)
-    except OSError as error:
-        raise InputError.one("data", f"must be readable ({error})", str(path)) from None
     row = label_bytes + BYTES
     if not len(content) or len(content) % row:
         raise InputError.one("data", f"must be rows of {row} bytes", str(path))

@@ -12,6 +12,7 @@ import numpy as np
 from privplan.errors import InputError, MissingDataError
 from simulate.data.disk import Place, folders
 from simulate.data.leaf import Encode, Person
+from simulate.data.reading import reading
 
 SAVED = ("dataset_dict.json", "state.json")
 """What ``save_to_disk`` leaves in the folder of several splits, and of one."""
@@ -50,15 +51,11 @@ def splits(name: str, folder: Path) -> dict[str, Any]:
         InputError: when the folder cannot be read.
     """
     datasets = library(name)
-    try:
+    with reading(folder, "must be readable by the library datasets"):
         if any((folder / saved).is_file() for saved in SAVED):
             found = datasets.load_from_disk(str(folder))
         else:
             found = datasets.load_dataset(str(folder))
-    except Exception as error:  # the library wraps whatever went wrong in its own ways
-        said = " ".join(str(error).split())
-        rule = f"must be readable by the library datasets ({said})"
-        raise InputError.one("data", rule, str(folder)) from None
     return dict(found) if isinstance(found, dict) else {"train": found}
 
 
@@ -66,13 +63,14 @@ def columns(split: Any, names: Sequence[str], folder: Path) -> list[list[Any]]:
     """Some columns of a split as lists.
 
     Raises:
-        InputError: when one is not there.
+        InputError: when one is not there or cannot be read.
     """
     absent = [name for name in names if name not in split.column_names]
     if absent:
         rule = f"must have the columns {', '.join(names)}"
         raise InputError.one("data", rule, f"{folder}, without {absent[0]}")
-    return [list(split[name]) for name in names]
+    with reading(folder, "must be readable by the library datasets"):
+        return [list(split[name]) for name in names]
 
 
 def people(name: str, folder: Path, person: str, x: str, y: str, encode: Encode) -> list[Person]:
@@ -97,13 +95,9 @@ def people(name: str, folder: Path, person: str, x: str, y: str, encode: Encode)
         order = np.argsort(number, kind="stable")
         ends = np.cumsum(np.bincount(number))
         for owner, rows in zip(names, np.split(order, ends[:-1]), strict=True):
-            held = split.select(rows)
-            try:
-                found.append(Person(str(owner), *encode(*columns(held, (x, y), folder))))
-            except (TypeError, ValueError, AttributeError) as error:
-                said = " ".join(str(error).split())
-                rule = f"must hold {name} ({said})"
-                raise InputError.one("data", rule, str(folder)) from None
+            with reading(folder, f"must hold {name}"):
+                own = columns(split.select(rows), (x, y), folder)
+                found.append(Person(str(owner), *encode(*own)))
     return found
 
 

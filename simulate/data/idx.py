@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import math
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +16,14 @@ from torch import Tensor
 
 from privplan.errors import InputError
 from simulate.data.disk import Place, fetch, find, missing
+from simulate.data.reading import reading, whole_numbers
 
 _TYPES: Mapping[int, np.dtype[Any]] = MappingProxyType(
     {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}
 )
 """Bytes and 32-bit integers, by the code of the format."""
+SIDE = 28
+"""Height and width of the images that are read."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,15 @@ def locate(files: IdxFiles, data: Path, download: bool) -> dict[str, Path]:
 
 
 def read_images(path: Path) -> Tensor:
-    """Grey images [n, 1, height, width], uint8.
+    """Grey images [n, 1, 28, 28], uint8.
 
     Raises:
-        InputError: as ``read_idx``, and for other than a list of images of bytes.
+        InputError: as ``read_idx``, and for other than a list of such images.
     """
     found = read_idx(path)
-    if found.ndim != 3 or found.dtype != np.uint8:
-        raise InputError.one("data", "must hold images of bytes in IDX format", str(path))
+    if found.shape[1:] != (SIDE, SIDE) or found.dtype != np.uint8:
+        rule = f"must hold images of {SIDE}x{SIDE} bytes in IDX format"
+        raise InputError.one("data", rule, str(path))
     return torch.from_numpy(np.array(found))[:, None]
 
 
@@ -76,10 +79,8 @@ def read_labels(path: Path) -> Tensor:
     Raises:
         InputError: as ``read_idx``, and for other than a list.
     """
-    found = read_idx(path)
-    if found.ndim != 1:
-        raise InputError.one("data", "must hold labels in IDX format", str(path))
-    return torch.from_numpy(found.astype(np.int64))
+    with reading(path, "must hold labels in IDX format"):
+        return torch.from_numpy(whole_numbers(read_idx(path)))
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -91,16 +92,15 @@ def read_idx(path: Path) -> np.ndarray:
     Raises:
         InputError: when the file cannot be read, is damaged, or holds other numbers.
     """
-    try:
+    with reading(path, "must be readable"):
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == ".gz" else content
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError.one("data", f"must be readable ({error})", str(path)) from None
-    start = 4 + 4 * content[3] if len(content) > 3 else 4
-    if len(content) < start or content[:2] != b"\0\0" or content[2] not in _TYPES:
-        raise InputError.one("data", "must be bytes or integers in IDX format", str(path))
-    shape = [int(side) for side in np.frombuffer(content[4:start], ">u4")]
-    kind = _TYPES[content[2]]
-    if len(content) - start != math.prod(shape) * kind.itemsize:
-        raise InputError.one("data", "must be as long as its header says", str(path))
-    return np.frombuffer(content, kind, offset=start).reshape(shape)
+    with reading(path, "must be bytes or integers in IDX format"):
+        start = 4 + 4 * content[3]
+        if len(content) < start or content[:2] != b"\0\0":
+            raise ValueError("its header is another one")
+        kind = _TYPES[content[2]]
+        shape = [int(side) for side in np.frombuffer(content[4:start], ">u4")]
+        if len(content) - start != math.prod(shape) * kind.itemsize:
+            raise InputError.one("data", "must be as long as its header says", str(path))
+        return np.frombuffer(content, kind, offset=start).reshape(shape)

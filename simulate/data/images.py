@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from privplan.errors import InputError
+from simulate.data.reading import reading
 
 SIDE = 32
 """Height and width of the images that are read."""
@@ -25,7 +26,7 @@ def read_folder(folder: Path, classes: tuple[str, ...]) -> tuple[Tensor, Tensor]
         Images [n, 3, 32, 32], uint8, and labels [n], int64.
 
     Raises:
-        InputError: when a class has no image, or a file is not an image of that size.
+        InputError: when a class has no image, or a file is not a PNG image of that size.
     """
     files = [sorted((folder / name).glob("*.png")) for name in classes]
     empty = [name for name, found in zip(classes, files, strict=True) if not found]
@@ -42,13 +43,8 @@ def read_folder(folder: Path, classes: tuple[str, ...]) -> tuple[Tensor, Tensor]
 def _read(path: Path) -> np.ndarray:
     from PIL import Image
 
-    try:
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert("RGB"))
-    except (OSError, ValueError, SyntaxError) as error:
-        said = " ".join(str(error).split())
-        raise InputError.one("data", f"must be an image ({said})", str(path)) from None
-    if pixels.shape != (SIDE, SIDE, 3):
-        found = f"{path}, {pixels.shape[1]}x{pixels.shape[0]}"
-        raise InputError.one("data", f"must be {SIDE}x{SIDE} pixels", found)
-    return pixels.transpose(2, 0, 1)
+    with reading(path, "must be an image"), Image.open(path, formats=("PNG",)) as image:
+        if image.size != (SIDE, SIDE):
+            found = f"{path}, {image.width}x{image.height}"
+            raise InputError.one("data", f"must be {SIDE}x{SIDE} pixels", found)
+        return np.asarray(image.convert("RGB")).transpose(2, 0, 1)

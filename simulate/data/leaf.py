@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ import torch
 
 from privplan.errors import InputError, MissingDataError
 from simulate.data.disk import Place, find, missing
+from simulate.data.reading import reading
 
 TRAIN, TEST, ALL = "train", "test", "all_data"
 
@@ -32,7 +32,7 @@ class Person(NamedTuple):
 
 
 Encode = Callable[[list[Any], list[Any]], tuple[np.ndarray, np.ndarray]]
-"""From lists of JSON values to arrays; raises ValueError or TypeError when they do not fit."""
+"""From lists of JSON values to arrays; raises any exception when they do not fit."""
 Divide = Callable[[int], tuple[np.ndarray, np.ndarray]]
 """From a person's number of records to the indices for training and those for testing."""
 
@@ -74,16 +74,18 @@ def people(folder: Path, encode: Encode) -> Iterator[Person]:
         raise MissingDataError(f"dataset: {folder} holds no .json or .json.gz file")
     for path in paths:
         content = read_json(path)
-        try:
-            for name in content["users"]:
-                own = content["user_data"][name]
-                x, y = encode(own["x"], own["y"])
-                if len(x) != len(y):
-                    raise ValueError(f"{len(x)} records and {len(y)} labels of {name}")
-                yield Person(name, x, y)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            said = " ".join(str(error).split())
-            raise InputError.one("data", f"must be in LEAF's format ({said})", str(path)) from None
+        with reading(path, "must be in LEAF's format"):
+            found = [_person(name, content["user_data"][name], encode) for name in content["users"]]
+        yield from found
+
+
+def _person(name: str, own: dict[str, Any], encode: Encode) -> Person:
+    if not isinstance(own["x"], list) or not isinstance(own["y"], list):
+        raise ValueError(f"x and y of {name} must be lists")
+    x, y = encode(own["x"], own["y"])
+    if len(x) != len(y):
+        raise ValueError(f"{len(x)} records and {len(y)} labels of {name}")
+    return Person(str(name), x, y)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -92,12 +94,9 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         InputError: when it cannot be read or is none.
     """
-    try:
+    with reading(path, "must be readable JSON"):
         content = path.read_bytes()
         found = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
-    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
-        said = " ".join(str(error).split())
-        raise InputError.one("data", f"must be readable JSON ({said})", str(path)) from None
     if not isinstance(found, dict):
         raise InputError.one("data", "must be a JSON object", str(path))
     return found

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from privplan.errors import InputError
+from simulate.data.reading import reading
 
 
 def _reconstruct(subtype: type, shape: Any, kind: Any) -> np.ndarray:
@@ -57,14 +58,8 @@ def read_pickle(path: Path) -> dict[bytes, Any]:
         InputError: when it cannot be read, is damaged, or calls for anything but numpy arrays,
             bytes, texts, numbers, lists and dictionaries.
     """
-    try:
-        with path.open("rb") as file:
-            found = _Reader(file, encoding="bytes").load()
-    except Exception as error:  # a damaged pickle can fail in any way
-        said = " ".join(str(error).split())
-        raise InputError.one(
-            "data", f"must be a pickle of plain data ({said})", str(path)
-        ) from None
-    if not isinstance(found, dict):
-        raise InputError.one("data", "must be a pickled dictionary", str(path))
-    return {key.encode() if isinstance(key, str) else key: value for key, value in found.items()}
+    with reading(path, "must be a pickle of plain data"), path.open("rb") as file:
+        found = _Reader(file, encoding="bytes").load()
+        if not isinstance(found, dict):
+            raise InputError.one("data", "must be a pickled dictionary", str(path))
+        return {key.encode() if isinstance(key, str) else key: found[key] for key in found}

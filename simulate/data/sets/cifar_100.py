@@ -14,6 +14,7 @@ from simulate.data.cifar import Layout, read
 from simulate.data.dataset import Dataset
 from simulate.data.disk import Place, find, missing, root
 from simulate.data.pickled import read_pickle
+from simulate.data.reading import reading
 
 CENTRE = (0.5071 * 255, 0.4865 * 255, 0.4409 * 255)
 SPREAD = (0.2673 * 255, 0.2564 * 255, 0.2762 * 255)
@@ -54,7 +55,8 @@ def _names(data: Path) -> tuple[str, ...]:
     path = find(LAYOUT.python, data, NAMES)
     if path is not None:
         names = read_pickle(path).get(b"fine_label_names", [])
-        found = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+        with reading(path, "must name 100 fine labels"):
+            found = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
     else:
         path = find(LAYOUT.binary, data, TEXT)
         if path is None:

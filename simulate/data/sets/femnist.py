@@ -15,6 +15,7 @@ import numpy as np
 from simulate.data import hub, leaf
 from simulate.data.dataset import Dataset
 from simulate.data.disk import Place, root
+from simulate.data.reading import numbers, whole_numbers
 from simulate.data.sets.emnist import CLASSES
 
 SIDE = 28
@@ -53,16 +54,16 @@ def femnist(data_dir: Path | None = None, download: bool = False) -> Dataset:
 
 def pixels(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     """LEAF's 784 grey values from 0 to 1 a record, as bytes."""
-    grey = np.array(x, np.float64).reshape(-1, 1, SIDE, SIDE)
+    grey = numbers(x).reshape(len(x), 1, SIDE, SIDE)
     if len(grey) and not (grey.min() >= 0 and grey.max() <= 1):
         raise ValueError("grey values must be from 0 to 1")
-    return np.round(255 * grey).astype(np.uint8), np.array(y, np.int64)
+    return np.round(255.0 * grey).astype(np.uint8), whole_numbers(y)
 
 
 def drawn(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     """Images of the library ``datasets``."""
     grey = np.array([np.asarray(image.convert("L")) for image in x])
-    return grey.reshape(-1, 1, SIDE, SIDE), np.array(y, np.int64)
+    return grey.reshape(len(x), 1, SIDE, SIDE), whole_numbers(y)
 
 
 def divide(records: int) -> tuple[np.ndarray, np.ndarray]:

@@ -21,6 +21,7 @@ from privplan.errors import InputError, MissingDataError
 from simulate.data import hub
 from simulate.data.dataset import Dataset
 from simulate.data.disk import Place, find, missing, root
+from simulate.data.reading import reading, whole_numbers
 
 COLUMNS = MappingProxyType(
     {
@@ -87,14 +88,11 @@ def _tokenizer(task: str, path: Path | None, target: Path) -> Any:
     except ImportError:
         needed = "the extra hub, pip install 'privplan[hub]'"
         raise MissingDataError(f"dataset: {task} needs {needed}") from None
-    try:
+    with reading(path or target, "must be a tokenizer"):
         if path is None:
             target.parent.mkdir(parents=True, exist_ok=True)
             Tokenizer.from_pretrained(TOKENIZER).save(str(target))
         found = Tokenizer.from_file(str(path or target))
-    except Exception as error:  # the library raises bare exceptions
-        said = " ".join(str(error).split())
-        raise InputError.one("data", f"must be a tokenizer ({said})", str(path or target)) from None
     padding = [name for name in PADDING if found.token_to_id(name) is not None]
     if not padding:
         rule = f"must know one of the tokens {', '.join(PADDING)}"
@@ -107,11 +105,6 @@ def _tokenizer(task: str, path: Path | None, target: Path) -> Any:
 def _encoded(split: Any, task: str, tokenizer: Any, folder: Path) -> tuple[Tensor, Tensor]:
     *texts, labels = hub.columns(split, (*COLUMNS[task], "label"), folder)
     rows: Sequence[Any] = texts[0] if len(texts) == 1 else list(zip(*texts, strict=True))
-    try:
-        encoded = tokenizer.encode_batch(rows)
-        y = np.array(labels, np.int64)
-    except (TypeError, ValueError) as error:
-        said = " ".join(str(error).split())
-        raise InputError.one("data", f"must hold texts and labels ({said})", str(folder)) from None
-    x = np.array([one.ids for one in encoded], np.int32)
-    return torch.from_numpy(x.reshape(-1, LENGTH)), torch.from_numpy(y)
+    with reading(folder, "must hold texts and labels"):
+        x = np.array([one.ids for one in tokenizer.encode_batch(rows)], np.int32)
+        return torch.from_numpy(x.reshape(-1, LENGTH)), torch.from_numpy(whole_numbers(labels))

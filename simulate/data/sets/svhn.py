@@ -16,6 +16,7 @@ from torch import Tensor
 from privplan.errors import InputError
 from simulate.data.dataset import Dataset
 from simulate.data.disk import Place, fetch, find, missing, root
+from simulate.data.reading import reading, whole_numbers
 
 CENTRE = (0.4377 * 255, 0.4438 * 255, 0.4728 * 255)
 SPREAD = (0.1980 * 255, 0.2010 * 255, 0.1970 * 255)
@@ -58,16 +59,12 @@ def _read(path: Path) -> tuple[Tensor, Tensor]:
     """Images [n, 3, 32, 32] and labels [n] of a file with X [32, 32, 3, n] and y [n, 1]."""
     from scipy.io import loadmat
 
-    try:
+    with reading(path, "must be a MATLAB file"):
         found = loadmat(path, variable_names=("X", "y"))
-    except Exception as error:  # a damaged file can fail in any way
-        said = " ".join(str(error).split())
-        raise InputError.one("data", f"must be a MATLAB file ({said})", str(path)) from None
-    images, labels = found.get("X"), found.get("y")
-    if images is None or labels is None or images.dtype != np.uint8:
-        raise InputError.one("data", "must hold X of bytes, and y", str(path))
-    if images.shape != (32, 32, 3, labels.size):
-        raise InputError.one("data", "must hold X of 32 x 32 x 3 x n, and n labels y", str(path))
-    x = np.ascontiguousarray(images.transpose(3, 2, 0, 1))
-    y = labels.reshape(-1).astype(np.int64)
-    return torch.from_numpy(x), torch.from_numpy(np.where(y == 10, 0, y))
+    rule = "must hold X of 32 x 32 x 3 x n bytes, and n labels y"
+    with reading(path, rule):
+        images, y = np.asarray(found["X"]), whole_numbers(np.asarray(found["y"]).reshape(-1))
+        if images.dtype != np.uint8 or images.shape != (32, 32, 3, len(y)):
+            raise InputError.one("data", rule, str(path))
+        x = np.ascontiguousarray(images.transpose(3, 2, 0, 1))
+        return torch.from_numpy(x), torch.from_numpy(np.where(y == 10, 0, y))

@@ -6,10 +6,12 @@ import gzip
 import hashlib
 import io
 import pickle
+import struct
 import tarfile
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +21,7 @@ import pytest
 import torch
 from PIL import Image
 from scipy.io import savemat
+from scipy.sparse import csc_matrix
 
 from privplan.errors import InputError, MissingDataError
 from simulate.data import Dataset, load
@@ -102,6 +105,10 @@ def test_cifar_100_in_both_layouts(tmp_path: Path) -> None:
         {b"data": IMAGES[:2].reshape(2, -1), b"labels": [1]},
         {b"data": IMAGES[:1].reshape(1, -1).astype(float), b"labels": [1]},
         {b"data": IMAGES[:1].reshape(1, -1), b"labels": [None]},
+        {b"data": IMAGES[:1].reshape(1, -1), b"labels": [10**30]},
+        {b"data": IMAGES[:1].reshape(1, -1), b"labels": [1.5]},
+        {b"data": IMAGES[:1].reshape(1, -1), b"labels": [[1]]},
+        {"\ud800": 1},
         {b"data": [1, 2], b"labels": [1, 2]},
         [1, 2],
     ],
@@ -112,6 +119,15 @@ def test_a_batch_of_something_else_is_refused(content: object, tmp_path: Path) -
     with pytest.raises(InputError, match=r"data: must .*, found '.*data_batch_2'") as caught:
         load("cifar-10", tmp_path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("names", [3, [b"\xff"] * 100, [b"one"]])
+def test_other_names_than_cifar_100_s_are_refused(names: object, tmp_path: Path) -> None:
+    files = {part: batch(slice(0, 9), b"fine_labels") for part in ("train", "test")}
+    meta = pickle.dumps({b"fine_label_names": names}, protocol=2)
+    written(tmp_path / "cifar-100-python", files | {"meta": meta})
+    with pytest.raises(InputError, match="data: must name 100 fine labels"):
+        load("cifar-100", tmp_path)
 
 
 def archive(folder: str, files: dict[str, bytes]) -> bytes:
@@ -192,6 +208,30 @@ def test_svhn_from_its_files(tmp_path: Path) -> None:
         load("svhn", tmp_path)
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array(["ab", "cd", "ef"]),
+        np.array(["ab", "c", "d"], dtype=object),
+        csc_matrix(np.ones((3, 1))),
+        np.array([1 + 2j, 3, 4]),
+        np.array([1.5, 2, 3]),
+        np.array([np.nan, 2, 3]),
+        np.array([1e30, 2, 3]),
+        {"one": 1},
+    ],
+)
+def test_svhn_s_labels_are_whole_numbers(labels: object, tmp_path: Path) -> None:
+    folder = svhn_files(tmp_path / "SVHN")
+    images = IMAGES[:3].transpose(2, 3, 1, 0)
+    savemat(folder / "test_32x32.mat", {"X": images, "y": np.array([[10.0], [1.0], [9.0]])})
+    assert load("svhn", tmp_path).test_y.tolist() == [0, 1, 9]
+    savemat(folder / "test_32x32.mat", {"X": images, "y": labels})
+    with pytest.raises(InputError, match=r"n labels y \(.*\), found .*test_32x32") as caught:
+        load("svhn", tmp_path)
+    assert "\n" not in str(caught.value)
+
+
 def cinic_files(folder: Path) -> dict[str, bytes]:
     files = {}
     for part in ("train", "test"):
@@ -223,6 +263,30 @@ def test_cinic_10_from_folders_of_images(tmp_path: Path) -> None:
     for path in (folder / "test" / "cat").iterdir():
         path.unlink()
     with pytest.raises(InputError, match=r"must hold .png images, found .*test/cat"):
+        load("cinic-10", tmp_path)
+
+
+def png_of_size(side: int) -> bytes:
+    """The start of an image, which says that it has this many rows and columns."""
+    header = b"IHDR" + struct.pack(">2I5B", side, side, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n\0\0\0\x0d" + header + struct.pack(">I", zlib.crc32(header))
+
+
+@pytest.mark.parametrize("side", [12_000, 100_000])
+def test_an_image_that_claims_to_be_huge_is_refused(side: int, tmp_path: Path) -> None:
+    cinic_files(tmp_path / "CINIC-10")
+    content = png_of_size(side) + b"\0\0\0\0IDAT"
+    (tmp_path / "CINIC-10" / "test" / "cat" / "b.png").write_bytes(content)
+    with pytest.raises(InputError, match=r"data: must be .*, found .*b\.png") as caught:
+        load("cinic-10", tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_image_in_another_format_is_refused(tmp_path: Path) -> None:
+    cinic_files(tmp_path / "CINIC-10")
+    image = Image.fromarray(IMAGES[0].transpose(1, 2, 0))
+    image.save(tmp_path / "CINIC-10" / "test" / "cat" / "b.png", "jpeg")
+    with pytest.raises(InputError, match=r"data: must be an image .*b\.png"):
         load("cinic-10", tmp_path)
 
 

@@ -93,6 +93,19 @@ def mnist_folder(tmp_path: Path) -> Path:
     return folder
 
 
+def test_idx_files_of_other_shapes_are_refused(mnist_folder: Path) -> None:
+    for kind, content, said in (
+        ("images-idx3", idx(np.zeros((10, 27, 28))), "must hold images of 28x28 bytes"),
+        ("labels-idx1", idx(np.zeros((10, 1))), "must hold labels"),
+    ):
+        path = mnist_folder / f"t10k-{kind}-ubyte.gz"
+        whole = path.read_bytes()
+        path.write_bytes(gzip.compress(content))
+        with pytest.raises(InputError, match=f"data: {said} in IDX format"):
+            load("mnist", mnist_folder.parents[1])
+        path.write_bytes(whole)
+
+
 def test_mnist_knows_its_writers(mnist_folder: Path) -> None:
     data = load("mnist", mnist_folder.parents[1])
     assert data.train_people.tolist() == [7] * 15 + [8] * 5
@@ -165,6 +178,8 @@ def test_a_download_is_checked_and_kept(tmp_path: Path, monkeypatch: pytest.Monk
         b"\0\0\x0c\x01\0\0\0\x01abc",
         b"\0\0\x0d\x01\0\0\0\x01a",
         b"\0\0\x08\x02\0\0",
+        b"\0\0\x08\xff" + 255 * b"\0\0\0\x01" + b"a",
+        b"\0\0\x08\x04" + bytes(4) + 12 * b"\xff",
     ],
 )
 def test_a_damaged_idx_file_is_refused(tmp_path: Path, content: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -146,6 +147,34 @@ def test_femnist_from_a_saved_copy(tmp_path: Path) -> None:
     assert np.bincount(data.train_people).tolist() == [10, 10]
     assert data.test_y.tolist() == [18, 19]  # the tenth of each writer
     assert data.test_x[:, 0, 0, 0].tolist() == [180, 190]
+
+
+@pytest.mark.parametrize(
+    ("image", "character"), [(b"no image", 1.0), (None, 1.0), ("whole", 1.5), ("whole", None)]
+)
+def test_a_damaged_copy_of_femnist_is_one_line(
+    image: bytes | str | None, character: float | None, tmp_path: Path
+) -> None:
+    content = io.BytesIO()
+    Image.fromarray(np.zeros((28, 28), np.uint8)).save(content, "png")
+    held = content.getvalue() if image == "whole" else image
+    drawn = None if held is None else {"bytes": held, "path": None}
+    rows = {"image": [drawn], "writer_id": ["a"], "character": [character]}
+    made = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
+    made.save_to_disk(str(tmp_path / "femnist"))
+    with pytest.raises(InputError, match=r"data: must .*, found '.*femnist'") as caught:
+        load("femnist", tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_labels_of_glue_are_whole_numbers(tmp_path: Path) -> None:
+    tokenizer(tmp_path)
+    rows = {"sentence": ["good", "bad"], "label": [0.5, 1.0]}
+    split = datasets.Dataset.from_dict(rows)
+    copy = datasets.DatasetDict({"train": split, "validation": split})
+    copy.save_to_disk(str(tmp_path / "GLUE" / "sst2"))
+    with pytest.raises(InputError, match=r"must hold texts and labels \(labels must be a list"):
+        load("sst2", tmp_path)
 
 
 def test_shakespeare_from_a_saved_copy(tmp_path: Path) -> None:

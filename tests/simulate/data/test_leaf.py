@@ -173,6 +173,33 @@ def test_a_damaged_file_is_one_line(content: bytes, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        ([[0.5] * 784], [10**400]),
+        ([[0.5] * 784], [float("inf")]),
+        ([[0.5] * 784], [float("nan")]),
+        ([[0.5] * 784], [1e30]),
+        ([[0.5] * 784], [3.7]),
+        ([[0.5] * 784], ["3"]),
+        ([[0.5] * 784], [[3]]),
+        ([[0.5] * 784], {"3": 3}),
+        ([[10**400] * 784], [1]),
+        ([[float("nan")] * 784], [1]),
+        ([["0.5"] * 784], [1]),
+        ([[0.5] * 1568], [1, 2]),
+    ],
+)
+def test_labels_and_grey_values_are_numbers_in_range(x: list, y: list, tmp_path: Path) -> None:
+    femnist_files(tmp_path)
+    written(tmp_path / "femnist" / "data" / "all_data" / "b.json", leaf_file({"a": (x, y)}))
+    with pytest.raises(
+        InputError, match=r"must be in LEAF's format \(.*\), found .*b\.json"
+    ) as caught:
+        load("femnist", tmp_path)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_damaged_archive_and_an_empty_folder(tmp_path: Path) -> None:
     path = tmp_path / "femnist" / "all_data" / "a.json.gz"
     path.parent.mkdir(parents=True)
@@ -192,7 +219,14 @@ def test_roles_without_text_are_refused(content: bytes, tmp_path: Path) -> None:
 
 def test_windows_of_another_length_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "shakespeare" / "all_data" / "a.json"
-    for held in ((["short"], ["x"]), ([80 * "a"], ["xy"]), ([80 * "a"], [3])):
+    for held in (
+        (["short"], ["x"]),
+        ([80 * "a"], ["xy"]),
+        ([80 * "a"], [3]),
+        ([80 * "a"], [10**400]),
+        ([80 * "a"], "x"),
+        ([80 * ["a"]], ["x"]),
+    ):
         written(path, leaf_file({"a": held}))
         with pytest.raises(InputError, match="must be in LEAF's format"):
             load("shakespeare", tmp_path)
