@@ -84,6 +84,13 @@ class GroupPlan(Value):
     participations: Count | None = Field(None, exclude_if=is_none)
 
     @property
+    def record_batch(self) -> float | None:
+        """Records of a batch that a step divides by (b_i), where records are protected."""
+        if self.records is None or self.record_sampling_ratio is None:
+            return None
+        return self.records * self.record_sampling_ratio
+
+    @property
     def releases(self) -> int | None:
         """Noisy steps of a client over the whole run, where records are protected."""
         if self.steps is None or self.participations is None:

@@ -71,9 +71,12 @@ class GroupShare(Value):
 class Residual(Value):
     """What left the clients less the sum that entered, as measured outside the mechanism.
 
+    Of a release that protects records it is what the client sent less its noise, drawn again,
+    in units of one step's sum: the clipped gradients of its records, all steps together.
+
     Attributes:
         sum_squares: sum of its squares over all coordinates.
-        along_sum: its part along the sum; None where the sum is zero.
+        along_sum: its part along the sum; None where the sum is zero, or is not known.
     """
 
     sum_squares: NonNegative

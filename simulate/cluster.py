@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -15,6 +17,9 @@ Result = TypeVar("Result")
 
 LOCAL = "local"
 """The address of a cluster of this machine alone, which ends with the command."""
+
+PAUSE = 1.0
+"""Seconds between two looks at whether Ctrl-C was pressed."""
 
 
 def ray_library() -> ModuleType:
@@ -58,14 +63,15 @@ def on_cluster(
         PrivplanError: when a worker dies; or what a task raised.
     """
     ray = ray_library()
-    with _connected(ray, address):
+    with _connected(ray, address), _heard() as check:
         task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(work)
         waiting, running = list(reversed(items)), []
         try:
             while waiting or running:
                 while waiting and len(running) < jobs:
                     running.append(task.remote(waiting.pop()))
-                done, running = ray.wait(running)
+                done, running = ray.wait(running, timeout=PAUSE)
+                check()
                 for one in done:
                     yield ray.get(one)
         except ray.exceptions.RayError as error:
@@ -82,6 +88,29 @@ def _told(error: Any) -> Exception:
         return cause
     line = f"a worker of the cluster was lost ({type(error).__name__}); the same command resumes"
     return PrivplanError(line)
+
+
+@contextmanager
+def _heard() -> Iterator[Callable[[], None]]:
+    """A check that raises where Ctrl-C was pressed, though the library swallowed it."""
+    pressed = threading.Event()
+
+    def hear(number: int, frame: object) -> None:
+        pressed.set()
+        raise KeyboardInterrupt
+
+    def check() -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield check
+        return
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from simulate.personal import Kept
 from simulate.seeds import Purpose, stream
 from simulate.setting import Setting
 from simulate.slots import Released, State
-from simulate.witness import witnessed
+from simulate.witness import witnessed, witnessed_alone
 from simulate.work import Round
 
 SAMPLED = 100
@@ -95,8 +95,9 @@ def _released(
     alone = algorithm.mechanism.alone
     if alone is not None:
         updates, personal = client_updates(setting, told)
-        found = (alone(told.number, one, factors[one.group.name]) for one in updates)
-        return tuple(found), personal, 0.0
+        sent = (alone(told.number, one, factors[one.group.name]) for one in updates)
+        found = tuple(witnessed_alone(setting, told.number, one) for one in sent)
+        return found, personal, 0.0
     sums, personal = group_sums(setting, told)
 
     def noise(index: int) -> np.random.Generator:

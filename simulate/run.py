@@ -136,7 +136,10 @@ def prepare(request: Request, ranks: Ranks = ALONE) -> Setting:
 
 
 def _fewest(request: Request, held: Held) -> dict[str, int]:
-    """The fewest records that a client of each group holds, by name of the group."""
+    """The fewest records that a client of each group holds, by name of the group.
+
+    A number that a plan may use is public; a deployment knows it beforehand, a simulation looks.
+    """
     return {
         group.name: int(held.sizes(members).min())
         for group, members in zip(request.plan.groups, held.members, strict=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from privplan import support
+from privplan.plan import GroupPlan
 from privplan.record import Executed, Residual
 from simulate.algorithm import appended
 from simulate.seeds import Purpose, stream
@@ -60,3 +62,34 @@ def _witnessed(release: Released, totals: dict[str, Tensor], name: str) -> Relea
     )
     changes = {"support": name, "residual": residual}
     return replace(release, record=record.model_copy(update=changes))
+
+
+def witnessed_alone(setting: Setting, round_: int, release: Released) -> Released:
+    """A client's own release with what is in it beside its noise, which is drawn again.
+
+    Args:
+        setting: the run.
+        round_: training round, from 1.
+        release: what the client sent; without noise of its own it is handed back as it is.
+    """
+    [group], client = release.groups, release.client
+    batch = group.record_batch
+    if release.record.unit != "record" or batch is None or client is None:
+        return release
+    if not release.vector.any():  # not finite at the client
+        return release
+    steps = release.vector.double() * -(batch / setting.learning_rate(round_))
+    rest = steps - _noise_again(setting, round_, group, client).to(steps)
+    residual = Residual(sum_squares=float(rest.square().sum()), along_sum=None)
+    return replace(release, record=release.record.model_copy(update={"residual": residual}))
+
+
+def _noise_again(setting: Setting, round_: int, group: GroupPlan, client: int) -> Tensor:
+    """The planned noise of a client's steps, summed as its momentum sums steps [d], float64."""
+    std = group.noise_multiplier * setting.algorithm.plan.spec.clipping_norm
+    source = stream(setting.seed, Purpose.RECORD_NOISE, round_, client)
+    speed = total = np.zeros(setting.dimension)
+    for _ in range(group.steps or 0):
+        speed = setting.local.momentum * speed + std * source.standard_normal(setting.dimension)
+        total = total + speed
+    return torch.from_numpy(total)

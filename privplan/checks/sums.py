@@ -8,18 +8,22 @@ from collections.abc import Iterator
 from privplan import support
 from privplan.checks.check import Check, Run, first
 from privplan.evidence import FALSE_ALARM, noise_p_value
-from privplan.record import Executed, ReleaseRecord
+from privplan.record import Executed, ReleaseRecord, Residual
 
+ROUNDING = 1e-3
+"""Slack on a client's own steps, relative to them and to their noise, for single precision."""
 DRAWN_AGAIN = "random_mask"
 """The transform whose masks are drawn again here, from the seed alone."""
 
 
 def sums(run: Run) -> Check:
-    """What left the clients less the sum that entered is Gaussian noise of the recorded size.
+    """What left the clients is a clipped sum and Gaussian noise of the recorded size.
 
-    The difference was measured outside the mechanism: its sum of squares over all coordinates,
-    and its part along the sum. A sum that was scaled, clipped or noised otherwise shows in one
-    of the two. The part along the sum is one standard normal a release, whatever the sum is.
+    Measured outside the mechanism is what left less the sum that entered: its sum of squares
+    over all coordinates, and its part along the sum. A sum that was scaled, clipped or noised
+    otherwise shows in one of the two. The part along the sum is one standard normal a release,
+    whatever the sum is. Of a client who sends for itself it is what it sent less its noise: no
+    longer than the clipped gradients of the records in its batches, whatever they are.
     """
     measured = [
         (release, release.residual)
@@ -31,6 +35,9 @@ def sums(run: Run) -> Check:
     def problems() -> Iterator[str]:
         squares, along, drawn, leaning = 0.0, 0.0, 0, 0
         for release, residual in measured:
+            if release.unit == "record":
+                yield from _too_long(release, residual, run.plan.spec.local.momentum)
+                continue
             std, where = release.noise_std, f"round {release.round}"
             if noise_p_value(residual.sum_squares, std, release.dimension) < level:
                 found = math.sqrt(residual.sum_squares / max(release.dimension, 1))
@@ -47,6 +54,19 @@ def sums(run: Run) -> Check:
 
     well = f"each of {len(measured)} measured releases is its sum and its noise"
     return first(problems(), "sums", well)
+
+
+def _too_long(release: ReleaseRecord, residual: Residual, momentum: float) -> Iterator[str]:
+    """Where a client sent more beside its noise than its clipped records allow."""
+    [share] = release.shares
+    reach = sum(momentum**step for step in range(release.steps))
+    records, noise = share.cohort * (share.clip_bound or 0.0), math.sqrt(release.noise_sum_squares)
+    allowed = reach * (records + ROUNDING * (records + noise))
+    if (found := math.sqrt(residual.sum_squares)) > allowed:
+        yield (
+            f"round {release.round}, {share.group}: a client sent {found:.6g} beside its noise, "
+            f"the {share.cohort} clipped records of its batches allow {allowed:.6g}"
+        )
 
 
 def coordinates(run: Run) -> Check:

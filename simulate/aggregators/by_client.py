@@ -19,6 +19,8 @@ Weights = Callable[[Tensor, Sequence[Released]], Tensor]
 def client_mean(name: str, weights: Weights) -> Aggregator:
     """The mean of clients' updates by some weights: post-processing, so it costs no privacy.
 
+    An update that is zero was not finite at its client, and does not count.
+
     Args:
         name: for messages and records.
         weights: what each update counts.
@@ -28,8 +30,11 @@ def client_mean(name: str, weights: Weights) -> Aggregator:
         if not releases:
             return torch.zeros_like(theta), state
         updates = torch.stack([release.vector for release in releases])
-        counts = weights(updates, releases).to(updates)
-        return (counts / counts.sum()) @ updates, state
+        counts = torch.where(updates.any(1), weights(updates, releases).to(updates.device), 0.0)
+        if not counts.any():
+            return torch.zeros_like(theta), state
+        counts = counts.double() / counts.max()
+        return (counts / counts.sum()).to(updates) @ updates, state
 
     return Aggregator(name, planned_weight, combine)
 

@@ -18,20 +18,20 @@ from simulate.slots import Local, Spent, Trained, Work
 def dp_sgd(clipping_norm: float) -> Local:
     """DP-SGD on Poisson samples of a client's records, noised as the client's group plans.
 
-    A step is the noisy sum over the expected batch, whatever the realised one. Momentum acts on
-    noisy steps, so it costs no privacy.
+    A step is the noisy sum over the planned batch, whatever the realised one and whatever the
+    client really holds: a divisor that followed its records would give their number away.
+    Momentum acts on noisy steps, so it costs no privacy.
 
     Args:
         clipping_norm: bound on the norm of a record's gradient.
     """
 
     def train(work: Work) -> Trained:
-        ratio = work.group.record_sampling_ratio
-        if ratio is None:
+        batch = work.group.record_batch
+        if batch is None:
             raise InputError.one("plan.unit", "must be record for DP-SGD", "client")
         std = work.group.noise_multiplier * clipping_norm
         noise = [RecordNoise(work.noise(int(client)), std) for client in work.clients]
-        expected = torch.from_numpy(ratio * work.records).to(work.theta)[:, None]
         start = work.theta.expand(len(work.clients), -1)
         thetas, speed, tally = start.clone(), torch.zeros_like(start), _Tally(len(start))
         for step in range(work.y.shape[1]):
@@ -45,7 +45,7 @@ def dp_sgd(clipping_norm: float) -> Local:
             )
             tally.add(sums, work.y[:, step])
             drawn = torch.stack([one.like(row) for one, row in zip(noise, sums.total, strict=True)])
-            speed = work.momentum * speed + (sums.total + drawn) / expected
+            speed = work.momentum * speed + (sums.total + drawn) / batch
             thetas = thetas - work.learning_rate * speed
         return Trained(thetas - start, spent=tally.spent(noise, work, clipping_norm))
 

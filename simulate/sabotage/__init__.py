@@ -8,7 +8,8 @@ from simulate.sabotage.cohorts import COHORTS
 from simulate.sabotage.contributions import CONTRIBUTIONS
 from simulate.sabotage.fault import Fault
 from simulate.sabotage.noise import NOISE
+from simulate.sabotage.own_noise import OWN_NOISE
 
 __all__ = ["FAULTS", "Fault", "Finding", "honest", "honest_runs", "plan", "planted", "tried"]
 
-FAULTS: tuple[Fault, ...] = (*NOISE, *CONTRIBUTIONS, *COHORTS, *BOOKS)
+FAULTS: tuple[Fault, ...] = (*NOISE, *CONTRIBUTIONS, *OWN_NOISE, *COHORTS, *BOOKS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -81,6 +82,32 @@ def test_what_a_task_says_and_what_it_cannot_say(cluster: str) -> None:
         list(on_cluster(refuse, [3], 1, address=cluster))
     with pytest.raises(PrivplanError, match=r"a worker of the cluster was lost .*resumes"):
         list(on_cluster(die, [3], 1, address=cluster))
+
+
+def test_ctrl_c_that_the_library_swallows_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled = []
+
+    def wait(tasks: list[int], timeout: float) -> tuple[list[int], list[int]]:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(60)
+        return [], tasks
+
+    deaf = ModuleType("ray")
+    for name, value in {
+        "is_initialized": lambda: True,
+        "remote": lambda **options: lambda work: SimpleNamespace(remote=lambda item: item),
+        "wait": wait,
+        "cancel": lambda task, force: cancelled.append(task),
+        "exceptions": SimpleNamespace(RayError=RuntimeError),
+    }.items():
+        monkeypatch.setattr(deaf, name, value, raising=False)
+    monkeypatch.setitem(sys.modules, "ray", deaf)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        list(on_cluster(refuse, [3], 1, address="auto"))
+    assert cancelled == [3]
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_no_cluster_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,13 @@ from privplan.planning.variants import by_record
 from privplan.record import GroupShare, ReleaseRecord, history_of
 from privplan.spec import Spec
 from privplan.verify import judge, load_run
-from simulate.aggregators import as_planned, client_mean, noise_estimates, projected_clients
+from simulate.aggregators import (
+    as_planned,
+    by_noise,
+    client_mean,
+    noise_estimates,
+    projected_clients,
+)
 from simulate.aggregators.pursuit import pursuit
 from simulate.algorithms import ALGORITHMS, algorithm, fitting
 from simulate.algorithms.dp_fedavg_records import by_client
@@ -86,7 +92,7 @@ def plain_steps(run: Setting, client: int, norm: float) -> torch.Tensor:
             gradient = nn.utils.parameters_to_vector(found)
             total += gradient * min(1.0, norm / float(gradient.norm()))
         flat = nn.utils.parameters_to_vector(network.parameters()).detach()
-        flat = flat - run.local.learning_rate * total / len(held)
+        flat = flat - run.local.learning_rate * total / group.records
         nn.utils.vector_to_parameters(flat, network.parameters())
     return nn.utils.parameters_to_vector(network.parameters()).detach() - run.start
 
@@ -120,13 +126,60 @@ def test_the_noise_of_every_step_is_in_the_update_and_in_the_ledger(short_plan: 
     for update in sent:
         assert update.spent is not None
         assert update.spent.drawn[0] == steps * loud.model.parameters
-        step = loud.local.learning_rate / len(loud.held.records(update.client))
+        step = loud.local.learning_rate / update.group.records
         variance = steps * (step * 3.0 * 0.5) ** 2
         moved = (update.vector - still[update.client]).square().mean()
         ratios.append(float(moved) / variance)
         drawn = update.spent.noise_sum_squares[0] / (update.spent.drawn[0] * 1.5**2)
         assert drawn == pytest.approx(1, abs=6 * math.sqrt(2 / update.spent.drawn[0]))
     assert np.mean(ratios) == pytest.approx(1, abs=0.05)  # gradients move a little along
+
+
+def test_no_step_tells_how_many_records_a_client_holds(short_plan: Plan) -> None:
+    """The noise in an update is that of the planned batch, whoever holds one record more."""
+    run = with_noise(setting("DPFedAvg", short_plan), 1e3, 1e-3)
+    sizes = run.held.sizes(np.arange(run.clients))
+    assert set(sizes) == {4, 5}
+    sent, _ = client_updates(run, told(run))
+    group = run.algorithm.plan.groups[0]
+    std = run.local.learning_rate * 1e3 * 1e-3 / 4 * math.sqrt(group.steps or 0)
+    for update in sent[:20]:
+        found = float(update.vector.double().square().mean())
+        assert found == pytest.approx(std**2, rel=6 * math.sqrt(2 / len(update.vector)))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_what_a_client_sent_less_its_noise_is_its_clipped_records(
+    momentum: float, short_plan: Plan
+) -> None:
+    """By hand: without noise the update is the sums alone, each worth at most C a record."""
+    local = short_plan.spec.local.model_copy(update={"momentum": momentum, "batch_size": 2})
+    spec = short_plan.spec.model_copy(update={"local": local})
+    run = setting("DPFedAvg", solve(spec))
+    group = run.algorithm.plan.groups[0]
+    assert (group.steps or 0) > 1
+    journal = MemoryJournal(run.algorithm.plan.digest)
+    play(run, first(run), journal)
+    for record in journal.records:
+        assert record.residual is not None
+        [share] = record.shares
+        reach = sum(momentum**step for step in range(record.steps))
+        rest, noise = math.sqrt(record.residual.sum_squares), math.sqrt(record.noise_sum_squares)
+        assert rest <= 1.01 * reach * spec.clipping_norm * share.cohort
+        assert rest < 0.1 * reach * noise
+
+
+def test_a_client_whose_update_was_not_finite_does_not_count() -> None:
+    draw = np.random.default_rng(3)
+    sent = [released(list(draw.normal(size=50) * std), 1.0) for std in (1.0, 2.0, 3.0)]
+    silent = released([0.0] * 50, 1.0)
+    rule = client_mean("by estimated noise", by_noise(50))
+    expected, _ = rule.combine(sent, torch.zeros(50), {})
+    found, _ = rule.combine([*sent[:1], silent, *sent[1:]], torch.zeros(50), {})
+    assert expected.isfinite().all()
+    assert float((found - expected).norm()) < 0.5 * float(expected.norm())
+    nobody, _ = rule.combine([silent], torch.zeros(50), {})
+    torch.testing.assert_close(nobody, torch.zeros(50))
 
 
 def test_each_client_s_history_is_the_planned_one(short_plan: Plan) -> None:

@@ -1,0 +1,85 @@
+"""Faults of clients who protect their records themselves, by DP-SGD."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simulate.local.per_record import RecordSums, clipped_sums
+from simulate.mechanisms.record_noise import RecordNoise
+from simulate.models import Model
+from simulate.sabotage.fault import Fault, with_slots
+from simulate.setting import Setting
+from simulate.slots import Trained, Work
+
+DP_SGD = sys.modules["simulate.local.dp_sgd"]
+"""The module; its package exports a function of the same name."""
+LOOSE = 100
+"""Factor on the clipping norm that lets every gradient through."""
+
+
+class Unused(RecordNoise):
+    """Noise that is drawn and counted, and not added."""
+
+    def like(self, sums: Tensor) -> Tensor:
+        """Zero."""
+        return torch.zeros_like(super().like(sums))
+
+
+def unclipped(
+    model: Model,
+    thetas: Tensor,
+    x: Tensor,
+    y: Tensor,
+    *,
+    clipping_norm: float,
+    workers: int | None = None,
+) -> RecordSums:
+    """Sums of whole gradients under the evidence of clipped ones."""
+    honest = clipped_sums(model, thetas, x, y, clipping_norm=clipping_norm, workers=workers)
+    loose = clipped_sums(model, thetas, x, y, clipping_norm=LOOSE * clipping_norm, workers=workers)
+    return replace(honest, total=loose.total)
+
+
+def _by_own_records(setting: Setting) -> Setting:
+    """Steps are divided by what the client holds, so that its length tells how much that is."""
+    local = setting.algorithm.local
+
+    def train(work: Work) -> Trained:
+        made = local.train(work)
+        factors = np.float32((work.group.records or 1) / work.records)
+        return replace(made, updates=made.updates * torch.from_numpy(factors)[:, None])
+
+    return with_slots(setting, local=replace(local, train=train))
+
+
+OWN_NOISE = (
+    Fault(
+        "records' noise drawn and not added",
+        "Clients step by clipped sums alone, under the evidence of honest noise.",
+        "sums",
+        "beside its noise",
+        patches=((DP_SGD, "RecordNoise", Unused),),
+        algorithm="DPFedAvg",
+    ),
+    Fault(
+        "records not clipped",
+        "Clients step by sums of whole gradients, under the evidence of clipped ones.",
+        "sums",
+        "beside its noise",
+        patches=((DP_SGD, "clipped_sums", unclipped),),
+        algorithm="DPFedAvg",
+    ),
+    Fault(
+        "steps divided by the client's own records",
+        "The noise shrinks with the number of records that a client holds, which is private.",
+        "sums",
+        "beside its noise",
+        breaks=_by_own_records,
+        algorithm="DPFedAvg",
+    ),
+)
