@@ -60,10 +60,10 @@ class Linear:
     outputs: int
 
 
+Layer = Conv | Pool | Relu | Linear
+
 ROWS = 50
 """Records of a block when one model is evaluated on a CPU: measured, the caches hold it."""
-
-Layer = Conv | Pool | Relu | Linear
 
 
 def shapes(layer: Layer) -> tuple[tuple[int, ...], ...]:
@@ -148,11 +148,10 @@ def initial(layers: tuple[Layer, ...], generator: torch.Generator) -> Tensor:
         A flat parameter vector [d], float32.
     """
     parts = []
-    for layer in layers:
-        for weight, bias in [shapes(layer)] if shapes(layer) else []:
-            values = torch.empty(weight, device=generator.device)
-            nn.init.kaiming_normal_(values, nonlinearity="relu", generator=generator)
-            parts += [values.flatten(), values.new_zeros(bias)]
+    for weight, bias in filter(None, map(shapes, layers)):
+        values = torch.empty(weight, device=generator.device)
+        nn.init.kaiming_normal_(values, nonlinearity="relu", generator=generator)
+        parts += [values.flatten(), values.new_zeros(bias)]
     return torch.cat(parts)
 
 
