@@ -4,7 +4,7 @@ The baseline of J. Liu, J. Lou, L. Xiong, J. Liu, X. Meng, Projected Federated A
 Heterogeneous Differential Privacy, VLDB 2022, as Robust-HDP compares with it.
 
 Unit of privacy: record, each client by itself. Released: in each round every participant's
-update, made by DP-SGD on its own records with the noise that its own budget needs.
+update, made by DP-SGD on its own records with the noise that the strictest budget needs.
 Deviations: clients take turns by a public schedule where the cohort is smaller than the population.
 """
 

@@ -10,4 +10,3 @@ from simulate.transforms.shift import shift
 from simulate.transforms.sparsify import sparsify
 
 __all__ = ["clip", "following_clip", "own_clip", "random_mask", "scale", "shift", "sparsify"]
-__all__ = ["clip", "following_clip", "random_mask", "scale", "shift", "sparsify"]
