@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from typing import Any
 
 import torch
 
@@ -47,15 +48,34 @@ class Contestant:
     def __init__(self, key: str, threads: int, name: str) -> None:
         context = get_context("spawn")
         self._line, far = context.Pipe()
-        context.Process(target=contest, args=(key, threads, name, far), daemon=True).start()
-        found, self.memory = self._line.recv()
+        self._process = context.Process(
+            target=contest, args=(key, threads, name, far), name=name, daemon=True
+        )
+        self._process.start()
+        far.close()  # so that nothing is waited for once the contestant is gone
+        found, self.memory = self._heard()
         self.result = torch.from_numpy(found)
 
     def seconds(self) -> float:
         """CPU seconds of one more run."""
         self._line.send(True)
-        return float(self._line.recv())
+        return float(self._heard())
 
     def leave(self) -> None:
         """End the process."""
         self._line.send(False)
+        self._process.join()
+        self._line.close()
+
+    def _heard(self) -> Any:
+        """What the process says next.
+
+        Raises:
+            RuntimeError: when it has died.
+        """
+        try:
+            return self._line.recv()
+        except (EOFError, ConnectionError):
+            self._process.join()
+            code = self._process.exitcode
+            raise RuntimeError(f"{self._process.name} died with exit code {code}") from None
