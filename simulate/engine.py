@@ -28,6 +28,8 @@ from simulate.work import Round
 
 SAMPLED = 100
 """Clients with models of their own that are looked at while training goes on."""
+LOOKED = 10_000
+"""Most test records that the one model is measured on while training goes on."""
 
 
 @dataclass(frozen=True)
@@ -111,30 +113,44 @@ def _released(
 def measured(setting: Setting, progress: Progress, every: int) -> Progress:
     """The same, with a measurement when one is due: each ``every`` rounds and after the last.
 
+    Looked at are the same clients or test records in every round, which the run's seed draws
+    where there are more than SAMPLED or LOOKED; the final accuracy of a run is of all of them.
     Only the process that leads measures, because it alone writes down what it finds.
     """
     due = progress.round % every == 0 or progress.round == setting.rounds
     if not (due and setting.ranks.leads):
         return progress
-    found = evaluate(setting, progress, most=SAMPLED)
+    found = evaluate(setting, progress, SAMPLED, looked_at(setting))
     point = RoundMetrics(round=progress.round, accuracy=found.accuracy, loss=found.loss)
     return replace(progress, metrics=(*progress.metrics, point))
 
 
-def evaluate(setting: Setting, progress: Progress, most: int) -> Measured:
+def looked_at(setting: Setting) -> Tensor | None:
+    """Test records that are looked at while training goes on [LOOKED], in order; None for all."""
+    total = len(setting.data.test_y)
+    if total <= LOOKED:
+        return None
+    drawn = stream(setting.seed, Purpose.EVALUATION, 1).permutation(total)[:LOOKED]
+    return torch.from_numpy(np.sort(drawn))
+
+
+def evaluate(
+    setting: Setting, progress: Progress, most: int, rows: Tensor | None = None
+) -> Measured:
     """Accuracy of what clients use now: of the one model, or the mean over clients of their own.
 
     Args:
         setting: the run.
         progress: where training stands.
         most: most clients that are looked at, where each has a model of its own.
+        rows: test records that the one model is measured on; all when None.
     """
     round_ = max(progress.round, 1)
     told = Round(round_, progress.theta, progress.server, None, progress.personal)
     if setting.algorithm.personalise.own:
         return measure_own(setting, told, most)
     thetas = setting.algorithm.split.use(setting.model, progress.theta, None, np.arange(0))
-    return measure(setting.model, thetas, setting.data, setting.workers)
+    return measure(setting.model, thetas, setting.data, setting.workers, rows)
 
 
 def train(
@@ -180,4 +196,5 @@ def evaluation_interval(setting: Setting) -> int:
     held = setting.held.sizes(np.concatenate(setting.held.members)).mean()
     images = round(local.steps * min(local.batch_size, held))
     cohort = sum(group.expected_cohort for group in setting.algorithm.plan.groups)
-    return interval(setting.rounds, cohort, images, len(setting.data.test_y))
+    looked = min(len(setting.data.test_y), LOOKED)
+    return interval(setting.rounds, cohort, images, looked)

@@ -18,7 +18,7 @@ from simulate.models import Model
 BATCH = 250
 """Test records that a thread evaluates at a time."""
 SHARE = 0.12
-"""Most of the time that evaluation may take, as a share of the time of training."""
+"""Most of the time that evaluation may take while training goes on, as a share of training's."""
 BACKWARD = 3
 """Cost of a training pass over a record, in forward passes."""
 POINTS = 5
@@ -57,27 +57,30 @@ class Measured:
             return self.right / self.total
 
 
-def measure(model: Model, theta: Tensor, data: Dataset, workers: int = 1) -> Measured:
-    """Evaluate parameters [d] on all test records.
+def measure(
+    model: Model, theta: Tensor, data: Dataset, workers: int = 1, rows: Tensor | None = None
+) -> Measured:
+    """Evaluate parameters [d] on test records.
 
     Args:
         model: the network.
         theta: parameters [d].
         data: the data set.
         workers: threads on a CPU; the result does not depend on it.
+        rows: which test records; all when None.
     """
+    labels = data.test_y if rows is None else data.test_y[rows]
 
-    def work(rows: slice) -> Tensor:
-        x = data.inputs(data.test_x[rows].to(theta.device))
-        return model.logits(theta, x).cpu()
+    def work(part: slice) -> Tensor:
+        x = data.test_x[part if rows is None else rows[part]]
+        return model.logits(theta, data.inputs(x.to(theta.device))).cpu()
 
     with torch.no_grad():
-        logits = over_chunks(work, len(data.test_y), BATCH, workers)
-        loss = float(functional.cross_entropy(logits.double(), data.test_y))
+        logits = over_chunks(work, len(labels), BATCH, workers)
+        loss = float(functional.cross_entropy(logits.double(), labels))
     classes = len(data.classes)
-    correct = data.test_y[logits.argmax(1) == data.test_y]
-    right = torch.bincount(correct, minlength=classes).numpy()
-    total = torch.bincount(data.test_y, minlength=classes).numpy()
+    right = torch.bincount(labels[logits.argmax(1) == labels], minlength=classes).numpy()
+    total = torch.bincount(labels, minlength=classes).numpy()
     return Measured(right, total, loss if math.isfinite(loss) else None)
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from privplan.plan import Plan
+from simulate import checkpoint, engine
 from simulate.data import load
 from simulate.metrics import Measured, by_group, interval, measure
 from simulate.models import model
+from simulate.run import Request, execute, prepare
 
 FOUND = Measured(right=np.array([8, 5, 0]), total=np.array([10, 10, 0]), loss=1.0)
 
@@ -41,6 +47,39 @@ def test_measuring_against_plain_predictions_on_any_number_of_threads() -> None:
     again = measure(network, theta, data, workers=2)
     np.testing.assert_array_equal(found.right, again.right)
     assert found.loss == again.loss
+
+
+def test_measuring_on_some_of_the_test_records() -> None:
+    data, network = load("digits"), model("mlp-digits")
+    theta = network.initial(torch.Generator().manual_seed(0))
+    rows = torch.arange(3, 350, 2)
+    part = replace(data, test_x=data.test_x[rows], test_y=data.test_y[rows])
+    found, expected = measure(network, theta, data, rows=rows), measure(network, theta, part)
+    np.testing.assert_array_equal(found.right, expected.right)
+    np.testing.assert_array_equal(found.total, expected.total)
+    assert found.loss == expected.loss
+
+
+def test_many_test_records_are_all_looked_at_only_in_the_end(
+    short_plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = execute(Request(short_plan, "FedAvg", "digits", tmp_path / "plain", seed=4)).record
+    monkeypatch.setattr(engine, "LOOKED", 100)
+    asked = Request(short_plan, "FedAvg", "digits", tmp_path / "part", seed=4)
+    part, setting = execute(asked).record, prepare(asked)
+    assert part.accuracy == plain.accuracy == plain.metrics[-1].accuracy
+    assert part.accuracy_by_class == plain.accuracy_by_class
+    rows = engine.looked_at(setting)
+    assert rows is not None
+    assert torch.equal(rows, engine.looked_at(setting))
+    assert len(rows) == len(rows.unique()) == 100
+    assert not torch.equal(rows, engine.looked_at(replace(setting, seed=5)))
+    theta = checkpoint.load(tmp_path / "part", torch.device("cpu")).theta
+    assert (
+        part.metrics[-1].accuracy == measure(setting.model, theta, setting.data, 1, rows).accuracy
+    )
+    monkeypatch.setattr(engine, "LOOKED", len(setting.data.test_y))
+    assert engine.looked_at(setting) is None
 
 
 def test_a_loss_that_is_not_finite_is_none() -> None:
