@@ -19,7 +19,7 @@ from privplan.record import PLAN, RunRecord
 from simulate import audit, checkpoint
 from simulate.algorithms import Choices, algorithm, row
 from simulate.data import load
-from simulate.data.partition import Held, partition, scheme
+from simulate.data.partition import Held, partition, require_unshared, scheme
 from simulate.device import device_of
 from simulate.distributed import (
     ALONE,
@@ -120,6 +120,8 @@ def prepare(request: Request, ranks: Ranks = ALONE) -> Setting:
     data = load(request.dataset, request.data_dir, request.download)
     labels, groups = data.train_y.numpy(), request.plan.groups
     held = partition(chosen, labels, groups, request.seed, data.train_people)
+    if row(request.algorithm).protects(request.plan) == "record":
+        require_unshared(request.algorithm, chosen, held, len(labels))
     records = _fewest(request, held) if row(request.algorithm).unit == "record" else None
     built = algorithm(request.algorithm, request.plan, request.choices, records)
     network = model(built.plan.spec.model.name)

@@ -19,7 +19,7 @@ from simulate.data.partition.by_class import BY_CLASS
 from simulate.data.partition.deal import Deal, Kind, Problem
 from simulate.data.partition.dirichlet import DIRICHLET
 from simulate.data.partition.dominant import DOMINANT
-from simulate.data.partition.held import Drawn, Held, Partition
+from simulate.data.partition.held import Drawn, Held, Partition, shared
 from simulate.data.partition.iid import IID
 from simulate.data.partition.natural import NATURAL
 from simulate.data.partition.pathological import PATHOLOGICAL
@@ -35,6 +35,7 @@ __all__ = [
     "Partition",
     "Scheme",
     "partition",
+    "require_unshared",
     "scheme",
 ]
 
@@ -69,6 +70,11 @@ class Scheme:
     text: str
     deal: Deal
     correlation: float = 0.0
+
+    @property
+    def draws(self) -> bool:
+        """Whether clients draw their own records, and so may share them."""
+        return self.text.startswith("iid:")
 
 
 def scheme(text: str) -> Scheme:
@@ -122,3 +128,24 @@ def partition(
     if not chosen.correlation:
         return held
     return replace(held, members=correlated.members(problem, held, chosen.correlation))
+
+
+def require_unshared(name: str, chosen: Scheme, held: Held, total: int) -> None:
+    """Refuse clients that share records, for methods in which each spends a budget on its own.
+
+    Args:
+        name: of the method, for the message.
+        chosen: the scheme, likewise.
+        held: who holds which records.
+        total: training records of the data set (n).
+
+    Raises:
+        InputError: when a record is at more than one client.
+    """
+    record = shared(held, total)
+    if record is not None:
+        rule = (
+            f"must leave each record with one client for {name}, which protects records; "
+            f"several hold record {record}, and each would spend a whole budget on it"
+        )
+        raise InputError.one("partition", rule, chosen.text)

@@ -37,6 +37,25 @@ class Held(Protocol):
         """
 
 
+def shared(held: Held, total: int) -> int | None:
+    """A record that more than one client holds; None where each is at one client at most.
+
+    Stops at the first that it finds: where clients draw their own, after few of them.
+
+    Args:
+        held: who holds which records.
+        total: training records of the data set (n).
+    """
+    seen = np.zeros(total, dtype=bool)
+    for client in np.concatenate(held.members):
+        own = held.records(int(client))
+        again = own[seen[own]]
+        if again.size:
+            return int(again[0])
+        seen[own] = True
+    return None
+
+
 @dataclass(frozen=True)
 class Partition:
     """A partition that is written out: each record at one client at most.

@@ -13,9 +13,19 @@ from hypothesis import strategies as st
 import simulate
 from privplan.errors import InputError
 from privplan.plan import Plan
+from privplan.planning.variants import by_record
 from simulate.cli.simulate import command
-from simulate.data.partition import FORMS, RULE, SCHEMES, Partition, partition, scheme
+from simulate.data.partition import (
+    FORMS,
+    RULE,
+    SCHEMES,
+    Partition,
+    partition,
+    require_unshared,
+    scheme,
+)
 from simulate.data.partition.dominant import sets
+from simulate.data.partition.held import shared
 from simulate.run import Request, execute, prepare
 from tests.simulate import tiny
 
@@ -151,6 +161,35 @@ def test_a_million_clients_hold_records_without_a_list_of_them() -> None:
     )
     with pytest.raises(InputError, match="must not exceed the 4000 training records in iid:SIZE"):
         partition(scheme("iid:4001"), LABELS, many, seed=3)
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_no_record_is_shared_unless_clients_draw_their_own(text: str) -> None:
+    assert shared(partition(scheme(text), LABELS, WIDE, seed=3), len(LABELS)) is None
+
+
+def test_a_shared_record_is_found_after_few_clients() -> None:
+    many = tuple(group.model_copy(update={"clients": 500_000}) for group in GROUPS)
+    held = partition(scheme("iid:10"), LABELS, many, seed=3)
+    record = shared(held, len(LABELS))
+    owners = [one for one in np.concatenate(held.members)[:400] if record in held.records(one)]
+    assert len(owners) > 1  # of 4,000 records no more than 400 clients hold 10 each
+    pair = tuple(group.model_copy(update={"clients": 1}) for group in GROUPS)
+    assert shared(partition(scheme("iid:1"), LABELS, pair, seed=3), len(LABELS)) is None
+    with pytest.raises(InputError, match=r"one client for DPFedAvg, .* found 'iid:10'"):
+        require_unshared("DPFedAvg", scheme("iid:10"), held, len(LABELS))
+
+
+@pytest.mark.parametrize("name", ["DPFedAvg", "Robust-HDP", "PFA"])
+def test_methods_that_protect_records_refuse_shared_ones(
+    name: str, short_plan: Plan, tmp_path: Path
+) -> None:
+    plan = short_plan
+    if name == "PFA":  # it protects clients or records, as the plan does
+        prepare(Request(plan, name, "digits", tmp_path, partition="iid:40"))
+        plan = by_record(plan, {group.name: 40 for group in plan.groups}, weights="population")
+    with pytest.raises(InputError, match="partition: must leave each record with one client"):
+        prepare(Request(plan, name, "digits", tmp_path, partition="iid:40"))
 
 
 def test_natural_clients_are_whole_people() -> None:
