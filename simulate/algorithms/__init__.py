@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 from types import MappingProxyType
 
-from privplan.errors import InputError
+from privplan.errors import InfeasibleError, InputError
 from privplan.plan import Plan
 from simulate.algorithm import Algorithm
 from simulate.algorithms import (
@@ -56,6 +56,7 @@ __all__ = [
     "algorithm",
     "fitting",
     "row",
+    "unfit",
 ]
 
 ALGORITHMS: MappingProxyType[str, Row] = MappingProxyType(
@@ -98,6 +99,8 @@ ALGORITHMS: MappingProxyType[str, Row] = MappingProxyType(
         )
     }
 )
+CLIENT = "planned executes any plan of clients"
+"""What to choose where a plan of clients does not suit a method."""
 
 
 def row(name: str) -> Row:
@@ -113,8 +116,17 @@ def row(name: str) -> Row:
 
 
 def fitting(plan: Plan) -> list[str]:
-    """Names of the algorithms that can execute a plan of this kind, as the catalogue has them."""
-    return [found.name for found in ALGORITHMS.values() if found.fits(plan)]
+    """Names of the algorithms that can execute a plan, as the catalogue has them."""
+    return [name for name, found in ALGORITHMS.items() if found.why_not(plan) is None]
+
+
+def unfit(plan: Plan) -> dict[str, list[str]]:
+    """Names of the algorithms that cannot execute a plan, by what is in their way."""
+    found: dict[str, list[str]] = {}
+    for name, one in ALGORITHMS.items():
+        if fault := one.why_not(plan):
+            found.setdefault(str(fault), []).append(name)
+    return found
 
 
 def algorithm(
@@ -135,15 +147,19 @@ def algorithm(
         InfeasibleError: when the spec has no plan of the kind that the algorithm executes.
     """
     found = row(name)
-    if not found.fits(plan):
-        rule = f"must be client for {found.name}; record suits {', '.join(fitting(plan))}"
-        raise InputError.one("plan.unit", rule, "record")
+    if fault := found.why_not(plan):
+        kind = f"record suits {', '.join(fitting(plan))}" if plan.unit == "record" else CLIENT
+        raise InputError.one(fault.field, f"{fault.rule} for {found.name}; {kind}", fault.found)
     complete = found.complete(choices or Choices())
     held = records or {group.name: 1 for group in plan.groups}
-    return found.build(_executed(found.name, plan.to_json(), tuple(held.items())), complete)
+    try:
+        executed = _executed(found.name, plan.to_json(), tuple(held.items()))
+    except InfeasibleError as error:
+        raise InfeasibleError(f"{found.name}: {error}") from None
+    return found.build(executed, complete)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _executed(name: str, text: str, records: tuple[tuple[str, int], ...]) -> Plan:
     """The plan that an algorithm executes, solved once in a process for many seeds."""
     return ALGORITHMS[name].executes(Plan.parse(json.loads(text)), dict(records))

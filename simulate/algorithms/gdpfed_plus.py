@@ -12,23 +12,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from privplan.errors import InputError
 from privplan.plan import Plan
 from simulate.aggregators import top_k
 from simulate.algorithm import Algorithm
 from simulate.algorithms.gdpfed import gdpfed
+from simulate.algorithms.needs import per_group
 from simulate.algorithms.row import Choices, Row
 
 
 def gdpfed_plus(plan: Plan, choices: Choices) -> Algorithm:
-    """GDPFed under the given plan, sparsified.
-
-    Raises:
-        InputError: when the plan releases one joint sum; see ``planned``.
-    """
-    if plan.release != "per_group":
-        rule = "must be per_group for GDPFed+; train a joint plan with planned"
-        raise InputError.one("plan.release", rule, plan.release)
+    """GDPFed under the given plan, sparsified; ``planned`` trains joint plans."""
     plain = gdpfed(plan, choices)
     return replace(plain, name="GDPFed+", aggregator=top_k(plain.aggregator))
 
@@ -40,4 +33,5 @@ ROW = Row(
     unit="client",
     released="one noisy sum of clipped updates a group and round",
     source="Xu, Hu, Kotevska (GDPFed+)",
+    needs=(per_group,),
 )

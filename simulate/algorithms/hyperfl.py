@@ -22,7 +22,7 @@ from simulate.local import hypernetwork_sgd
 from simulate.personalise import own
 from simulate.splits import client_hypernetwork
 
-HIDDEN = Number(100, "units of the hypernetwork's hidden layer", low=1, high=1e6)
+HIDDEN = Number(100, "units of the hypernetwork's hidden layer", low=1, high=1e6, whole=True)
 HEAD_RATE = Number(
     1.0, "learning rate of the head over that of the hypernetwork; 5 to 10 in HyperFL", high=1e6
 )

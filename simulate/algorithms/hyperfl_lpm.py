@@ -19,6 +19,7 @@ from privplan.plan import Plan
 from privplan.planning.variants import uniform
 from simulate.algorithm import Algorithm
 from simulate.algorithms.hyperfl import NUMBERS, hyperfl
+from simulate.algorithms.needs import blocks
 from simulate.algorithms.row import Choices, Records, Row
 from simulate.models import model
 from simulate.models.adapted import PREFIX
@@ -45,4 +46,5 @@ ROW = Row(
     released="the exact sum of the hypernetworks' updates a round",
     source="Guo, Zeng, Chen, Zhang, Ren, Zhou, Qu (HyperFL), AAAI 2025",
     numbers=NUMBERS,
+    needs=(blocks,),
 )

@@ -15,6 +15,7 @@ from privplan.plan import Plan
 from privplan.planning.individual import individual_sample
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg import dp_fedavg
+from simulate.algorithms.needs import poisson
 from simulate.algorithms.row import Choices, Row
 
 
@@ -30,4 +31,5 @@ ROW = Row(
     unit="client",
     released="one noisy sum of clipped updates a round",
     source="Boenisch, Muehl, Dziedzic, Rinberg, Papernot, NeurIPS 2023",
+    needs=(poisson,),
 )

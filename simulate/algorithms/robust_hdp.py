@@ -32,5 +32,5 @@ ROW = Row(
     unit="record",
     released="each participant's update, noised by DP-SGD",
     source="Malekmohammadi, Yu, Cao, ICML 2024",
-    numbers={"rows": Number(200_000, "rows p' of a sub-matrix (Section 3.6)", 2)},
+    numbers={"rows": Number(200_000, "rows p' of a sub-matrix (Section 3.6)", low=2, whole=True)},
 )

@@ -10,6 +10,7 @@ from typing import Literal
 from privplan.errors import Fault, InputError
 from privplan.plan import Plan
 from simulate.algorithm import Algorithm
+from simulate.algorithms.needs import Need
 
 Aggregation = Literal["paper", "mean"]
 
@@ -64,6 +65,7 @@ class Row:
         numbers: the numbers that may be chosen, by name.
         records_too: whether a plan that protects records is executed as one, though the method
             protects clients otherwise.
+        needs: what it needs of a plan besides its unit.
     """
 
     name: str
@@ -74,14 +76,17 @@ class Row:
     source: str
     numbers: Mapping[str, Number] = field(default_factory=dict)
     records_too: bool = False
+    needs: tuple[Need, ...] = ()
 
     def protects(self, plan: Plan) -> str:
         """Whom its releases protect under a plan."""
         return "record" if self.records_too and plan.spec.unit == "record" else self.unit
 
-    def fits(self, plan: Plan) -> bool:
-        """Whether it can execute a plan of this kind: any for clients, some for records."""
-        return plan.spec.unit == "client" or self.protects(plan) == "record"
+    def why_not(self, plan: Plan) -> Fault | None:
+        """What of a plan it cannot execute; None when it can."""
+        if plan.spec.unit == "record" and self.protects(plan) != "record":
+            return Fault("plan.unit", "must be client", "record")
+        return next((fault for need in self.needs if (fault := need(plan))), None)
 
     def complete(self, choices: Choices) -> Choices:
         """The choices with every number of the method.
@@ -93,14 +98,19 @@ class Row:
         for name, value in choices.numbers.items():
             known = self.numbers.get(name)
             if known is None:
-                rule = f"must be one of {', '.join(self.numbers) or 'none'} for {self.name}"
-                faults.append(Fault("number", rule, name))
+                faults.append(Fault("set", self._known(), name))
             elif not known.low <= value <= known.high:
                 rule = f"must be in [{known.low:g}, {known.high:g}]"
-                faults.append(Fault(f"number.{name}", rule, value))
+                faults.append(Fault(f"set.{name}", rule, value))
             elif known.whole and not float(value).is_integer():
-                faults.append(Fault(f"number.{name}", "must be a whole number", value))
+                faults.append(Fault(f"set.{name}", "must be a whole number", value))
         if faults:
             raise InputError(faults)
         defaults = {name: number.default for name, number in self.numbers.items()}
         return Choices(choices.aggregation, {**defaults, **choices.numbers})
+
+    def _known(self) -> str:
+        """The rule of names: which numbers the method has."""
+        if not self.numbers:
+            return f"must be left out for {self.name}, which has no numbers"
+        return f"must be one of {', '.join(self.numbers)} for {self.name}"

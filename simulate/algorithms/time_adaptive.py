@@ -19,6 +19,7 @@ from privplan.plan import Plan
 from privplan.planning.adaptive import time_adaptive as plan_of
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg import dp_fedavg
+from simulate.algorithms.needs import poisson
 from simulate.algorithms.row import Choices, Row
 
 
@@ -34,4 +35,5 @@ ROW = Row(
     unit="client",
     released="one noisy sum of clipped updates a round",
     source="Kiani, Kulkarni, Dziedzic, Draper, Boenisch, ICLR 2025",
+    needs=(poisson,),
 )

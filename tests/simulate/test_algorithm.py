@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import simulate
-from privplan.errors import InputError
+from privplan.errors import InfeasibleError, InputError
+from privplan.plan import Plan
+from simulate import algorithms
 from simulate.aggregators import literal
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms import ALGORITHMS, Choices, row
+from simulate.algorithms import ALGORITHMS, Choices, Records, algorithm, fitting, row, unfit
 from simulate.mechanisms import gaussian_a_group, gaussian_joint
 from simulate.samplers import SAMPLERS, poisson
 from simulate.slots import Transform
@@ -19,6 +23,7 @@ from simulate.transforms import clip
 from tests.simulate import tiny
 
 ROOT = Path(simulate.__file__).parent
+KNOWN = {"name": "mlp-digits", "parameters": 2410}
 
 
 def sources(folder: str, *others: str) -> list[str]:
@@ -57,16 +62,59 @@ def test_a_joint_sum_has_one_weight() -> None:
 
 
 def test_gdpfed_plus_refuses_a_joint_plan() -> None:
-    with pytest.raises(InputError, match=r"plan\.release"):
-        ALGORITHMS["GDPFed+"].build(tiny.plan(release="joint"), Choices())
+    changes: dict[str, Any] = {"sampling": "poisson", "cohort": 2, "model": KNOWN}
+    joint = tiny.plan(release="joint", sigmas=(2.0, 2.0), **changes)
+    with pytest.raises(InputError, match=r"plan\.release: must be per_group for GDPFed\+; planned"):
+        algorithm("GDPFed+", joint)
+    assert unfit(joint) == {"plan.release: must be per_group, found 'joint'": ["GDPFed+"]}
+
+
+@pytest.mark.parametrize("law", ["full", "fixed_size"])
+def test_ratios_of_their_own_need_poisson_sampling(law: str) -> None:
+    plan = tiny.plan(sampling=law, model=KNOWN)
+    own = ["IDP-FedAvg-Sample", "Time-adaptive HDPFL"]
+    for name in own:
+        with pytest.raises(InputError, match=f"plan.sampling: must be poisson for {name}; planned"):
+            algorithm(name, plan)
+    assert not set(own) & set(fitting(plan))
+    assert unfit(plan)[f"plan.sampling: must be poisson, found '{law}'"] == own
+
+
+@pytest.mark.parametrize(("model", "fits"), [("mlp-digits", True), ("lstm", False)])
+def test_adapters_need_a_row_of_blocks(model: str, fits: bool) -> None:
+    plan = tiny.plan(model={"name": model, "parameters": 2})
+    assert ("HyperFL-LPM" in fitting(plan)) is fits
+
+
+def test_an_infeasible_plan_names_the_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(plan: Plan, records: Records) -> Plan:
+        raise InfeasibleError("no noise meets the budget")
+
+    found = {"GDPFed": replace(ALGORITHMS["GDPFed"], executes=fails)}
+    monkeypatch.setattr(algorithms, "ALGORITHMS", found)
+    with pytest.raises(InfeasibleError, match="GDPFed: no noise meets the budget"):
+        algorithm("GDPFed", tiny.plan(rounds=4))
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "said"),
+    [
+        ("GDPFed+", {"foo": 1}, "set: must be left out for GDPFed+, which has no numbers"),
+        ("HyperFL", {"foo": 1}, "set: must be one of hidden, head_rate for HyperFL, found 'foo'"),
+        ("DP-FedSAM", {"rho": -1}, "set.rho: must be in [0, 1e+06], found -1"),
+    ],
+)
+def test_numbers_that_a_method_cannot_have(name: str, numbers: dict[str, float], said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        row(name).complete(Choices(numbers=numbers))
 
 
 def test_every_algorithm_file_is_in_the_catalogue() -> None:
     modules = {found.build.__module__.rpartition(".")[2] for found in ALGORITHMS.values()}
-    assert sources("algorithms", "row") == sorted(modules)
+    assert sources("algorithms", "row", "needs") == sorted(modules)
 
 
-@pytest.mark.parametrize("name", sources("algorithms", "row"))
+@pytest.mark.parametrize("name", sources("algorithms", "row", "needs"))
 def test_every_algorithm_says_what_it_protects_and_releases(name: str) -> None:
     text = (ROOT / "algorithms" / f"{name}.py").read_text()
     words = re.split(r'"""', text)[1]
@@ -111,7 +159,15 @@ def test_an_algorithm_is_frozen() -> None:
         algorithm.name = "other"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("value", [1.5, 0.0, float("nan"), float("inf")])
-def test_a_number_that_counts_is_whole(value: float) -> None:
-    with pytest.raises(InputError, match=r"number\.directions: must be"):
-        row("PFA").complete(Choices(numbers={"directions": value}))
+COUNTS = (
+    ("PFA", "directions"),
+    ("Robust-HDP", "rows"),
+    *((name, "hidden") for name in ("HyperFL", "HyperFL-LPM", "pFedHN", "pFedHN-PC")),
+)
+
+
+@pytest.mark.parametrize(("name", "number"), COUNTS)
+@pytest.mark.parametrize("value", [10.5, 0.0, float("nan"), float("inf")])
+def test_a_number_that_counts_is_whole(name: str, number: str, value: float) -> None:
+    with pytest.raises(InputError, match=rf"set\.{number}: must be"):
+        row(name).complete(Choices(numbers={number: value}))
