@@ -16,10 +16,11 @@ from privplan.errors import Fault, InputError
 from privplan.files import write_text
 from privplan.plan import Plan
 from privplan.processes import in_processes
-from privplan.record import RunRecord
+from privplan.record import RECORD, RunRecord
 from privplan.verify import GroupVerdict, Verdict, judge, load_run
-from simulate.algorithms import fitting, row
+from simulate.algorithms import ALGORITHMS, fitting, row, unfit
 from simulate.cluster import on_cluster, ray_library
+from simulate.data.partition import scheme
 from simulate.plots import comparison
 from simulate.run import InterruptedRunError, Request, execute, prepare
 
@@ -72,19 +73,43 @@ class Entry:
         return (item for one in self.verdicts for item in one.groups if item.group == group)
 
 
-def chosen(names: str, plan: Plan) -> list[str]:
+def chosen(names: str, base: Request) -> list[str]:
     """Names of the catalogue from ``A,B,...`` or ``all``, each once, in the order given.
 
     Args:
-        names: as written; ``all`` are those that can execute a plan of this kind.
-        plan: the plan.
+        names: as written; ``all`` are those that can execute the plan on the partition.
+        base: what is compared.
 
     Raises:
         InputError: for a name that is not in the catalogue.
     """
-    if names.strip().lower() == "all":
-        return fitting(plan)
+    if _everything(names):
+        without = {name for some in _unfit(base).values() for name in some}
+        return [name for name in ALGORITHMS if name not in without]
     return list(dict.fromkeys(row(name).name for name in names.split(",")))
+
+
+def left_out(names: str, base: Request) -> list[str]:
+    """A line for each reason why ``all`` leaves algorithms out; none for names as written."""
+    if not _everything(names):
+        return []
+    return [
+        f"--algorithms all leaves out {', '.join(some)}: {why}"
+        for why, some in _unfit(base).items()
+    ]
+
+
+def _unfit(base: Request) -> dict[str, list[str]]:
+    """Names of the algorithms that cannot execute the plan on the partition, by the reason."""
+    found = unfit(base.plan)
+    if scheme(base.partition).draws:
+        fault = Fault("partition", "must leave each record with one client", base.partition)
+        found[str(fault)] = _by_records(base.plan, fitting(base.plan))
+    return {why: names for why, names in found.items() if names}
+
+
+def _everything(names: str) -> bool:
+    return names.strip().lower() == "all"
 
 
 def compare(
@@ -110,16 +135,18 @@ def compare(
 
     Raises:
         InterruptedRunError: on Ctrl-C; the same call resumes.
-        PrivplanError: the first fault of a run; runs that are done stay.
+        PrivplanError: the first fault of a request, before anything is trained; or of a run's
+            folder, and then runs that are done stay.
     """
     if not algorithms or not seeds:
         raise InputError.one("algorithms", "must name at least one, with one seed or more", "none")
     if cluster is not None:
         ray_library()
         base = _anywhere(base)
+    require_own(base.folder)
+    for name, seed in _telling(base.plan, algorithms, seeds):
+        prepare(_request(base, name, seed))
     requests = [_request(base, name, seed) for name in algorithms for seed in seeds]
-    for name in algorithms:  # every fault before anything is trained
-        prepare(_request(base, name, seeds[0]))
     try:
         for done, _ in enumerate(_executed(requests, jobs, cluster), start=1):
             report(done, len(requests))
@@ -132,6 +159,40 @@ def compare(
     title = f"{base.plan.spec.name}, {base.dataset}, {len(seeds)} seeds"
     comparison(base.folder / PLOT, {one.algorithm: one.records for one in entries}, title)
     return entries
+
+
+def require_own(folder: Path) -> None:
+    """Refuse a folder that holds something else than a comparison.
+
+    Raises:
+        InputError: when it is no folder, a run's, or one of other files.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise InputError.one("output", "must be a folder", str(folder))
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    if names and (RECORD in names or names.isdisjoint(ALGORITHMS)):
+        rule = "must be a comparison's folder, a new folder or an empty one"
+        raise InputError.one("output", rule, str(folder))
+
+
+def _telling(
+    plan: Plan, algorithms: Sequence[str], seeds: Sequence[int]
+) -> Iterator[tuple[str, int]]:
+    """Algorithms and seeds that show every fault between them.
+
+    A seed decides who holds which records. That is the same under all algorithms, but methods
+    that protect records plan by it, each for itself.
+    """
+    yield from ((name, seeds[0]) for name in algorithms)
+    for seed in seeds[1:]:
+        yield from ((name, seed) for name in _by_records(plan, algorithms) or algorithms[:1])
+
+
+def _by_records(plan: Plan, algorithms: Sequence[str]) -> list[str]:
+    """Those that protect records under the plan."""
+    return [name for name in algorithms if row(name).protects(plan) == "record"]
 
 
 def _request(base: Request, name: str, seed: int) -> Request:

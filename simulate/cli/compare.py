@@ -47,10 +47,12 @@ def command(
     Each run has its own folder; finished runs are reused and interrupted ones resumed.
     """
     from privplan.cli import render
-    from simulate.comparison import PLOT, TABLE, chosen, compare
+    from simulate.comparison import PLOT, TABLE, chosen, compare, left_out
 
     base = request_of(plan, "", output, options)
-    names = chosen(algorithms, base.plan)
+    names = chosen(algorithms, base)
+    for line in left_out(algorithms, base):
+        render.warn(line)
     with render.progress(f"{len(names)} algorithms, {seeds} seeds") as report:
         chosen_seeds = range(first_seed, first_seed + seeds)
         entries = compare(base, names, chosen_seeds, jobs, report, cluster)

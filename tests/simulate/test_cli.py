@@ -13,13 +13,16 @@ import torch
 from click.testing import CliRunner, Result
 
 from privplan.cli import main
+from privplan.errors import InputError
 from privplan.plan import Plan
+from privplan.planning import solve
 from privplan.record import RoundMetrics, RunRecord
-from simulate import comparison
+from simulate import algorithms, comparison
 from simulate import plots as pictures
 from simulate.algorithms import ALGORITHMS
 from simulate.comparison import alone
 from simulate.run import Request
+from tests.simulate.conftest import digits_spec
 
 
 def call(*arguments: object) -> Result:
@@ -156,6 +159,78 @@ def test_a_fault_of_one_run_is_one_line(short_path: Path, short_plan: Plan, tmp_
     assert pickle.loads(pickle.dumps(fault)) == fault  # it comes out of a worker process whole
 
 
+def test_compare_with_all_says_what_cannot_execute_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = digits_spec(rounds=2, sampling="fixed_size")
+    solve(spec).save(tmp_path / "plan.json")
+    some = ("FedAvg", "IDP-FedAvg-Sample", "Time-adaptive HDPFL")
+    found = {name: ALGORITHMS[name] for name in some}
+    for module in (algorithms, comparison):
+        monkeypatch.setattr(module, "ALGORITHMS", found)
+    arguments = ("compare", tmp_path / "plan.json", "--seeds", 1, "-o", tmp_path / "results")
+    done = call(*arguments, "--algorithms", "all")
+    assert done.exit_code == 0
+    assert done.stderr == (
+        "warning: --algorithms all leaves out IDP-FedAvg-Sample, Time-adaptive HDPFL: "
+        "plan.sampling: must be poisson, found 'fixed_size'\n"
+    )
+    assert "FedAvg" in done.stdout
+    named = call(*arguments, "--algorithms", ",".join(some))
+    assert named.exit_code == 2
+    [line] = named.stderr.splitlines()
+    assert "plan.sampling: must be poisson for IDP-FedAvg-Sample" in line
+
+
+def test_compare_with_all_leaves_out_who_cannot_share_records(
+    short_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {name: ALGORITHMS[name] for name in ("FedAvg", "DPFedAvg", "Robust-HDP")}
+    for module in (algorithms, comparison):
+        monkeypatch.setattr(module, "ALGORITHMS", found)
+    arguments = ("--algorithms=all", "--partition=iid:40", "--seeds", 1, "-o", tmp_path / "results")
+    done = call("compare", short_path, *arguments)
+    assert done.exit_code == 0
+    assert done.stderr == (
+        "warning: --algorithms all leaves out DPFedAvg, Robust-HDP: "
+        "partition: must leave each record with one client, found 'iid:40'\n"
+    )
+
+
+def test_a_fault_of_any_seed_comes_before_any_training(
+    short_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(request: Request) -> None:
+        if request.seed == 2 and request.algorithm in ("FedAvg", "DPFedAvg"):
+            raise InputError.one("partition", "must suit seed 2", request.algorithm)
+
+    monkeypatch.setattr(comparison, "prepare", refused)
+    for names, culprit in (("FedAvg,planned", "FedAvg"), ("FedAvg,planned,DPFedAvg", "DPFedAvg")):
+        done = call("compare", short_path, "--algorithms", names, "-o", tmp_path / "results")
+        assert done.exit_code == 2
+        assert done.stderr == f"privplan: partition: must suit seed 2, found '{culprit}'\n"
+        assert not (tmp_path / "results").exists()
+
+
+def test_compare_leaves_folders_of_others_alone(short_path: Path, tmp_path: Path) -> None:
+    run, notes = tmp_path / "run", tmp_path / "notes"
+    assert call("simulate", short_path, "--algorithm=FedAvg", "-o", run).exit_code == 0
+    picture = (run / "accuracy.png").read_bytes()
+    notes.mkdir()
+    (notes / "notes.txt").write_text("mine")
+    for folder in (run, notes, notes / "notes.txt"):
+        done = call("compare", short_path, "--algorithms=FedAvg", "--seeds", 1, "-o", folder)
+        assert done.exit_code == 2
+        [line] = done.stderr.splitlines()
+        assert "output: must be a " in line
+    assert (run / "accuracy.png").read_bytes() == picture
+    assert [path.name for path in notes.iterdir()] == ["notes.txt"]
+    (tmp_path / "empty").mkdir()
+    for _ in range(2):
+        arguments = ("--algorithms=FedAvg", "--seeds", 1, "-o", tmp_path / "empty")
+        assert call("compare", short_path, *arguments).exit_code == 0
+
+
 def test_ctrl_c_in_compare_says_how_to_go_on(
     short_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,10 +279,10 @@ def test_a_number_that_a_method_does_not_have_is_refused(short_path: Path, tmp_p
     unknown = call(*arguments, "--set", "sharpness=1")
     assert unknown.exit_code == 2
     assert unknown.stderr.strip() == (
-        "privplan: number: must be one of rho for DP-FedSAM, found 'sharpness'"
+        "privplan: set: must be one of rho for DP-FedSAM, found 'sharpness'"
     )
     assert "set: must be NAME=NUMBER" in call(*arguments, "--set", "rho").stderr
-    assert "number.rho: must be in" in call(*arguments, "--set", "rho=-1").stderr
+    assert "set.rho: must be in" in call(*arguments, "--set", "rho=-1").stderr
     assert not (tmp_path / "run").exists()
 
 
