@@ -1,5 +1,23 @@
-"""``python -m privplan``."""
+"""The command line as a process: ``privplan``, and ``python -m privplan``."""
 
-from privplan.cli import main
+from __future__ import annotations
 
-main(prog_name="privplan")
+from collections.abc import Sequence
+
+from privplan.interrupts import heard
+
+
+def run(arguments: Sequence[str] | None = None) -> None:
+    """Carry out a command and exit.
+
+    Args:
+        arguments: what follows ``privplan``; those of the process when left out.
+    """
+    with heard():
+        from privplan.cli import main
+
+        main(args=arguments, prog_name="privplan")
+
+
+if __name__ == "__main__":
+    run()

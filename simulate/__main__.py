@@ -2,6 +2,7 @@
 
 import sys
 
-from privplan.cli import main
+from privplan.__main__ import run
 
-main(args=["simulate", *sys.argv[1:]], prog_name="privplan")
+if __name__ == "__main__":
+    run(["simulate", *sys.argv[1:]])

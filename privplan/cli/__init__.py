@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from privplan.errors import PrivplanError
+from privplan.interrupts import INTERRUPTED
 
 # name: (module, one line of help); each module holds a click command named ``command``.
 COMMANDS = {
@@ -23,7 +24,6 @@ COMMANDS = {
     "calibrate": ("privplan.cli.calibrate", "Find the one parameter that meets a budget."),
     "tradeoff": ("privplan.cli.tradeoff", "What the best attacker can achieve, as a curve."),
 }
-INTERRUPTED = 130
 # Commands of the simulation backend, which is an extra.
 SIMULATION = {
     "pilot": "Measure the constants of planning on public or proxy data.",
