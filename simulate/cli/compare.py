@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulate.cli.options import data_options, request_of
+from simulate.cli.options import SEED, data_options, request_of, seeds_from
 
 if TYPE_CHECKING:
     from simulate.comparison import Entry
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--algorithms", required=True, help="Names with commas between, or all.")
 @data_options
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True)
-@click.option("--first-seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--first-seed", type=SEED, default=0, show_default=True)
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
@@ -50,18 +50,24 @@ def command(
     from simulate.comparison import PLOT, TABLE, chosen, compare, left_out
 
     base = request_of(plan, "", output, options)
-    names = chosen(algorithms, base)
-    for line in left_out(algorithms, base):
+    asked = _written(algorithms)
+    names = chosen(asked, base)
+    for line in left_out(asked, base):
         render.warn(line)
     with render.progress(f"{len(names)} algorithms, {seeds} seeds") as report:
-        chosen_seeds = range(first_seed, first_seed + seeds)
-        entries = compare(base, names, chosen_seeds, jobs, report, cluster)
+        entries = compare(base, names, seeds_from(first_seed, seeds), jobs, report, cluster)
     where = f"{base.plan.spec.name} on {base.dataset}, {base.partition}"
     rows = [_row(entry) for entry in entries]
     render.table(
         f"{where}: test accuracy, {seeds} seeds", _columns(entries[0]), rows, _caption(entries)
     )
     render.text(f"table {output / TABLE}, plot {output / PLOT}")
+
+
+def _written(algorithms: str) -> str:
+    """The names without empty ones; ``all`` among them stands for all of them."""
+    names = [name.strip() for name in algorithms.split(",") if name.strip()]
+    return "all" if "all" in map(str.lower, names) else ",".join(names)
 
 
 def _groups(entry: Entry) -> list[str]:

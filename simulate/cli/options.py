@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+LARGEST_SEED = 2**64 - 1
+"""Largest seed that a record can hold."""
+SEED = click.IntRange(min=0, max=LARGEST_SEED)
+
 _OPTIONS = (
     click.option(
         "--dataset",
@@ -78,6 +82,19 @@ def numbers_of(written: tuple[str, ...]) -> dict[str, float]:
     if faults:
         raise InputError(faults)
     return found
+
+
+def seeds_from(first: int, count: int) -> range:
+    """Seeds in a row.
+
+    Raises:
+        InputError: when the last one is larger than a record can hold.
+    """
+    from privplan.errors import InputError
+
+    if first + count - 1 > LARGEST_SEED:
+        raise InputError.one("seeds", f"must end at {LARGEST_SEED} or before", first + count - 1)
+    return range(first, first + count)
 
 
 def request_of(plan: Path, algorithm: str, output: Path, options: Mapping[str, Any]) -> Request:

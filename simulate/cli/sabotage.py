@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from simulate.cli.options import SEED
+
 MISSED = 4
 
 
@@ -26,7 +28,7 @@ MISSED = 4
     show_default=True,
     help="Canaries a group, to see which faults they find alone; each such run is made twice.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
+@click.option("--seed", type=SEED, default=1, show_default=True)
 @click.pass_context
 def command(ctx: click.Context, runs: int, form: str, canaries: int, seed: int) -> None:
     """Break real runs on the digits in every way that is known, and judge each.

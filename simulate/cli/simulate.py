@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulate.cli.options import data_options, request_of
+from simulate.cli.options import SEED, data_options, request_of
 
 if TYPE_CHECKING:
     from simulate.distributed import Ranks
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option("--algorithm", required=True, help="FedAvg, DP-FedAvg, GDPFed, GDPFed-op, ...")
 @data_options
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option(
     "--canaries",
     type=click.IntRange(min=0),

@@ -13,7 +13,7 @@ import torch
 from click.testing import CliRunner, Result
 
 from privplan.cli import main
-from privplan.errors import InputError
+from privplan.errors import InputError, PrivplanError
 from privplan.plan import Plan
 from privplan.planning import solve
 from privplan.record import RoundMetrics, RunRecord
@@ -50,6 +50,7 @@ def test_simulate_then_again(short_path: Path, tmp_path: Path) -> None:
         (["--algorithm", "FedAvg", "--partition", "dirichlet:-1"], "partition: must be iid"),
         (["--algorithm", "FedAvg", "--partition", "by-class:no=1"], "partition: must name one of"),
         (["--algorithm", "FedAvg", "--seed", "-1"], "-1 is not in the range"),
+        (["--algorithm", "FedAvg", "--seed", str(2**64)], "is not in the range"),
         (["--algorithm", "FedAvg", "--device", "tpu"], "'tpu' is not one of"),
         ([], "Missing option '--algorithm'"),
     ],
@@ -244,6 +245,46 @@ def test_ctrl_c_in_compare_says_how_to_go_on(
     assert done.exit_code == 130
     [line] = done.stderr.splitlines()
     assert "the same command resumes" in line
+
+
+@pytest.mark.parametrize(
+    ("first", "said"), [(2**64, "is not in the range"), (2**64 - 1, "seeds: must end at")]
+)
+def test_compare_refuses_seeds_that_no_record_holds(
+    first: int, said: str, short_path: Path, tmp_path: Path
+) -> None:
+    named = ("--algorithms=FedAvg", "--first-seed", first, "-o", tmp_path / "results")
+    done = call("compare", short_path, *named)
+    assert done.exit_code == 2
+    [line] = done.stderr.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize("command", [["pilot", "--dataset=digits"], ["sabotage"]])
+def test_other_seeds_have_the_same_limit(command: list[str], short_path: Path) -> None:
+    spec = [short_path] if command[0] == "pilot" else []
+    done = call(*command, *spec, "--seed", 2**64)
+    assert done.exit_code == 2
+    assert "is not in the range" in done.stderr
+
+
+@pytest.mark.parametrize("names", ["GDPFed,", ",gdpfed, GDPFed ,,"])
+def test_compare_takes_each_name_once(names: str, short_path: Path, tmp_path: Path) -> None:
+    named = ("--algorithms", names, "--seeds", 1, "-o", tmp_path / "results")
+    assert call("compare", short_path, *named).exit_code == 0
+    assert [path.name for path in (tmp_path / "results").iterdir() if path.is_dir()] == ["GDPFed"]
+
+
+def test_all_among_names_is_all(monkeypatch: pytest.MonkeyPatch, short_path: Path) -> None:
+    asked: list[str] = []
+
+    def nothing(base: Request, names: list[str], *rest: object) -> None:
+        asked.extend(names)
+        raise PrivplanError("enough")
+
+    monkeypatch.setattr(comparison, "compare", nothing)
+    call("compare", short_path, "--algorithms", "GDPFed, ALL")
+    assert len(asked) > 20
 
 
 @pytest.mark.parametrize("names", ["nope", "FedAvg,nope", ",", ""])
