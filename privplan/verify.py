@@ -213,6 +213,13 @@ def judge(run: Run) -> Verdict:
     )
 
 
+def _cure(record: RunRecord) -> str:
+    """What to do about a last line that was cut off."""
+    if record.status == "running":
+        return "resume the run"
+    return "the run was finished, so what is lost cannot be recovered; run it in another folder"
+
+
 def load_run(folder: Path) -> Run:
     """Read a run folder.
 
@@ -223,9 +230,11 @@ def load_run(folder: Path) -> Run:
         raise InputError.one("run", "must be a run folder", str(folder))
     plan = Plan.load(folder / PLAN)
     ledger = read_ledger(folder, plan.digest)
-    if ledger.torn:
-        rule = f"{ledger.fault}; {len(ledger.records)} releases before it are sound; resume the run"
-        raise InputError.one("ledger", rule, str(folder / LEDGER))
     record = RunRecord.load(folder)
+    if ledger.torn:
+        rule = (
+            f"{ledger.fault}; {len(ledger.records)} releases before it are sound; {_cure(record)}"
+        )
+        raise InputError.one("ledger", rule, str(folder / LEDGER))
     evidence = AuditEvidence.load(folder) if record.audit else None
     return Run(plan=plan, ledger=ledger, record=record, audit=evidence)

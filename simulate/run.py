@@ -29,7 +29,7 @@ from simulate.distributed import (
     together,
 )
 from simulate.engine import Progress, evaluate, first, one_core, train
-from simulate.folder import held_run
+from simulate.folder import check_finished, held_run
 from simulate.journal import FileJournal, ForeignJournal, Journal
 from simulate.metrics import by_group
 from simulate.models import model
@@ -203,6 +203,7 @@ def _entered(request: Request, setting: Setting, opened: ExitStack) -> _Found:
         setting.algorithm.plan.save(folder / PLAN)
         blank.save(folder)
     if before is not None and before.status == "complete":
+        check_finished(folder, before)
         return _Found(before, None, ForeignJournal())
     begun = checkpoint.load(folder, setting.device) or first(setting)
     journal = FileJournal(folder, setting.algorithm.plan.digest, begun.chain)

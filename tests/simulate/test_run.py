@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import torch
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RunRecord, read_ledger
+from privplan.verify import load_run
 from simulate import work
 from simulate.algorithms import Choices
 from simulate.journal import FileJournal
@@ -197,6 +199,41 @@ def test_a_folder_that_is_no_run_is_left_alone(short_plan: Plan, tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(InputError, match="output: must be a folder"):
         execute(request_for(short_plan, tmp_path / "thesis.tex"))
+
+
+def test_a_plan_that_is_not_executed_is_not_written_over(
+    short_plan: Plan, middle_plan: Plan, tmp_path: Path
+) -> None:
+    middle_plan.save(tmp_path / PLAN)
+    with pytest.raises(InputError, match="must not hold a plan that the executed one would"):
+        execute(request_for(short_plan, tmp_path))
+    assert Plan.load(tmp_path / PLAN) == middle_plan
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (None, "no .*ledger.jsonl"),
+        (0, "only 0 releases"),
+        (-1, "only 23 releases"),
+        (-1.5, "line 23 is torn"),
+    ],
+)
+def test_a_finished_run_with_a_damaged_ledger_is_refused(
+    lines: float | None, said: str, short_plan: Plan, reference: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(reference, folder)
+    path = folder / LEDGER
+    kept = path.read_bytes().splitlines(keepends=True)[: int(lines or 0)]
+    path.unlink()
+    if lines is not None:
+        path.write_bytes(b"".join(kept)[: -1 if lines % 1 else None])
+    with pytest.raises(InputError, match=f"choose another folder with -o, found '{said}"):
+        execute(request_for(short_plan, folder))
+    if said.endswith("torn"):
+        with pytest.raises(InputError, match="cannot be recovered; run it in another folder"):
+            load_run(folder)
 
 
 def test_a_folder_in_use_is_refused(short_plan: Plan, tmp_path: Path) -> None:
