@@ -6,6 +6,7 @@ import fcntl
 import glob
 import os
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,6 +36,23 @@ def read_text(path: Path | str, what: str) -> str:
         raise InputError.one(what, "must be the name of a file", str(path)) from None
     except OSError as error:
         raise InputError.one(what, f"must be readable ({error.strerror})", str(path)) from None
+
+
+def keep(inputs: Iterable[Path | str], outputs: Iterable[Path | str | None]) -> None:
+    """Refuse to write over a file that is read.
+
+    Args:
+        inputs: files that are read.
+        outputs: files to write, None where none is asked for.
+
+    Raises:
+        InputError: naming the output that is an input, under whatever name.
+    """
+    read = {os.path.realpath(path) for path in inputs}
+    for output in outputs:
+        if output is not None and os.path.realpath(output) in read:
+            rule = "must be another file than what is read"
+            raise InputError.one("output", rule, str(output))
 
 
 def write_bytes(path: Path | str, content: bytes) -> None:

@@ -165,6 +165,11 @@ class Spec(Value):
         """
         return cls.parse(load_yaml(read_text(path, "spec"), "spec"), Path(path).parent)
 
+    def sources(self, path: Path | str) -> list[Path]:
+        """The files that a spec at ``path`` was read from."""
+        named = [] if self.groups_from is None else [Path(path).parent / self.groups_from]
+        return [Path(path), *named]
+
     @property
     def release(self) -> Literal["joint", "per_group"]:
         """One noisy sum of all groups, or one a group."""

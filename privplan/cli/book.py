@@ -176,9 +176,11 @@ def left_over(
 @_address
 def export(form: str, output: str | None, address: str | None) -> None:
     """Every run, group and release of the book, as CSV or JSON."""
+    from privplan.book.address import address_of, shown
     from privplan.book.report import export_csv, export_data
-    from privplan.files import write_text
+    from privplan.files import keep, write_text
 
+    keep([shown(address_of(address))], [output])
     runs = _runs(address)
     if form == "csv":
         text = export_csv(runs)

@@ -16,7 +16,7 @@ from privplan.cli import render
 def command(spec: str, form: str, plot: str | None) -> None:
     """Noise against rounds, cohort, epsilon and groups; shadow prices; wrong constants."""
     from privplan.errors import InputError
-    from privplan.files import write_bytes
+    from privplan.files import keep, write_bytes
     from privplan.frontier import frontier
     from privplan.report.plots import frontier_picture, picture_name
     from privplan.spec import Spec
@@ -24,6 +24,7 @@ def command(spec: str, form: str, plot: str | None) -> None:
 
     kind = picture_name(plot) if plot is not None else ""
     problem = Spec.load(spec)
+    keep(problem.sources(spec), [plot])
     if problem.groups_from is not None:
         source = str((Path(spec).parent / problem.groups_from).resolve())
         problem = problem.model_copy(update={"groups_from": source})

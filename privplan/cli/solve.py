@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -53,7 +54,7 @@ def command(
     """Solve, then write, then show: nothing is written when solving fails."""
     from privplan.report.tables import certificate_table, plan_lines, plan_table
 
-    plan = _planned(spec, second_opinion, book, population)
+    plan = _planned(spec, (output, plot), second_opinion, book, population)
     picture = None
     if plot is not None:
         from privplan.report.plots import picture_name, plan_picture
@@ -79,17 +80,27 @@ def command(
         render.warn(warning)
 
 
-def _planned(spec: str, second_opinion: bool | None, book: str | None, population: str) -> Plan:
+def _planned(
+    spec: str,
+    outputs: Sequence[str | None],
+    second_opinion: bool | None,
+    book: str | None,
+    population: str,
+) -> Plan:
     """The plan of the spec, from what a book leaves when there is one."""
+    from privplan.files import keep
     from privplan.planning import solve
     from privplan.spec import Spec
 
     problem = Spec.load(spec)
+    keep(problem.sources(spec), outputs)
     if book is None:
         return solve(problem, second_opinion=second_opinion)
-    from privplan.book.address import address_of
+    from privplan.book.address import address_of, shown
     from privplan.book.fit import solve_from_book
     from privplan.book.store import runs
 
-    past = runs(address_of(book))
+    url = address_of(book)
+    keep([shown(url)], outputs)
+    past = runs(url)
     return solve_from_book(problem, past, population=population, second_opinion=second_opinion)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from simulate.cli.options import SEED
+
 WARNING = (
     "pilot: nothing here is private. Clients' updates are looked at one by one, without noise, "
     "and what is measured is written down: the data must be public, or stand in for the private "
@@ -40,7 +42,7 @@ WARNING = (
     help="Records of a client; if left out, as many as the spec's clients would have of this "
     "data set, at least a mini-batch.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option("-o", "--output", metavar="SPEC", help="Spec to write; standard output if left out.")
 def command(
     spec: Path,
@@ -61,7 +63,7 @@ def command(
     the same file.
     """
     from privplan.cli import render
-    from privplan.files import read_text, write_text
+    from privplan.files import keep, read_text, write_text
     from privplan.planning.measured import provisional, written
     from privplan.spec import Spec
     from privplan.yamltext import load_yaml
@@ -70,6 +72,7 @@ def command(
     render.warn(WARNING)
     before = read_text(spec, "spec")
     known = provisional(before, spec.parent)
+    keep(known.sources(spec), [output])
     asked = Pilot(known, dataset, rounds, clients, seed, partition, records, data_dir, download)
     with render.progress(f"pilot on {dataset}") as report:
         measured = run(asked, report)

@@ -211,3 +211,12 @@ def test_sqlalchemy_is_loaded_only_by_a_command_that_opens_a_book() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().splitlines()[-1] == "False"
+
+
+def test_an_export_does_not_replace_the_book(tmp_path: Path) -> None:
+    book = tmp_path / "book.sqlite"
+    assert privplan("book", "add", run(tmp_path / "run", 1), "--address", book).exit_code == 0
+    before = book.read_bytes()
+    line = refused("book", "export", "--address", book, "-o", book)
+    assert "output: must be another file" in line
+    assert book.read_bytes() == before

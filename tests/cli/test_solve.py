@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from privplan.cli import main
 from privplan.plan import Plan
+from privplan.spec import Spec
 from tests.planning.problems import spec_data
 
 
@@ -89,3 +90,17 @@ def test_a_plot_of_an_unknown_kind_is_refused_before_anything_is_written(tmp_pat
     assert done.exit_code == 2
     assert "plot: must end in" in done.stderr
     assert not output.exists()
+
+
+@pytest.mark.parametrize("option", ["-o", "--plot"])
+def test_no_file_that_is_read_is_written_over(option: str, tmp_path: Path) -> None:
+    budgets = tmp_path / "budgets.png"
+    budgets.write_text("client,epsilon\n" + "".join(f"{n},1.5\n" for n in range(500)))
+    spec, link = tmp_path / "spec.yaml", tmp_path / "link.png"
+    link.symlink_to(spec)
+    for place in (spec, link, tmp_path / "." / "spec.yaml", budgets):
+        done = solve(tmp_path, option, str(place), groups=[], groups_from="budgets.png")
+        assert done.exit_code == 2
+        [line] = done.stderr.splitlines()
+        assert line.startswith("privplan: output: must be another file than what is read")
+        assert Spec.load(spec).population == 500

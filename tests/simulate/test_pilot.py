@@ -93,3 +93,12 @@ def test_faults_that_no_pilot_mends_are_told_before_training(tmp_path: Path) -> 
     done = CliRunner().invoke(command, [str(source), *SMALL])
     assert isinstance(done.exception, InputError)
     assert "bogus" in str(done.exception)
+
+
+def test_the_spec_is_not_written_over(tmp_path: Path) -> None:
+    source = tmp_path / "spec.yaml"
+    source.write_text(SPEC)
+    done = CliRunner().invoke(command, [str(source), *SMALL, "-o", str(source)])
+    assert isinstance(done.exception, InputError)
+    assert "output: must be another file" in str(done.exception)
+    assert source.read_text() == SPEC
