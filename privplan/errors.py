@@ -87,5 +87,9 @@ class UnsupportedError(PrivplanError):
     """An accountant was asked for a cell (law, relation) that it cannot answer."""
 
 
+class TooLittleNoiseError(UnsupportedError):
+    """An accountant was asked for a release with less noise than it can compose."""
+
+
 class MissingDataError(PrivplanError):
     """Data that are not on disk; says what to do."""

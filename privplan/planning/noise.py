@@ -13,9 +13,9 @@ from privplan.accounting.bisection import noise_multiplier_by_bisection
 from privplan.accounting.calibrate import noise_multiplier
 from privplan.accounting.catalogue import accountant as by_name
 from privplan.accounting.certificate import CertificateRow, certify
-from privplan.accounting.question import NOISE_RANGE
+from privplan.accounting.question import LEAST_RATIO, NOISE_RANGE
 from privplan.accounting.release import History, Release
-from privplan.errors import InfeasibleError, InputError
+from privplan.errors import InfeasibleError, InputError, TooLittleNoiseError
 from privplan.planning.problem import Problem
 
 Floats = NDArray[np.float64]
@@ -78,6 +78,7 @@ def group_noise(
     """
     name, ratio = problem.names[group], float(ratio)
     budget = problem.epsilons[group], problem.deltas[group]
+    _must_take_part(problem, group, ratio)
     try:
         if problem.calibration == "published" and accountant != GUARANTEE:
             found = noise_multiplier_by_bisection(
@@ -97,9 +98,23 @@ def group_noise(
     except InfeasibleError as error:
         nearest = _least_epsilon(problem, group, ratio, accountant)
         raise InfeasibleError(f"groups.{name}.epsilon: {error}; {nearest}") from None
+    except TooLittleNoiseError as error:
+        rule = f"{budget[0]:g} asks for less noise than can be certified"
+        raise InfeasibleError(f"groups.{name}.epsilon: {rule}; lower it; {error}") from None
     except InputError as error:
         raise InfeasibleError(f"groups.{name}: {error}") from None
     return rounded_up(found)
+
+
+def _must_take_part(problem: Problem, group: int, ratio: float) -> None:
+    """Refuse budgets so far apart that a group would hardly ever take part."""
+    if ratio < LEAST_RATIO and len(problem.names) > 1:
+        least, most = min(problem.epsilons), max(problem.epsilons)
+        raise InfeasibleError(
+            f"groups.{problem.names[group]}.epsilon: {problem.epsilons[group]:g} among budgets "
+            f"from {least:g} to {most:g} leaves the group a sampling ratio of {ratio:.3g}, below "
+            f"the least of {LEAST_RATIO:g}; bring the budgets closer together"
+        )
 
 
 def _least_epsilon(problem: Problem, group: int, ratio: float, accountant: str | Accountant) -> str:

@@ -104,3 +104,27 @@ def test_no_file_that_is_read_is_written_over(option: str, tmp_path: Path) -> No
         [line] = done.stderr.splitlines()
         assert line.startswith("privplan: output: must be another file than what is read")
         assert Spec.load(spec).population == 500
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_a_budget_that_asks_for_too_little_noise_is_named(accountant: str, tmp_path: Path) -> None:
+    groups = [{"name": name, "clients": 200, "epsilon": 1e5} for name in ("strict", "loose")]
+    done = solve(tmp_path, groups=groups, planning={"accountant": accountant})
+    assert done.exit_code == 3
+    [line] = done.stderr.splitlines()
+    assert "epsilon: 100000 asks for less noise than can be certified; lower it" in line
+
+
+@pytest.mark.parametrize(("least", "most"), [(1e-12, 4.0), (1.0, 1e30)])
+def test_budgets_that_are_too_far_apart_are_named(
+    least: float, most: float, tmp_path: Path
+) -> None:
+    groups = [
+        {"name": "strict", "clients": 200, "epsilon": least},
+        {"name": "loose", "clients": 300, "epsilon": most},
+    ]
+    done = solve(tmp_path, groups=groups)
+    assert done.exit_code == 3
+    [line] = done.stderr.splitlines()
+    said = f"groups.strict.epsilon: {least:g} among budgets from {least:g} to {most:g}"
+    assert line.startswith(f"privplan: {said} leaves the group a sampling ratio of")

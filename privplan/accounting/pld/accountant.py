@@ -13,7 +13,7 @@ from privplan.accounting.pld.pairs import LARGEST_SHIFT, Kind, Pair
 from privplan.accounting.pld.sides import Reading, read, reading_at_delta, reading_at_epsilon
 from privplan.accounting.pld.sides import Side as Side
 from privplan.accounting.release import History, Relation
-from privplan.errors import InputError, UnsupportedError
+from privplan.errors import InputError, TooLittleNoiseError, UnsupportedError
 
 TOLERANCE = 1e-4
 _REFINEMENTS = 7
@@ -154,7 +154,7 @@ def compose(history: History, relation: Relation, *, tolerance: float = TOLERANC
         tolerance: relative distance of the bounds on epsilon to aim at.
 
     Raises:
-        UnsupportedError: when a noise multiplier is too small to compose with sampling.
+        TooLittleNoiseError: when a noise multiplier is too small to compose with sampling.
     """
     felt = [(r, n) for r, n in history if r.sampling_ratio > 0]
     real = [(r, n) for r, n in felt if not math.isinf(r.noise_multiplier)]
@@ -167,7 +167,7 @@ def compose(history: History, relation: Relation, *, tolerance: float = TOLERANC
         return ComposedLoss(math.sqrt(squares), (), tolerance)
     largest = max(pair.shift for pair in everybody)
     if largest > LARGEST_SHIFT:
-        raise UnsupportedError(
+        raise TooLittleNoiseError(
             f"noise_multiplier: pld needs {1 / LARGEST_SHIFT:g} times the distance or more "
             f"under sampling, found a shift of {largest:g}"
         )
