@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from privplan.accounting.release import Relation, SamplingLaw, Unit, is_client
-from privplan.errors import InputError
+from privplan.errors import Fault, InputError
 from privplan.fields import (
     Count,
     Fraction,
@@ -17,10 +17,12 @@ from privplan.fields import (
     Positive,
     Probability,
     Value,
+    faults_of,
     is_none,
     parse,
 )
 from privplan.files import read_text
+from privplan.sound import sound_part
 from privplan.spec_fields import DELTA_LAW, Delta
 from privplan.spec_planning import Planning
 from privplan.spec_rules import SEARCHED, faults_between_fields
@@ -150,11 +152,26 @@ class Spec(Value):
         Raises:
             InputError: with all faults at once.
         """
-        if isinstance(data, dict) and data.get("groups_from") is not None:
+        if not isinstance(data, dict):
+            return parse(cls, data)
+        if {"spec", "certificate"} <= data.keys():
+            rule = "must be a spec, not a plan that was solved from one"
+            raise InputError.one("spec", rule, data)
+        told: tuple[Fault, ...] = ()
+        if data.get("groups_from") is not None:
             from privplan.planning.budgets import with_groups
 
-            data = with_groups(data, Path(folder))
-        return parse(cls, data)
+            try:
+                data = with_groups(data, Path(folder))
+            except InputError as error:
+                told, data = error.faults, {**data, "groups": None}
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            between = faults_between_fields(sound_part(cls, data), AttributeError)
+            known = {"groups", *(fault.field for fault in told)} if told else set()
+            rest = [*faults_of(error, data), *between]
+            raise InputError([*told, *(one for one in rest if one.field not in known)]) from None
 
     @classmethod
     def load(cls, path: Path | str) -> Spec:

@@ -166,3 +166,58 @@ def test_no_text_at_random_is_a_spec(text: str) -> None:
 
 def test_warns_of_a_delta_that_is_not_below_one_over_clients() -> None:
     assert any("not below 1/clients" in line for line in make_spec(delta=0.01).warnings())
+
+
+def _fields(data: dict[str, Any], folder: Path | str = ".") -> list[str]:
+    with pytest.raises(InputError) as caught:
+        Spec.parse(data, folder)
+    return [fault.field for fault in caught.value.faults]
+
+
+def test_faults_between_sound_fields_are_reported_beside_faulty_ones() -> None:
+    data = changed("groups.0.name", "loose")
+    data |= {"rounds": 0, "cohort": 5000}
+    data["planning"]["sparsification"] = [0.5]
+    assert _fields(data) == ["rounds", "groups", "cohort", "planning.sparsification"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("groups.0.clients", 0),
+        ("groups.0.name", ""),
+        ("groups", "strict"),
+        ("groups", [3]),
+        ("groups", []),
+        ("cohort", -1),
+        ("delta", 2),
+        ("unit", "people"),
+        ("planning", 5),
+        ("planning.ratios", "best"),
+        ("planning.sparsification", [2]),
+        ("model.parameters", 0),
+    ],
+)
+def test_a_faulty_field_says_nothing_of_other_fields(path: str, value: Any) -> None:
+    assert len(_fields(changed(path, value))) == 1
+
+
+def test_a_faulty_field_hides_no_fault_of_other_groups() -> None:
+    data = changed("groups.0.sampling_ratio", 7)
+    data["groups"][1]["sampling_ratio"] = 0.1
+    assert _fields(data) == ["groups.strict.sampling_ratio", "groups.loose.sampling_ratio"]
+
+
+def test_ratios_that_are_missing_are_not_summed() -> None:
+    fields = _fields(changed("planning.ratios", "given"))
+    assert fields == ["groups.strict.sampling_ratio", "groups.loose.sampling_ratio"]
+
+
+def test_a_spec_of_records_without_records_has_no_law_to_break() -> None:
+    data = spec_data(unit="record", delta="n^-1.1", cohort=None, planning={})
+    assert _fields(data) == ["groups.strict.records", "groups.loose.records"]
+
+
+def test_a_missing_file_of_budgets_hides_no_other_fault(tmp_path: Path) -> None:
+    changes = {"groups_from": "x.csv", "groups": [], "rounds": 0, "planning": {"free": 5}}
+    assert _fields(spec_data(**changes), tmp_path) == ["groups_from", "rounds", "planning.free"]
