@@ -19,7 +19,11 @@ class PrivplanError(Exception):
 
 
 MOST_LETTERS = 1000
+"""Half of the letters that a line has at most."""
+MOST_FOUND = 80
 """Longest word for a value that was found; the middle of a longer one is left out."""
+MOST_TEXT = 180
+"""The same for text, such as a path or what a parser had to say."""
 
 
 class _Short(reprlib.Repr):
@@ -39,10 +43,19 @@ class _Short(reprlib.Repr):
             return f"a whole number of {x.bit_length()} bits"
 
 
+def _cut(text: str, most: int) -> str:
+    """Both ends of a text that is longer than ``most``."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"
+
+
+def _word(found: object) -> str:
+    """A value that was found, of any size, in a few words."""
+    return _cut(_Short().repr(found), MOST_TEXT if isinstance(found, str) else MOST_FOUND)
+
+
 def _one_line(text: str) -> str:
     """The same with escapes for what would break the line or hide in it, and not too long."""
-    if len(text) > 2 * MOST_LETTERS:
-        text = f"{text[:MOST_LETTERS]} ... {text[-MOST_LETTERS:]}"
+    text = _cut(text, 2 * MOST_LETTERS)
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text
@@ -58,7 +71,7 @@ class Fault:
     found: object
 
     def __str__(self) -> str:
-        return _one_line(f"{self.field}: {self.rule}, found {_Short().repr(self.found)}")
+        return _one_line(f"{self.field}: {self.rule}, found {_word(self.found)}")
 
 
 class InputError(PrivplanError):

@@ -23,6 +23,8 @@ def read_text(path: Path | str, what: str) -> str:
     Raises:
         InputError: when there is no such file, it is a directory, or it is not UTF-8 text.
     """
+    if path == "":
+        raise InputError.one(what, "must be the name of a file", "")
     path = Path(path)
     try:
         return path.read_text(encoding="utf-8")

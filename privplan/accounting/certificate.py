@@ -61,7 +61,7 @@ class CertificateRow(BaseModel):
         if not self.epsilon_lower <= self.epsilon_upper:
             raise ValueError(
                 f"epsilon_lower: must be at most epsilon_upper ({self.epsilon_upper!r}), "
-                f"found {self.epsilon_lower!r}"
+                f"not {self.epsilon_lower!r}"
             )
         return self
 

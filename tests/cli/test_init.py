@@ -51,3 +51,19 @@ def test_unknown_preset_is_one_line() -> None:
     assert done.exit_code == 2
     assert done.stderr.startswith("privplan: preset: must be one of")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--schema", "--preset", "digits"], "preset: must be left out with --schema"),
+        (["--preset", ""], "preset: must be one of"),
+        (["-o", "."], "output: must be a file, not a folder"),
+        (["-o", ".", "--force"], "output: must be a file, not a folder"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(arguments: list[str], said: str) -> None:
+    done = CliRunner().invoke(main, ["init", *arguments])
+    assert done.exit_code == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"privplan: {said}")

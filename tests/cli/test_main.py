@@ -37,6 +37,7 @@ def test_the_table_of_commands_misses_no_file() -> None:
         (["solve"], "SPEC"),
         (["solve", "."], "directory"),
         (["solve", "nosuch.yaml"], "exists"),
+        (["solve", ""], "must be the name of a file, found ''"),
         (["verify", "nosuch"], "run folder"),
         (["account", "--rounds", "many"], "rounds"),
     ],

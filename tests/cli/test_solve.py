@@ -128,3 +128,25 @@ def test_budgets_that_are_too_far_apart_are_named(
     [line] = done.stderr.splitlines()
     said = f"groups.strict.epsilon: {least:g} among budgets from {least:g} to {most:g}"
     assert line.startswith(f"privplan: {said} leaves the group a sampling ratio of")
+
+
+def test_an_edited_certificate_is_named_in_a_short_line(tmp_path: Path) -> None:
+    output = tmp_path / "plan.json"
+    assert solve(tmp_path, "-o", str(output)).exit_code == 0
+    data = json.loads(output.read_text())
+    data["certificate"][0]["epsilon_upper"] = 1e-9
+    output.write_text(json.dumps(data))
+    done = CliRunner().invoke(main, ["explain", str(output)])
+    [line] = done.stderr.splitlines()
+    assert "certificate.0: epsilon_lower: must be at most" in line
+    assert line.count("found") == 1
+    assert len(line) < 260
+
+
+def test_a_plan_is_no_spec(tmp_path: Path) -> None:
+    output = tmp_path / "plan.json"
+    assert solve(tmp_path, "-o", str(output)).exit_code == 0
+    done = CliRunner().invoke(main, ["solve", str(output)])
+    assert done.exit_code == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith("privplan: spec: must be a spec, not a plan that was solved from one")
