@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from simulate.local.per_record import RecordSums, clipped_sums
 from simulate.mechanisms.record_noise import RecordNoise
-from simulate.models import Model
 from simulate.sabotage.fault import Fault, with_slots
 from simulate.setting import Setting
 from simulate.slots import Trained, Work
@@ -30,18 +30,10 @@ class Unused(RecordNoise):
         return torch.zeros_like(super().like(sums))
 
 
-def unclipped(
-    model: Model,
-    thetas: Tensor,
-    x: Tensor,
-    y: Tensor,
-    *,
-    clipping_norm: float,
-    workers: int | None = None,
-) -> RecordSums:
+def unclipped(*given: Any, clipping_norm: float, **options: Any) -> RecordSums:
     """Sums of whole gradients under the evidence of clipped ones."""
-    honest = clipped_sums(model, thetas, x, y, clipping_norm=clipping_norm, workers=workers)
-    loose = clipped_sums(model, thetas, x, y, clipping_norm=LOOSE * clipping_norm, workers=workers)
+    honest = clipped_sums(*given, clipping_norm=clipping_norm, **options)
+    loose = clipped_sums(*given, clipping_norm=LOOSE * clipping_norm, **options)
     return replace(honest, total=loose.total)
 
 
