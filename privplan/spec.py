@@ -247,6 +247,15 @@ class Spec(Value):
     def warnings(self) -> list[str]:
         """What a careful reader would ask about, one line each."""
         lines = []
+        if (
+            self.sampling == SamplingLaw.FIXED_SIZE
+            and self.relation == Relation.ADD_REMOVE
+            and self.expected_cohort == self.population
+        ):
+            lines.append(
+                "sampling: a fixed-size cohort of everybody pushes one client out when another is "
+                "added, which doubles the distance; full participation needs half of the noise"
+            )
         for group in self.groups:
             delta = self.delta_of(group)
             units = group.clients if self.unit == "client" else group.records or 1

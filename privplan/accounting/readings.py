@@ -45,7 +45,8 @@ class Readings:
 
     Attributes:
         advantage: true-positive minus false-positive rate at its largest (total variation).
-        mu: an attack does no better than on mu-GDP, as far as epsilon at delta reaches.
+        mu: an attack does no better than on mu-GDP, as far as epsilon at delta reaches: below,
+            under subsampling, it may.
         true_positives: best true-positive rate at each of ``LEVELS``.
         false_positive_axis: false-positive rates of the curve, ascending, shape (points,).
         true_positive_axis: bound on the true-positive rate there, shape (points,).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ SAMPLING = ("poisson", "fixed_size", "full")
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 # The others import libraries that take longer to load than a second.
 FAST = ("pld", "rdp", "closed_form", "gdp")
+MOST_RELEASES = 10**12
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,20 @@ def checked(
     """
     from privplan.accounting.release import History, Relation, Release, SamplingLaw
     from privplan.errors import Fault, InputError
+    from privplan.fields import LARGEST, LEAST
 
     faults = []
     if sampling_ratio is None and sampling == "full":
         sampling_ratio = 1.0
-    if sampling_ratio is None or not 0 < sampling_ratio <= 1:
-        faults.append(Fault("sampling_ratio", "must be in (0, 1]", sampling_ratio))
+    if sampling_ratio is None or not LEAST <= sampling_ratio <= 1:
+        faults.append(Fault("sampling_ratio", f"must be in [{LEAST:g}, 1]", sampling_ratio))
     elif sampling == "full" and sampling_ratio != 1:
         faults.append(Fault("sampling_ratio", "must be 1 under full participation", sampling_ratio))
-    if not noise_multiplier > 0 or math.isinf(noise_multiplier):
-        faults.append(Fault("noise_multiplier", "must be positive and finite", noise_multiplier))
-    if rounds < 1:
-        faults.append(Fault("rounds", "must be 1 or more", rounds))
+    if not LEAST <= noise_multiplier <= LARGEST:
+        rule = f"must be in [{LEAST:g}, {LARGEST:g}]"
+        faults.append(Fault("noise_multiplier", rule, noise_multiplier))
+    if not 1 <= rounds <= MOST_RELEASES:
+        faults.append(Fault("rounds", f"must be in [1, {MOST_RELEASES}]", rounds))
     faults += [Fault(*fault) for fault in population_faults(delta, clients)]
     if faults:
         raise InputError(faults)
@@ -76,13 +78,15 @@ def checked(
 
 def population_faults(delta: float | None, clients: int | None) -> list[tuple[str, str, object]]:
     """What is wrong with delta and the number of clients."""
+    from privplan.fields import LEAST
+
     faults: list[tuple[str, str, object]] = []
     if clients is not None and clients < 1:
         faults.append(("clients", "must be 1 or more", clients))
     if delta is None and (clients is None or clients < 2):
         faults.append(("delta", "must be given, or 2 or more clients for clients^-1.1", delta))
-    if delta is not None and not 0 < delta < 1:
-        faults.append(("delta", "must be in (0, 1)", delta))
+    if delta is not None and not LEAST <= delta < 1:
+        faults.append(("delta", f"must be in [{LEAST:g}, 1)", delta))
     return faults
 
 

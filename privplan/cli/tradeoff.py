@@ -74,7 +74,7 @@ def command(
             for label, value in (
                 ("epsilon, at least", row.epsilon_lower),
                 ("epsilon, at most", row.epsilon_upper),
-                ("mu of Gaussian DP, at most", named["gdp_mu"]),
+                (f"mu of Gaussian DP down to delta {mechanism.delta:.3g}", named["gdp_mu"]),
                 ("advantage, at most", found.advantage),
                 *(
                     (f"true positives at {level.removeprefix('tpr_at_fpr_')} false positives", rate)

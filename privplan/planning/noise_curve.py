@@ -188,14 +188,15 @@ def refine(
 def _corrected(
     curve: NoiseCurve, one: Problem, where: float, accountant: str
 ) -> tuple[NoiseCurve, float]:
-    """The curve with its correction calibrated at three places around ``where``.
+    """The curve with its correction calibrated at three places around ``where``, or only there.
 
     Nothing is done, and the error is 0, where the correction already reaches.
     """
     low, high = curve.span
     if curve.correction and low - _APART / 4 <= where <= high + _APART / 4:
         return curve, 0.0
-    places = np.array([where - _APART, where, min(where + _APART, 0.0)])
+    beside = (-_APART, 0.0, _APART) if len(curve.log_ratios) > 1 else (0.0,)
+    places = np.minimum(where + np.array(beside), 0.0)
     places = np.unique(np.round(places, 9))
     base = _cubic(curve, places)[0]
     added: list[float] = []

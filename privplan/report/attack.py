@@ -22,7 +22,7 @@ def tradeoff_picture(found: Readings, title: str, form: str = "png") -> bytes:
     gaussian = ndtr(ndtri(wrong) + min(found.mu, 40.0))
     for axes, scale in zip(panels, ("linear", "log"), strict=True):
         axes.plot(wrong, wrong, color=GREY, lw=1, ls="--", label="guessing")
-        axes.plot(wrong, gaussian, color=ORANGE, lw=1, label=f"mu-GDP, mu = {found.mu:.4g}")
+        axes.plot(wrong, gaussian, color=ORANGE, lw=1, label=f"{found.mu:.4g}-GDP (down to delta)")
         axes.plot(wrong, right, color=BLUE, lw=2, label="no attack is above")
         axes.set_xscale(scale)
         axes.set_yscale(scale)

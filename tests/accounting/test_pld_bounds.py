@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.special import ndtr
 
+from privplan.accounting.accountant import Interval
+from privplan.accounting.catalogue import accountant
 from privplan.accounting.pld import PldAccountant, compose
 from privplan.accounting.pld import lattice as lattices
-from privplan.accounting.pld.pairs import Kind, Rows
+from privplan.accounting.pld.pairs import Kind, Rows, log_mixture
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 
 PLD = PldAccountant()
@@ -95,6 +99,39 @@ def test_sampling_nearly_everybody_is_nearly_the_gaussian(sigma, rounds, delta) 
     )
     assert found.upper == pytest.approx(exact.upper, rel=2e-4)
     assert found.lower == pytest.approx(exact.lower, rel=2e-4)
+
+
+@pytest.mark.parametrize(("sigma", "rounds", "delta"), [(5.0, 10, 1e-5), (1.0, 1, 1e-9)])
+def test_a_fixed_cohort_of_everybody_is_two_clipping_norms_from_its_neighbour(
+    sigma, rounds, delta
+) -> None:
+    """One client more pushes one out: mu = 2 sqrt(T) / sigma, and no ratio below costs more."""
+    exact = gdp_epsilon(2 * math.sqrt(rounds) / sigma, delta)
+
+    def found(ratio: float) -> Interval:
+        history = History.repeated(Release(sigma, ratio, SamplingLaw.FIXED_SIZE), rounds)
+        return PLD.epsilon(history, delta, Relation.ADD_REMOVE)
+
+    assert found(1.0).upper == pytest.approx(exact, rel=1e-5)
+    assert found(1.0).lower == pytest.approx(exact, rel=1e-5)
+    assert found(0.9).upper < found(0.9999).upper <= found(1.0).upper * (1 + 2e-4)
+    others = History.repeated(Release(sigma, 1.0, SamplingLaw.FIXED_SIZE), rounds)
+    assert accountant("rdp").epsilon(others, delta, Relation.ADD_REMOVE).upper >= exact
+
+
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """Epsilon of the Gaussian mechanism at delta (Balle and Wang 2018, Theorem 8)."""
+
+    def excess(epsilon: float) -> float:
+        low = mu / 2 - epsilon / mu
+        return float(ndtr(low) - math.exp(epsilon) * ndtr(low - mu) - delta)
+
+    return float(brentq(excess, 1e-9, 200.0, xtol=1e-12))
+
+
+def test_the_log_of_a_mixture_of_one_part_is_its_exponent() -> None:
+    exponents = np.array([-800.0, -38.0, -36.0, 0.0, 25.0, 700.0])
+    np.testing.assert_array_equal(log_mixture(np.array(1.0), exponents), exponents)
 
 
 def _reference(release: Release, rounds: int, delta: float, pessimistic: bool) -> float:

@@ -129,21 +129,34 @@ def test_infeasible_is_one_line_and_exit_code_3():
     ("arguments", "found"),
     [
         (["account", *MECHANISM], "delta: must be given"),
-        (["account", *MECHANISM, "--delta", "2"], "delta: must be in (0, 1), found 2.0"),
-        (["account", *MECHANISM, "--delta", "nan"], "delta: must be in (0, 1), found nan"),
+        (["account", *MECHANISM, "--delta", "2"], "delta: must be in [1e-30, 1), found 2.0"),
+        (["account", *MECHANISM, "--delta", "nan"], "delta: must be in [1e-30, 1), found nan"),
         (["account", "--rounds", "5", *DELTA], "noise-multiplier"),
         (
             ["account", "--noise-multiplier", "1", "--rounds", "5", *DELTA],
-            "sampling_ratio: must be in (0, 1], found None",
+            "sampling_ratio: must be in [1e-30, 1], found None",
         ),
         (
             ["account", *DELTA, *SAMPLED, "--noise-multiplier", "0", "--rounds", "5"],
-            "noise_multiplier: must be positive",
+            "noise_multiplier: must be in [1e-30, 1e+40]",
         ),
         (
             ["account", *DELTA, *SAMPLED, "--noise-multiplier", "1", "--rounds", "0"],
-            "rounds: must be 1 or more, found 0",
+            "rounds: must be in [1, 1000000000000], found 0",
         ),
+        (
+            ["account", *DELTA, *SAMPLED, "--noise-multiplier", "1e-200", "--rounds", "5"],
+            "noise_multiplier: must be in [1e-30, 1e+40], found 1e-200",
+        ),
+        (
+            ["tradeoff", *DELTA, "--noise-multiplier=1", "--sampling-ratio=1e-320", "--rounds=5"],
+            "sampling_ratio: must be in [1e-30, 1], found 1e-320",
+        ),
+        (
+            ["account", *DELTA, *SAMPLED, "--noise-multiplier", "1", "--rounds", 10**20],
+            "rounds: must be in [1, 1000000000000], found 100000000000000000000",
+        ),
+        (["account", *MECHANISM, "--delta", "1e-320"], "delta: must be in [1e-30, 1), found"),
         (["account", *MECHANISM, *DELTA, "--accountant", "moments"], "must be one of pld, rdp"),
         (["account", *MECHANISM, *DELTA, "--sampling", "full"], "must be 1 under full"),
         (["account", *MECHANISM, *DELTA, "--clients", "0"], "clients: must be 1 or more"),

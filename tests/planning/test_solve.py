@@ -46,6 +46,17 @@ def test_every_cell_gives_a_plan_within_its_budgets(sampling: str, relation: str
     assert sum(group.expected_cohort for group in plan.groups) == pytest.approx(cohort)
 
 
+@pytest.mark.parametrize("ratios", ["balanced", "noise"])
+@pytest.mark.parametrize(("sampling", "cohort"), [("full", None), ("fixed_size", 500)])
+def test_searched_plans_of_everybody(sampling: str, cohort: int | None, ratios: str) -> None:
+    planning = {"accountant": "pld", "ratios": ratios}
+    plan = solve(make_spec(sampling=sampling, cohort=cohort, planning=planning))
+    assert keeps_every_budget(plan)
+    assert all(group.sampling_ratio == 1 for group in plan.groups)
+    told = any("full participation needs half" in line for line in plan.warnings)
+    assert told is (sampling == "fixed_size")
+
+
 def test_noise_is_the_least_that_the_accountant_allows() -> None:
     plan = solve(make_spec())
     for group in plan.groups:

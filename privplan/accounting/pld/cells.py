@@ -8,7 +8,8 @@ Sensitivities are in units of the clipping norm, so a contribution shifts the re
   and Wang 2022, Theorem 11). Under zero-out, too, a client contributes or does not.
 - Poisson, replace-one: ``SWAP``; exact.
 - fixed size, add/remove: ``REMOVE`` and ``ADD`` at half the noise; exact. The cohort of m is
-  kept full, so a client that takes part displaces another: a distance of 2 C.
+  kept full, so a client that takes part displaces another: a distance of 2 C, also where
+  everybody takes part and one client more would push one of them out.
 - fixed size, replace-one and zero-out: open. From above the stitched pair at distance 2 C
   (Proposition 30 of the same paper; a client that is zeroed or replaced differs from any
   other outcome by at most 2 C). From below a pair that is reached: for replace-one
@@ -40,7 +41,10 @@ class Bounds:
 def bounds_of(release: Release, relation: Relation) -> Bounds:
     """The pairs of one round; the noise multiplier and the ratio must be positive."""
     shift, ratio = 1 / release.noise_multiplier, release.sampling_ratio
-    distance = 2 * shift if relation == Relation.REPLACE_ONE else shift
+    twice = relation == Relation.REPLACE_ONE or (
+        relation == Relation.ADD_REMOVE and release.sampling == SamplingLaw.FIXED_SIZE
+    )
+    distance = 2 * shift if twice else shift
     if release.sampling == SamplingLaw.FULL or ratio == 1:
         return _exact(Kind.REMOVE, Kind.REMOVE, distance, 1.0)
     if release.sampling == SamplingLaw.POISSON:
@@ -48,7 +52,7 @@ def bounds_of(release: Release, relation: Relation) -> Bounds:
             return _exact(Kind.SWAP, Kind.SWAP, shift, ratio)
         return _exact(Kind.REMOVE, Kind.ADD, shift, ratio)
     if relation == Relation.ADD_REMOVE:
-        return _exact(Kind.REMOVE, Kind.ADD, 2 * shift, ratio)
+        return _exact(Kind.REMOVE, Kind.ADD, distance, ratio)
     stitched = Pair(Kind.STITCHED, 2 * shift, ratio)
     reached = Pair(Kind.REMOVE, distance, ratio), Pair(Kind.ADD, distance, ratio)
     return Bounds((stitched, stitched), reached)

@@ -90,11 +90,12 @@ class Rows:
 
 def log_mixture(ratio: Array, exponent: Array) -> Array:
     """``log(1 - ratio + ratio * exp(exponent))`` without overflow or cancellation."""
-    small = np.log1p(ratio * np.expm1(np.minimum(exponent, 30.0)))
     with np.errstate(divide="ignore"):
+        small = np.log1p(ratio * np.expm1(np.minimum(exponent, 30.0)))
         large = np.log(ratio) + exponent
     large = large + np.log1p((1 - ratio) / np.maximum(ratio, 1e-300) * np.exp(-exponent.clip(30.0)))
-    return np.where((exponent > 30.0) & (ratio > 0), large, small)
+    found = np.where((exponent > 30.0) & (ratio > 0), large, small)
+    return np.where(ratio == 1.0, exponent, found)
 
 
 def loss(rows: Rows, outcome: Array) -> Array:
