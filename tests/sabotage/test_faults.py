@@ -30,9 +30,10 @@ def test_an_honest_run_passes(algorithm: str, sampling: str, seed: int) -> None:
 
 @pytest.mark.slow
 def test_canaries_alone_see_half_of_the_faults_that_weaken_privacy() -> None:
-    weak = [fault for fault in FAULTS if fault.weakens]
-    seen = [fault.name for fault in weak if tried(fault, canaries=800).seen]
-    assert 2 * len(seen) >= len(weak), seen
+    asked = [found for fault in FAULTS if (found := tried(fault, canaries=800)).seen is not None]
+    seen = [found.fault.name for found in asked if found.seen]
+    assert len(asked) >= 30
+    assert 2 * len(seen) >= len(asked), seen
 
 
 def test_canaries_alone_see_halved_noise_and_nothing_in_the_books() -> None:
