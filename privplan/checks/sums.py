@@ -30,14 +30,15 @@ def sums(run: Run) -> Check:
         for release in run.ledger.records
         if release.residual is not None and release.family == "gaussian"
     ]
-    level = FALSE_ALARM / (2 * len(measured) + 2)
+    summed = [(release, residual) for release, residual in measured if release.unit == "client"]
+    level = FALSE_ALARM / (2 * len(summed) + 2)
 
     def problems() -> Iterator[str]:
-        squares, along, drawn, leaning = 0.0, 0.0, 0, 0
         for release, residual in measured:
             if release.unit == "record":
                 yield from _too_long(release, residual, run.plan.spec.local.momentum)
-                continue
+        squares, along, drawn, leaning = 0.0, 0.0, 0, 0
+        for release, residual in summed:
             std, where = release.noise_std, f"round {release.round}"
             if noise_p_value(residual.sum_squares, std, release.dimension) < level:
                 found = math.sqrt(residual.sum_squares / max(release.dimension, 1))
