@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint bench clean
+.PHONY: help install demo test test-all faults lint bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ test: lint ## linters and the quick tests, under ten minutes
 
 test-all: lint ## the slow tests too; PRIVPLAN_DATA names a folder with Fashion-MNIST
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -m "slow or not slow"
+
+faults: $(INSTALLED) ## the table of planted faults in docs/reliability.md
+	$(BIN)/python -m tests.sabotage --canaries 800 --format markdown
 
 lint: $(INSTALLED) ## ruff and mypy
 	$(BIN)/ruff check .

@@ -20,7 +20,7 @@ from privplan.accounting.release import History, Relation, Release
 from privplan.auditing import AUDITORS
 from privplan.verify import judge, load_run
 from simulate.run import Request, carry_out, prepare
-from simulate.sabotage import plan
+from tests.sabotage import plan
 
 CONFIDENCE, CANARIES, DELTA = 0.95, 1000, 1e-5
 

@@ -17,14 +17,13 @@ import statistics
 import sys
 import time
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import torch
 import yaml
 
-import privplan.presets
 from privplan.planning import solve
+from privplan.presets import preset
 from privplan.spec import Spec
 from simulate.engine import evaluation_interval, first, play
 from simulate.journal import MemoryJournal
@@ -58,7 +57,7 @@ class Found:
 
 def request_for(clients: int) -> Request:
     """The digits preset for a population of three groups."""
-    text = files(privplan.presets).joinpath("digits.yaml").read_text(encoding="utf-8")
+    text = preset("digits")
     sizes = {"strict": clients // 2, "medium": clients // 4}
     sizes["loose"] = clients - sum(sizes.values())
     groups = [

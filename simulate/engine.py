@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from privplan.record import RoundMetrics
-from simulate import audit
 from simulate.algorithm import weights
+from simulate.audit import traces
 from simulate.cohort import client_updates, group_sums
 from simulate.distributed import led
 from simulate.journal import Journal
@@ -59,7 +59,7 @@ def first(setting: Setting) -> Progress:
     """Before the first round."""
     theta, algorithm = setting.start.to(setting.device), setting.algorithm
     server = {**algorithm.server.start(theta), **algorithm.aggregator.start(theta)}
-    seen = None if setting.canary is None else audit.first_scores(setting.canary)
+    seen = None if setting.canary is None else traces.first_scores(setting.canary)
     return Progress(0, theta, server, {}, (), algorithm.plan.digest, seen)
 
 
@@ -106,7 +106,7 @@ def _released(
         return stream(setting.seed, Purpose.NOISE, told.number, index)
 
     releases = algorithm.mechanism.release(told.number, sums, factors, noise)
-    heard = audit.observed(setting.canary, algorithm.plan, sums, releases, told.kept)
+    heard = traces.observed(setting.canary, algorithm.plan, sums, releases, told.kept)
     return witnessed(releases, sums, told.kept), personal, heard
 
 

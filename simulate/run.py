@@ -16,8 +16,9 @@ from privplan.errors import PrivplanError
 from privplan.lock import locked
 from privplan.plan import Plan
 from privplan.record import PLAN, RunRecord
-from simulate import audit, checkpoint
+from simulate import checkpoint
 from simulate.algorithms import Choices, algorithm, row
+from simulate.audit import traces
 from simulate.data import load
 from simulate.data.partition import Held, partition, require_unshared, scheme
 from simulate.device import device_of
@@ -281,8 +282,8 @@ def _audit(setting: Setting, end: Progress) -> AuditEvidence | None:
     """What was seen of the canaries; None without."""
     if setting.canary is None or end.audit is None:
         return None
-    final = audit.final_scores(setting.canary, setting.start, end.theta)
-    return audit.written(setting.canary, setting.algorithm.plan, end.chain, end.audit, final)
+    final = traces.final_scores(setting.canary, setting.start, end.theta)
+    return traces.written(setting.canary, setting.algorithm.plan, end.chain, end.audit, final)
 
 
 def _blank(request: Request, setting: Setting) -> RunRecord:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from privplan.errors import Fault, InputError
 from privplan.spec import LocalTraining
-from simulate import audit
 from simulate.algorithm import Algorithm
+from simulate.audit import canaries as canary_clients
 from simulate.data import Dataset
 from simulate.data.partition import Held
 from simulate.distributed import ALONE, Ranks
@@ -70,7 +70,7 @@ class Setting:
         if faults:
             raise InputError(faults)
         if self.canaries:
-            audit.check(self.algorithm, self.canaries, self.dimension)
+            canary_clients.check(self.algorithm, self.canaries, self.dimension)
 
     def _short(self) -> list[Fault]:
         """Where a client holds fewer records than the plan protects it for."""
@@ -106,12 +106,12 @@ class Setting:
         return self.algorithm.split.personal(self.model, self.start)
 
     @cached_property
-    def canary(self) -> audit.Canaries | None:
+    def canary(self) -> canary_clients.Canaries | None:
         """The canaries of an audit; None without."""
         if not self.canaries:
             return None
         groups = len(self.algorithm.plan.groups)
-        return audit.made(self.seed, self.canaries, groups, self.dimension)
+        return canary_clients.made(self.seed, self.canaries, groups, self.dimension)
 
     @property
     def clients(self) -> int:

@@ -20,7 +20,7 @@ from privplan.accounting.closed_form import (
 )
 from privplan.accounting.closed_form import noise_multiplier as theorem_one
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.accounting.schedule import noise_after_dropouts, noise_beside_quantile
+from privplan.planning.clipping import update_noise
 
 DOCS = Path(__file__).parent.parent / "docs"
 TEXT = (DOCS / "sharp-edges.md").read_text()
@@ -144,14 +144,14 @@ def test_theorem_one():
 
 
 def test_dropouts():
-    left = noise_after_dropouts(2.0, 100, 25)
+    left = 2.0 * math.sqrt(25 / 100)  # 25 of 100 equal shares of the variance
     says("Dropouts", left)
     for sigma in (2.0, left):
         says("Dropouts", epsilon(sigma, 0.1, 50, 1e-5, "fixed_size", by="pld"))
 
 
 def test_data_dependent_clipping():
-    assert f"**{noise_beside_quantile(1.0, 5.0):.5f}**" in section("Data-dependent clipping")
+    assert f"**{update_noise(1.0, 5.0):.5f}**" in section("Data-dependent clipping")
 
 
 def test_delta():

@@ -30,7 +30,6 @@ SIMULATION = {
     "algorithms": "List the algorithms that can be trained.",
     "simulate": "Train an algorithm under a plan.",
     "compare": "Train several algorithms under a plan, side by side.",
-    "sabotage": "Break runs on purpose, and see that every verdict says how.",
 }
 
 

@@ -15,11 +15,9 @@ from pathlib import Path
 
 import torch
 
-import simulate.cli.compare
-import simulate.cli.simulate
-import simulate.comparison
-import simulate.run
 from privplan.cli import main
+from simulate import run
+from simulate.cli import compare, simulate  # noqa: F401  (loaded once, before the fork)
 
 __all__ = ["finished", "started"]
 
@@ -32,7 +30,7 @@ def _call(arguments: Arguments, said: Path, save_seconds: float) -> None:
         os.dup2(file.fileno(), 2)
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
     torch.set_num_threads(1)
-    simulate.run.SAVE_SECONDS = save_seconds
+    run.SAVE_SECONDS = save_seconds
     main(list(arguments))
 
 

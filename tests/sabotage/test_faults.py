@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.verify import judge, load_run
-from simulate.cli.sabotage import command
 from simulate.run import Request, carry_out, prepare
-from simulate.sabotage import FAULTS, Fault, honest, honest_runs, plan, tried
+from tests.sabotage import FAULTS, Fault, honest, honest_runs, plan, tried
+from tests.sabotage.__main__ import command
 
 DOCS = Path(__file__).parents[2] / "docs" / "reliability.md"
 
@@ -64,7 +64,7 @@ def test_the_docs_hold_the_printed_table() -> None:
 def test_the_command_answers_with_4_when_a_fault_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     missed = Fault("harmless", "Nothing is broken.", "noise drawn", "drawn with")
     for faults, code in (((missed,), 4), (FAULTS[:1], 0)):
-        monkeypatch.setattr("simulate.sabotage.FAULTS", faults)
+        monkeypatch.setattr("tests.sabotage.FAULTS", faults)
         done = CliRunner().invoke(command, ["--honest", "0", "--format", "markdown"])
         assert done.exit_code == code, done.output
         assert f"| {faults[0].name} |" in done.output

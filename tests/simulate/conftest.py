@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 import yaml
 
-import privplan.presets
 from privplan.plan import Plan
 from privplan.planning import solve
+from privplan.presets import preset
 from privplan.spec import Spec
 from tests.simulate.data import published
 
 
 def digits_spec(**changes: object) -> Spec:
     """The preset for the digits, changed."""
-    text = files(privplan.presets).joinpath("digits.yaml").read_text(encoding="utf-8")
+    text = preset("digits")
     return Spec.parse({**yaml.safe_load(text), **changes})
 
 

@@ -148,7 +148,6 @@ def test_only_the_mechanisms_draw_normal_noise() -> None:
         "mechanisms/gaussian.py",
         "mechanisms/record_noise.py",
         "observation.py",  # directions in which a pilot looks; nothing is protected by them
-        "sabotage/noise.py",  # names the stream of a fault that it plants
         "witness.py",  # takes what a client says that it drew out of what it sent
     ]
 

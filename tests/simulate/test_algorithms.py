@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,9 @@ import torch
 import yaml
 from torch import nn
 
-import privplan.presets
 from privplan.plan import Plan
 from privplan.planning import solve
+from privplan.presets import preset
 from privplan.record import history_of
 from privplan.spec import Spec
 from privplan.verify import judge, load_run
@@ -96,7 +95,7 @@ def test_trains_far_above_chance_and_spends_what_its_plan_says(
 @pytest.mark.skipif("PRIVPLAN_DATA" not in os.environ, reason="PRIVPLAN_DATA is not set")
 def test_gdpfed_plus_on_fashion_mnist(tmp_path: Path) -> None:
     """Published: 75.83 (Table 2); the preset's plan and cnn-2 reach within three points of it."""
-    text = files(privplan.presets).joinpath("gdpfed-fmnist.yaml").read_text(encoding="utf-8")
+    text = preset("gdpfed-fmnist")
     plan = solve(Spec.parse(yaml.safe_load(text)))
     outcome = execute(Request(plan, "GDPFed+", "fashion-mnist", tmp_path, seed=1))
     assert outcome.record.accuracy is not None

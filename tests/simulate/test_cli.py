@@ -260,10 +260,8 @@ def test_compare_refuses_seeds_that_no_record_holds(
     assert said in line
 
 
-@pytest.mark.parametrize("command", [["pilot", "--dataset=digits"], ["sabotage"]])
-def test_other_seeds_have_the_same_limit(command: list[str], short_path: Path) -> None:
-    spec = [short_path] if command[0] == "pilot" else []
-    done = call(*command, *spec, "--seed", 2**64)
+def test_the_seed_of_a_pilot_has_the_same_limit(short_path: Path) -> None:
+    done = call("pilot", "--dataset=digits", short_path, "--seed", 2**64)
     assert done.exit_code == 2
     assert "is not in the range" in done.stderr
 

@@ -6,7 +6,6 @@ import math
 import os
 from collections import Counter
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-import privplan.presets
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning import solve
 from privplan.planning.record_level import noise_variances
 from privplan.planning.variants import by_record
+from privplan.presets import preset
 from privplan.record import GroupShare, ReleaseRecord, history_of
 from privplan.spec import Spec
 from privplan.verify import judge, load_run
@@ -365,7 +364,7 @@ def test_table_3_of_robust_hdp() -> None:
     Published (Table 3): the noise variance of the mean is the oracle's to the printed digits,
     and WeiAvg, DPFedAvg and minimum epsilon follow in this order.
     """
-    text = files(privplan.presets).joinpath("robust-hdp-fmnist.yaml").read_text(encoding="utf-8")
+    text = preset("robust-hdp-fmnist")
     spec = Spec.parse(yaml.safe_load(text))
     run = setting("Robust-HDP", solve(spec), "shards:8", "fashion-mnist")
     sent, _ = client_updates(run, told(run))

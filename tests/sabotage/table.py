@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulate.sabotage.bench import Finding
+from tests.sabotage.bench import Finding
 
 COLUMNS = (
     "fault",

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulate.sabotage.fault import Break, Fault, with_slots
 from simulate.samplers import fixed_size
 from simulate.setting import Setting
 from simulate.slots import GroupSum, Noise, Released
+from tests.sabotage.fault import Break, Fault, with_slots
 
 Draw = Callable[[np.random.Generator, int, float, int], np.ndarray]
 

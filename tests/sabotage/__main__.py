@@ -1,4 +1,4 @@
-"""``privplan sabotage``: every planted fault, and the check that names it."""
+"""``python -m tests.sabotage``: every planted fault, and the check that names it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def command(ctx: click.Context, runs: int, form: str, canaries: int, seed: int) 
     Exit code 0: each fault is named by its check, and honest runs pass. 4: one is not.
     """
     from privplan.cli import render
-    from simulate.sabotage import FAULTS, honest, honest_runs, tried
-    from simulate.sabotage.table import COLUMNS, markdown, rows, summary
+    from tests.sabotage import FAULTS, honest, honest_runs, tried
+    from tests.sabotage.table import COLUMNS, markdown, rows, summary
 
     findings, passed, total = [], 0, len(FAULTS) + runs
     with render.progress("faults and honest runs") as report:
@@ -55,3 +55,7 @@ def command(ctx: click.Context, runs: int, form: str, canaries: int, seed: int) 
     render.text()
     render.text(f"{summary(findings)}; {passed} of {runs} honest runs kept")
     ctx.exit(0 if caught == len(findings) and passed == runs else MISSED)
+
+
+if __name__ == "__main__":
+    command()

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from privplan.record import ReleaseRecord
 from simulate.mechanisms import unprotected
-from simulate.sabotage.fault import Break, Fault, with_slots
 from simulate.seeds import Purpose, stream
 from simulate.setting import Setting
 from simulate.slots import GroupSum, Noise, Released
+from tests.sabotage.fault import Break, Fault, with_slots
 
 Change = Callable[[Tensor, Released, GroupSum], Tensor]
 """(noise, honest release, sum) to the noise that is really added."""

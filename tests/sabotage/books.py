@@ -7,7 +7,7 @@ from pathlib import Path
 
 from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, ReleaseRecord, RunRecord, chained, read_ledger
-from simulate.sabotage.fault import Fault, Tamper
+from tests.sabotage.fault import Fault, Tamper
 
 Lines = list[str]
 

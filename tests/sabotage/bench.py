@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-import privplan.presets
 from privplan.accounting.release import SamplingLaw
 from privplan.auditing.evidence import AuditEvidence
 from privplan.auditing.findings import exceeded
@@ -21,11 +19,12 @@ from privplan.checks import Run
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning import solve
+from privplan.presets import preset
 from privplan.spec import Spec
 from privplan.verify import Verdict, judge, load_run
 from simulate.algorithms import ALGORITHMS
 from simulate.run import Request, carry_out, prepare
-from simulate.sabotage.fault import Fault
+from tests.sabotage.fault import Fault
 
 ROUNDS = 20
 SEEN = 0.05
@@ -60,7 +59,7 @@ class Finding:
 @cache
 def plan(sampling: str = "poisson") -> Plan:
     """The plan of the bench, under a sampling law."""
-    text = files(privplan.presets).joinpath("digits.yaml").read_text(encoding="utf-8")
+    text = preset("digits")
     data = {**yaml.safe_load(text), **CHANGES, "sampling": sampling}
     if sampling == SamplingLaw.FULL:
         data["cohort"] = sum(group["clients"] for group in data["groups"])

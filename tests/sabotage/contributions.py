@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from simulate import engine
-from simulate.sabotage.fault import Break, Fault, with_slots
 from simulate.setting import Setting
 from simulate.slots import Context, GroupSum, Noise, Released, Transform
 from simulate.transforms import clip
+from tests.sabotage.fault import Break, Fault, with_slots
 
 Apply = Callable[[Tensor, Context], tuple[Tensor, Tensor | None]]
 REACH = 50

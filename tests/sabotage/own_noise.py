@@ -12,9 +12,9 @@ from torch import Tensor
 
 from simulate.local.per_record import RecordSums, clipped_sums
 from simulate.mechanisms.record_noise import RecordNoise
-from simulate.sabotage.fault import Fault, with_slots
 from simulate.setting import Setting
 from simulate.slots import Trained, Work
+from tests.sabotage.fault import Fault, with_slots
 
 DP_SGD = sys.modules["simulate.local.dp_sgd"]
 """The module; its package exports a function of the same name."""
