@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from privplan.accounting.pld import PldAccountant
+from privplan.accounting.pld.accountant import PldAccountant
 from privplan.accounting.release import History, Relation, Release
 
 # sigma, q, T, delta

@@ -16,17 +16,17 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from privplan.files import write_bytes
+from privplan.io.files import write_bytes
+from privplan.io.text import load_yaml
 from privplan.plan import Plan
-from privplan.planning import solve
-from privplan.planning.measured import provisional, written
-from privplan.presets import preset
+from privplan.planning.solver import solve
 from privplan.report.plots import figure, picture, tidy
-from privplan.spec import Spec
-from privplan.yamltext import load_yaml
-from simulate.comparison import compare
-from simulate.pilot import Pilot, run
-from simulate.run import Request
+from privplan.spec.measured import provisional, written
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
+from simulate.pilot.pilot import Pilot, run
+from simulate.runs.compare import compare
+from simulate.runs.run import Request
 
 SPLITS = {"iid": "iid", "dirichlet": "dirichlet:0.3", "by-class": "by-class:strict=0,8,9"}
 METHODS = {

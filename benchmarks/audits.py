@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from privplan.accounting.catalogue import accountant
+from privplan.accounting.accountant import accountant
 from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release
-from privplan.auditing import AUDITORS
-from privplan.verify import judge, load_run
-from simulate.run import Request, carry_out, prepare
+from privplan.auditing.registry import AUDITORS
+from privplan.verification.verify import judge, load_run
+from simulate.runs.run import Request, prepare, run_prepared
 from tests.sabotage import plan
 
 CONFIDENCE, CANARIES, DELTA = 0.95, 1000, 1e-5
@@ -73,7 +73,7 @@ def real_runs(runs: int, canaries: int = 800) -> None:
         with tempfile.TemporaryDirectory() as parent:
             folder = Path(parent) / "run"
             request = Request(plan(), "planned", "digits", folder, seed=seed, canaries=canaries)
-            carry_out(request, prepare(request))
+            run_prepared(request, prepare(request))
             for group in judge(load_run(folder)).groups:
                 for found in group.audit:
                     excess[found.method].append(found.epsilon / (group.realised_upper or np.inf))

@@ -25,14 +25,14 @@ from typing import Any
 import numpy as np
 from calibration import by_dp_accounting
 
+from privplan.io.text import load_yaml
 from privplan.planning import allocate as search
-from privplan.planning import solve
-from privplan.planning.noise_curve import _log_noise, noise_at
+from privplan.planning.noise_model import _log_noise, noise_at
+from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of
-from privplan.planning.searched import task_of
-from privplan.presets import PRESETS, preset
-from privplan.spec import Spec
-from privplan.yamltext import load_yaml
+from privplan.planning.solver import solve
+from privplan.spec.presets import PRESETS, preset
+from privplan.spec.spec import Spec
 
 SAMPLES = 6
 RUNS = 3
@@ -82,7 +82,7 @@ def time_search(spec: Spec) -> None:
         theirs.append(time.perf_counter() - start)
     one, mine = statistics.median(theirs), statistics.median(ours)
     whole = one * len(points)
-    print(f"privplan.planning.solve, certificate included: {mine:.2f} s (median of {RUNS})")
+    print(f"privplan.planning.solver, certificate included: {mine:.2f} s (median of {RUNS})")
     print(f"dp-accounting: {one:.2f} s a calibration (median of {SAMPLES}) x {len(points)} points")
     print(f"             = {whole:.0f} s for the same search: {whole / mine:.0f} times as long")
 

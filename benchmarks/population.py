@@ -22,12 +22,12 @@ from pathlib import Path
 import torch
 import yaml
 
-from privplan.planning import solve
-from privplan.presets import preset
-from privplan.spec import Spec
-from simulate.engine import evaluation_interval, first, play
-from simulate.journal import MemoryJournal
-from simulate.run import Request, prepare
+from privplan.planning.solver import solve
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
+from simulate.engine.loop import evaluation_interval, initial_state, run_round
+from simulate.runs.ledger_writer import MemoryLedger
+from simulate.runs.run import Request, prepare
 
 POPULATIONS = (10**4, 10**5, 10**6)
 COHORT, ROUNDS = 1000, 5
@@ -79,15 +79,15 @@ def measure(clients: int) -> Found:
     torch.set_num_threads(1)
     request = request_for(clients)
     small = prepare(request_for(2 * COHORT))  # what every run needs is there before
-    play(small, first(small), MemoryJournal(""))
+    run_round(small, initial_state(small), MemoryLedger(""))
     before, started = peak(), time.process_time()
     setting = prepare(request)
     evaluation_interval(setting)
     ready, rounds = time.process_time(), []
-    progress, journal = first(setting), MemoryJournal("")
+    progress, journal = initial_state(setting), MemoryLedger("")
     for _ in range(ROUNDS):
         begun = time.process_time()
-        progress = play(setting, progress, journal)
+        progress = run_round(setting, progress, journal)
         rounds.append(time.process_time() - begun)
     return Found(clients, before, peak(), ready - started, tuple(rounds))
 

@@ -27,7 +27,7 @@ from contest.rate import product_blas, product_onednn
 from contest.workloads import WORKLOADS, Workload
 from torch.utils.flop_counter import FlopCounterMode
 
-from simulate.models import Model
+from simulate.models.network import Model
 
 
 def training_flops(network: Model) -> float:

@@ -8,18 +8,18 @@ from __future__ import annotations
 from importlib import import_module
 
 _WHERE = {
-    "Spec": "privplan.spec",
+    "Spec": "privplan.spec.spec",
     "Plan": "privplan.plan",
     "RunRecord": "privplan.record",
     "Release": "privplan.accounting.release",
     "History": "privplan.accounting.release",
     "SamplingLaw": "privplan.accounting.release",
     "Relation": "privplan.accounting.release",
-    "accountant": "privplan.accounting.catalogue",
+    "accountant": "privplan.accounting.accountant",
     "certify": "privplan.accounting.certificate",
-    "solve": "privplan.planning.solve",
-    "judge": "privplan.verify",
-    "load_run": "privplan.verify",
+    "solve": "privplan.planning.solver",
+    "judge": "privplan.verification.verify",
+    "load_run": "privplan.verification.verify",
     "PrivplanError": "privplan.errors",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privplan.interrupts import heard
+from privplan.io.interrupts import exit_on_sigint
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
@@ -13,7 +13,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: what follows ``privplan``; those of the process when left out.
     """
-    with heard():
+    with exit_on_sigint():
         from privplan.cli import main
 
         main(args=arguments, prog_name="privplan")

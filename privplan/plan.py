@@ -12,7 +12,10 @@ from pydantic import Field, model_validator
 from privplan.accounting.certificate import CertificateRow
 from privplan.accounting.release import History, Release, Unit
 from privplan.errors import Fault, InputError
-from privplan.fields import (
+from privplan.io.files import read_text, write_text
+from privplan.io.text import load_json
+from privplan.spec.spec import Spec
+from privplan.values import (
     Count,
     Fraction,
     NonNegative,
@@ -23,9 +26,6 @@ from privplan.fields import (
     is_none,
     parse,
 )
-from privplan.files import read_text, write_text
-from privplan.jsontext import load_json
-from privplan.spec import Spec
 
 
 class Segment(Value):
@@ -178,7 +178,7 @@ def _clipping_faults(
 
 
 class Plan(Value):
-    """A solved spec. Made by ``privplan.planning.solve``; kept as ``plan.json``.
+    """A solved spec. Made by ``privplan.planning.solver``; kept as ``plan.json``.
 
     Attributes:
         release: ``per_group``, one noisy sum a group; ``joint``, one noisy sum of all groups.

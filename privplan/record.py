@@ -18,10 +18,10 @@ from pydantic import Field
 
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.errors import InputError
-from privplan.fields import Count, Natural, NonNegative, Scale, Value, is_empty, is_none, parse
-from privplan.files import read_text, write_text
-from privplan.jsontext import load_json
-from privplan.support import Mask
+from privplan.io.files import read_text, write_text
+from privplan.io.text import load_json
+from privplan.values import Count, Natural, NonNegative, Scale, Value, is_empty, is_none, parse
+from privplan.verification.public_mask import Mask
 
 LEDGER = "ledger.jsonl"
 RECORD = "record.json"

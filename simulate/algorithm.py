@@ -6,13 +6,8 @@ from dataclasses import dataclass
 
 from privplan.errors import InputError
 from privplan.plan import GroupPlan, Plan
-from simulate.aggregators import mean
-from simulate.local import plain_sgd
-from simulate.mechanisms import unprotected
-from simulate.personalise import shared
-from simulate.samplers import by_law
-from simulate.server import add
-from simulate.slots import (
+from simulate.aggregators.means import mean
+from simulate.components import (
     Aggregator,
     Local,
     Mechanism,
@@ -22,6 +17,11 @@ from simulate.slots import (
     Split,
     Transform,
 )
+from simulate.local.personal import plain_sgd
+from simulate.mechanisms.unprotected import unprotected
+from simulate.personalisation import shared
+from simulate.samplers import by_law
+from simulate.server import add
 from simulate.splits import whole
 
 
@@ -64,12 +64,12 @@ class Algorithm:
             raise InputError.one("algorithm.sampler", rule, str(self.sampler.law))
         for group in self.plan.groups:
             sums = self.mechanism.noisy and self.mechanism.alone is None
-            if sums and bound(self, group) is None:
+            if sums and sensitivity_bound(self, group) is None:
                 rule = "must follow a transform that bounds each update, such as clip"
                 names = [transform.name for transform in self.transforms]
                 raise InputError.one("algorithm.mechanism", rule, names)
         narrowed = [one.name for one in self.transforms if one.support is not None]
-        if narrowed and appended(self):
+        if narrowed and extra_coordinates(self):
             rule = "must not append coordinates where others narrow them"
             raise InputError.one("algorithm.transforms", rule, narrowed)
         factors = set(weights(self).values())
@@ -113,7 +113,7 @@ def compose(
     )
 
 
-def bound(algorithm: Algorithm, group: GroupPlan) -> float | None:
+def sensitivity_bound(algorithm: Algorithm, group: GroupPlan) -> float | None:
     """The proven bound on the norm of what one client of a group adds to the sum; None without."""
     proven: float | None = None
     for transform in algorithm.transforms:
@@ -121,12 +121,12 @@ def bound(algorithm: Algorithm, group: GroupPlan) -> float | None:
     return proven
 
 
-def appended(algorithm: Algorithm) -> int:
+def extra_coordinates(algorithm: Algorithm) -> int:
     """Coordinates that the transforms append to each update."""
     return sum(transform.extra for transform in algorithm.transforms)
 
 
-def groups_at(algorithm: Algorithm, round_: int) -> tuple[GroupPlan, ...]:
+def groups_in_round(algorithm: Algorithm, round_: int) -> tuple[GroupPlan, ...]:
     """The groups as the plan has them in a round, from 1: with the round's ratio and noise."""
     plan = algorithm.plan
     return tuple(
@@ -148,5 +148,5 @@ def weights(algorithm: Algorithm, round_: int = 1) -> dict[str, float]:
     """The factor on the sum that holds each group in a round, by name of the group."""
     return {
         group.name: algorithm.aggregator.weight(group, algorithm.plan)
-        for group in groups_at(algorithm, round_)
+        for group in groups_in_round(algorithm, round_)
     }

@@ -7,7 +7,7 @@ import pytest
 
 from privplan.errors import InputError
 from privplan.plan import Plan
-from privplan.planning import solve
+from privplan.planning.solver import solve
 from tests.planning.problems import make_spec
 
 

@@ -20,8 +20,10 @@ from contest.peers import (
     records_opacus,
     sum_sequential,
 )
-from simulate.local import clipped_sums, local_sgd
-from simulate.models import Model, model
+from simulate.local.per_record import clipped_sums
+from simulate.local.sgd import local_sgd
+from simulate.models.network import Model
+from simulate.models.registry import model
 
 NOISE = 1.0
 CLIENTS, RECORDS = 6000, 10

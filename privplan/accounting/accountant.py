@@ -1,9 +1,17 @@
-"""The one interface of every accountant, and what an accountant answers."""
+"""The one interface of every accountant, and what an accountant answers.
+
+The table of accountants: a name, and where its accountant is made.
+
+Modules are imported when their accountant is asked for, so that a command which needs
+one accountant does not wait for the libraries of the others.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cache
+from importlib import import_module
+from typing import Protocol, cast
 
 from privplan.accounting.release import History, Relation
 from privplan.errors import InputError
@@ -59,3 +67,28 @@ def checked_delta(delta: float) -> float:
     if not 0 < delta < 1:
         raise InputError.one("delta", "must be in (0, 1)", delta)
     return delta
+
+
+ACCOUNTANTS: dict[str, str] = {
+    "pld": "privplan.accounting.pld.accountant:PldAccountant",
+    "rdp": "privplan.accounting.rdp:RdpAccountant",
+    "closed_form": "privplan.accounting.closed_form:ClosedFormAccountant",
+    "gdp": "privplan.accounting.gdp:GdpAccountant",
+    "prv": "privplan.accounting.external_prv:PrvAccountant",
+    "dp_accounting": "privplan.accounting.external:DpAccountingAccountant",
+    "opacus": "privplan.accounting.external:OpacusAccountant",
+}
+"""Name -> ``module:class``; the class is made without arguments."""
+
+
+@cache
+def accountant(name: str) -> Accountant:
+    """The accountant of that name, with its default settings.
+
+    Raises:
+        InputError: when no accountant has that name; the message lists those that do.
+    """
+    if name not in ACCOUNTANTS:
+        raise InputError.one("accountant", f"must be one of {', '.join(ACCOUNTANTS)}", name)
+    module, _, attribute = ACCOUNTANTS[name].partition(":")
+    return cast(Accountant, getattr(import_module(module), attribute)())

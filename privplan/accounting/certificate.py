@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
 from privplan.accounting.accountant import Accountant
-from privplan.accounting.catalogue import accountant as by_name
+from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.release import History, Relation, Unit, is_client, named_law
 from privplan.errors import UnsupportedError
 

@@ -15,7 +15,7 @@ from scipy.special import log_ndtr, ndtr
 
 from privplan.accounting.accountant import Interval, checked_delta
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.accounting.root import root
+from privplan.accounting.search import root
 from privplan.errors import InputError, UnsupportedError
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from privplan.accounting.gdp import epsilon_of
-from privplan.auditing.guesses import Guessed, guessed
+from privplan.auditing.one_run import Guessed, guessed
 
 Inverse = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """(parameter of the family, y) to the x with 1 - f(x) = y, elementwise."""

@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from privplan.accounting.release import History, Relation, Release, SamplingLaw, Unit
-from privplan.checks import same_plan, unbroken
 from privplan.errors import InputError
-from privplan.fields import Count, Natural, NonNegative, Positive, Probability, Value, digest
 from privplan.plan import Plan
 from privplan.record import LEDGER, ReleaseRecord, chained, history_of
-from privplan.verify import load_run
+from privplan.values import Count, Natural, NonNegative, Positive, Probability, Value, digest
+from privplan.verification.checks.integrity import same_plan, unbroken
+from privplan.verification.verify import load_run
 
 LINK = 32
 """Bytes of one link of a ledger's chain."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from privplan.book.entry import BookedRun
-from privplan.book.left import MOST_REPETITIONS, Left
+from privplan.book.remaining import MOST_REPETITIONS, Remaining
 from privplan.book.spending import Spending
 
 SPENDING_COLUMNS = (
@@ -61,7 +61,7 @@ def spending_rows(found: Sequence[Spending]) -> list[list[str]]:
     ]
 
 
-def left_lines(found: Left) -> list[str]:
+def left_lines(found: Remaining) -> list[str]:
     """What is left, a line each."""
     where = f"{found.population}/{found.group}" if found.population else found.group
     often = f"{found.repetitions}"

@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from privplan.accounting.accountant import Interval
-from privplan.accounting.catalogue import accountant
+from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.certificate import laws
 from privplan.accounting.release import History, Relation, Unit, named_law
 from privplan.book.entry import BookedRun
 from privplan.errors import InputError, UnsupportedError
-from privplan.fields import Value
+from privplan.values import Value
 
 GUARANTEE = "pld"
 

@@ -12,11 +12,20 @@ from sqlalchemy import URL, Engine, Insert, Row, delete, insert, inspect, select
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from privplan.book.address import engine_of, refusing, shown
+from privplan.book.database import (
+    METADATA,
+    RELEASES,
+    RUNS,
+    SCHEMA_VERSION,
+    SHARES,
+    VERSIONS,
+    engine_of,
+    refusing,
+    shown,
+)
 from privplan.book.entry import LINK, BookedRun, Booking
-from privplan.book.schema import METADATA, RELEASES, RUNS, SCHEMA_VERSION, SHARES, VERSIONS
 from privplan.errors import InputError
-from privplan.fields import parse
+from privplan.values import parse
 
 _ATTEMPTS = 60
 _COLLISIONS = ("40001", "40P01", "42P07", "42710", "23505")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from privplan.errors import PrivplanError
-from privplan.interrupts import INTERRUPTED
+from privplan.io.interrupts import INTERRUPTED
 
 # name: (module, one line of help); each module holds a click command named ``command``.
 COMMANDS = {

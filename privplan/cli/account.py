@@ -54,7 +54,7 @@ def checked(
     """
     from privplan.accounting.release import History, Relation, Release, SamplingLaw
     from privplan.errors import Fault, InputError
-    from privplan.fields import LARGEST, LEAST
+    from privplan.values import LARGEST, LEAST
 
     faults = []
     if sampling_ratio is None and sampling == "full":
@@ -78,7 +78,7 @@ def checked(
 
 def population_faults(delta: float | None, clients: int | None) -> list[tuple[str, str, object]]:
     """What is wrong with delta and the number of clients."""
-    from privplan.fields import LEAST
+    from privplan.values import LEAST
 
     faults: list[tuple[str, str, object]] = []
     if clients is not None and clients < 1:
@@ -117,7 +117,7 @@ def population_warnings(mechanism: Mechanism) -> list[str]:
 
 def accountants(chosen: Sequence[str], everything: bool) -> list[str]:
     """Names as chosen, or the fast ones, or all of them."""
-    from privplan.accounting.catalogue import ACCOUNTANTS
+    from privplan.accounting.accountant import ACCOUNTANTS
 
     if chosen:
         return list(chosen)

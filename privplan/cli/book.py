@@ -32,7 +32,7 @@ def _address(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _runs(address: str | None) -> tuple[BookedRun, ...]:
-    from privplan.book.address import address_of
+    from privplan.book.database import address_of
     from privplan.book.store import runs
 
     return runs(address_of(address))
@@ -44,7 +44,7 @@ def _runs(address: str | None) -> tuple[BookedRun, ...]:
 @_address
 def add_run(run: Path, population: str, address: str | None) -> None:
     """Add RUN (a run folder with a sound ledger); once, however often it is called."""
-    from privplan.book.address import address_of, shown
+    from privplan.book.database import address_of, shown
     from privplan.book.entry import booking_of
     from privplan.book.store import add
 
@@ -150,13 +150,13 @@ def left_over(
     Exit code 3: more than the budget is spent already.
     """
     from privplan.accounting.release import Relation
-    from privplan.book.left import left
+    from privplan.book.remaining import remaining
     from privplan.book.report import left_lines
     from privplan.book.spending import account_of, delta_for
 
     under = None if relation is None else Relation(relation)
     account = account_of(_runs(address), population, group, under)
-    found = left(
+    found = remaining(
         account,
         epsilon,
         delta_for(account, delta),
@@ -176,9 +176,9 @@ def left_over(
 @_address
 def export(form: str, output: str | None, address: str | None) -> None:
     """Every run, group and release of the book, as CSV or JSON."""
-    from privplan.book.address import address_of, shown
+    from privplan.book.database import address_of, shown
     from privplan.book.report import export_csv, export_data
-    from privplan.files import keep, write_text
+    from privplan.io.files import keep, write_text
 
     keep([shown(address_of(address))], [output])
     runs = _runs(address)

@@ -16,11 +16,11 @@ from privplan.cli import render
 def command(spec: str, form: str, plot: str | None) -> None:
     """Noise against rounds, cohort, epsilon and groups; shadow prices; wrong constants."""
     from privplan.errors import InputError
-    from privplan.files import keep, write_bytes
-    from privplan.frontier import frontier
+    from privplan.io.files import keep, write_bytes
     from privplan.report.plots import frontier_picture, picture_name
-    from privplan.spec import Spec
-    from privplan.spec_rules import SEARCHED
+    from privplan.sensitivity.frontier import frontier
+    from privplan.spec.rules import SEARCHED
+    from privplan.spec.spec import Spec
 
     kind = picture_name(plot) if plot is not None else ""
     problem = Spec.load(spec)

@@ -8,8 +8,8 @@ import click
 
 from privplan.cli import render
 from privplan.errors import InputError
-from privplan.files import write_text
-from privplan.presets import DEFAULT, PRESETS, preset
+from privplan.io.files import write_text
+from privplan.spec.presets import DEFAULT, PRESETS, preset
 
 
 @click.command(name="init", help="Write a commented spec to start from.")
@@ -41,6 +41,6 @@ def command(name: str | None, output: str | None, schema: bool, force: bool) -> 
 def _schema() -> str:
     import json
 
-    from privplan.spec import Spec
+    from privplan.spec.spec import Spec
 
     return json.dumps(Spec.model_json_schema(), indent=1) + "\n"

@@ -63,7 +63,7 @@ def command(
     if output is not None:
         plan.save(output)
     if picture is not None and plot is not None:
-        from privplan.files import write_bytes
+        from privplan.io.files import write_bytes
 
         write_bytes(plot, picture)
     if form == "json":
@@ -88,16 +88,16 @@ def _planned(
     population: str,
 ) -> Plan:
     """The plan of the spec, from what a book leaves when there is one."""
-    from privplan.files import keep
-    from privplan.planning import solve
-    from privplan.spec import Spec
+    from privplan.io.files import keep
+    from privplan.planning.solver import solve
+    from privplan.spec.spec import Spec
 
     problem = Spec.load(spec)
     keep(problem.sources(spec), outputs)
     if book is None:
         return solve(problem, second_opinion=second_opinion)
-    from privplan.book.address import address_of, shown
-    from privplan.book.fit import solve_from_book
+    from privplan.book.database import address_of, shown
+    from privplan.book.replan import solve_from_book
     from privplan.book.store import runs
 
     url = address_of(book)

@@ -7,20 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privplan.cli.account import (
-    checked,
-    evaluated,
-    mechanism_options,
-    population_options,
-)
+from privplan.cli.account import checked, evaluated, mechanism_options, population_options
 
 if TYPE_CHECKING:
-    from privplan.accounting.readings import Readings
+    from privplan.accounting.tradeoff import TradeOff
 
 
-def _named(found: Readings) -> dict[str, Any]:
+def _named(found: TradeOff) -> dict[str, Any]:
     """Readings by name, for JSON; an infinite mu is the string ``inf``."""
-    from privplan.accounting.readings import LEVELS
+    from privplan.accounting.tradeoff import LEVELS
 
     rates = zip(LEVELS, found.true_positives, strict=True)
     return {
@@ -46,7 +41,7 @@ def command(
     output: str | None,
 ) -> None:
     """Upper bounds on every attack that tells two neighbouring data sets apart."""
-    from privplan.accounting.readings import profile_of, readings
+    from privplan.accounting.tradeoff import profile_of, tradeoff
     from privplan.cli import render
 
     if output is not None:
@@ -59,11 +54,11 @@ def command(
     rows, _, warnings = evaluated(mechanism, ["pld"])
     row = rows[0]
     profile = profile_of(mechanism.history, mechanism.relation)
-    found = readings(profile, mechanism.delta, row.epsilon_upper)
+    found = tradeoff(profile, mechanism.delta, row.epsilon_upper)
     named = _named(found)
     if output is not None:
-        from privplan.files import write_bytes
-        from privplan.report.attack import tradeoff_picture
+        from privplan.io.files import write_bytes
+        from privplan.report.plots import tradeoff_picture
 
         write_bytes(output, tradeoff_picture(found, mechanism.title, kind))
     if form == "json":

@@ -18,7 +18,7 @@ def command(ctx: click.Context, run: Path, form: str) -> None:
     """
     from privplan.cli import render
     from privplan.report import verdicts
-    from privplan.verify import judge, load_run
+    from privplan.verification.verify import judge, load_run
 
     verdict = judge(load_run(run))
     verdict.save(run)

@@ -25,11 +25,11 @@ from privplan.cli import render
 @click.option("--workers", type=click.IntRange(1), default=os.cpu_count() or 1, help="Processes.")
 def command(spec: str, varied: tuple[str, ...], output: str | None, workers: int) -> None:
     """Sweep, then show the noise of every point."""
-    from privplan.files import read_text, write_bytes
+    from privplan.io.files import read_text, write_bytes
+    from privplan.io.text import load_yaml
     from privplan.report.plots import sweep_picture
-    from privplan.spec import Spec
-    from privplan.whatif import TABLE, InterruptedSweepError, parse_vary, sweep
-    from privplan.yamltext import load_yaml
+    from privplan.sensitivity.what_if import TABLE, InterruptedSweepError, parse_vary, sweep
+    from privplan.spec.spec import Spec
 
     varies = [parse_vary(text) for text in varied]
     Spec.load(spec)

@@ -1,5 +1,1 @@
-"""Planning: from budgets to sampling ratios, noise, weights, and a certificate."""
-
-from privplan.planning.solve import solve
-
-__all__ = ["solve"]
+"""Planning: from budgets to sampling ratios, noise, weights and a certificate."""

@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privplan.accounting.release import SamplingLaw
-from privplan.planning.dual import lower_bound
-from privplan.planning.error import Prices, ReleaseKind, best_weights, spread, terms
-from privplan.planning.limits import Limits
-from privplan.planning.noise import group_noise
-from privplan.planning.noise_curve import BASES, NoiseCurve, build_curve, noise_at, refine
-from privplan.planning.problem import Problem
-from privplan.planning.ratios import whole_cohorts
-from privplan.planning.search import descend, descend_worst, project
+from privplan.planning.dual_bound import lower_bound
+from privplan.planning.error_terms import Coefficients, ReleaseKind, best_weights, spread, terms
+from privplan.planning.group_noise import group_noise
+from privplan.planning.noise_model import BASES, NoiseCurve, build_curve, noise_at, refine
+from privplan.planning.optimiser import descend, descend_worst, project
+from privplan.planning.problem import Limits, Problem, whole_cohorts
 from privplan.planning.weights import weights as ruled
 
 Floats = NDArray[np.float64]
@@ -45,7 +43,7 @@ class Task:
 
     problem: Problem
     limits: Limits
-    prices: Prices
+    prices: Coefficients
     release: ReleaseKind
     rule: str
     accountant: str

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from privplan.accounting.certificate import disagreements
 from privplan.plan import Clipping, GroupPlan, Objective, Plan
-from privplan.planning.clipping import split
-from privplan.planning.error import ReleaseKind, spread
-from privplan.planning.noise import OPINIONS, kept, rounded_up
+from privplan.planning.adaptive_clipping import split_noise
+from privplan.planning.error_terms import ReleaseKind, spread
+from privplan.planning.group_noise import OPINIONS, certify_noise, rounded_up
 from privplan.planning.problem import Problem
 from privplan.planning.sparsification import error
-from privplan.spec import Spec
+from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ def assemble(
         InfeasibleError: when the guarantee finds a budget overspent whatever the noise.
     """
     ratios = np.minimum(chosen.cohorts / np.asarray(problem.clients, dtype=float), 1.0)
-    sure = kept(problem, ratios, _one_noise(chosen), spec.planning.accountant, opinions)
+    sure = certify_noise(problem, ratios, _one_noise(chosen), spec.planning.accountant, opinions)
     weights = chosen.weights
     if chosen.release == "joint":
         weights = chosen.cohorts / sure.noise / np.sum(chosen.cohorts / sure.noise)
@@ -155,7 +155,7 @@ def _clipping(spec: Spec, noise: Floats) -> Clipping | None:
     asked = spec.planning.clipping
     if asked is None:
         return None
-    parts = split(float(noise.min()), asked.share)
+    parts = split_noise(float(noise.min()), asked.share)
     return Clipping(
         quantile=asked.quantile,
         count_noise_multiplier=parts.count,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from privplan.convergence.bounds import BOUNDS, bound, missing, number
 from privplan.plan import Plan
 from privplan.planning.assemble import noise_provision
+from privplan.planning.optimised import heterogeneity_of, update_norm_of, variance_prices
 from privplan.planning.record_level import client_weights, noise_variances
-from privplan.planning.searched import heterogeneity_of, update_norm_of, variance_prices
 
 RECORDS = "robust_hdp"
 """What stands in the place of a bound for plans that protect records."""

@@ -1,13 +1,22 @@
-"""The planning problem as numbers: what is given, before anything is decided."""
+"""The planning problem as numbers: what is given, before anything is decided.
+
+What a spec forbids: cohorts and weights outside the limits of its groups.
+
+Sampling ratios: the uniform ones, and whole cohorts where the law needs them.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from privplan.accounting.release import Relation, SamplingLaw, Unit, named_law
-from privplan.convergence.constants import StepConstants, step_constants
-from privplan.spec import Spec
+from privplan.convergence.theorem_3 import StepConstants, step_constants
+from privplan.errors import InfeasibleError
+from privplan.spec.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -80,3 +89,129 @@ def problem_of(spec: Spec) -> Problem:
         calibration=spec.planning.calibration,
         unit=spec.unit,
     )
+
+
+Floats = NDArray[np.float64]
+
+_LEAST_SHARE = 1e-3
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on the decisions, one entry a group.
+
+    Attributes:
+        least: smallest expected cohorts, shape (groups,), positive.
+        most: largest expected cohorts, shape (groups,).
+        weights: smallest weights, shape (groups,).
+    """
+
+    least: Floats
+    most: Floats
+    weights: Floats
+
+
+def limits_of(spec: Spec, problem: Problem) -> Limits:
+    """The limits of a spec.
+
+    A group without a floor still expects at least one participation over the whole run and
+    a thousandth of an equal share of the cohort: less would not be a group any more, and
+    below delta / T the budget would ask for no noise at all.
+
+    Raises:
+        InfeasibleError: naming the constraint that cannot hold and the nearest value that can.
+    """
+    clients = np.asarray(problem.clients, dtype=float)
+    least_ratio = np.array([group.min_sampling_ratio or 0.0 for group in spec.groups])
+    most_ratio = np.array([group.max_sampling_ratio or 1.0 for group in spec.groups])
+    floors = np.array([group.min_weight or 0.0 for group in spec.groups])
+    implied = min(
+        max(1 / problem.rounds, _LEAST_SHARE * problem.cohort / len(clients)),
+        problem.cohort / len(clients),
+    )
+    least, most = least_ratio * clients, most_ratio * clients
+    if problem.sampling == SamplingLaw.FIXED_SIZE:
+        least, most = np.ceil(least - 1e-9), np.floor(most + 1e-9)
+        implied = 1.0
+    asked = least.copy()
+    least = np.minimum(np.maximum(least, implied), np.maximum(most, asked))
+    _must_fit(problem, floors, asked, least, most)
+    return Limits(least, most, floors)
+
+
+def _must_fit(problem: Problem, floors: Floats, asked: Floats, least: Floats, most: Floats) -> None:
+    if floors.sum() > 1 + 1e-12:
+        raise InfeasibleError(
+            f"groups.*.min_weight: the least weights sum to {floors.sum():.6g}, above 1; the "
+            f"nearest that fit are {1 / floors.sum():.6g} of each"
+        )
+    for name, low, high in zip(problem.names, asked, most, strict=True):
+        if high <= 0 or low > high * (1 + 1e-12):
+            raise InfeasibleError(
+                f"groups.{name}.max_sampling_ratio: allows {high:g} clients a round, below the "
+                f"{max(low, 1.0):g} that the group needs"
+            )
+    if least.sum() > problem.cohort * (1 + 1e-12):
+        raise InfeasibleError(
+            f"groups.*.min_sampling_ratio: the least cohorts sum to {least.sum():.6g}, above the "
+            f"cohort of {problem.cohort:g}; the nearest feasible cohort is {least.sum():.6g}"
+        )
+    if most.sum() < problem.cohort * (1 - 1e-12):
+        raise InfeasibleError(
+            f"groups.*.max_sampling_ratio: the largest cohorts sum to {most.sum():.6g}, below the "
+            f"cohort of {problem.cohort:g}; the nearest feasible cohort is {most.sum():.6g}"
+        )
+
+
+def uniform_cohorts(problem: Problem) -> Floats:
+    """Expected clients of each group when all clients take part equally often.
+
+    Returns:
+        r_m = cohort N_m / n, shape (groups,).
+    """
+    clients = np.asarray(problem.clients, dtype=float)
+    return np.asarray(problem.cohort * clients / problem.population)
+
+
+def drawable(problem: Problem, cohorts: Floats) -> Floats:
+    """The nearest cohorts that the sampling law can draw.
+
+    Whole numbers under ``fixed_size``, everybody under ``full``, unchanged under ``poisson``.
+
+    Args:
+        problem: what is given.
+        cohorts: expected clients r_m, shape (groups,), summing to the cohort.
+    """
+    clients = np.asarray(problem.clients, dtype=float)
+    if problem.sampling == SamplingLaw.FULL:
+        return clients
+    if problem.sampling == SamplingLaw.FIXED_SIZE:
+        return whole_cohorts(cohorts, clients, round(problem.cohort))
+    return np.asarray(np.minimum(cohorts, clients), dtype=float)
+
+
+def whole_cohorts(cohorts: Floats, clients: Floats, total: int) -> Floats:
+    """Whole cohorts that sum to ``total``, by largest remainder, each in [1, N_m].
+
+    Args:
+        cohorts: expected clients r_m, shape (groups,).
+        clients: clients N_m, shape (groups,).
+        total: clients a round, a whole number.
+
+    Raises:
+        InfeasibleError: when no whole cohorts sum to ``total``.
+    """
+    if not len(cohorts) <= total <= clients.sum():
+        raise InfeasibleError(
+            f"cohort: {total} clients a round cannot be one or more from each of "
+            f"{len(cohorts)} groups; the nearest that can is "
+            f"{int(np.clip(total, len(cohorts), clients.sum()))}"
+        )
+    whole = np.clip(np.floor(cohorts), 1, clients)
+    while whole.sum() != total:
+        lacks = cohorts - whole
+        if whole.sum() < total:
+            whole[np.argmax(np.where(whole < clients, lacks, -np.inf))] += 1
+        else:
+            whole[np.argmin(np.where(whole > 1, lacks, np.inf))] -= 1
+    return np.asarray(whole, dtype=float)

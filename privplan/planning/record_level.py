@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from privplan.accounting.certificate import CertificateRow, disagreements
 from privplan.errors import Fault, InputError
 from privplan.plan import GroupPlan, Objective, Plan
-from privplan.planning.noise import OPINIONS, QUICK, calibrated, kept
+from privplan.planning.group_noise import OPINIONS, QUICK, calibrated, certify_noise
 from privplan.planning.problem import Problem, problem_of
 from privplan.planning.update_noise import (
     clipped_gradient_variance,
@@ -35,7 +35,7 @@ from privplan.planning.update_noise import (
     oracle_weights,
     update_variance,
 )
-from privplan.spec import Spec
+from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
 
@@ -223,7 +223,7 @@ def _certified(
 ) -> RecordNoise:
     alone = _alone(problem, m, one.steps * times)
     ratio, z = np.array([one.ratio]), np.array([one.z])
-    sure = kept(alone, ratio, z, spec.planning.accountant, opinions)
+    sure = certify_noise(alone, ratio, z, spec.planning.accountant, opinions)
     return replace(
         one, z=float(sure.noise[0]), certificate=sure.certificate, warnings=sure.warnings
     )

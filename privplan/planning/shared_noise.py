@@ -13,14 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.accounting.catalogue import accountant as by_name
-from privplan.accounting.edge import largest_affordable
-from privplan.accounting.question import LEAST_RATIO, NOISE_RANGE
+from privplan.accounting.accountant import accountant as by_name
+from privplan.accounting.calibrate import LEAST_RATIO, NOISE_RANGE
 from privplan.accounting.release import History, Release, SamplingLaw
+from privplan.accounting.search import largest_affordable
 from privplan.errors import InfeasibleError, InputError
-from privplan.planning.noise import calibrated, rounded_up
-from privplan.planning.problem import Problem
-from privplan.planning.ratios import uniform_cohorts
+from privplan.planning.group_noise import calibrated, rounded_up
+from privplan.planning.problem import Problem, uniform_cohorts
 
 Floats = NDArray[np.float64]
 

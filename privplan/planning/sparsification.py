@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.convergence.constants import StepConstants
+from privplan.convergence.theorem_3 import StepConstants
 from privplan.planning.problem import Problem
-from privplan.spec import Spec
+from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
 

@@ -1,13 +1,45 @@
-"""Weights of the groups in the model's step."""
+"""How sums of updates become a mean: the factor on each group's sum, by rule.
+
+Every rule divides by constants of the plan, the expected cohorts; none looks at who came.
+
+Weights of the groups in the model's step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privplan.errors import InputError
+from privplan.plan import GroupPlan, Plan
+
+Rule = Callable[[GroupPlan, Plan], float]
+"""(group as it is in a round, plan) to the factor on the sum that holds the group."""
+
+
+def literal(group: GroupPlan, plan: Plan) -> float:
+    """w_m / (q n), with q n the expected cohort (GDPFed+, Algorithm 1 and Appendix B.2)."""
+    return group.weight / sum(one.expected_cohort for one in plan.groups)
+
+
+def normalised(group: GroupPlan, plan: Plan) -> float:
+    """w_m / (r_m s_m): the weights on the groups' mean updates add up to 1."""
+    return group.weight / (group.expected_cohort * group.scale)
+
+
+def mean(group: GroupPlan, plan: Plan) -> float:
+    """1 / sum_m s_m r_m, one factor for all groups."""
+    return 1.0 / sum(one.scale * one.expected_cohort for one in plan.groups)
+
+
+RULES: MappingProxyType[str, Rule] = MappingProxyType(
+    {"literal": literal, "normalised": normalised, "mean": mean}
+)
+"""Every rule, by the name that a record calls it."""
+
 
 Floats = NDArray[np.float64]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privplan.verify import GroupVerdict, Verdict
+from privplan.verification.verify import GroupVerdict, Verdict
 
 GROUP_COLUMNS = (
     "group",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from simulate.slots import Aggregator, Released, State
+from simulate.components import Aggregator, Released, State
 
 PUBLIC = "public"
 """Name of the public sums [directions, k] in the server's state, the latest first."""

@@ -14,14 +14,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.variants import strictest
+from privplan.planning.baselines import strictest
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp2_fedsam import dp2_fedsam
+from simulate.algorithms.entry import Entry, Hyperparameters
 from simulate.algorithms.p_fedsam import HEAD_RATE
-from simulate.algorithms.row import Choices, Row
 
 
-def centaur(plan: Plan, choices: Choices) -> Algorithm:
+def centaur(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """DP2-FedSAM without its ascent.
 
     Args:
@@ -32,7 +32,7 @@ def centaur(plan: Plan, choices: Choices) -> Algorithm:
     return replace(dp2_fedsam(plan, plain), name="CENTAUR")
 
 
-ROW = Row(
+ROW = Entry(
     "CENTAUR",
     centaur,
     lambda plan, records: strictest(plan.spec),

@@ -17,15 +17,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.variants import strictest
+from privplan.planning.baselines import strictest
 from simulate.algorithm import Algorithm
+from simulate.algorithms.entry import Entry, Hyperparameters
 from simulate.algorithms.p_fedsam import NUMBERS, p_fedsam
-from simulate.algorithms.row import Choices, Row
-from simulate.mechanisms import gaussian_joint
+from simulate.mechanisms.gaussian import gaussian_joint
 from simulate.transforms import clip
 
 
-def dp2_fedsam(plan: Plan, choices: Choices) -> Algorithm:
+def dp2_fedsam(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """P-FedSAM with clipping and one Gaussian sum; arguments as there."""
     return replace(
         p_fedsam(plan, choices),
@@ -35,7 +35,7 @@ def dp2_fedsam(plan: Plan, choices: Choices) -> Algorithm:
     )
 
 
-ROW = Row(
+ROW = Entry(
     "DP2-FedSAM",
     dp2_fedsam,
     lambda plan, records: strictest(plan.spec),

@@ -12,15 +12,15 @@ aggregation would reveal it, not in shares at the clients; the cohort is drawn b
 from __future__ import annotations
 
 from privplan.plan import Plan
-from privplan.planning.variants import strictest
-from simulate.aggregators import mean
+from privplan.planning.baselines import strictest
+from simulate.aggregators.means import mean
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.row import Choices, Row
-from simulate.mechanisms import gaussian_joint
+from simulate.algorithms.entry import Entry, Hyperparameters
+from simulate.mechanisms.gaussian import gaussian_joint
 from simulate.transforms import clip
 
 
-def dp_fedavg(plan: Plan, choices: Choices) -> Algorithm:
+def dp_fedavg(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """Clip, one Gaussian sum, plain mean; ``choices`` change nothing."""
     return compose(
         "DP-FedAvg",
@@ -31,7 +31,7 @@ def dp_fedavg(plan: Plan, choices: Choices) -> Algorithm:
     )
 
 
-ROW = Row(
+ROW = Entry(
     "DP-FedAvg",
     dp_fedavg,
     lambda plan, records: strictest(plan.spec),

@@ -14,26 +14,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.variants import strictest
+from privplan.planning.baselines import strictest
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg import dp_fedavg
-from simulate.algorithms.row import Choices, Number, Row
-from simulate.local import blur
+from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
+from simulate.local.penalised import blur
 
 NUMBERS = {
-    "price": Number(1.0, "weight of the penalty on a long local change", high=1e6),
-    "radius": Number(1.0, "norm that costs nothing, over the clipping norm", high=1e6),
+    "price": Hyperparameter(1.0, "weight of the penalty on a long local change", high=1e6),
+    "radius": Hyperparameter(1.0, "norm that costs nothing, over the clipping norm", high=1e6),
 }
 
 
-def dp_fedavg_blur(plan: Plan, choices: Choices) -> Algorithm:
+def dp_fedavg_blur(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """DP-FedAvg with a regularised local loss; ``choices`` give ``price`` and ``radius``."""
     radius = choices.numbers["radius"] * plan.spec.clipping_norm
     local = blur(choices.numbers["price"], radius)
     return replace(dp_fedavg(plan, choices), name="DP-FedAvg-BLUR", local=local)
 
 
-ROW = Row(
+ROW = Entry(
     "DP-FedAvg-BLUR",
     dp_fedavg_blur,
     lambda plan, records: strictest(plan.spec),

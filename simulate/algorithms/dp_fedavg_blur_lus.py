@@ -13,21 +13,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.variants import strictest
+from privplan.planning.baselines import strictest
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg_blur import NUMBERS, dp_fedavg_blur
-from simulate.algorithms.row import Choices, Number, Row
+from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
 from simulate.transforms import sparsify
 
 
-def dp_fedavg_blur_lus(plan: Plan, choices: Choices) -> Algorithm:
+def dp_fedavg_blur_lus(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """DP-FedAvg-BLUR with sparse updates; ``choices`` give ``kept`` besides its numbers."""
     dense = dp_fedavg_blur(plan, choices)
     sparse = sparsify(choices.numbers["kept"])
     return replace(dense, name="DP-FedAvg-BLUR+LUS", transforms=(sparse, *dense.transforms))
 
 
-ROW = Row(
+ROW = Entry(
     "DP-FedAvg-BLUR+LUS",
     dp_fedavg_blur_lus,
     lambda plan, records: strictest(plan.spec),
@@ -36,6 +36,8 @@ ROW = Row(
     source="Cheng, Wang, Zhang, Cheng, CVPR 2022",
     numbers={
         **NUMBERS,
-        "kept": Number(0.4, "fraction of its coordinates that a client sends", low=1e-9, high=1.0),
+        "kept": Hyperparameter(
+            0.4, "fraction of its coordinates that a client sends", low=1e-9, high=1.0
+        ),
     },
 )

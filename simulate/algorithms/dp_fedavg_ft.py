@@ -13,19 +13,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.variants import strictest
+from privplan.planning.baselines import strictest
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg import dp_fedavg
-from simulate.algorithms.row import Choices, Row
-from simulate.personalise import fine_tuned
+from simulate.algorithms.entry import Entry, Hyperparameters
+from simulate.personalisation import fine_tuned
 
 
-def dp_fedavg_ft(plan: Plan, choices: Choices) -> Algorithm:
+def dp_fedavg_ft(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """DP-FedAvg with fine-tuned models; ``choices`` change nothing."""
     return replace(dp_fedavg(plan, choices), name="DP-FedAvg-FT", personalise=fine_tuned())
 
 
-ROW = Row(
+ROW = Entry(
     "DP-FedAvg-FT",
     dp_fedavg_ft,
     lambda plan, records: strictest(plan.spec),

@@ -14,25 +14,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.variants import strictest
+from privplan.planning.baselines import strictest
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg import dp_fedavg
-from simulate.algorithms.row import Choices, Number, Row
+from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
 from simulate.server import laplacian
 
 
-def dp_fedavg_ls(plan: Plan, choices: Choices) -> Algorithm:
+def dp_fedavg_ls(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """DP-FedAvg with a smoothed step; ``choices`` give ``smoothing``."""
     server = laplacian(choices.numbers["smoothing"])
     return replace(dp_fedavg(plan, choices), name="DP-FedAvg-LS", server=server)
 
 
-ROW = Row(
+ROW = Entry(
     "DP-FedAvg-LS",
     dp_fedavg_ls,
     lambda plan, records: strictest(plan.spec),
     unit="client",
     released="one noisy sum of clipped updates a round",
     source="Liang, Wang, Gu, Osher, Yao, Applied and Computational Harmonic Analysis, 2024",
-    numbers={"smoothing": Number(0.01, "strength of the smoothing; DP-FedPGN's choice", high=1e6)},
+    numbers={
+        "smoothing": Hyperparameter(0.01, "strength of the smoothing; DP-FedPGN's choice", high=1e6)
+    },
 )

@@ -12,14 +12,14 @@ clients take turns by a public schedule where the cohort is smaller than the pop
 from __future__ import annotations
 
 from privplan.plan import Plan
-from privplan.planning.variants import by_record
-from simulate.aggregators import as_planned, client_mean
+from privplan.planning.baselines import by_record
+from simulate.aggregators.per_client import as_planned, client_mean
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.row import Choices, Row
-from simulate.local import dp_sgd
-from simulate.mechanisms import noised_by_client
+from simulate.algorithms.entry import Entry, Hyperparameters
+from simulate.components import Aggregator
+from simulate.local.dp_sgd import dp_sgd
+from simulate.mechanisms.per_client import noised_by_client
 from simulate.samplers import rotation
-from simulate.slots import Aggregator
 
 
 def by_client(name: str, plan: Plan, aggregator: Aggregator) -> Algorithm:
@@ -34,12 +34,12 @@ def by_client(name: str, plan: Plan, aggregator: Aggregator) -> Algorithm:
     )
 
 
-def dp_fedavg_records(plan: Plan, choices: Choices) -> Algorithm:
+def dp_fedavg_records(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """Weights as planned, by records; ``choices`` change nothing."""
     return by_client("DPFedAvg", plan, client_mean("by records", as_planned))
 
 
-ROW = Row(
+ROW = Entry(
     "DPFedAvg",
     dp_fedavg_records,
     lambda plan, records: by_record(plan, records, weights="population"),

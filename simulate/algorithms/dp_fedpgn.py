@@ -18,22 +18,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.variants import strictest
-from simulate.aggregators import unshifted
+from privplan.planning.baselines import strictest
+from simulate.aggregators.means import add_shift
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg import dp_fedavg
-from simulate.algorithms.row import Choices, Number, Row
-from simulate.local import pgn
+from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
+from simulate.local.penalised import pgn
 from simulate.server import remembering
 from simulate.transforms import shift
 
 NUMBERS = {
-    "rho": Number(0.2, "how far along the pseudo-gradient gradients are taken", high=1e6),
-    "beta": Number(0.3, "share of a client's own gradient in its steps", high=1.0),
+    "rho": Hyperparameter(0.2, "how far along the pseudo-gradient gradients are taken", high=1e6),
+    "beta": Hyperparameter(0.3, "share of a client's own gradient in its steps", high=1.0),
 }
 
 
-def dp_fedpgn(plan: Plan, choices: Choices) -> Algorithm:
+def dp_fedpgn(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """Shift, clip, one Gaussian sum, mean, shift back; ``choices`` give ``rho`` and ``beta``."""
     beta, decay = choices.numbers["beta"], plan.spec.local.learning_rate_decay
     plain = dp_fedavg(plan, choices)
@@ -42,12 +42,12 @@ def dp_fedpgn(plan: Plan, choices: Choices) -> Algorithm:
         name="DP-FedPGN",
         local=pgn(choices.numbers["rho"], beta, decay),
         transforms=(shift(1 - beta, decay), *plain.transforms),
-        aggregator=unshifted(plain.aggregator, 1 - beta, decay),
+        aggregator=add_shift(plain.aggregator, 1 - beta, decay),
         server=remembering(),
     )
 
 
-ROW = Row(
+ROW = Entry(
     "DP-FedPGN",
     dp_fedpgn,
     lambda plan, records: strictest(plan.spec),

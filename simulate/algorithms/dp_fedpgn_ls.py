@@ -12,20 +12,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.variants import strictest
+from privplan.planning.baselines import strictest
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedpgn import NUMBERS, dp_fedpgn
-from simulate.algorithms.row import Choices, Number, Row
+from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
 from simulate.server import remembering
 
 
-def dp_fedpgn_ls(plan: Plan, choices: Choices) -> Algorithm:
+def dp_fedpgn_ls(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """DP-FedPGN with a smoothed step; ``choices`` give ``smoothing`` besides its numbers."""
     server = remembering(choices.numbers["smoothing"])
     return replace(dp_fedpgn(plan, choices), name="DP-FedPGN-LS", server=server)
 
 
-ROW = Row(
+ROW = Entry(
     "DP-FedPGN-LS",
     dp_fedpgn_ls,
     lambda plan, records: strictest(plan.spec),
@@ -34,6 +34,8 @@ ROW = Row(
     source="Liu, Tian, Shang, Liu, Liu, Zhou, Ding (DP-FedPGN)",
     numbers={
         **NUMBERS,
-        "smoothing": Number(0.01, "strength of the smoothing; the paper's choice", high=1e6),
+        "smoothing": Hyperparameter(
+            0.01, "strength of the smoothing; the paper's choice", high=1e6
+        ),
     },
 )

@@ -13,24 +13,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.variants import strictest
+from privplan.planning.baselines import strictest
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg import dp_fedavg
-from simulate.algorithms.row import Choices, Number, Row
-from simulate.local import sam
+from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
+from simulate.local.penalised import sam
 
 NUMBERS = {
-    "rho": Number(0.1, "radius of SAM's ascent; the best of DP2-FedSAM's Figure 6", high=1e6)
+    "rho": Hyperparameter(
+        0.1, "radius of SAM's ascent; the best of DP2-FedSAM's Figure 6", high=1e6
+    )
 }
 
 
-def dp_fedsam(plan: Plan, choices: Choices) -> Algorithm:
+def dp_fedsam(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """DP-FedAvg with local SAM; ``choices`` give ``rho``."""
     local = sam(choices.numbers["rho"])
     return replace(dp_fedavg(plan, choices), name="DP-FedSAM", local=local)
 
 
-ROW = Row(
+ROW = Entry(
     "DP-FedSAM",
     dp_fedsam,
     lambda plan, records: strictest(plan.spec),

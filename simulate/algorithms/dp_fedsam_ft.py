@@ -12,19 +12,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.variants import strictest
+from privplan.planning.baselines import strictest
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedsam import NUMBERS, dp_fedsam
-from simulate.algorithms.row import Choices, Row
-from simulate.personalise import fine_tuned
+from simulate.algorithms.entry import Entry, Hyperparameters
+from simulate.personalisation import fine_tuned
 
 
-def dp_fedsam_ft(plan: Plan, choices: Choices) -> Algorithm:
+def dp_fedsam_ft(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """DP-FedSAM with fine-tuned models; ``choices`` give ``rho``."""
     return replace(dp_fedsam(plan, choices), name="DP-FedSAM-FT", personalise=fine_tuned())
 
 
-ROW = Row(
+ROW = Entry(
     "DP-FedSAM-FT",
     dp_fedsam_ft,
     lambda plan, records: strictest(plan.spec),

@@ -17,21 +17,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.variants import strictest
+from privplan.planning.baselines import strictest
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg import dp_fedavg
-from simulate.algorithms.row import Choices, Number, Row
+from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
 from simulate.transforms import random_mask
 
 
-def fed_smp(plan: Plan, choices: Choices) -> Algorithm:
+def fed_smp(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """DP-FedAvg behind a random mask; ``choices`` give ``kept``."""
     plain = dp_fedavg(plan, choices)
     mask = random_mask(choices.numbers["kept"])
     return replace(plain, name="Fed-SMP", transforms=(mask, *plain.transforms))
 
 
-ROW = Row(
+ROW = Entry(
     "Fed-SMP",
     fed_smp,
     lambda plan, records: strictest(plan.spec),
@@ -39,6 +39,8 @@ ROW = Row(
     released="one noisy sum of masked, clipped updates a round",
     source="Hu, Guo, Gong, IEEE Transactions on Mobile Computing, 2023",
     numbers={
-        "kept": Number(0.4, "fraction of the coordinates that are released", low=1e-9, high=1.0)
+        "kept": Hyperparameter(
+            0.4, "fraction of the coordinates that are released", low=1e-9, high=1.0
+        )
     },
 )

@@ -13,17 +13,17 @@ is divided by the expected cohort, not by the realised one.
 from __future__ import annotations
 
 from privplan.plan import Plan
-from privplan.planning.variants import uniform
+from privplan.planning.baselines import uniform
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.row import Choices, Row
+from simulate.algorithms.entry import Entry, Hyperparameters
 
 
-def fedavg(plan: Plan, choices: Choices) -> Algorithm:
+def fedavg(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """Every slot at its default; ``choices`` change nothing."""
     return compose("FedAvg", plan)
 
 
-ROW = Row(
+ROW = Entry(
     "FedAvg",
     fedavg,
     lambda plan, records: uniform(plan.spec),

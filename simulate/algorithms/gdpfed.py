@@ -10,15 +10,15 @@ not in shares that fall short when fewer clients report; the cohort is drawn by 
 from __future__ import annotations
 
 from privplan.plan import Plan
-from privplan.planning.variants import uniform
-from simulate.aggregators import literal, normalised
+from privplan.planning.baselines import uniform
+from simulate.aggregators.means import literal, normalised
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.row import Choices, Row
-from simulate.mechanisms import gaussian_a_group
+from simulate.algorithms.entry import Entry, Hyperparameters
+from simulate.mechanisms.gaussian import gaussian_a_group
 from simulate.transforms import clip
 
 
-def gdpfed(plan: Plan, choices: Choices) -> Algorithm:
+def gdpfed(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """Clip, one Gaussian sum a group, and the groups' weights.
 
     Args:
@@ -35,7 +35,7 @@ def gdpfed(plan: Plan, choices: Choices) -> Algorithm:
     )
 
 
-ROW = Row(
+ROW = Entry(
     "GDPFed",
     gdpfed,
     lambda plan, records: uniform(plan.spec),

@@ -11,18 +11,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.variants import optimised
+from privplan.planning.baselines import optimised
 from simulate.algorithm import Algorithm
+from simulate.algorithms.entry import Entry, Hyperparameters
 from simulate.algorithms.gdpfed import gdpfed
-from simulate.algorithms.row import Choices, Row
 
 
-def gdpfed_op(plan: Plan, choices: Choices) -> Algorithm:
+def gdpfed_op(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """GDPFed under the optimised plan; arguments as there."""
     return replace(gdpfed(plan, choices), name="GDPFed-op")
 
 
-ROW = Row(
+ROW = Entry(
     "GDPFed-op",
     gdpfed_op,
     lambda plan, records: optimised(plan.spec),

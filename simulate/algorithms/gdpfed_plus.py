@@ -13,20 +13,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from simulate.aggregators import top_k
+from simulate.aggregators.means import top_k
 from simulate.algorithm import Algorithm
+from simulate.algorithms.entry import Entry, Hyperparameters
 from simulate.algorithms.gdpfed import gdpfed
-from simulate.algorithms.needs import per_group
-from simulate.algorithms.row import Choices, Row
+from simulate.algorithms.requirements import per_group
 
 
-def gdpfed_plus(plan: Plan, choices: Choices) -> Algorithm:
+def gdpfed_plus(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """GDPFed under the given plan, sparsified; ``planned`` trains joint plans."""
     plain = gdpfed(plan, choices)
     return replace(plain, name="GDPFed+", aggregator=top_k(plain.aggregator))
 
 
-ROW = Row(
+ROW = Entry(
     "GDPFed+",
     gdpfed_plus,
     lambda plan, records: plan,

@@ -15,21 +15,23 @@ the cohort is drawn by the plan's law.
 from __future__ import annotations
 
 from privplan.plan import Plan
-from privplan.planning.variants import uniform
+from privplan.planning.baselines import uniform
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.row import Choices, Number, Row
-from simulate.local import hypernetwork_sgd
-from simulate.personalise import own
+from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
+from simulate.local.hypernetwork import hypernetwork_sgd
+from simulate.personalisation import own
 from simulate.splits import client_hypernetwork
 
-HIDDEN = Number(100, "units of the hypernetwork's hidden layer", low=1, high=1e6, whole=True)
-HEAD_RATE = Number(
+HIDDEN = Hyperparameter(
+    100, "units of the hypernetwork's hidden layer", low=1, high=1e6, whole=True
+)
+HEAD_RATE = Hyperparameter(
     1.0, "learning rate of the head over that of the hypernetwork; 5 to 10 in HyperFL", high=1e6
 )
 NUMBERS = {"hidden": HIDDEN, "head_rate": HEAD_RATE}
 
 
-def hyperfl(plan: Plan, choices: Choices) -> Algorithm:
+def hyperfl(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """Hypernetwork at the clients, head and then hypernetwork by SGD, plain mean.
 
     Args:
@@ -47,7 +49,7 @@ def hyperfl(plan: Plan, choices: Choices) -> Algorithm:
     )
 
 
-ROW = Row(
+ROW = Entry(
     "HyperFL",
     hyperfl,
     lambda plan, records: uniform(plan.spec),

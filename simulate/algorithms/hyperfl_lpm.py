@@ -16,16 +16,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.variants import uniform
+from privplan.planning.baselines import uniform
 from simulate.algorithm import Algorithm
+from simulate.algorithms.entry import Entry, Hyperparameters, Records
 from simulate.algorithms.hyperfl import NUMBERS, hyperfl
-from simulate.algorithms.needs import blocks
-from simulate.algorithms.row import Choices, Records, Row
-from simulate.models import model
+from simulate.algorithms.requirements import blocks
 from simulate.models.adapted import PREFIX
+from simulate.models.registry import model
 
 
-def hyperfl_lpm(plan: Plan, choices: Choices) -> Algorithm:
+def hyperfl_lpm(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """HyperFL; arguments as there. The plan's model has adapters."""
     return replace(hyperfl(plan, choices), name="HyperFL-LPM")
 
@@ -38,7 +38,7 @@ def frozen(plan: Plan, records: Records) -> Plan:
     return uniform(plan.spec.model_copy(update={"model": planned}))
 
 
-ROW = Row(
+ROW = Entry(
     "HyperFL-LPM",
     hyperfl_lpm,
     frozen,

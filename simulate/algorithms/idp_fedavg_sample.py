@@ -15,16 +15,16 @@ from privplan.plan import Plan
 from privplan.planning.individual import individual_sample
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg import dp_fedavg
-from simulate.algorithms.needs import poisson
-from simulate.algorithms.row import Choices, Row
+from simulate.algorithms.entry import Entry, Hyperparameters
+from simulate.algorithms.requirements import poisson
 
 
-def idp_fedavg_sample(plan: Plan, choices: Choices) -> Algorithm:
+def idp_fedavg_sample(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """DP-FedAvg under ratios by group; ``choices`` change nothing."""
     return replace(dp_fedavg(plan, choices), name="IDP-FedAvg-Sample")
 
 
-ROW = Row(
+ROW = Entry(
     "IDP-FedAvg-Sample",
     idp_fedavg_sample,
     lambda plan, records: individual_sample(plan.spec),

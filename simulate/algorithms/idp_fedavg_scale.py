@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from privplan.plan import Plan
 from privplan.planning.individual import individual_scale
-from simulate.aggregators import mean
+from simulate.aggregators.means import mean
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.row import Choices, Row
-from simulate.mechanisms import gaussian_joint
+from simulate.algorithms.entry import Entry, Hyperparameters
+from simulate.mechanisms.gaussian import gaussian_joint
 from simulate.transforms import own_clip
 
 
-def idp_fedavg_scale(plan: Plan, choices: Choices) -> Algorithm:
+def idp_fedavg_scale(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """Clip by group, one Gaussian sum, plain mean; ``choices`` change nothing."""
     return compose(
         "IDP-FedAvg-Scale",
@@ -31,7 +31,7 @@ def idp_fedavg_scale(plan: Plan, choices: Choices) -> Algorithm:
     )
 
 
-ROW = Row(
+ROW = Entry(
     "IDP-FedAvg-Scale",
     idp_fedavg_scale,
     lambda plan, records: individual_scale(plan.spec),

@@ -10,17 +10,17 @@ under the other methods; it keeps its parameters between them.
 from __future__ import annotations
 
 from privplan.plan import Plan
-from privplan.planning.variants import uniform
-from simulate.aggregators import mean
+from privplan.planning.baselines import uniform
+from simulate.aggregators.means import mean
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.row import Choices, Row
-from simulate.local import private_sgd
-from simulate.mechanisms import silent
-from simulate.personalise import own
+from simulate.algorithms.entry import Entry, Hyperparameters
+from simulate.local.personal import private_sgd
+from simulate.mechanisms.unprotected import silent
+from simulate.personalisation import own
 from simulate.splits import private
 
 
-def local_only(plan: Plan, choices: Choices) -> Algorithm:
+def local_only(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """Every parameter private; ``choices`` change nothing."""
     return compose(
         "Local-only",
@@ -33,7 +33,7 @@ def local_only(plan: Plan, choices: Choices) -> Algorithm:
     )
 
 
-ROW = Row(
+ROW = Entry(
     "Local-only",
     local_only,
     lambda plan, records: uniform(plan.spec),

@@ -11,19 +11,19 @@ Deviations: clients take turns by a public schedule where the cohort is smaller 
 from __future__ import annotations
 
 from privplan.plan import Plan
-from privplan.planning.variants import by_record
-from simulate.aggregators import as_planned, client_mean
+from privplan.planning.baselines import by_record
+from simulate.aggregators.per_client import as_planned, client_mean
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg_records import by_client
-from simulate.algorithms.row import Choices, Row
+from simulate.algorithms.entry import Entry, Hyperparameters
 
 
-def minimum_epsilon(plan: Plan, choices: Choices) -> Algorithm:
+def minimum_epsilon(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """Weights as planned, by records; ``choices`` change nothing."""
     return by_client("minimum-epsilon", plan, client_mean("by records", as_planned))
 
 
-ROW = Row(
+ROW = Entry(
     "minimum-epsilon",
     minimum_epsilon,
     lambda plan, records: by_record(plan, records, weights="population", strict=True),

@@ -11,21 +11,21 @@ Deviations: as DP2-FedSAM.
 from __future__ import annotations
 
 from privplan.plan import Plan
-from privplan.planning.variants import uniform
+from privplan.planning.baselines import uniform
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms import dp_fedsam
-from simulate.algorithms.row import Choices, Number, Row
-from simulate.local import alternating
-from simulate.personalise import own
+from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
+from simulate.local.personal import alternating
+from simulate.personalisation import own
 from simulate.splits import head
 
-HEAD_RATE = Number(
+HEAD_RATE = Hyperparameter(
     0.05, "learning rate of the head over that of the body; 0.005 over 0.1 in DP2-FedSAM", high=1e6
 )
 NUMBERS = {**dp_fedsam.NUMBERS, "head_rate": HEAD_RATE}
 
 
-def p_fedsam(plan: Plan, choices: Choices) -> Algorithm:
+def p_fedsam(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """Personal head, SGD on the head and then SAM on the body, plain mean.
 
     Args:
@@ -42,7 +42,7 @@ def p_fedsam(plan: Plan, choices: Choices) -> Algorithm:
     )
 
 
-ROW = Row(
+ROW = Entry(
     "P-FedSAM",
     p_fedsam,
     lambda plan, records: uniform(plan.spec),

@@ -16,15 +16,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.variants import either
-from simulate.aggregators import projected, projected_clients
+from privplan.planning.baselines import either
+from simulate.aggregators.per_client import projected_clients
+from simulate.aggregators.projected import projected
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg_records import by_client
+from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
 from simulate.algorithms.gdpfed import gdpfed
-from simulate.algorithms.row import Choices, Number, Row
 
 
-def pfa(plan: Plan, choices: Choices) -> Algorithm:
+def pfa(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """GDPFed, or DP-SGD at every client, with a projection; ``choices`` name ``directions``."""
     directions = int(choices.numbers["directions"])
     if plan.spec.unit == "record":
@@ -33,7 +34,7 @@ def pfa(plan: Plan, choices: Choices) -> Algorithm:
     return replace(plain, name="PFA", aggregator=projected(plain.aggregator, directions))
 
 
-ROW = Row(
+ROW = Entry(
     "PFA",
     pfa,
     lambda plan, records: either(plan, records, weights="epsilon"),
@@ -42,7 +43,7 @@ ROW = Row(
     source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
     records_too=True,
     numbers={
-        "directions": Number(
+        "directions": Hyperparameter(
             1, "public sums that span the subspace; 1 in Robust-HDP", low=1, high=100, whole=True
         )
     },

@@ -15,28 +15,32 @@ the plan's law.
 from __future__ import annotations
 
 from privplan.plan import Plan
-from privplan.planning.variants import uniform
-from simulate.aggregators import through_hypernetwork
+from privplan.planning.baselines import uniform
+from simulate.aggregators.hypernetwork import through_hypernetwork
 from simulate.algorithm import Algorithm, compose
+from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
 from simulate.algorithms.hyperfl import HIDDEN
-from simulate.algorithms.row import Choices, Number, Row
-from simulate.local import made_sgd
-from simulate.mechanisms import exposed_by_client
-from simulate.personalise import own
+from simulate.local.personal import generated_sgd
+from simulate.mechanisms.per_client import exposed_by_client
+from simulate.personalisation import own
 from simulate.splits import server_hypernetwork
 
 NUMBERS = {
     "hidden": HIDDEN,
-    "server_rate": Number(0.05, "learning rate of the hypernetwork and the embeddings", high=1e6),
+    "server_rate": Hyperparameter(
+        0.05, "learning rate of the hypernetwork and the embeddings", high=1e6
+    ),
 }
 
 
-def pfedhn(plan: Plan, choices: Choices) -> Algorithm:
+def pfedhn(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """The whole model made by the server; ``choices`` give ``hidden`` and ``server_rate``."""
     return made_by_server("pFedHN", plan, choices, personal_head=False)
 
 
-def made_by_server(name: str, plan: Plan, choices: Choices, *, personal_head: bool) -> Algorithm:
+def made_by_server(
+    name: str, plan: Plan, choices: Hyperparameters, *, personal_head: bool
+) -> Algorithm:
     """Models made by the server, trained by SGD, and a step through the hypernetwork.
 
     Args:
@@ -51,14 +55,14 @@ def made_by_server(name: str, plan: Plan, choices: Choices, *, personal_head: bo
         name,
         plan,
         split=split,
-        local=made_sgd(split),
+        local=generated_sgd(split),
         mechanism=exposed_by_client(),
         aggregator=through_hypernetwork(population, hidden, choices.numbers["server_rate"]),
         personalise=own(),
     )
 
 
-ROW = Row(
+ROW = Entry(
     "pFedHN",
     pfedhn,
     lambda plan, records: uniform(plan.spec),

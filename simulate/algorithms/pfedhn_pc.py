@@ -12,18 +12,18 @@ the same learning rate.
 from __future__ import annotations
 
 from privplan.plan import Plan
-from privplan.planning.variants import uniform
+from privplan.planning.baselines import uniform
 from simulate.algorithm import Algorithm
+from simulate.algorithms.entry import Entry, Hyperparameters
 from simulate.algorithms.pfedhn import NUMBERS, made_by_server
-from simulate.algorithms.row import Choices, Row
 
 
-def pfedhn_pc(plan: Plan, choices: Choices) -> Algorithm:
+def pfedhn_pc(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """The body made by the server; ``choices`` give ``hidden`` and ``server_rate``."""
     return made_by_server("pFedHN-PC", plan, choices, personal_head=True)
 
 
-ROW = Row(
+ROW = Entry(
     "pFedHN-PC",
     pfedhn_pc,
     lambda plan, records: uniform(plan.spec),

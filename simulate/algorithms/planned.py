@@ -15,28 +15,28 @@ The step is normalised: the weights on the groups' mean updates add up to 1.
 from __future__ import annotations
 
 from privplan.plan import Plan
-from simulate.aggregators import following, mean, normalised, top_k
+from simulate.aggregators.means import adaptive_clipping, mean, normalised, top_k
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.row import Choices, Row
-from simulate.mechanisms import gaussian_a_group, gaussian_joint
-from simulate.transforms import clip, following_clip, scale
+from simulate.algorithms.entry import Entry, Hyperparameters
+from simulate.mechanisms.gaussian import gaussian_a_group, gaussian_joint
+from simulate.transforms import adaptive_clip, clip, scale
 
 
-def planned(plan: Plan, choices: Choices) -> Algorithm:
+def planned(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """Clip, scale, the plan's kind of release, normalised; ``choices`` change nothing."""
     joint, clipping = plan.release == "joint", plan.clipping
-    shorten = clip(plan.spec.clipping_norm) if clipping is None else following_clip(clipping)
+    shorten = clip(plan.spec.clipping_norm) if clipping is None else adaptive_clip(clipping)
     combined = mean() if joint else top_k(normalised())
     return compose(
         "planned",
         plan,
         transforms=(shorten, scale()),
         mechanism=gaussian_joint() if joint else gaussian_a_group(),
-        aggregator=combined if clipping is None else following(combined, plan, clipping),
+        aggregator=combined if clipping is None else adaptive_clipping(combined, plan, clipping),
     )
 
 
-ROW = Row(
+ROW = Entry(
     "planned",
     planned,
     lambda plan, records: plan,

@@ -13,23 +13,23 @@ sum, which is divided by the expected cohort; the cohort is drawn by the plan's 
 from __future__ import annotations
 
 from privplan.plan import Plan
-from privplan.planning.variants import strictest
+from privplan.planning.baselines import strictest
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.row import Choices, Number, Row
-from simulate.local import additive_sgd
-from simulate.mechanisms import gaussian_joint
-from simulate.personalise import own
+from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
+from simulate.local.personal import additive_sgd
+from simulate.mechanisms.gaussian import gaussian_joint
+from simulate.personalisation import own
 from simulate.splits import additive
 from simulate.transforms import clip
 
-ALPHA = Number(
+ALPHA = Hyperparameter(
     1.0,
     "shared step size over the personal one (its alpha): 0 learns alone, large one global model",
     high=1e6,
 )
 
 
-def ppsgd(plan: Plan, choices: Choices) -> Algorithm:
+def ppsgd(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """Additive split, SGD at the sum, clipping and one Gaussian sum of the shared updates.
 
     Args:
@@ -47,7 +47,7 @@ def ppsgd(plan: Plan, choices: Choices) -> Algorithm:
     )
 
 
-ROW = Row(
+ROW = Entry(
     "PPSGD",
     ppsgd,
     lambda plan, records: strictest(plan.spec),

@@ -12,25 +12,27 @@ Deviations: clients take turns by a public schedule where the cohort is smaller 
 from __future__ import annotations
 
 from privplan.plan import Plan
-from privplan.planning.variants import by_record
-from simulate.aggregators import by_noise, client_mean
+from privplan.planning.baselines import by_record
+from simulate.aggregators.per_client import by_noise, client_mean
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg_records import by_client
-from simulate.algorithms.row import Choices, Number, Row
+from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
 
 
-def robust_hdp(plan: Plan, choices: Choices) -> Algorithm:
+def robust_hdp(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """Weights by noise estimated on sub-matrices of ``rows`` rows."""
     rows = int(choices.numbers["rows"])
     return by_client("Robust-HDP", plan, client_mean("by estimated noise", by_noise(rows)))
 
 
-ROW = Row(
+ROW = Entry(
     "Robust-HDP",
     robust_hdp,
     lambda plan, records: by_record(plan, records, weights="inverse_variance"),
     unit="record",
     released="each participant's update, noised by DP-SGD",
     source="Malekmohammadi, Yu, Cao, ICML 2024",
-    numbers={"rows": Number(200_000, "rows p' of a sub-matrix (Section 3.6)", low=2, whole=True)},
+    numbers={
+        "rows": Hyperparameter(200_000, "rows p' of a sub-matrix (Section 3.6)", low=2, whole=True)
+    },
 )

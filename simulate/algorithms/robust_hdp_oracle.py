@@ -11,19 +11,19 @@ Deviations: clients take turns by a public schedule where the cohort is smaller 
 from __future__ import annotations
 
 from privplan.plan import Plan
-from privplan.planning.variants import by_record
-from simulate.aggregators import as_planned, client_mean
+from privplan.planning.baselines import by_record
+from simulate.aggregators.per_client import as_planned, client_mean
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg_records import by_client
-from simulate.algorithms.row import Choices, Row
+from simulate.algorithms.entry import Entry, Hyperparameters
 
 
-def robust_hdp_oracle(plan: Plan, choices: Choices) -> Algorithm:
+def robust_hdp_oracle(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """Weights as planned, by noise variance; ``choices`` change nothing."""
     return by_client("Robust-HDP-oracle", plan, client_mean("by noise", as_planned))
 
 
-ROW = Row(
+ROW = Entry(
     "Robust-HDP-oracle",
     robust_hdp_oracle,
     lambda plan, records: by_record(plan, records, weights="inverse_variance"),

@@ -16,19 +16,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.adaptive import time_adaptive as plan_of
+from privplan.planning.individual import time_adaptive as plan_of
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg import dp_fedavg
-from simulate.algorithms.needs import poisson
-from simulate.algorithms.row import Choices, Row
+from simulate.algorithms.entry import Entry, Hyperparameters
+from simulate.algorithms.requirements import poisson
 
 
-def time_adaptive(plan: Plan, choices: Choices) -> Algorithm:
+def time_adaptive(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """DP-FedAvg under ratios by group and round; ``choices`` change nothing."""
     return replace(dp_fedavg(plan, choices), name="Time-adaptive HDPFL")
 
 
-ROW = Row(
+ROW = Entry(
     "Time-adaptive HDPFL",
     time_adaptive,
     lambda plan, records: plan_of(plan.spec),

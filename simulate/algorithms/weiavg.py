@@ -14,22 +14,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.variants import either
-from simulate.aggregators import as_planned, by_epsilon, client_mean
+from privplan.planning.baselines import either
+from simulate.aggregators.means import by_epsilon
+from simulate.aggregators.per_client import as_planned, client_mean
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg_records import by_client
+from simulate.algorithms.entry import Entry, Hyperparameters
 from simulate.algorithms.gdpfed import gdpfed
-from simulate.algorithms.row import Choices, Row
 
 
-def weiavg(plan: Plan, choices: Choices) -> Algorithm:
+def weiavg(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """GDPFed, or DP-SGD at every client, with weights by epsilon; ``choices`` change nothing."""
     if plan.spec.unit == "record":
         return by_client("WeiAvg", plan, client_mean("by epsilon", as_planned))
     return replace(gdpfed(plan, choices), name="WeiAvg", aggregator=by_epsilon())
 
 
-ROW = Row(
+ROW = Entry(
     "WeiAvg",
     weiavg,
     lambda plan, records: either(plan, records, weights="epsilon"),

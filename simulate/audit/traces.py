@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from privplan.auditing.evidence import AuditEvidence, GroupTraces
+from privplan.auditing.findings import AuditEvidence, GroupTraces
 from privplan.plan import Plan
 from simulate.audit.canaries import Canaries
-from simulate.slots import GroupSum, Released
+from simulate.components import GroupSum, Released
 
 SHARPEST = 20.0
 """How many times less noise than planned an observer believes in, where the ledger books less."""
 
 
-def first_scores(canaries: Canaries) -> np.ndarray:
+def canary_scores(canaries: Canaries) -> np.ndarray:
     """Nothing was seen yet [M, each]."""
     return np.zeros(canaries.included.shape)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from simulate.algorithms import Row
+    from simulate.algorithms.entry import Entry
 
 
 @click.command("algorithms")
@@ -18,7 +18,7 @@ def command(form: str) -> None:
     Numbers of a method are chosen with --set NAME=NUMBER of simulate and compare.
     """
     from privplan.cli import render
-    from simulate.algorithms import ALGORITHMS
+    from simulate.algorithms.registry import ALGORITHMS
 
     if form == "json":
         render.data([_entry(row) for row in ALGORITHMS.values()])
@@ -36,7 +36,7 @@ def command(form: str) -> None:
 
 def markdown() -> str:
     """The catalogue as a table for the docs."""
-    from simulate.algorithms import ALGORITHMS
+    from simulate.algorithms.registry import ALGORITHMS
 
     lines = [
         "| algorithm | unit of privacy | released | source | numbers |",
@@ -48,11 +48,11 @@ def markdown() -> str:
     return "\n".join(lines)
 
 
-def _numbers(row: Row) -> str:
+def _numbers(row: Entry) -> str:
     return ", ".join(f"{name}={number.default:g}" for name, number in row.numbers.items())
 
 
-def _entry(row: Row) -> dict[str, Any]:
+def _entry(row: Entry) -> dict[str, Any]:
     return {
         "algorithm": row.name,
         "unit": row.unit,

@@ -11,7 +11,7 @@ import click
 from simulate.cli.options import SEED, data_options, request_of, seeds_from
 
 if TYPE_CHECKING:
-    from simulate.comparison import Entry
+    from simulate.runs.compare import ComparisonRow
 
 
 @click.command("compare")
@@ -47,7 +47,7 @@ def command(
     Each run has its own folder; finished runs are reused and interrupted ones resumed.
     """
     from privplan.cli import render
-    from simulate.comparison import PLOT, TABLE, chosen, compare, left_out
+    from simulate.runs.compare import PLOT, TABLE, chosen, compare, left_out
 
     base = request_of(plan, "", output, options)
     asked = _written(algorithms)
@@ -70,11 +70,11 @@ def _written(algorithms: str) -> str:
     return "all" if "all" in map(str.lower, names) else ",".join(names)
 
 
-def _groups(entry: Entry) -> list[str]:
+def _groups(entry: ComparisonRow) -> list[str]:
     return [group.group for group in entry.verdicts[0].groups]
 
 
-def _columns(entry: Entry) -> list[str]:
+def _columns(entry: ComparisonRow) -> list[str]:
     groups = _groups(entry)
     accuracies = [f"{name} acc." for name in groups]
     return [
@@ -88,7 +88,7 @@ def _columns(entry: Entry) -> list[str]:
     ]
 
 
-def _row(entry: Entry) -> list[str]:
+def _row(entry: ComparisonRow) -> list[str]:
     groups = _groups(entry)
     spent = [entry.spent(name) for name in groups]
     kept = sum(verdict.kept for verdict in entry.verdicts)
@@ -103,7 +103,7 @@ def _row(entry: Entry) -> list[str]:
     ]
 
 
-def _caption(entries: Sequence[Entry]) -> str:
+def _caption(entries: Sequence[ComparisonRow]) -> str:
     """Delta, law, relation and accountant of every epsilon; records may have another law."""
     said: dict[str, set[str]] = {}
     for entry in entries:

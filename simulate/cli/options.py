@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from simulate.run import Request
+    from simulate.runs.run import Request
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -107,11 +107,11 @@ def request_of(plan: Path, algorithm: str, output: Path, options: Mapping[str, A
         options: values of the shared options by name.
     """
     from privplan.plan import Plan
-    from simulate.algorithms import Choices
-    from simulate.run import Request
+    from simulate.algorithms.entry import Hyperparameters
+    from simulate.runs.run import Request
 
     rest = dict(options)
-    choices = Choices(rest.pop("aggregation"), numbers_of(rest.pop("numbers")))
+    choices = Hyperparameters(rest.pop("aggregation"), numbers_of(rest.pop("numbers")))
     return Request(Plan.load(plan), algorithm, folder=output, choices=choices, **rest)
 
 

@@ -63,11 +63,11 @@ def command(
     the same file.
     """
     from privplan.cli import render
-    from privplan.files import keep, read_text, write_text
-    from privplan.planning.measured import provisional, written
-    from privplan.spec import Spec
-    from privplan.yamltext import load_yaml
-    from simulate.pilot import Pilot, run
+    from privplan.io.files import keep, read_text, write_text
+    from privplan.io.text import load_yaml
+    from privplan.spec.measured import provisional, written
+    from privplan.spec.spec import Spec
+    from simulate.pilot.pilot import Pilot, run
 
     render.warn(WARNING)
     before = read_text(spec, "spec")

@@ -11,8 +11,8 @@ import click
 from simulate.cli.options import SEED, data_options, request_of
 
 if TYPE_CHECKING:
-    from simulate.distributed import Ranks
-    from simulate.run import Request
+    from simulate.parallel.distributed import Ranks
+    from simulate.runs.run import Request
 
 
 @click.command("simulate")
@@ -39,8 +39,8 @@ def command(
 
     torchrun --nproc-per-node K -m simulate PLAN ... spreads one run over K processes.
     """
-    from simulate.distributed import joined
-    from simulate.follower import follow
+    from simulate.parallel.distributed import joined
+    from simulate.runs.run import follow
 
     asked = request_of(plan, algorithm, output, options)
     request = replace(asked, seed=seed, canaries=canaries)
@@ -53,7 +53,7 @@ def command(
 
 def _lead(request: Request, ranks: Ranks) -> None:
     from privplan.cli import render
-    from simulate.run import PLOT, execute
+    from simulate.runs.run import PLOT, execute
 
     with render.progress(f"{request.algorithm} on {request.dataset}") as report:
         outcome = execute(request, report, ranks)

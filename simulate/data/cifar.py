@@ -11,8 +11,7 @@ from torch import Tensor
 
 from privplan.errors import InputError
 from simulate.data.disk import Place, fetch, find, missing, unpack
-from simulate.data.pickled import read_pickle
-from simulate.data.reading import reading, whole_numbers
+from simulate.data.files import read_pickle, reading, whole_numbers
 
 SHAPE = (3, 32, 32)
 BYTES = 3 * 32 * 32

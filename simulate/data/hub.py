@@ -11,8 +11,8 @@ import numpy as np
 
 from privplan.errors import InputError, MissingDataError
 from simulate.data.disk import Place, folders
+from simulate.data.files import reading
 from simulate.data.leaf import Encode, Person
-from simulate.data.reading import reading
 
 SAVED = ("dataset_dict.json", "state.json")
 """What ``save_to_disk`` leaves in the folder of several splits, and of one."""

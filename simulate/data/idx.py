@@ -16,7 +16,7 @@ from torch import Tensor
 
 from privplan.errors import InputError
 from simulate.data.disk import Place, fetch, find, missing
-from simulate.data.reading import reading, whole_numbers
+from simulate.data.files import reading, whole_numbers
 
 _TYPES: Mapping[int, np.dtype[Any]] = MappingProxyType(
     {0x08: np.dtype(np.uint8), 0x0C: np.dtype(">i4")}

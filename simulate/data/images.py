@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from privplan.errors import InputError
-from simulate.data.reading import reading
+from simulate.data.files import reading
 
 SIDE = 32
 """Height and width of the images that are read."""

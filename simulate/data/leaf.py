@@ -18,7 +18,7 @@ import torch
 
 from privplan.errors import InputError, MissingDataError
 from simulate.data.disk import Place, find, missing
-from simulate.data.reading import reading
+from simulate.data.files import reading
 
 TRAIN, TEST, ALL = "train", "test", "all_data"
 

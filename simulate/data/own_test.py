@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from simulate.data.dataset import Dataset
-from simulate.data.partition import Held
-from simulate.seeds import Purpose, stream
+from simulate.data.partition.clients import ClientPartition
+from simulate.engine.seeds import Purpose, stream
 
 MOST = 100
 """Test records of one client, at most, unless asked otherwise."""
 
 
-def own_test(data: Dataset, held: Held, client: int, seed: int, most: int = MOST) -> np.ndarray:
+def own_test(
+    data: Dataset, held: ClientPartition, client: int, seed: int, most: int = MOST
+) -> np.ndarray:
     """Test records that are like the client's own training records.
 
     Where the clients are real people who have test records of their own, those. Otherwise test

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from privplan.errors import InputError
+from simulate.components import ClientBatch, Local, LocalResult, RecordNoiseEvidence
 from simulate.local.per_record import RecordSums, clipped_sums
 from simulate.mechanisms.record_noise import RecordNoise
-from simulate.slots import Local, Spent, Trained, Work
 
 
 def dp_sgd(clipping_norm: float) -> Local:
@@ -26,7 +26,7 @@ def dp_sgd(clipping_norm: float) -> Local:
         clipping_norm: bound on the norm of a record's gradient.
     """
 
-    def train(work: Work) -> Trained:
+    def train(work: ClientBatch) -> LocalResult:
         batch = work.group.record_batch
         if batch is None:
             raise InputError.one("plan.unit", "must be record for DP-SGD", "client")
@@ -47,7 +47,7 @@ def dp_sgd(clipping_norm: float) -> Local:
             drawn = torch.stack([one.like(row) for one, row in zip(noise, sums.total, strict=True)])
             speed = work.momentum * speed + (sums.total + drawn) / batch
             thetas = thetas - work.learning_rate * speed
-        return Trained(thetas - start, spent=tally.spent(noise, work, clipping_norm))
+        return LocalResult(thetas - start, spent=tally.spent(noise, work, clipping_norm))
 
     return Local("dp-sgd", train, poisson=True)
 
@@ -68,10 +68,12 @@ class _Tally:
         self.excluded += sums.excluded.cpu().numpy()
         self.taken += (labels >= 0).sum(1).cpu().numpy()
 
-    def spent(self, noise: list[RecordNoise], work: Work, clipping_norm: float) -> Spent:
+    def spent(
+        self, noise: list[RecordNoise], work: ClientBatch, clipping_norm: float
+    ) -> RecordNoiseEvidence:
         """The evidence as the ledger needs it."""
         clients = len(noise)
-        return Spent(
+        return RecordNoiseEvidence(
             noise_std=np.array([one.std for one in noise]),
             bound=np.full(clients, clipping_norm),
             noise_sum_squares=np.array([one.squares for one in noise]),

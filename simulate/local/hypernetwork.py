@@ -7,14 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from simulate.body import joined, parted
-from simulate.hypernetwork import EMBEDDING, Hypernetwork, made, of_body, pull_back
-from simulate.local.alternating import plain, within
-from simulate.local.descent import descend
-from simulate.local.inputs import PADDING, pixels
-from simulate.local.sgd import gradients_at
-from simulate.local.workers import by_chunk
-from simulate.slots import Local, Split, Trained, Work
+from simulate.components import ClientBatch, Local, LocalResult, Split
+from simulate.local.penalised import descend
+from simulate.local.personal import plain, within
+from simulate.local.sgd import PADDING, gradients_at, pixels
+from simulate.models.hypernetwork import EMBEDDING, Hypernetwork, made, of_body, pull_back
+from simulate.models.network import join_head, split_head
+from simulate.parallel.threads import by_chunk
 
 CHUNK_VALUES = 2**20
 """Parameters of hypernetworks that one core trains together: 4 MB."""
@@ -32,7 +31,7 @@ def hypernetwork_sgd(split: Split, *, hidden: int, head_rate: float) -> Local:
         head_rate: the head's learning rate as a multiple of the hypernetwork's.
     """
 
-    def train(work: Work) -> Trained:
+    def train(work: ClientBatch) -> LocalResult:
         its = of_body(work.model, hidden)
         heads = _heads(work, split, head_rate)
         own = work.theta[its.parameters :] if work.personal is None else work.personal
@@ -44,12 +43,12 @@ def hypernetwork_sgd(split: Split, *, hidden: int, head_rate: float) -> Local:
         count = max(1, CHUNK_VALUES // its.parameters)
         parts = by_chunk(some, len(work.clients), count, work.workers)
         updates, embeddings = (torch.cat(found) for found in zip(*parts, strict=True))
-        return Trained(updates, torch.cat([embeddings, heads], 1))
+        return LocalResult(updates, torch.cat([embeddings, heads], 1))
 
     return Local("alternating, hypernetwork", train)
 
 
-def _heads(work: Work, split: Split, head_rate: float) -> Tensor:
+def _heads(work: ClientBatch, split: Split, head_rate: float) -> Tensor:
     """The clients' heads after one pass over their records, the body fixed [K, head]."""
     in_head = torch.zeros(work.model.parameters, device=work.theta.device)
     in_head[work.model.head] = 1.0
@@ -62,11 +61,11 @@ def _heads(work: Work, split: Split, head_rate: float) -> Tensor:
     )
     start = split.use(work.model, work.theta, work.personal, work.clients)
     start = start.expand(len(work.clients), -1)
-    return parted(work.model, start + descend(first, start, within(in_head, plain)))[1]
+    return split_head(work.model, start + descend(first, start, within(in_head, plain)))[1]
 
 
 def _descended(
-    work: Work, its: Hypernetwork, rows: slice, embeddings: Tensor, heads: Tensor
+    work: ClientBatch, its: Hypernetwork, rows: slice, embeddings: Tensor, heads: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Updates [K, d] and embeddings [K, E] of some clients; changes ``embeddings`` in place."""
     model, x, y, rate = work.model, work.x[rows], work.y[rows], work.learning_rate
@@ -76,8 +75,8 @@ def _descended(
     speeds = torch.zeros_like(embeddings)
     for step in range(y.shape[1]):
         bodies = made(its, weights, embeddings[:, None])[:, 0]
-        thetas = joined(model, bodies, heads)
-        slopes, _ = parted(model, gradients_at(model, thetas, pixels(x[:, step]), y[:, step]))
+        thetas = join_head(model, bodies, heads)
+        slopes, _ = split_head(model, gradients_at(model, thetas, pixels(x[:, step]), y[:, step]))
         active = (y[:, step] != PADDING).any(1, keepdim=True)
         if work.momentum:
             speed.mul_(torch.where(active, work.momentum, 1.0))

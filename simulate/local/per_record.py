@@ -10,10 +10,10 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from privplan.errors import InputError
-from simulate.local.inputs import PADDING, check_shapes, pixels
-from simulate.local.workers import by_chunk
-from simulate.models import Model
-from simulate.models.clipping import factors
+from simulate.local.sgd import PADDING, check_shapes, pixels
+from simulate.models.network import Model
+from simulate.norms import factors
+from simulate.parallel.threads import by_chunk
 
 BLOCK_VALUES = 2**28
 """Most values of the gradients of single records that are held at a time on a device: 1 GiB."""

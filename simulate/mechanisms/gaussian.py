@@ -1,4 +1,8 @@
-"""Gaussian noise on secure sums: one sum a group, or one joint sum of all groups.
+"""The state of a generator in few letters, as evidence that no noise is used twice.
+
+One group's share in a release, as the ledger has it.
+
+Gaussian noise on secure sums: one sum a group, or one joint sum of all groups.
 
 The noise is drawn on the sum, with the planned standard deviation whatever the cohort's
 realised size. Clients who each add a share of variance C^2 sigma^2 / r would add up to it only
@@ -11,6 +15,7 @@ simulation, never for a deployment, whose noise must come from a source that nob
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,10 +23,41 @@ import torch
 from torch import Tensor
 
 from privplan.errors import InputError
-from privplan.record import ReleaseRecord
-from simulate.mechanisms.fingerprint import fingerprint
-from simulate.mechanisms.shares import share
-from simulate.slots import GroupSum, Mechanism, Noise, Released
+from privplan.record import GroupShare, ReleaseRecord
+from simulate.components import GroupSum, Mechanism, Noise, Released
+
+LETTERS = 24
+
+
+def fingerprint(generator: np.random.Generator) -> str:
+    """A hash of the state before a draw: equal states would draw equal noise."""
+    found = generator.bit_generator.state
+    words = [found["bit_generator"], *(found["state"][name] for name in sorted(found["state"]))]
+    text = "|".join(str(np.asarray(word).tolist()) for word in words)
+    return hashlib.sha256(f"{text}|{found.get('buffer_pos')}".encode()).hexdigest()[:LETTERS]
+
+
+def share(part: GroupSum, weights: Mapping[str, float]) -> GroupShare:
+    """The evidence of a group's sum.
+
+    Args:
+        part: the sum.
+        weights: factor on the released sum, by name of the group.
+    """
+    return GroupShare(
+        group=part.group.name,
+        clients=part.group.clients,
+        sampling=part.sampling,
+        sampling_ratio=part.ratio,
+        cohort=len(part.participants),
+        participants=part.participants,
+        clip_bound=part.bound,
+        largest_norm=part.largest_norm,
+        clipped=part.clipped,
+        excluded=part.excluded,
+        weight=weights[part.group.name],
+        canaries=part.canaries or None,
+    )
 
 
 def gaussian_a_group() -> Mechanism:

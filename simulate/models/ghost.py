@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from simulate.models import grouped
-from simulate.models.clipping import factors
 from simulate.models.layers import Conv, Layer, Linear
 from simulate.models.network import Packed, Parts
+from simulate.norms import factors
 
 BLOCK = 16
 """Records whose gradients are held at a time: measured, the caches hold them."""

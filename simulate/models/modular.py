@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from simulate.models.clipping import factors
 from simulate.models.network import Packed, Shapes
+from simulate.norms import factors
 
 ROWS = 50
 """Records of a block when one model is evaluated on a CPU."""

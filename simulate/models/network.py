@@ -98,3 +98,20 @@ class Model(Protocol):
             The sum [d], and the norm of each record's gradient before it was shortened [B],
             float64. A gradient that is not finite adds nothing.
         """
+
+
+def body_size(model: Model) -> int:
+    """Number of parameters of the body."""
+    return model.parameters - (model.head.stop - model.head.start)
+
+
+def split_head(model: Model, thetas: Tensor) -> tuple[Tensor, Tensor]:
+    """Body and head of parameters [..., d]."""
+    before, after = thetas[..., : model.head.start], thetas[..., model.head.stop :]
+    return torch.cat([before, after], -1), thetas[..., model.head]
+
+
+def join_head(model: Model, bodies: Tensor, heads: Tensor) -> Tensor:
+    """The inverse of ``split_head``: parameters [..., d]."""
+    before, after = bodies[..., : model.head.start], bodies[..., model.head.start :]
+    return torch.cat([before, heads, after], -1)

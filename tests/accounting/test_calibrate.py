@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privplan.accounting import calibrate
-from privplan.accounting.bisection import noise_multiplier_by_bisection
-from privplan.accounting.catalogue import accountant
+from privplan.accounting.accountant import accountant
+from privplan.accounting.calibrate import noise_multiplier_by_bisection
 from privplan.accounting.closed_form import noise_multiplier as theorem_one
-from privplan.accounting.edge import largest_affordable
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
+from privplan.accounting.search import largest_affordable
 from privplan.errors import InfeasibleError, InputError, UnsupportedError
 
 FMNIST = 6000**-1.1

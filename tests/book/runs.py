@@ -8,7 +8,7 @@ from pathlib import Path
 from privplan.accounting.release import SamplingLaw
 from privplan.plan import Plan
 from privplan.record import PLAN, ReleaseRecord, RunRecord
-from tests.honest_run import GROUPS, plan, releases, spec, write_ledger, write_run
+from tests.verification.honest_run import GROUPS, plan, releases, spec, write_ledger, write_run
 
 PER_ROUND = len(GROUPS)
 

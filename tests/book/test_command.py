@@ -15,7 +15,7 @@ from privplan.cli import main
 from privplan.plan import Plan
 from privplan.record import LEDGER
 from tests.book.runs import run
-from tests.honest_run import spec
+from tests.verification.honest_run import spec
 
 
 def privplan(*arguments: object) -> Result:

@@ -9,7 +9,7 @@ from privplan.book.entry import booking_of
 from privplan.errors import InputError
 from privplan.record import LEDGER, RECORD, RunRecord, history_of, read_ledger
 from tests.book.runs import run, two_groups
-from tests.honest_run import releases
+from tests.verification.honest_run import releases
 
 
 def _lines(folder: Path) -> list[str]:

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, create_engine, func, select, text
 
-from privplan.book import address as address_module
-from privplan.book.address import address_of
+from privplan.book import database as address_module
+from privplan.book.database import RELEASES, RUNS, SHARES, address_of
 from privplan.book.entry import booking_of
-from privplan.book.schema import RELEASES, RUNS, SHARES
 from privplan.book.store import add, runs
 from privplan.errors import InputError
 from tests.book.runs import PER_ROUND, run
-from tests.honest_run import releases
+from tests.verification.honest_run import releases
 
 
 def _rows(url: URL) -> list[int]:

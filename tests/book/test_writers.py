@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from privplan.book.address import address_of
+from privplan.book.database import address_of
 from privplan.book.entry import booking_of
 from privplan.book.store import add, runs
 from tests.book.runs import run

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from privplan.book.address import address_of
+from privplan.book.database import address_of
 from privplan.book.entry import Booking
 from privplan.book.store import add
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from privplan.accounting.catalogue import accountant
+from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.cli import main
 

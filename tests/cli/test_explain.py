@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.cli import main
-from privplan.planning import solve
+from privplan.planning.solver import solve
 from tests.planning.problems import make_spec
 
 

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.cli import main
-from privplan.presets import PRESETS
-from privplan.spec import Spec
+from privplan.spec.presets import PRESETS
+from privplan.spec.spec import Spec
 
 
 @pytest.mark.parametrize("name", PRESETS)

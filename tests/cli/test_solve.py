@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from privplan.cli import main
 from privplan.plan import Plan
-from privplan.spec import Spec
+from privplan.spec.spec import Spec
 from tests.planning.problems import spec_data
 
 

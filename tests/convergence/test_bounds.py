@@ -7,8 +7,8 @@ import sympy
 
 from privplan.convergence.bounds import BOUNDS, bound, missing, number, symbol
 from privplan.errors import InputError
-from privplan.planning import solve
 from privplan.planning.explain import explain, values_of
+from privplan.planning.solver import solve
 from tests.planning.problems import make_spec
 
 

@@ -16,8 +16,10 @@ from pathlib import Path
 import torch
 
 from privplan.cli import main
-from simulate import run
-from simulate.cli import compare, simulate  # noqa: F401  (loaded once, before the fork)
+from simulate.cli import (
+    simulate,  # noqa: F401  (loaded once, before the fork)
+)
+from simulate.runs import run
 
 __all__ = ["finished", "started"]
 

@@ -25,10 +25,10 @@ from click.testing import CliRunner
 from privplan.cli import main
 from privplan.errors import InputError, PrivplanError
 from privplan.plan import Plan
-from privplan.planning import solve
+from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, PLAN
-from simulate import checkpoint, run
-from simulate.run import InterruptedRunError, Request, execute
+from simulate.runs import checkpoint, run
+from simulate.runs.run import InterruptedRunError, Request, execute
 from tests.faults.test_kill import _run_is_same as same
 from tests.simulate.conftest import digits_spec
 
@@ -148,7 +148,7 @@ def test_standard_output_that_is_full(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_a_sweep_in_use_is_refused(tmp_path: Path) -> None:
-    from privplan.whatif import parse_vary, sweep
+    from privplan.sensitivity.what_if import parse_vary, sweep
     from tests.planning.problems import spec_data
 
     varies, met = [parse_vary("rounds=5:6:2")], []

@@ -14,10 +14,10 @@ import pytest
 import torch
 import yaml
 
-from privplan.planning import solve
+from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD
-from privplan.whatif import JOURNAL, TABLE
-from simulate import checkpoint
+from privplan.sensitivity.what_if import JOURNAL, TABLE
+from simulate.runs import checkpoint
 from tests.faults.commands import Arguments, finished, started
 from tests.planning.problems import spec_data
 from tests.simulate.conftest import digits_spec

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from simulate.cohort import client_updates
-from simulate.engine import first, play
-from simulate.journal import MemoryJournal
-from simulate.mechanisms import exposed_by_client
-from simulate.slots import Context, Local, Trained, Transform, Work
+from simulate.components import ClientBatch, Local, LocalResult, Transform, TransformContext
+from simulate.engine.cohort import client_updates
+from simulate.engine.loop import initial_state, run_round
+from simulate.mechanisms.per_client import exposed_by_client
+from simulate.runs.ledger_writer import MemoryLedger
 from simulate.transforms import clip, scale, sparsify
 from tests.simulate import tiny
-from tests.simulate.test_record_level import told
-from tests.simulate.test_round import build, one_round
+from tests.simulate.algorithms.test_record_level import told
+from tests.simulate.engine.test_round import build, one_round
 
 FINITE = np.array([3.0, 4.0]) * (1 + 1 + 4) / 4
 """The mean without the second client, of pixels 1, 255, 1 and 4."""
@@ -26,10 +26,10 @@ HUGE = 3e38
 def sending(vector: tuple[float, float]) -> Local:
     """A local rule by which the client with pixel 255 sends this, and others three and four."""
 
-    def train(work: Work) -> Trained:
+    def train(work: ClientBatch) -> LocalResult:
         pixel = work.x.flatten(1)[:, :1].float()
         honest = pixel * torch.tensor([[3.0, 4.0]])
-        return Trained(torch.where(pixel >= 255, torch.tensor([vector]), honest))
+        return LocalResult(torch.where(pixel >= 255, torch.tensor([vector]), honest))
 
     return Local("odd", train)
 
@@ -37,7 +37,7 @@ def sending(vector: tuple[float, float]) -> Local:
 def stretched() -> Transform:
     """A transform that makes the largest single-precision numbers infinite."""
 
-    def apply(updates: torch.Tensor, context: Context) -> tuple[torch.Tensor, None]:
+    def apply(updates: torch.Tensor, context: TransformContext) -> tuple[torch.Tensor, None]:
         return updates * 4.0 / 2.0 / 2.0, None
 
     return Transform("stretched", apply, lambda before, group: before)
@@ -78,7 +78,7 @@ def test_a_scale_cannot_let_one_in() -> None:
 def test_clipping_keeps_its_bound_at_the_end_of_single_precision(size: float, norm: float) -> None:
     generator = torch.Generator().manual_seed(6)
     updates = size * (2 * torch.rand(200, 50, generator=generator) - 1)
-    context = Context(1, torch.zeros(50), {}, tiny.plan().groups[0])
+    context = TransformContext(1, torch.zeros(50), {}, tiny.plan().groups[0])
     clipped, long = clip(norm).apply(updates, context)
     assert long.all()
     assert (clipped.double().norm(dim=1) <= norm).all()
@@ -92,7 +92,7 @@ def test_clients_who_send_for_themselves_send_zero_and_are_counted() -> None:
     updates, _ = client_updates(world, told(world))
     assert [update.excluded for update in updates] == [False, True, False, False]
     assert [update.vector.tolist() for update in updates][1] == [0.0, 0.0]
-    journal = MemoryJournal("")
-    end = play(world, first(world), journal)
+    journal = MemoryLedger("")
+    end = run_round(world, initial_state(world), journal)
     assert end.theta.isfinite().all()
     assert [record.shares[0].excluded for record in journal.records] == [0, 1, 0, 0]

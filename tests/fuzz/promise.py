@@ -22,18 +22,18 @@ from hypothesis import strategies as st
 
 from privplan.cli import main
 from privplan.errors import InputError, PrivplanError
-from privplan.fields import parse
 from privplan.plan import Plan
-from privplan.planning import solve
-from privplan.planning.budgets import read_budgets
+from privplan.planning.solver import solve
 from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord, chained
-from privplan.spec import Spec
-from privplan.verify import judge, load_run
-from privplan.whatif import changed as varied
-from privplan.whatif import parse_vary, points
-from tests import honest_run
+from privplan.sensitivity.what_if import changed as varied
+from privplan.sensitivity.what_if import parse_vary, points
+from privplan.spec.groups_csv import read_budgets
+from privplan.spec.spec import Spec
+from privplan.values import parse
+from privplan.verification.verify import judge, load_run
 from tests.fuzz.inputs import BUDGETS, SPEC_TEXTS, SPECS, WORDS, changed, documents, odd
 from tests.planning.problems import spec_data
+from tests.verification import honest_run
 
 EXIT_CODES = {0, 2, 3, 4, 130}
 
@@ -206,20 +206,21 @@ def vary_of_text(text: str) -> None:
 
 def partition_of_text(text: str) -> None:
     """A ``--partition`` word."""
-    from simulate.data.partition import scheme
+    from simulate.data.partition.registry import scheme
 
     scheme(text)
 
 
 def numbers_of_words(words: list[str]) -> None:
     """``--set`` words."""
-    from simulate.algorithms import ALGORITHMS, Choices
+    from simulate.algorithms.entry import Hyperparameters
+    from simulate.algorithms.registry import ALGORITHMS
     from simulate.cli.options import numbers_of
 
     numbers = numbers_of(tuple(words))
     for row in ALGORITHMS.values():
         with suppress(InputError):
-            row.complete(Choices(numbers=numbers))
+            row.complete(Hyperparameters(numbers=numbers))
 
 
 def command_line(arguments: list[str]) -> None:

@@ -11,12 +11,11 @@ from click.testing import CliRunner
 
 from privplan.cli import main
 from privplan.errors import InputError
-from privplan.jsontext import load_json
+from privplan.io.text import load_json, load_yaml
 from privplan.plan import Plan
-from privplan.planning import solve
+from privplan.planning.solver import solve
 from privplan.record import LEDGER, RECORD, RunRecord, read_ledger
-from privplan.spec import Spec
-from privplan.yamltext import load_yaml
+from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec, spec_data
 
 LAUGHS = "\n".join(

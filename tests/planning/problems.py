@@ -3,9 +3,9 @@
 from typing import Any
 
 from privplan.accounting.release import Relation, SamplingLaw
-from privplan.convergence.constants import step_constants
+from privplan.convergence.theorem_3 import step_constants
 from privplan.planning.problem import Problem
-from privplan.spec import Spec
+from privplan.spec.spec import Spec
 
 
 def make_problem(**changes: Any) -> Problem:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from privplan.planning.allocate import Task, error_of
-from privplan.planning.noise_curve import exact_noise
+from privplan.planning.noise_model import exact_noise
+from privplan.planning.optimised import optimised, task_of
 from privplan.planning.problem import problem_of
-from privplan.planning.searched import searched, task_of
-from privplan.spec import Spec
+from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
 
 CASES = range(20)
@@ -85,7 +85,7 @@ def test_no_grid_point_is_a_thousandth_better(case: int) -> None:
     spec = random_spec(case)
     problem = problem_of(spec)
     task = task_of(spec, problem)
-    found = searched(spec, problem)
+    found = optimised(spec, problem)
     assert found.cohorts.sum() == pytest.approx(problem.cohort, rel=1e-9)
     assert np.all(found.cohorts >= task.limits.least * (1 - 1e-9))
     assert np.all(found.cohorts <= task.limits.most * (1 + 1e-9))
@@ -100,7 +100,7 @@ def test_loss_distributions_are_searched_as_well_as_moments() -> None:
     spec = make_spec(rounds=40, planning={"accountant": "pld", "ratios": "balanced"})
     problem = problem_of(spec)
     task = task_of(spec, problem)
-    found = searched(spec, problem)
+    found = optimised(spec, problem)
     ours = error_of(task, found.cohorts, found.noise)
     clients = np.asarray(problem.clients)
     offsets = np.linspace(-0.6, 0.6, 5)

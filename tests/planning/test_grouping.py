@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from privplan.accounting.gdp import epsilon_of
 from privplan.errors import InputError
-from privplan.planning.budgets import read_budgets
 from privplan.planning.grouping import group_budgets, groupings, strengths
-from privplan.spec import Spec
+from privplan.spec.groups_csv import read_budgets
+from privplan.spec.spec import Spec
 from tests.planning.problems import spec_data
 
 budgets = st.lists(st.sampled_from([0.1, 0.2, 0.5, 0.7, 1.0, 1.3, 2.0, 5.0, 9.0]), min_size=1)

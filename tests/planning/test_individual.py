@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 
 from privplan.accounting.calibrate import noise_multiplier, sampling_ratio
 from privplan.errors import InfeasibleError, InputError
+from privplan.io.text import load_yaml
 from privplan.plan import Plan
+from privplan.planning.baselines import certificate_of
 from privplan.planning.individual import individual_clips, individual_sample, individual_scale
-from privplan.planning.one_sum import certificate_of
 from privplan.planning.problem import problem_of
 from privplan.planning.shared_noise import Schedule, affordable
-from privplan.presets import preset
 from privplan.report.tables import plan_table
-from privplan.spec import Spec, load_yaml
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
-from tests.published.papertables import IDP_CLIPS, IDP_RATIOS
+from tests.planning.published.papertables import IDP_CLIPS, IDP_RATIOS
 
 
 def published(name: str) -> Spec:

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privplan.accounting.release import SamplingLaw
-from privplan.convergence.constants import step_constants
+from privplan.convergence.theorem_3 import step_constants
 from privplan.errors import InfeasibleError, InputError
-from privplan.planning.ratios import drawable, uniform_cohorts, whole_cohorts
-from privplan.planning.search import project
+from privplan.planning.optimiser import project
+from privplan.planning.problem import drawable, uniform_cohorts, whole_cohorts
 from privplan.planning.sparsification import best_kept, error
 from privplan.planning.weights import WEIGHTS, inverse_noise, weights
 from tests.planning.problems import make_problem

@@ -9,10 +9,11 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privplan.accounting.catalogue import accountant
+from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Release
 from privplan.cli import main
 from privplan.errors import InputError
+from privplan.io.text import load_yaml
 from privplan.plan import Plan
 from privplan.planning.record_level import (
     client_weights,
@@ -23,7 +24,7 @@ from privplan.planning.record_level import (
     solve_records,
     turns,
 )
-from privplan.planning.solve import solve
+from privplan.planning.solver import solve
 from privplan.planning.update_noise import (
     clipped_gradient_variance,
     local_steps,
@@ -32,8 +33,8 @@ from privplan.planning.update_noise import (
     unclipped_gradient_variance,
     update_variance,
 )
-from privplan.presets import preset
-from privplan.spec import Spec, load_yaml
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec, spec_data
 
 

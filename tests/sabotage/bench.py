@@ -13,17 +13,16 @@ from typing import Any
 import yaml
 
 from privplan.accounting.release import SamplingLaw
-from privplan.auditing.evidence import AuditEvidence
-from privplan.auditing.findings import exceeded
-from privplan.checks import Run
+from privplan.auditing.findings import AuditEvidence, exceeded
 from privplan.errors import InputError
 from privplan.plan import Plan
-from privplan.planning import solve
-from privplan.presets import preset
-from privplan.spec import Spec
-from privplan.verify import Verdict, judge, load_run
-from simulate.algorithms import ALGORITHMS
-from simulate.run import Request, carry_out, prepare
+from privplan.planning.solver import solve
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
+from privplan.verification.checks.check import Run
+from privplan.verification.verify import Verdict, judge, load_run
+from simulate.algorithms.registry import ALGORITHMS
+from simulate.runs.run import Request, prepare, run_prepared
 from tests.sabotage.fault import Fault
 
 ROUNDS = 20
@@ -89,7 +88,7 @@ def honest(algorithm: str, sampling: str, seed: int) -> Verdict:
         except InputError:
             request = replace(request, plan=plan())
             setting = prepare(request)
-        carry_out(request, setting)
+        run_prepared(request, setting)
         return judge(load_run(folder))
 
 
@@ -98,7 +97,7 @@ def planted(fault: Fault, folder: Path, seed: int = 1, canaries: int = 0) -> Run
     request = Request(plan(), fault.algorithm, "digits", folder, seed=seed, canaries=canaries)
     setting = replace(prepare(request), workers=1)
     with _patched(fault.patches):
-        carry_out(request, fault.breaks(setting))
+        run_prepared(request, fault.breaks(setting))
     fault.tampers(folder)
     return load_run(folder)
 

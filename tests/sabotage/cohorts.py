@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from simulate.components import GroupSum, Noise, Released
+from simulate.engine.experiment import Experiment
 from simulate.samplers import fixed_size
-from simulate.setting import Setting
-from simulate.slots import GroupSum, Noise, Released
 from tests.sabotage.fault import Break, Fault, with_slots
 
 Draw = Callable[[np.random.Generator, int, float, int], np.ndarray]
@@ -18,7 +18,7 @@ Draw = Callable[[np.random.Generator, int, float, int], np.ndarray]
 def drawn(change: Callable[[Draw], Draw]) -> Break:
     """Change who is drawn; the ledger still says that the planned law was executed."""
 
-    def breaks(setting: Setting) -> Setting:
+    def breaks(setting: Experiment) -> Experiment:
         sampler = setting.algorithm.sampler
         return with_slots(setting, sampler=replace(sampler, draw=change(sampler.draw)))
 
@@ -51,7 +51,7 @@ def _those_at_hand(honest: Draw) -> Draw:
     )
 
 
-class _Longer(Setting):
+class _Longer(Experiment):
     """A setting whose loop does not stop where the plan does."""
 
     @property
@@ -59,7 +59,7 @@ class _Longer(Setting):
         return super().rounds + 4
 
 
-def _longer(setting: Setting) -> Setting:
+def _longer(setting: Experiment) -> Experiment:
     return _Longer(**{name: getattr(setting, name) for name in setting.__dataclass_fields__})
 
 
@@ -68,7 +68,7 @@ def repeated(
 ) -> Break:
     """Release the sums once for each set of weights, with fresh noise each time."""
 
-    def breaks(setting: Setting) -> Setting:
+    def breaks(setting: Experiment) -> Experiment:
         mechanism = setting.algorithm.mechanism
 
         def release(

@@ -9,21 +9,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simulate import engine
-from simulate.setting import Setting
-from simulate.slots import Context, GroupSum, Noise, Released, Transform
+from simulate.components import GroupSum, Noise, Released, Transform, TransformContext
+from simulate.engine import loop
+from simulate.engine.experiment import Experiment
 from simulate.transforms import clip
 from tests.sabotage.fault import Break, Fault, with_slots
 
-Apply = Callable[[Tensor, Context], tuple[Tensor, Tensor | None]]
+Apply = Callable[[Tensor, TransformContext], tuple[Tensor, Tensor | None]]
 REACH = 50
 """Factor that lifts a norm above any bound of these runs."""
 
 
-def clipped_by(change: Callable[[Apply, Setting], Apply]) -> Break:
+def clipped_by(change: Callable[[Apply, Experiment], Apply]) -> Break:
     """Change what the clipping does; it still claims its bound."""
 
-    def breaks(setting: Setting) -> Setting:
+    def breaks(setting: Experiment) -> Experiment:
         parts = tuple(
             replace(part, apply=change(part.apply, setting)) if part.name == "clip" else part
             for part in setting.algorithm.transforms
@@ -33,8 +33,8 @@ def clipped_by(change: Callable[[Apply, Setting], Apply]) -> Break:
     return breaks
 
 
-def _one_client(honest: Apply, setting: Setting) -> Apply:
-    def apply(updates: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
+def _one_client(honest: Apply, setting: Experiment) -> Apply:
+    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
         clipped, long = honest(updates, context)
         largest = updates.norm(dim=1).argmax()
         return clipped.index_copy(0, largest[None], updates[largest][None]), long
@@ -42,9 +42,9 @@ def _one_client(honest: Apply, setting: Setting) -> Apply:
     return apply
 
 
-def _where(skipped: Callable[[Context], bool]) -> Callable[[Apply, Setting], Apply]:
-    def change(honest: Apply, setting: Setting) -> Apply:
-        def apply(updates: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
+def _where(skipped: Callable[[TransformContext], bool]) -> Callable[[Apply, Experiment], Apply]:
+    def change(honest: Apply, setting: Experiment) -> Apply:
+        def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
             return (updates, None) if skipped(context) else honest(updates, context)
 
         return apply
@@ -52,24 +52,24 @@ def _where(skipped: Callable[[Context], bool]) -> Callable[[Apply, Setting], App
     return change
 
 
-def _half_median(honest: Apply, setting: Setting) -> Apply:
-    def apply(updates: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
+def _half_median(honest: Apply, setting: Experiment) -> Apply:
+    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
         return clip(float(updates.norm(dim=1).median()) / 2).apply(updates, context)
 
     return apply
 
 
-def _by_learning_rate(setting: Setting) -> Setting:
+def _by_learning_rate(setting: Experiment) -> Experiment:
     """Clients divide what they send by the learning rate, to send gradients."""
 
-    def apply(updates: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
+    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
         return updates / setting.learning_rate(context.round), None
 
     part = Transform("by learning rate", apply, lambda before, group: before)
     return with_slots(setting, transforms=(*setting.algorithm.transforms, part))
 
 
-def _after_the_noise(setting: Setting) -> Setting:
+def _after_the_noise(setting: Experiment) -> Experiment:
     """The sum of whole updates is noised first, and shortened then."""
     mechanism = setting.algorithm.mechanism
 
@@ -87,19 +87,19 @@ def _after_the_noise(setting: Setting) -> Setting:
     return with_slots(unclipped, mechanism=replace(mechanism, release=release))
 
 
-def _everything(setting: Setting, round_: int) -> None:
+def _everything(setting: Experiment, round_: int) -> None:
     """All coordinates are released, the personal ones too."""
     return None
 
 
-def _largest_gradients(setting: Setting, round_: int) -> Tensor:
+def _largest_gradients(setting: Experiment, round_: int) -> Tensor:
     """A mask as large as the public one, on the pixels that the private images use most."""
     pixels = setting.data.train_x.flatten(1).double().mean(0).numpy()
     size = len(HONEST_SUPPORT(setting, round_))
     return torch.from_numpy(np.sort(np.argsort(-np.resize(pixels, setting.dimension))[:size]))
 
 
-HONEST_SUPPORT = engine.support
+HONEST_SUPPORT = loop.public_mask
 
 CONTRIBUTIONS = (
     Fault(
@@ -149,7 +149,7 @@ CONTRIBUTIONS = (
         "The heads that should stay at the clients are in the sums.",
         "coordinates",
         "coordinates left the clients",
-        patches=((engine, "support", _everything),),
+        patches=((loop, "public_mask", _everything),),
         algorithm="CENTAUR",
     ),
     Fault(
@@ -157,7 +157,7 @@ CONTRIBUTIONS = (
         "The mask keeps the coordinates of the pixels that the private images use most.",
         "coordinates",
         "depend on data",
-        patches=((engine, "support", _largest_gradients),),
+        patches=((loop, "public_mask", _largest_gradients),),
         algorithm="Fed-SMP",
     ),
 )

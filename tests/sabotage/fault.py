@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from simulate.setting import Setting
+from simulate.engine.experiment import Experiment
 
-Break = Callable[[Setting], Setting]
+Break = Callable[[Experiment], Experiment]
 Tamper = Callable[[Path], None]
 
 
@@ -42,6 +42,6 @@ class Fault:
     algorithm: str = "planned"
 
 
-def with_slots(setting: Setting, **slots: Any) -> Setting:
+def with_slots(setting: Experiment, **slots: Any) -> Experiment:
     """The setting with other parts in its algorithm."""
     return replace(setting, algorithm=replace(setting.algorithm, **slots))

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from privplan.record import ReleaseRecord
-from simulate.mechanisms import unprotected
-from simulate.seeds import Purpose, stream
-from simulate.setting import Setting
-from simulate.slots import GroupSum, Noise, Released
+from simulate.components import GroupSum, Noise, Released
+from simulate.engine.experiment import Experiment
+from simulate.engine.seeds import Purpose, stream
+from simulate.mechanisms.unprotected import unprotected
 from tests.sabotage.fault import Break, Fault, with_slots
 
 Change = Callable[[Tensor, Released, GroupSum], Tensor]
@@ -43,7 +43,7 @@ def rebooked(record: ReleaseRecord, noise: Tensor) -> ReleaseRecord:
 def noised(change: Change, book: Book = told) -> Break:
     """Change the noise of each group's sum."""
 
-    def breaks(setting: Setting) -> Setting:
+    def breaks(setting: Experiment) -> Experiment:
         mechanism = setting.algorithm.mechanism
 
         def release(
@@ -86,7 +86,7 @@ def _shares(noise: Tensor, one: Released, part: GroupSum) -> Tensor:
     return noise * math.sqrt(min(1.0, reported / part.group.expected_cohort))
 
 
-def _next_group(setting: Setting) -> Setting:
+def _next_group(setting: Experiment) -> Experiment:
     mechanism = setting.algorithm.mechanism
 
     def release(
@@ -102,7 +102,7 @@ def _next_group(setting: Setting) -> Setting:
     return with_slots(setting, mechanism=replace(mechanism, release=release))
 
 
-def _same_noise(setting: Setting) -> Setting:
+def _same_noise(setting: Experiment) -> Experiment:
     mechanism = setting.algorithm.mechanism
 
     def release(
@@ -116,7 +116,7 @@ def _same_noise(setting: Setting) -> Setting:
     return with_slots(setting, mechanism=replace(mechanism, release=release))
 
 
-def _mean_of_who_came(setting: Setting) -> Setting:
+def _mean_of_who_came(setting: Experiment) -> Experiment:
     def change(noise: Tensor, one: Released, part: GroupSum) -> Tensor:
         mean = part.total * (part.group.expected_cohort / max(1, len(part.participants)) - 1)
         return noise + mean
@@ -124,11 +124,11 @@ def _mean_of_who_came(setting: Setting) -> Setting:
     return noised(change, hidden)(setting)
 
 
-def _unprotected(setting: Setting) -> Setting:
+def _unprotected(setting: Experiment) -> Experiment:
     return with_slots(setting, mechanism=replace(unprotected(), joint=False))
 
 
-def _in_the_clear_too(setting: Setting) -> Setting:
+def _in_the_clear_too(setting: Experiment) -> Experiment:
     mechanism = setting.algorithm.mechanism
 
     def release(

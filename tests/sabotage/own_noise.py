@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simulate.components import ClientBatch, LocalResult
+from simulate.engine.experiment import Experiment
 from simulate.local.per_record import RecordSums, clipped_sums
 from simulate.mechanisms.record_noise import RecordNoise
-from simulate.setting import Setting
-from simulate.slots import Trained, Work
 from tests.sabotage.fault import Fault, with_slots
 
 DP_SGD = sys.modules["simulate.local.dp_sgd"]
@@ -37,11 +37,11 @@ def unclipped(*given: Any, clipping_norm: float, **options: Any) -> RecordSums:
     return replace(honest, total=loose.total)
 
 
-def _by_own_records(setting: Setting) -> Setting:
+def _by_own_records(setting: Experiment) -> Experiment:
     """Steps are divided by what the client holds, so that its length tells how much that is."""
     local = setting.algorithm.local
 
-    def train(work: Work) -> Trained:
+    def train(work: ClientBatch) -> LocalResult:
         made = local.train(work)
         factors = np.float32((work.group.records or 1) / work.records)
         return replace(made, updates=made.updates * torch.from_numpy(factors)[:, None])

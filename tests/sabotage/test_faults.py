@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from privplan.verify import judge, load_run
-from simulate.run import Request, carry_out, prepare
+from privplan.verification.verify import judge, load_run
+from simulate.runs.run import Request, prepare, run_prepared
 from tests.sabotage import FAULTS, Fault, honest, honest_runs, plan, tried
 from tests.sabotage.__main__ import command
 
@@ -44,7 +44,7 @@ def test_canaries_alone_see_halved_noise_and_nothing_in_the_books() -> None:
 
 def test_the_unbroken_bench_passes_so_that_it_is_the_fault_that_is_caught(tmp_path: Path) -> None:
     request = Request(plan(), "planned", "digits", tmp_path / "run", seed=1)
-    carry_out(request, prepare(request))
+    run_prepared(request, prepare(request))
     assert judge(load_run(tmp_path / "run")).kept
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from privplan.plan import Plan
 from simulate.algorithm import Algorithm
-from simulate.algorithms import Choices, row
+from simulate.algorithms.entry import Hyperparameters
+from simulate.algorithms.registry import row
 
 
 @dataclass(frozen=True)
@@ -31,4 +32,4 @@ class Case:
     def build(self) -> Algorithm:
         """The algorithm as the catalogue makes it."""
         found = row(self.name)
-        return found.build(self.plan, found.complete(Choices(numbers=self.numbers)))
+        return found.build(self.plan, found.complete(Hyperparameters(numbers=self.numbers)))

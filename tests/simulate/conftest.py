@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from privplan.plan import Plan
-from privplan.planning import solve
-from privplan.presets import preset
-from privplan.spec import Spec
+from privplan.planning.solver import solve
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
 from tests.simulate.data import published
 
 

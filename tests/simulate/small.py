@@ -10,17 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from privplan.plan import GroupPlan, Objective, Plan
-from privplan.spec import Spec
+from privplan.spec.spec import Spec
 from simulate.algorithm import Algorithm
-from simulate.batches import batches
-from simulate.data import Dataset, load
-from simulate.data.partition import partition, scheme
-from simulate.engine import Progress, first, one_core, play
-from simulate.journal import MemoryJournal
-from simulate.local import PADDING
-from simulate.models import model
-from simulate.participation import participants
-from simulate.setting import Setting
+from simulate.data.dataset import Dataset
+from simulate.data.partition.registry import partition, scheme
+from simulate.data.registry import load
+from simulate.engine.batches import batches
+from simulate.engine.experiment import Experiment
+from simulate.engine.loop import Progress, initial_state, one_core, run_round
+from simulate.engine.round import participants
+from simulate.local.sgd import PADDING
+from simulate.models.registry import model
+from simulate.runs.ledger_writer import MemoryLedger
 
 ROUNDS = 3
 CLIENTS = 4
@@ -94,11 +95,11 @@ def digits() -> Dataset:
     return load("digits")
 
 
-def setting(algorithm: Algorithm, seed: int = 8) -> Setting:
+def setting(algorithm: Algorithm, seed: int = 8) -> Experiment:
     """A run of an algorithm in this world; under this seed no group is ever empty."""
     labels = digits().train_y.numpy()
     held = partition(scheme("iid"), labels, algorithm.plan.groups, seed=seed)
-    return Setting(
+    return Experiment(
         algorithm, model(algorithm.plan.spec.model.name), digits(), held, seed, torch.device("cpu")
     )
 
@@ -111,14 +112,14 @@ def moved(algorithm: Algorithm) -> Tensor:
 def played(algorithm: Algorithm) -> Progress:
     """Where the engine stands after all rounds."""
     world = setting(algorithm)
-    now, journal = first(world), MemoryJournal("")
+    now, journal = initial_state(world), MemoryLedger("")
     while now.round < ROUNDS:
-        now = play(world, now, journal)
+        now = run_round(world, now, journal)
     return now
 
 
 def loop(
-    world: Setting,
+    world: Experiment,
     round_: int,
     theta: Tensor,
     client: Client,
@@ -143,7 +144,7 @@ def plain_client(network: nn.Module, batches: Batches, rate: float) -> None:
         optimiser.step()
 
 
-def mini_batches(world: Setting, round_: int, number: int) -> Batches:
+def mini_batches(world: Experiment, round_: int, number: int) -> Batches:
     """A client's mini-batches of a round, without padding."""
     local = world.local
     x, y = batches(
@@ -162,14 +163,14 @@ def mini_batches(world: Setting, round_: int, number: int) -> Batches:
     ]
 
 
-def network_at(world: Setting, theta: Tensor) -> nn.Module:
+def network_at(world: Experiment, theta: Tensor) -> nn.Module:
     """The model as a module with these parameters, of which it takes a copy."""
     network = world.model.module()
     nn.utils.vector_to_parameters(theta.clone(), network.parameters())
     return network
 
 
-def _update(world: Setting, round_: int, theta: Tensor, number: int, client: Client) -> Tensor:
+def _update(world: Experiment, round_: int, theta: Tensor, number: int, client: Client) -> Tensor:
     network, real = network_at(world, theta), mini_batches(world, round_, number)
     with one_core():
         client(network, real, world.learning_rate(round_))
@@ -191,7 +192,7 @@ def sgd(network: nn.Module, rate: float) -> torch.optim.SGD:
     return torch.optim.SGD(network.parameters(), lr=rate, momentum=MOMENTUM)
 
 
-def averaged(world: Setting, client: Client) -> Tensor:
+def averaged(world: Experiment, client: Client) -> Tensor:
     """How far the mean over the expected cohort moves the model in all rounds [d]."""
     theta = begin = world.start
     for round_ in range(1, ROUNDS + 1):
@@ -201,7 +202,7 @@ def averaged(world: Setting, client: Client) -> Tensor:
 
 
 def averaged_with_own(
-    world: Setting, client: OwnClient, theta: Tensor
+    world: Experiment, client: OwnClient, theta: Tensor
 ) -> tuple[Tensor, dict[int, Tensor]]:
     """As ``averaged``, of clients who keep something.
 

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 from scipy import stats
 
+from simulate.engine.seeds import Purpose, stream
 from simulate.samplers import fixed_size, full, poisson
-from simulate.seeds import Purpose, stream
 
 CLIENTS, RATIO, DRAWS = 400, 0.05, 3000
 

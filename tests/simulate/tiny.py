@@ -11,17 +11,17 @@ import torch
 
 from privplan.plan import GroupPlan, Objective, Plan
 from privplan.record import ReleaseRecord
-from privplan.spec import Spec
+from privplan.spec.spec import Spec
 from simulate.algorithm import Algorithm
-from simulate.data import Dataset
-from simulate.data.partition import Partition
-from simulate.engine import Progress, first, play
-from simulate.journal import MemoryJournal
-from simulate.models import Chain
+from simulate.components import ClientBatch, Local, LocalResult
+from simulate.data.dataset import Dataset
+from simulate.data.partition.clients import Partition
+from simulate.engine.experiment import Experiment
+from simulate.engine.loop import Progress, initial_state, run_round
+from simulate.engine.seeds import Purpose, stream
+from simulate.models.chain import Chain
 from simulate.models.layers import Linear
-from simulate.seeds import Purpose, stream
-from simulate.setting import Setting
-from simulate.slots import Local, Trained, Work
+from simulate.runs.ledger_writer import MemoryLedger
 
 NORM = 5.0
 NETWORK = Chain(name="tiny", input_shape=(1, 1, 1), classes=1, layers=(Linear(1, 1),))
@@ -87,29 +87,31 @@ def plan(
     )
 
 
-def three_four(work: Work) -> Trained:
+def three_four(work: ClientBatch) -> LocalResult:
     """The update (3, 4) times the pixel times the learning rate; infinite for pixel 255."""
     pixel = work.x.flatten(1)[:, :1] * work.learning_rate
-    return Trained(torch.where(pixel >= 255, torch.inf, pixel) * torch.tensor([[3.0, 4.0]]))
+    return LocalResult(torch.where(pixel >= 255, torch.inf, pixel) * torch.tensor([[3.0, 4.0]]))
 
 
 LOCAL = Local("three-four", three_four)
 
 
-def setting(algorithm: Algorithm, pixels: tuple[int, ...] = (1, 2, 1, 4), seed: int = 7) -> Setting:
+def setting(
+    algorithm: Algorithm, pixels: tuple[int, ...] = (1, 2, 1, 4), seed: int = 7
+) -> Experiment:
     """Clients 0 and 1 are strict, 2 and 3 are loose, with these pixels."""
     images = torch.tensor(pixels, dtype=torch.uint8).view(-1, 1, 1, 1)
     labels = torch.zeros(len(pixels), dtype=torch.int64)
     data = Dataset("pixels", images, labels, images, labels, ("only",), centre=0.0, spread=1.0)
     held = Partition(np.arange(4), np.arange(5), (np.array([0, 1]), np.array([2, 3])))
-    return Setting(algorithm, NETWORK, data, held, seed, torch.device("cpu"))
+    return Experiment(algorithm, NETWORK, data, held, seed, torch.device("cpu"))
 
 
-def one_round(setting: Setting) -> tuple[np.ndarray, list[ReleaseRecord], Progress]:
+def one_round(setting: Experiment) -> tuple[np.ndarray, list[ReleaseRecord], Progress]:
     """The step of the first round, its releases, and where training stands then."""
-    journal = MemoryJournal(setting.algorithm.plan.digest)
-    begin = first(setting)
-    end = play(setting, begin, journal)
+    journal = MemoryLedger(setting.algorithm.plan.digest)
+    begin = initial_state(setting)
+    end = run_round(setting, begin, journal)
     return (end.theta - begin.theta).numpy(), journal.records, end
 
 

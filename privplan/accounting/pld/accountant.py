@@ -7,11 +7,16 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 
 from privplan.accounting.accountant import Interval
-from privplan.accounting.pld import gaussian, single
+from privplan.accounting.pld import gaussian_profile, profile
 from privplan.accounting.pld.cells import bounds_of
-from privplan.accounting.pld.pairs import LARGEST_SHIFT, Kind, Pair
-from privplan.accounting.pld.sides import Reading, read, reading_at_delta, reading_at_epsilon
-from privplan.accounting.pld.sides import Side as Side
+from privplan.accounting.pld.direction import (
+    Reading,
+    Side,
+    read,
+    reading_at_delta,
+    reading_at_epsilon,
+)
+from privplan.accounting.pld.dominating_pairs import LARGEST_SHIFT, Kind, Pair
 from privplan.accounting.release import History, Relation
 from privplan.errors import InputError, TooLittleNoiseError, UnsupportedError
 
@@ -44,7 +49,7 @@ class ComposedLoss:
         if self.unbounded:
             return Interval(math.inf, math.inf)
         if self.mu is not None:
-            return Interval(*gaussian.epsilon_of(self.mu, delta))
+            return Interval(*gaussian_profile.epsilon_of(self.mu, delta))
         return _between(self.directions, delta, self.tolerance)
 
     def epsilon_upper(self, delta: float) -> float:
@@ -61,7 +66,7 @@ class ComposedLoss:
         if self.unbounded:
             return Interval(1.0, 1.0)
         if self.mu is not None:
-            return Interval(*gaussian.delta_bounds(self.mu, epsilon))
+            return Interval(*gaussian_profile.delta_bounds(self.mu, epsilon))
         above = max(_delta(side, epsilon) for side in {above for above, _ in self.directions})
         below = max(_delta(side, epsilon) for side in {below for _, below in self.directions})
         return Interval(min(above, below), above)
@@ -117,7 +122,7 @@ def _epsilon(side: Side, delta: float, reading: Reading, scale: float) -> float:
     Retried coarser when memory does not suffice, and tilted less when nothing is shown.
     """
     if side.rounds == 1:
-        return single.epsilon_of(side.pairs[0][0], delta, from_above=side.from_above)
+        return profile.epsilon_of(side.pairs[0][0], delta, from_above=side.from_above)
     found = math.inf if side.from_above else 0.0
     for _ in range(_RETRIES):
         composed = read(side, reading, scale)
@@ -136,7 +141,7 @@ def _epsilon(side: Side, delta: float, reading: Reading, scale: float) -> float:
 def _delta(side: Side, epsilon: float) -> float:
     """One bound on delta from one side."""
     if side.rounds == 1 and epsilon >= 0:
-        return single.delta_of(side.pairs[0][0], epsilon)[int(side.from_above)]
+        return profile.delta_of(side.pairs[0][0], epsilon)[int(side.from_above)]
     composed = read(
         side, reading_at_epsilon(Side(side.pairs, True), epsilon, _DELTA_TOLERANCE), 1.0
     )

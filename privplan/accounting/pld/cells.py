@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from privplan.accounting.pld.pairs import Kind, Pair
+from privplan.accounting.pld.dominating_pairs import Kind, Pair
 from privplan.accounting.release import Relation, Release, SamplingLaw
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.accounting.pld import pairs
-from privplan.accounting.pld.hull import convex
-from privplan.accounting.pld.pairs import UNIT, Array, Kind, Rows
+from privplan.accounting.pld import dominating_pairs
+from privplan.accounting.pld.convex_hull import convex
+from privplan.accounting.pld.dominating_pairs import UNIT, Array, Kind, Rows
 
 Indices = NDArray[np.int64]
 _DENSEST = 1 << 19
@@ -93,8 +93,8 @@ def span(rows: Rows, tail: float) -> tuple[Array, Array]:
     if rows.kind == Kind.STITCHED:
         remove, add = rows.halves()
         return span(add, tail)[0], span(remove, tail)[1]
-    low, high = pairs.tail_outcomes(rows, tail)
-    return pairs.loss(rows, low)[:, 0], pairs.loss(rows, high)[:, 0]
+    low, high = dominating_pairs.tail_outcomes(rows, tail)
+    return dominating_pairs.loss(rows, low)[:, 0], dominating_pairs.loss(rows, high)[:, 0]
 
 
 def upper(rows: Rows, step: float, tail: float, spacing: Spacing = EVEN) -> Lattice:
@@ -159,7 +159,7 @@ def _stitched(rows: Rows, step: float, spacing: Spacing, low: Array, high: Array
     under, _ = _connect(add, step, zero, falling, above=False)
     masses = np.concatenate([under, above[:, 1:]], axis=1)
     around = np.concatenate([-rows.shift, rows.shift], axis=1) / 2
-    centre, error = pairs.normal_cells(around)
+    centre, error = dominating_pairs.normal_cells(around)
     atom = above[:, 0] + ((1 - rows.ratio) * (centre + error))[:, 0]
     masses[:, falling.shape[1] - 1] += atom
     index = np.repeat(np.concatenate([falling, rising[:, 1:]], axis=1), len(low), axis=0)
@@ -182,8 +182,8 @@ def _connect(
     """
     levels = offset[:, None] + step * index
     gaps = step * np.diff(index, axis=1)
-    bounds = np.maximum.accumulate(pairs.threshold(rows, levels), axis=1)
-    inner = pairs.cells(rows, bounds)
+    bounds = np.maximum.accumulate(dominating_pairs.threshold(rows, levels), axis=1)
+    inner = dominating_pairs.cells(rows, bounds)
     from_low, low_error = inner.excess(levels[:, :-1])
     from_high, high_error = inner.excess(levels[:, 1:])
     masses = np.zeros(levels.shape)
@@ -200,10 +200,10 @@ def _tails(rows: Rows, bounds: Array) -> tuple[Array, Array]:
     infinity = np.full((len(bounds), 1), np.inf)
     sides = []
     for ends in ([-infinity, bounds[:, :1]], [bounds[:, -1:], infinity]):
-        mass, error = pairs.normal_cells(np.concatenate(ends, axis=1))
+        mass, error = dominating_pairs.normal_cells(np.concatenate(ends, axis=1))
         total = (1 - rows.p_ratio) * (mass + error)
         shifted = np.concatenate(ends, axis=1) - rows.shift
-        mass, error = pairs.normal_cells(shifted)
+        mass, error = dominating_pairs.normal_cells(shifted)
         sides.append((total + rows.p_ratio * (mass + error))[:, 0])
     return sides[0], sides[1]
 
@@ -225,10 +225,10 @@ def lower(rows: Rows, step: float, tail: float, spacing: Spacing = EVEN) -> Latt
     offset, index = _lay(rows, step, spacing, low, high)
     levels = offset[:, None] + step * index
     gaps = np.broadcast_to(step * np.diff(index, axis=1), (len(low), index.shape[1] - 1))
-    middle = pairs.threshold(rows, levels[:, :-1] + gaps / 2)
+    middle = dominating_pairs.threshold(rows, levels[:, :-1] + gaps / 2)
     infinity = np.full((len(levels), 1), np.inf)
     bounds = np.concatenate([-infinity, np.maximum.accumulate(middle, axis=1), infinity], axis=1)
-    inner = pairs.cells(rows, bounds)
+    inner = dominating_pairs.cells(rows, bounds)
     excess, error = inner.excess(levels)
     masses, slack = _below(inner.first_mass(), excess, error, gaps)
     masses, crumbs = convex(masses, step, index[0])
@@ -291,9 +291,9 @@ def _edge_mean(rows: Rows, step: float, near: Array, far: Array) -> Array:
     for _ in range(3):
         levels = np.linspace(start, stop, 33, axis=1)
         column = levels.reshape(-1, 1)
-        bound = pairs.threshold(many, column + (step / 2 if remove else -step / 2))
+        bound = dominating_pairs.threshold(many, column + (step / 2 if remove else -step / 2))
         ends = np.concatenate([-infinity, bound] if remove else [bound, infinity], axis=1)
-        gap = pairs.cells(many, ends).excess(column)[0].reshape(levels.shape)
+        gap = dominating_pairs.cells(many, ends).excess(column)[0].reshape(levels.shape)
         further = gap > 0 if remove else gap < 0
         last = np.where(further.all(axis=1), 31, np.argmin(further, axis=1) - 1)
         inside &= last >= 0

@@ -13,14 +13,14 @@ from functools import partial
 import numpy as np
 
 from privplan.errors import InputError
-from simulate.data.partition.deal import Deal, Kind, Problem, in_order
-from simulate.data.partition.held import Partition
+from simulate.data.partition.clients import Partition
+from simulate.data.partition.scheme import Assignment, PartitionRequest, SchemeKind, in_order
 
 CHARACTERS = (range(10), range(10, 36), range(36, 62))
 """Digits, capital and small letters, in the order of EMNIST's labels."""
 
 
-def read(rest: str) -> Deal:
+def read(rest: str) -> Assignment:
     """``dominant:S``, a percentage from 0 to 100."""
     share = float(rest.removesuffix("%"))
     if not 0 <= share <= 100:
@@ -35,7 +35,7 @@ def sets(classes: int) -> list[np.ndarray]:
     return [np.unique(np.arange(first, first + 3) % classes) for first in range(0, classes, 2)]
 
 
-def deal(problem: Problem, share: float) -> Partition:
+def deal(problem: PartitionRequest, share: float) -> Partition:
     """Clients of one size, each record at one client at most, sets dealt evenly to clients.
 
     A class in several sets is divided evenly among them. The size is the largest that every
@@ -91,7 +91,7 @@ def _divided(labels: np.ndarray, rest: np.ndarray, dominant: list[np.ndarray]) -
     return [rest[np.sort(np.concatenate([empty, *part]))] for part in parts]
 
 
-DOMINANT = Kind(
+DOMINANT = SchemeKind(
     "dominant:S%",
     "S percent of a client's records are from all classes, the rest from its dominant ones",
     read,

@@ -9,12 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from privplan.errors import InputError
-from privplan.files import read_text
+from privplan.io.files import read_text
 from simulate.data.cifar import Layout, read
 from simulate.data.dataset import Dataset
 from simulate.data.disk import Place, find, missing, root
-from simulate.data.pickled import read_pickle
-from simulate.data.reading import reading
+from simulate.data.files import read_pickle, reading
 
 CENTRE = (0.5071 * 255, 0.4865 * 255, 0.4409 * 255)
 SPREAD = (0.2673 * 255, 0.2564 * 255, 0.2762 * 255)

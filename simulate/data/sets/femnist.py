@@ -15,7 +15,7 @@ import numpy as np
 from simulate.data import hub, leaf
 from simulate.data.dataset import Dataset
 from simulate.data.disk import Place, root
-from simulate.data.reading import numbers, whole_numbers
+from simulate.data.files import numbers, whole_numbers
 from simulate.data.sets.emnist import CLASSES
 
 SIDE = 28

@@ -24,7 +24,8 @@ from scipy.io import savemat
 from scipy.sparse import csc_matrix
 
 from privplan.errors import InputError, MissingDataError
-from simulate.data import Dataset, load
+from simulate.data.dataset import Dataset
+from simulate.data.registry import load
 from simulate.data.sets.cifar_10 import CLASSES
 from tests.simulate.data.test_data import idx
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from privplan.errors import InputError, MissingDataError
-from simulate.data import DATASETS, load
 from simulate.data.idx import read_idx
+from simulate.data.registry import DATASETS, load
 
 fashion_mnist = import_module("simulate.data.sets.fashion_mnist")  # its function has the same name
 FILES = tuple(fashion_mnist.FILES.md5)

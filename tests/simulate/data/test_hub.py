@@ -14,9 +14,10 @@ import torch
 from PIL import Image
 
 from privplan.errors import InputError, MissingDataError
-from simulate.data import hub, load
+from simulate.data import hub
+from simulate.data.glue import COLUMNS, LENGTH
+from simulate.data.registry import load
 from simulate.data.sets.emnist import CLASSES
-from simulate.data.sets.glue import COLUMNS, LENGTH
 from tests.simulate.data.test_leaf import roles, text_of, windows_of
 
 datasets = pytest.importorskip("datasets")
@@ -193,9 +194,8 @@ def test_shakespeare_from_a_saved_copy(tmp_path: Path) -> None:
 
 
 def test_the_library_is_not_imported_unless_used() -> None:
-    code = (
-        "import sys, simulate.data as data; data.load('digits'); print('datasets' in sys.modules)"
-    )
+    load = "import sys; from simulate.data import registry; registry.load('digits')"
+    code = load + "; print('datasets' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privplan.errors import InputError, MissingDataError
-from simulate.batches import batches
-from simulate.data import Dataset, load
+from simulate.data.dataset import Dataset
 from simulate.data.own_test import own_test
-from simulate.data.partition import partition, scheme
+from simulate.data.partition.registry import partition, scheme
+from simulate.data.registry import load
 from simulate.data.sets.shakespeare import CHARACTERS, WINDOW, divide, slid, tokens
+from simulate.engine.batches import batches
 from tests.simulate import tiny
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulate.data import load
 from simulate.data.own_test import following, own_test
-from simulate.data.partition import Partition, partition, scheme
+from simulate.data.partition.clients import Partition
+from simulate.data.partition.registry import partition, scheme
+from simulate.data.registry import load
 from tests.simulate import tiny
 
 DIGITS = load("digits")

@@ -13,20 +13,18 @@ from hypothesis import strategies as st
 import simulate
 from privplan.errors import InputError
 from privplan.plan import Plan
-from privplan.planning.variants import by_record
+from privplan.planning.baselines import by_record
 from simulate.cli.simulate import command
-from simulate.data.partition import (
+from simulate.data.partition.clients import Partition, shared
+from simulate.data.partition.dominant import sets
+from simulate.data.partition.registry import (
     FORMS,
     RULE,
-    SCHEMES,
-    Partition,
     partition,
     require_unshared,
     scheme,
 )
-from simulate.data.partition.dominant import sets
-from simulate.data.partition.held import shared
-from simulate.run import Request, execute, prepare
+from simulate.runs.run import Request, execute, prepare
 from tests.simulate import tiny
 
 ROOT = Path(simulate.__file__).parent
@@ -317,8 +315,6 @@ def test_groups_follow_labels_as_strongly_as_asked() -> None:
 def test_every_scheme_is_documented() -> None:
     shown = CliRunner().invoke(command, ["--help"], terminal_width=10_000).output
     page = (ROOT.parent / "docs" / "data.md").read_text()
-    files = {path.stem.replace("_", "-") for path in (ROOT / "data/partition").glob("*.py")}
-    assert files - {"--init--", "deal", "held", "correlated"} == set(SCHEMES)
     for form in FORMS:
         assert form in RULE
         assert form in shown

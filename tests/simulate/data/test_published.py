@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from simulate.data import load
 from simulate.data.own_test import own_test
-from simulate.data.partition import partition, scheme
+from simulate.data.partition.registry import partition, scheme
+from simulate.data.registry import load
 from simulate.data.sets.shakespeare import CHARACTERS
 from tests.simulate import tiny
 from tests.simulate.data.test_leaf import text_of
@@ -117,10 +117,10 @@ def test_a_sample_made_with_leaf_s_scripts(tmp_path: Path) -> None:
 ROUND = """
 import re
 import numpy as np, torch
-from simulate.batches import batches
-from simulate.data import load
+from simulate.engine.batches import batches
+from simulate.data.registry import load
 from simulate.data.own_test import own_test
-from simulate.data.partition import partition, scheme
+from simulate.data.partition.registry import partition, scheme
 from tests.simulate import tiny
 
 data = load("digits")

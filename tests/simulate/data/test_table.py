@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 import simulate
 from simulate.cli.simulate import command
-from simulate.data import ALIASES, DATASETS
+from simulate.data.registry import ALIASES, DATASETS
 
 ROOT = Path(simulate.__file__).parent
 

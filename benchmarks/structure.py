@@ -1,0 +1,249 @@
+"""The structure of a checkout: its files, what a command enters, cycles and upward imports.
+
+Size: lines and files of Python in ``privplan`` and ``simulate`` that git tracks.
+
+Entered: ``init --preset digits``, then the ``COMMANDS``, each in a fresh process with a profile
+function for all its threads, from when ``privplan.cli`` is imported. ``files`` are the files of
+the project of which any code but the module's body is entered, so one whose classes are merely
+defined counts; of ``function_files`` a function is entered. ``functions`` are distinct functions,
+methods, lambdas, comprehensions and generators, not bodies of classes. Child processes and what
+dataclasses and pydantic generate do not count.
+
+Imports: read from the source, not run; module names in strings are not seen, and importing a
+module does not count as importing the packages around it. ``run`` imports are carried out when
+a module loads, ``function`` imports when a function is called, ``typing`` imports never. A cycle
+is a set of modules that all reach each other. An import is upward when it goes from privplan to
+simulate, or from a lower layer of privplan to a higher one.
+
+    python benchmarks/structure.py [--repo DIR] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PRODUCT = ("privplan/*.py", "simulate/*.py")
+SHORT, LONG = 40, 300
+# From the lowest to the highest, by the first name below privplan; names of older checkouts too.
+LAYERS = [
+    "errors values plan record spec io laws presets fields files jsontext yamltext lock interrupts "
+    "processes sound support averaging evidence spec_fields spec_planning spec_rules",
+    "accounting",
+    "convergence planning",
+    "sensitivity verification auditing book checks exposure frontier verify whatif",
+    "report",
+    "cli __main__",
+]
+LAYER = {name: at for at, names in enumerate(LAYERS) for name in names.split()}
+COMMANDS = {
+    "solve": "solve spec.yaml --format json -o plan.json",
+    "simulate": "simulate plan.json --algorithm planned --dataset digits --seed 1 -o run",
+    "verify": "verify run",
+}
+KINDS = ("run", "function", "typing")
+# Arguments: the root of the checkout, where to write, and the command.
+TRACED = """
+import atexit, inspect, json, sys, threading
+from privplan.cli import main
+
+root, out = sys.argv[1:3]
+codes = {}
+
+def enter(frame, event, argument):
+    if event == "call":
+        codes[id(frame.f_code)] = frame.f_code
+
+def write():
+    sys.setprofile(None)
+    own = [code for code in list(codes.values()) if code.co_filename.startswith(root)]
+    own = [code for code in own if code.co_name != "<module>"]
+    functions = [code for code in own if code.co_flags & inspect.CO_OPTIMIZED]
+    counts = {
+        "files": len({code.co_filename for code in own}),
+        "function_files": len({code.co_filename for code in functions}),
+        "functions": len(functions),
+    }
+    with open(out, "w") as file:
+        json.dump(counts, file)
+
+atexit.register(write)
+threading.setprofile(enter)
+sys.setprofile(enter)
+main(args=sys.argv[3:], prog_name="privplan")
+"""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import of a module of the project by another; ``kind`` is one of ``KINDS``."""
+
+    source: str
+    target: str
+    kind: str
+
+
+def tracked(repo: Path) -> list[str]:
+    """The product's Python files that git tracks and that exist, relative to the checkout."""
+    listed = subprocess.check_output(["git", "ls-files", "-z", *PRODUCT], cwd=repo, text=True)
+    return [name for name in listed.split("\0") if name and (repo / name).is_file()]
+
+
+def size(repo: Path, files: list[str]) -> dict[str, int]:
+    """Lines, files, short files and long files."""
+    lines = [len((repo / name).read_bytes().splitlines()) for name in files]
+    return {
+        "files": len(files),
+        "lines": sum(lines),
+        f"files_under_{SHORT}": sum(count < SHORT for count in lines),
+        f"files_above_{LONG}": sum(count > LONG for count in lines),
+    }
+
+
+def entered(repo: Path) -> dict[str, dict[str, int]]:
+    """What each command enters, one process a command, in a folder that is removed afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        # The commands of this checkout, before those of the one that is installed.
+        project = tomllib.loads((repo / "pyproject.toml").read_text())["project"]
+        metadata = Path(folder, f"{project['name']}-{project['version']}.dist-info")
+        metadata.mkdir()
+        about = f"Name: {project['name']}\nVersion: {project['version']}\n"
+        (metadata / "METADATA").write_text(about)
+        with (metadata / "entry_points.txt").open("w") as file:
+            for group, named in project.get("entry-points", {}).items():
+                file.writelines([f"[{group}]\n", *(f"{k} = {v}\n" for k, v in named.items())])
+        path = f"{folder}{os.pathsep}{repo}"
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        counts: dict[str, dict[str, int]] = {}
+        for name, line in {"init": "init --preset digits -o spec.yaml", **COMMANDS}.items():
+            out = Path(folder, f"{name}.counts")
+            call = [sys.executable, "-c", TRACED, f"{repo}{os.sep}", str(out), *line.split()]
+            done = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True)
+            if done.returncode:
+                raise SystemExit(f"privplan {line}: exit code {done.returncode}\n{done.stderr}")
+            counts[name] = json.loads(out.read_text())
+    return {name: counts[name] for name in COMMANDS}
+
+
+def statements(node: ast.AST, kind: str = "run") -> Iterator[tuple[ast.AST, str]]:
+    """Every import statement below a node, with its kind."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, kind
+        elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+            yield from statements(ast.Module(child.body, []), "typing")
+            yield from statements(ast.Module(child.orelse, []), kind)
+        else:
+            called = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from statements(child, "function" if called and kind == "run" else kind)
+
+
+def imports(repo: Path, files: list[str]) -> set[Import]:
+    """Every import between modules of the project."""
+    stems = {name: name.removesuffix(".py").removesuffix("/__init__") for name in files}
+    modules = {stem.replace("/", "."): name for name, stem in stems.items()}
+    found: set[Import] = set()
+    for module, name in modules.items():
+        package = module if name.endswith("/__init__.py") else module.rpartition(".")[0]
+        for statement, kind in statements(ast.parse((repo / name).read_bytes())):
+            if isinstance(statement, ast.Import):
+                targets = [alias.name for alias in statement.names]
+            elif isinstance(statement, ast.ImportFrom):
+                around = package.split(".")
+                around = around[: len(around) + 1 - statement.level] if statement.level else []
+                base = ".".join([*around, *filter(None, [statement.module])])
+                inner = [f"{base}.{alias.name}" for alias in statement.names]
+                targets = [target if target in modules else base for target in inner]
+            found |= {Import(module, t, kind) for t in targets if t in modules and t != module}
+    return found
+
+
+def cycles(edges: set[tuple[str, str]]) -> list[list[str]]:
+    """The sets of two modules or more that all reach each other, largest first."""
+    onward = {start: {target for source, target in edges if source == start} for start, _ in edges}
+    reached: dict[str, set[str]] = {}
+    for start in onward:
+        seen, waiting = set[str](), [start]
+        while waiting:
+            fresh = onward.get(waiting.pop(), set()) - seen
+            seen |= fresh
+            waiting += fresh
+        reached[start] = seen
+    rings = {
+        tuple(sorted(other for other in seen if start in reached.get(other, ())))
+        for start, seen in reached.items()
+    } - {()}
+    return sorted((list(ring) for ring in rings), key=lambda ring: (-len(ring), ring))
+
+
+def layer_of(module: str) -> int | None:
+    """The layer of a module of privplan; None where it has none."""
+    return LAYER.get(module.split(".")[1]) if module.startswith("privplan.") else None
+
+
+def upward(found: set[Import]) -> dict[str, list[str]]:
+    """Imports from privplan to simulate and from a lower layer to a higher one."""
+    outward, higher = [], []
+    for one in sorted(found, key=lambda one: (KINDS.index(one.kind), one.source, one.target)):
+        line = f"{one.source} -> {one.target} ({one.kind})"
+        low, high = layer_of(one.source), layer_of(one.target)
+        if one.source.startswith("privplan") and one.target.startswith("simulate"):
+            outward.append(line)
+        elif low is not None and high is not None and low < high:
+            higher.append(line)
+    return {"privplan_to_simulate": outward, "to_a_higher_layer": higher}
+
+
+def measure(repo: Path) -> dict[str, Any]:
+    """Everything that this script measures of a checkout."""
+    files = tracked(repo)
+    found = imports(repo, files)
+    rings: dict[str, list[list[str]]] = {}
+    for upto, kind in enumerate(KINDS, 1):
+        edges = {(one.source, one.target) for one in found if one.kind in KINDS[:upto]}
+        rings[kind if upto == 1 else f"with_{kind}"] = cycles(edges)
+    parts = {part for one in found for part in (one.source, one.target) if part[:9] == "privplan."}
+    return {
+        "size": size(repo, files),
+        "entered": entered(repo),
+        "cycles": rings,
+        "upward": upward(found),
+        "without_layer": sorted(part for part in parts if layer_of(part) is None),
+    }
+
+
+def main() -> None:
+    """Measure a checkout and print a table, or JSON."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--repo", type=Path, default=Path(__file__).parents[1])
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    found = measure(asked.repo.resolve())
+    if asked.json:
+        print(json.dumps(found, indent=1))
+        return
+    for name, count in found["size"].items():
+        print(f"{name.replace('_', ' '):16}{count:8}")
+    print(f"\n{'entered by':16}{'files':>8}{'function files':>16}{'functions':>11}")
+    for command, counts in found["entered"].items():
+        files, function_files, functions = counts.values()
+        print(f"{command:16}{files:8}{function_files:16}{functions:11}")
+    for kind, rings in found["cycles"].items():
+        print(f"\nimport cycles, {kind.replace('_', ' ')} imports: {len(rings)}")
+        print("".join(f"  {len(ring)}: {' '.join(ring)}\n" for ring in rings), end="")
+    for name, lines in {**found["upward"], "without_layer": found["without_layer"]}.items():
+        print(f"\n{name.replace('_', ' ')}: {len(lines)}", *lines, sep="\n  ")
+
+
+if __name__ == "__main__":
+    main()

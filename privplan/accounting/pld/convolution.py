@@ -1,0 +1,269 @@
+"""Convolution powers by FFT, with a bound on what rounding does to them.
+
+Composition of one-round lattices: exponentially tilted, by FFT, with every error booked.
+
+The masses of a lattice are multiplied by ``exp(tilt * loss)`` before the transform and divided
+by it afterwards. At the tilt where Chernoff's bound on delta is tightest the masses that decide
+delta are of order one in the transform, so that rounding stays small beside a delta of 1e-15
+and a window of a few standard deviations suffices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from privplan.accounting.pld.dominating_pairs import UNIT, Array
+from privplan.accounting.pld.lattice import Lattice
+from privplan.accounting.pld.profile import Composed, suffix_deltas
+
+Placed = tuple[NDArray[np.int64], Array, float]
+"""Places modulo the number of points, masses that sum to one, and how often to convolve."""
+
+_FFT_UNITS = 6.0
+_FADED = -80.0
+
+
+def convolved(rounds: Iterable[Placed], points: int) -> tuple[Array, float]:
+    """Circular convolution of all the rounds, and a bound on the 2-norm of its error.
+
+    Each output of a transform of N points is a sum through ``log2 N`` stages, so its error is at
+    most ``e = c u log2 N`` times the sum of the absolute inputs, which is 1 (Higham 2002, chapter
+    24). Replacing factors one by one, a product of powers ``prod s_i^n_i`` is off by at most
+    ``sum_i n_i e / m_i`` times ``prod m_i^n_i`` with ``m_i = max(|s_i|, e) + e``; so it is for
+    the rounding of logarithms and angles, which the constant includes. Frequencies whose
+    product is below ``e^-80`` are dropped. Parseval turns the errors into one of the masses.
+
+    Args:
+        rounds: what to convolve.
+        points: length of the circle, N.
+
+    Returns:
+        Masses of shape (points,) and the bound.
+    """
+    size = np.zeros(points // 2 + 1)
+    angle = np.zeros(points // 2 + 1)
+    product = np.ones(points // 2 + 1, dtype=np.complex128)
+    doubt = np.zeros(points // 2 + 1)
+    unit = 2 * _FFT_UNITS * UNIT * math.log2(points)
+    for places, masses, count in rounds:
+        spectrum = np.fft.rfft(np.bincount(places, masses, points))
+        squares = spectrum.real**2 + spectrum.imag**2
+        size += 0.5 * count * np.log(np.maximum(squares, unit**2))
+        if count <= 2:
+            product *= spectrum if count == 1 else spectrum * spectrum
+            doubt += count * unit / (np.sqrt(squares) + unit)
+            continue
+        lively = size > _FADED
+        angle[lively] += count * np.angle(spectrum[lively])
+        product[lively] *= np.exp(0.5 * count * np.log(squares[lively]))
+        doubt[lively] += count * unit / (np.sqrt(squares[lively]) + unit)
+    lively = size > _FADED
+    power = np.zeros_like(product)
+    power[lively] = product[lively] * (np.cos(angle[lively]) + 1j * np.sin(angle[lively]))
+    errors = doubt[lively] * np.exp(np.minimum(size[lively], 0.0) + 2 * doubt[lively])
+    total = np.fft.irfft(power, points)
+    norm = math.sqrt(2 * float((errors**2).sum()) / points)
+    norm += unit * float(np.linalg.norm(total)) + 2 * math.exp(_FADED)
+    return total, norm
+
+
+Part = tuple[Lattice, NDArray[np.float64]]
+"""Lattices of one kind and how often each is composed, shape (rows,)."""
+
+MOST_POINTS = 1 << 21
+_ALIASED = 1e-12
+_LARGEST_WEIGHT = 300.0
+_FORGONE = 4.0
+_IN_MEMORY = 1 << 19
+_GENTLE = 2.0 ** -np.arange(2.0, 11.0)
+
+
+def cumulant(parts: Sequence[Part], tilt: float) -> float:
+    """``sum_i n_i log E exp(tilt * loss_i)`` over the finite losses."""
+    return float(cumulants(parts, np.array([tilt]))[0])
+
+
+def cumulants(parts: Sequence[Part], tilts: Array) -> Array:
+    """The cumulant at each tilt, shape (tilts,)."""
+    total = np.zeros(len(tilts))
+    for one, counts in parts:
+        losses, masses = one.losses(), one.masses
+        if not masses.all():
+            losses = np.where(masses > 0, losses, np.nan)
+        ends = np.stack([np.nanmin(losses, axis=1), np.nanmax(losses, axis=1)])
+        block = max(1, _IN_MEMORY // masses.size)
+        for first in range(0, len(tilts), block):
+            some = tilts[first : first + block, None]
+            top = np.maximum(some * ends[0], some * ends[1])
+            exponent = some[:, :, None] * losses - top[:, :, None]
+            tilted = np.nan_to_num(np.exp(exponent), copy=False, nan=0.0)
+            sums = np.einsum("trp,rp->tr", tilted, masses)
+            total[first : first + block] += (top + np.log(sums)) @ counts
+    return total
+
+
+def _weighted(one: Lattice, tilt: float) -> tuple[Array, Array]:
+    """Tilted masses and the log of what they are to be multiplied with, shape (rows, 1)."""
+    exponent = np.where(one.masses > 0, tilt * one.losses(), -np.inf)
+    top = exponent.max(axis=1, keepdims=True)
+    return one.masses * np.exp(exponent - top), top
+
+
+def best_tilt(parts: Sequence[Part], goal: float, *, at_loss: bool = False) -> float:
+    """A tilt near that of Chernoff's bound, a power of the square root of 2.
+
+    The smallest one at which the bound on delta is at most ``e^_FORGONE`` times the best: the
+    window then centres a little above the loss to be read, and rare large losses, which a larger
+    tilt would bring in, stay out.
+
+    Args:
+        parts: the lattices.
+        goal: ``log(1 / delta)``, or the loss to read at with ``at_loss``.
+        at_loss: whether ``goal`` is a loss.
+    """
+    octave = round(-math.log2(tilted_moments(parts, 0.0).spread))
+    tilts = 2.0 ** np.arange(octave - 20, octave + 10.25, 0.5)
+    moments = cumulants(parts, tilts)
+    values = moments - tilts * goal if at_loss else (moments + goal) / tilts
+    best = int(np.argmin(values))
+    loss = goal if at_loss else float(values[best])
+    bounds = moments - tilts * loss
+    close = bounds[: best + 1] <= bounds[best] + _FORGONE
+    return float(tilts[best - int(np.argmin(close[::-1])) + 1] if not close.all() else tilts[0])
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of the tilted loss: one mean and standard deviation a pair, and the sum's deviation."""
+
+    means: Array
+    deviations: Array
+    counts: Array
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the composed loss."""
+        return math.sqrt(max(float(self.counts @ self.deviations**2), 1e-300))
+
+
+def tilted_moments(parts: Sequence[Part], tilt: float) -> Moments:
+    """Means and standard deviations of the tilted loss of each pair."""
+    means, deviations = [], []
+    for one, _ in parts:
+        losses, weights = one.losses(), _weighted(one, tilt)[0]
+        weights /= weights.sum(axis=1, keepdims=True)
+        mean = (weights * losses).sum(axis=1)
+        deviations.append(np.sqrt((weights * (losses - mean[:, None]) ** 2).sum(axis=1)))
+        means.append(mean)
+    counts = np.concatenate([counts for _, counts in parts])
+    return Moments(np.concatenate(means), np.concatenate(deviations), counts)
+
+
+@dataclass(frozen=True)
+class _Window:
+    bottom: float
+    top: float
+    missed: float
+    aliased: float
+
+
+def _window(parts: Sequence[Part], tilt: float, scale: float) -> _Window:
+    """Losses outside of which little is left, and bounds on what is left.
+
+    ``missed`` bounds the mass above the top; ``aliased`` bounds the tilted mass outside.
+    Both are Chernoff bounds, the best over a few exponents.
+    """
+    spread = tilted_moments(parts, tilt).spread
+    quiet = -math.log(_ALIASED)
+    pull = math.sqrt(2 * quiet) / spread
+    lowest, highest = _extremes(parts)
+    usual = pull * np.array([0.0, 0.1, 0.7, 1.0, -0.1, -0.7, -1.0])
+    known = cumulants(parts, tilt + usual)
+    base = float(known[0])
+
+    def needed(sign: int, start: int) -> float:
+        """The loss on one side beyond which the tilted mass is ``_ALIASED`` or less."""
+        centre = float((known[start] - base) / usual[start])
+        rises = (known[start + 1 : start + 3] - base + quiet) / usual[start + 1 : start + 3]
+        best = float((sign * rises).min())
+        if best - sign * centre > 3 * quiet / pull:
+            gentle = sign * pull * _GENTLE
+            rises = (cumulants(parts, tilt + gentle) - base + quiet) / gentle
+            best = min(best, float((sign * rises).min()))
+        return sign * best
+
+    top, bottom = needed(1, 1), needed(-1, 4)
+    if top >= highest:
+        return _Window(max(bottom, lowest), highest + scale, 0.0, 2 * _ALIASED)
+    missed = math.exp(min(0.0, base - quiet - tilt * top))
+    return _Window(max(bottom, lowest), max(top, bottom + scale), missed, 2 * _ALIASED)
+
+
+def _extremes(parts: Sequence[Part]) -> tuple[float, float]:
+    """Least and largest composed loss of the lattices."""
+    low = sum(float(counts @ one.losses()[:, 0]) for one, counts in parts)
+    return low, sum(float(counts @ one.losses()[:, -1]) for one, counts in parts)
+
+
+def compose_at(parts: Sequence[Part], tilt: float) -> Composed | None:
+    """Compose the lattices at one tilt; None when the window would be too large.
+
+    Mass above the window is missed, which ``outside`` gives back; mass that wraps around
+    the window is at most ``aliased`` in tilted measure. Cauchy-Schwarz turns the norm of the
+    rounding error into an error of delta, with the norm of the weights
+    ``e^(-tilt x) min(1, x)`` at distances x from each loss on.
+    """
+    step = parts[0][0].step
+    window = _window(parts, tilt, 2 * step)
+    wanted = (window.top - window.bottom) / step + 3
+    if wanted > MOST_POINTS:
+        return None
+    points = fft.next_fast_len(int(wanted), real=True)
+    offset = sum(float(counts @ one.offset) for one, counts in parts)
+    start = math.floor((window.bottom - offset) / step)
+    tilted, log_scale, error, drift = _convolved(parts, tilt, points, start)
+    losses: Array = offset + step * np.arange(start, start + points, dtype=np.float64)
+    exponent = log_scale - tilt * losses
+    weights = np.exp(np.minimum(exponent, _LARGEST_WEIGHT))
+    values = suffix_deltas(tilted * weights, step)
+    decay, gap = math.exp(-2 * tilt * step), -math.expm1(-2 * tilt * step)
+    norm = min(1 / math.sqrt(gap), step * math.sqrt(decay * (1 + decay) / gap) / gap)
+    rounding = (error * norm + window.aliased * min(1.0, 1 / (math.e * tilt))) * weights
+    rounding += (drift + 4 * points * UNIT) * np.abs(values)
+    rounding[exponent > _LARGEST_WEIGHT] = math.inf
+    infinite = sum(float(counts @ (one.infinite + one.slack)) for one, counts in parts)
+    blur = 8 * UNIT * sum(float(counts @ np.abs(one.losses()).max(axis=1)) for one, counts in parts)
+    return Composed(losses, values, rounding, window.missed + infinite, blur)
+
+
+def _convolved(
+    parts: Sequence[Part], tilt: float, points: int, start: int
+) -> tuple[Array, float, float, float]:
+    """Tilted composed masses, log of their scale, and two measures of rounding.
+
+    Returns:
+        masses of shape (points,), log scale, a bound on the 2-norm of the error of the masses,
+        and a bound on the relative error that the tilting itself brings in.
+    """
+    log_scale = drift = 0.0
+    for one, counts in parts:
+        weighted, top = _weighted(one, tilt)
+        log_scale += float(counts @ (top[:, 0] + np.log(weighted.sum(axis=1))))
+        drift += float(counts @ (tilt * np.abs(one.losses()).max(axis=1) + 8.0)) * UNIT
+    masses, error = convolved(_placed(parts, tilt, points), points)
+    return np.roll(masses, -start % points), log_scale, error, drift
+
+
+def _placed(parts: Sequence[Part], tilt: float, points: int) -> Iterator[Placed]:
+    """Tilted rounds on the circle, a chunk of pairs in memory at a time."""
+    for one, counts in parts:
+        weighted = _weighted(one, tilt)[0]
+        weighted /= weighted.sum(axis=1, keepdims=True)
+        for row, count in enumerate(counts):
+            yield one.index[row] % points, weighted[row], float(count)

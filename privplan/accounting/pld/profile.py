@@ -1,0 +1,156 @@
+"""A composed privacy loss, read at any epsilon or delta.
+
+One round read exactly: the profile of a pair is a difference of two normal tails.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from privplan.accounting.pld import dominating_pairs
+from privplan.accounting.pld.dominating_pairs import UNIT, Array, Kind, Pair, Rows
+
+_BLOCK = 400.0
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Delta as a function of epsilon on a window of equally spaced losses.
+
+    Between two losses delta is linear in ``e^epsilon``, as for any distribution on them.
+
+    Attributes:
+        losses: shape (points,), ascending.
+        values: delta at each loss, shape (points,).
+        error: bound on the rounding and wrapping error of ``values``, shape (points,).
+        outside: bound on what the window misses.
+        blur: bound on the rounding of the losses themselves.
+    """
+
+    losses: Array
+    values: Array
+    error: Array
+    outside: float
+    blur: float
+
+    def deltas(self, sign: int) -> Array:
+        """Delta at each loss: an upper bound (sign 1) or a lower bound (sign -1)."""
+        found: Array = self.values + sign * (self.error + self.outside)
+        return found
+
+    def epsilon_upper(self, delta: float) -> float:
+        """An epsilon that suffices for ``delta``; inf when the window cannot show one."""
+        enough = np.flatnonzero(self.deltas(1) <= delta)
+        if not len(enough):
+            return math.inf
+        first = int(enough[0])
+        if first == 0:
+            return max(0.0, float(self.losses[0]) + self.blur)
+        goal = delta - float(self.error[first - 1]) - self.outside
+        return max(0.0, self._within(first, goal) + self.blur)
+
+    def epsilon_lower(self, delta: float) -> float:
+        """An epsilon that does not suffice for ``delta``, or 0."""
+        short = np.flatnonzero(self.deltas(-1) > delta)
+        if not len(short) or short[-1] + 1 >= len(self.losses):
+            return 0.0
+        first = int(short[-1]) + 1
+        goal = delta + float(self.error[first - 1]) + self.outside
+        return max(0.0, self._within(first, goal) - self.blur)
+
+    def _within(self, first: int, goal: float) -> float:
+        """The epsilon of the cell that ends at ``first`` where ``values`` passes ``goal``."""
+        low, high = float(self.losses[first - 1]), float(self.losses[first])
+        rise = float(self.values[first - 1] - self.values[first])
+        share = (goal - float(self.values[first])) / rise if rise > 0 else 0.0
+        if not 0 < share < 1:
+            return high if share <= 0 else low
+        return min(high, max(low, high + math.log1p(share * math.expm1(low - high))))
+
+    def delta(self, epsilon: float, sign: int) -> float:
+        """Delta at one epsilon: an upper bound (sign 1) or a lower bound (sign -1)."""
+        epsilon -= sign * self.blur
+        first = int(np.searchsorted(self.losses, epsilon, side="right"))
+        if first == 0:
+            return 1.0 if sign > 0 else 0.0
+        doubt = sign * (float(self.error[first - 1]) + self.outside)
+        if first == len(self.losses):
+            return min(1.0, max(0.0, doubt))
+        low, high = float(self.losses[first - 1]), float(self.losses[first])
+        share = math.expm1(epsilon - high) / math.expm1(low - high)
+        rise = float(self.values[first - 1] - self.values[first])
+        return min(1.0, max(0.0, float(self.values[first]) + share * rise + doubt))
+
+
+def suffix_deltas(masses: Array, step: float) -> Array:
+    """Delta at each loss of a distribution on losses one ``step`` apart.
+
+    ``sum_j>k m_j (1 - e^-(j-k)step)`` is ``1 - e^-step`` times the sum of the tails beyond k,
+    discounted by ``e^-step`` for each further loss: sums of positive terms only.
+
+    Args:
+        masses: shape (points,).
+        step: distance of neighbouring losses.
+
+    Returns:
+        Shape (points,); the last is 0.
+    """
+    tails = np.cumsum(masses[::-1])[::-1]
+    block = max(1, int(_BLOCK / step))
+    found = np.empty_like(masses)
+    after = 0.0
+    for stop in range(len(masses), 0, -block):
+        start = max(0, stop - block)
+        decay = np.exp(-step * np.arange(stop - start))
+        own = np.cumsum((tails[start:stop] * decay)[::-1])[::-1] / decay
+        found[start:stop] = own + after * math.exp(-step) * decay[::-1]
+        after = float(found[start])
+    values = np.zeros_like(masses)
+    values[:-1] = -math.expm1(-step) * found[1:]
+    return values
+
+
+_HALVINGS = 200
+
+
+def delta_of(pair: Pair, epsilon: float) -> tuple[float, float]:
+    """Lower and upper bound on ``H(P, Q)`` at an epsilon of 0 or more; rounding only.
+
+    The loss grows with the outcome, so the best test is "outcome above the one whose loss is
+    epsilon". A test at a misplaced outcome loses the square of the misplacement only.
+    For ``STITCHED`` an epsilon of 0 or more is in its ``REMOVE`` half.
+    """
+    kind = Kind.REMOVE if pair.kind == Kind.STITCHED else pair.kind
+    rows = Rows(kind, np.array([[pair.shift]]), np.array([[pair.ratio]]))
+    level = np.array([[epsilon]])
+    bound = dominating_pairs.threshold(rows, level)
+    value, error = dominating_pairs.cells(rows, np.concatenate([bound, [[np.inf]]], axis=1)).excess(
+        level
+    )
+    misplaced = 64 * UNIT * (1 + abs(float(bound[0, 0]))) if math.isfinite(bound[0, 0]) else 0.0
+    doubt = float(error[0, 0]) + misplaced**2
+    return max(0.0, float(value[0, 0]) - doubt), min(1.0, float(value[0, 0]) + doubt)
+
+
+def epsilon_of(pair: Pair, delta: float, *, from_above: bool) -> float:
+    """The epsilon of one round at ``delta``, rounded up (``from_above``) or down."""
+    side = 1 if from_above else 0
+    if delta_of(pair, 0.0)[side] <= delta:
+        return 0.0
+    low, high = 0.0, pair.shift
+    while delta_of(pair, high)[side] > delta:
+        low, high = high, 2 * high
+        if high > 1e6:
+            return math.inf if from_above else low
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if high - low <= 1e-13 * high:
+            break
+        if delta_of(pair, middle)[side] > delta:
+            low = middle
+        else:
+            high = middle
+    return high if from_above else low

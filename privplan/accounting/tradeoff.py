@@ -1,0 +1,165 @@
+"""What a guarantee means to an attacker: trade-off curve, advantage, mu, true positives.
+
+An attacker who must tell two neighbouring data sets apart has a false-positive rate a and
+a true-positive rate at most ``1 - f(a)``, where f is the trade-off function (Dong, Roth and
+Su 2022). Given delta as a function of epsilon, valid for both orders of the neighbours,
+each pair allows at most ``min(delta + e^eps a, 1 - e^-eps (1 - delta - a))`` (their
+Proposition 2.5); the smallest over many epsilons bounds every attack. With delta from a
+pessimistic distribution all readings are upper bounds on the attacker's power.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privplan.accounting.gdp import mu_of
+from privplan.accounting.release import History, Relation
+from privplan.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from privplan.accounting.pld.direction import Side
+    from privplan.accounting.pld.profile import Composed
+
+Floats = NDArray[np.float64]
+Profile = Callable[[Floats], Floats]
+"""Upper bounds on delta at each epsilon of an array."""
+
+LEVELS = (0.001, 0.01, 0.1)
+"""False-positive rates at which the best attack is reported."""
+_POINTS = 600
+# Grid of the composition in standard deviations of a round's loss, mass left out of a run,
+# and the deltas around which it is exact.
+_STEP, _TAIL = 0.02, 1e-12
+_TARGETS = (0.3, 1e-2, 1e-4, 1e-7)
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """Upper bounds on what any attack achieves.
+
+    Attributes:
+        advantage: true-positive minus false-positive rate at its largest (total variation).
+        mu: an attack does no better than on mu-GDP, as far as epsilon at delta reaches: below,
+            under subsampling, it may.
+        true_positives: best true-positive rate at each of ``LEVELS``.
+        false_positive_axis: false-positive rates of the curve, ascending, shape (points,).
+        true_positive_axis: bound on the true-positive rate there, shape (points,).
+    """
+
+    advantage: float
+    mu: float
+    true_positives: tuple[float, ...]
+    false_positive_axis: tuple[float, ...]
+    true_positive_axis: tuple[float, ...]
+
+
+def profile_of(history: History, relation: Relation | str) -> Profile:
+    """Delta as a function of epsilon, from the own privacy loss distribution (upper bound).
+
+    Each direction is composed a few times, tilted towards different deltas; every one of
+    them is an upper bound everywhere, so the smallest is taken at each epsilon.
+
+    Raises:
+        UnsupportedError: when the history cannot be composed.
+    """
+    from privplan.accounting.pld.accountant import compose
+
+    composed = compose(history, Relation(relation))
+    if composed.unbounded or composed.mu is not None or not composed.directions:
+        return np.vectorize(lambda epsilon: composed.delta(float(epsilon)).upper, otypes=[float])
+    directions = [_tilted(above) for above, _ in composed.directions]
+
+    def profile(epsilons: Floats) -> Floats:
+        return np.array(
+            [
+                max(min(one.delta(float(e), 1) for one in tilted) for tilted in directions)
+                for e in epsilons
+            ]
+        )
+
+    return profile
+
+
+def _tilted(side: Side) -> list[Composed]:
+    """One direction composed for several deltas."""
+    from privplan.accounting.pld.convolution import best_tilt, compose_at
+
+    parts = side.parts(_STEP * side.deviation(), _TAIL / side.rounds)
+    found = [compose_at(parts, best_tilt(parts, math.log(1 / delta))) for delta in _TARGETS]
+    usable = [one for one in found if one is not None]
+    if not usable:
+        raise UnsupportedError("tradeoff: the loss of this history is too wide to compose")
+    return usable
+
+
+def tradeoff(profile: Profile, delta: float, epsilon: float) -> TradeOff:
+    """All readings of one profile.
+
+    Args:
+        profile: upper bounds on delta, for both orders of the neighbours.
+        delta: failure probability at which ``epsilon`` was read.
+        epsilon: upper bound on epsilon at ``delta``; may be ``inf``.
+
+    Returns:
+        Upper bounds; an infinite epsilon gives an attacker who is always right.
+    """
+    if math.isinf(epsilon):
+        ones = (1.0,) * len(LEVELS)
+        return TradeOff(1.0, math.inf, ones, (0.0, 1.0), (1.0, 1.0))
+    epsilons = _grid(epsilon)
+    deltas = np.clip(profile(epsilons), 0.0, 1.0)
+    axis = np.concatenate([[0.0], np.geomspace(1e-6, 0.05, 120), np.linspace(0.0505, 1.0, 191)])
+    return TradeOff(
+        advantage=float(deltas[0]),
+        mu=_mu(epsilons, deltas, delta, epsilon),
+        true_positives=tuple(float(rate) for rate in true_positive(epsilons, deltas, LEVELS)),
+        false_positive_axis=tuple(axis.tolist()),
+        true_positive_axis=tuple(true_positive(epsilons, deltas, axis).tolist()),
+    )
+
+
+def _grid(epsilon: float) -> Floats:
+    """Epsilons to read at: dense near 0, up to well beyond the one at delta."""
+    most = 2 * epsilon + 1
+    return np.concatenate([[0.0], np.geomspace(most * 1e-5, most, _POINTS)])
+
+
+def true_positive(
+    epsilons: Floats, deltas: Floats, false_positive: Floats | tuple[float, ...]
+) -> Floats:
+    """Bound on the true-positive rate at each false-positive rate.
+
+    Args:
+        epsilons: 0 or more, shape (pairs,).
+        deltas: upper bounds on delta there, shape (pairs,).
+        false_positive: rates in [0, 1], shape (levels,).
+
+    Returns:
+        Rates in [0, 1], shape (levels,).
+    """
+    level = np.asarray(false_positive, dtype=np.float64)[:, None]
+    grown = np.exp(np.minimum(epsilons, 700.0))
+    steep = deltas + grown * level
+    flat = 1 - (1 - deltas - level) / grown
+    best: Floats = np.minimum(np.minimum(steep, flat), 1.0).min(axis=1)
+    return np.maximum(best, level[:, 0])
+
+
+def _mu(epsilons: Floats, deltas: Floats, delta: float, epsilon: float) -> float:
+    """Smallest mu whose Gaussian profile is above all pairs up to ``epsilon``."""
+    within = (epsilons <= epsilon) & (deltas > delta) & (deltas < 1) & (epsilons > 0)
+    pairs = list(zip(epsilons[within][::10], deltas[within][::10], strict=True))
+    if epsilon > 0:
+        pairs.append((epsilon, delta))
+    mus = [mu_of(float(e), float(d)) for e, d in pairs]
+    if 0 < deltas[0] < 1:
+        from scipy.special import ndtri
+
+        mus.append(float(2 * ndtri((1 + deltas[0]) / 2)))
+    return max(mus, default=0.0)

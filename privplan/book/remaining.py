@@ -1,0 +1,191 @@
+"""How much of a total budget is left to a group, as a next run could use it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from privplan.accounting.accountant import accountant
+from privplan.accounting.calibrate import LEAST_RATIO, MOST_ROUNDS, NOISE_RANGE
+from privplan.accounting.certificate import laws
+from privplan.accounting.gdp import mu_of
+from privplan.accounting.release import History, Relation, Release, SamplingLaw, Unit, named_law
+from privplan.accounting.search import largest_affordable
+from privplan.book.spending import GUARANTEE, Account
+from privplan.errors import Fault, InfeasibleError, InputError, UnsupportedError
+from privplan.values import Value
+
+MOST_REPETITIONS = 1_000_000
+_TOLERANCE = 1e-4
+
+
+class Remaining(Value):
+    """What is left of a total budget.
+
+    Attributes:
+        budget: epsilon over all runs, past and future, at ``delta``.
+        spent_lower: what the book's releases cost, at least.
+        spent_upper: likewise, at most.
+        headroom: budget minus ``spent_upper``. A next run may cost more than this by itself,
+            since epsilons do not add up exactly.
+        last_run: where the last run of the group came from.
+        repetitions: how often its releases fit once more (at most ``MOST_REPETITIONS``).
+        next_sampling: law of a next run.
+        next_ratio: its sampling ratio.
+        next_rounds: its releases.
+        noise_multiplier: the least, to 1e-4 and in six digits, with which such a run fits;
+            None when none does.
+        alone: epsilon at ``delta`` of such a run by itself, at most.
+        total: of the book and such a run together, at most.
+    """
+
+    population: str
+    group: str
+    unit: Unit
+    budget: float
+    delta: float
+    relation: Relation
+    accountant: str
+    sampling: str
+    spent_lower: float
+    spent_upper: float
+    headroom: float
+    last_run: str
+    repetitions: int
+    next_sampling: str
+    next_ratio: float
+    next_rounds: int
+    noise_multiplier: float | None
+    alone: float | None
+    total: float | None
+
+
+def remaining(
+    account: Account,
+    epsilon: float,
+    delta: float,
+    *,
+    sampling_ratio: float | None = None,
+    rounds: int | None = None,
+) -> Remaining:
+    """What is left of ``epsilon`` at ``delta``.
+
+    Args:
+        account: what the group took part in so far.
+        epsilon: the total budget.
+        delta: failure probability.
+        sampling_ratio: of the next run; that of the last run when left out.
+        rounds: of the next run; as many as the last run had when left out.
+
+    Raises:
+        InputError: when a value is out of range.
+        InfeasibleError: when more than the budget is spent already.
+    """
+    release, count = _shape(account.histories[-1], sampling_ratio, rounds)
+    _check(epsilon, release.sampling_ratio, count)
+    spent = account.composed(History(), delta)
+    if not spent.upper <= epsilon:
+        raise InfeasibleError(
+            f"{account.where}: nothing is left of epsilon {epsilon:g}; spent between "
+            f"{spent.lower:.6g} and {spent.upper:.6g} ({account.cell(History(), delta)})"
+        )
+    noise = _least_noise(account, epsilon, delta, release, count)
+    alone = total = None
+    if noise is not None:
+        following = History.repeated(replace(release, noise_multiplier=noise), count)
+        alone = accountant(GUARANTEE).epsilon(following, delta, account.relation).upper
+        total = account.composed(following, delta).upper
+    return Remaining(
+        population=account.population,
+        group=account.group,
+        unit=account.unit,
+        budget=epsilon,
+        delta=delta,
+        relation=account.relation,
+        accountant=GUARANTEE,
+        sampling=named_law(laws(account.history), account.unit),
+        spent_lower=spent.lower,
+        spent_upper=spent.upper,
+        headroom=epsilon - spent.upper,
+        last_run=account.sources[-1],
+        repetitions=_repetitions(account, epsilon, delta, spent.upper),
+        next_sampling=named_law(release.sampling, account.unit),
+        next_ratio=release.sampling_ratio,
+        next_rounds=count,
+        noise_multiplier=noise,
+        alone=alone,
+        total=total,
+    )
+
+
+def _shape(last: History, ratio: float | None, rounds: int | None) -> tuple[Release, int]:
+    """A release of the next run, with whatever noise, and its rounds: as given, or the last's."""
+    usual = max(last, key=lambda pair: pair[1], default=(Release(1.0, 1.0), 0))[0]
+    law = usual.sampling
+    if ratio is None:
+        ratio = usual.sampling_ratio
+    elif law is SamplingLaw.FULL and ratio != 1:
+        law = SamplingLaw.POISSON
+    return Release(1.0, ratio, law), last.rounds if rounds is None else rounds
+
+
+def _check(epsilon: float, ratio: float, rounds: int) -> None:
+    faults = []
+    if not 0 < epsilon < math.inf:
+        faults.append(Fault("epsilon", "must be positive and finite", epsilon))
+    if not LEAST_RATIO <= ratio <= 1:
+        faults.append(Fault("sampling_ratio", f"must be in [{LEAST_RATIO:g}, 1]", ratio))
+    if not 1 <= rounds <= MOST_ROUNDS:
+        faults.append(Fault("rounds", f"must be in [1, {MOST_ROUNDS}]", rounds))
+    if faults:
+        raise InputError(faults)
+
+
+def _repetitions(account: Account, epsilon: float, delta: float, spent: float) -> int:
+    """The largest number of further repetitions of the last run that keeps the budget."""
+    last = account.histories[-1]
+    alone = accountant(GUARANTEE).epsilon(last, delta, account.relation).upper
+    if alone == 0 and not last.rounds:
+        return MOST_REPETITIONS
+
+    def cost(logarithm: float) -> float:
+        return account.composed(last * round(math.exp(logarithm)), delta).upper
+
+    room = mu_of(epsilon, delta) ** 2 - (mu_of(spent, delta) ** 2 if spent > 0 else 0.0)
+    guess = room / mu_of(alone, delta) ** 2 if alone > 0 else 1.0
+    edge = largest_affordable(
+        cost,
+        epsilon,
+        start=math.log(max(guess, 1.0)),
+        low=0.0,
+        high=math.log(MOST_REPETITIONS),
+        tolerance=_TOLERANCE,
+        whole=True,
+        slope=0.5,
+    )
+    return 0 if edge.inside is None else round(math.exp(edge.inside))
+
+
+def _least_noise(
+    account: Account, epsilon: float, delta: float, release: Release, rounds: int
+) -> float | None:
+    """The least noise multiplier with which the book and such a run keep the budget."""
+
+    def cost(negative_log: float) -> float:
+        noisy = replace(release, noise_multiplier=math.exp(-negative_log))
+        try:
+            return account.composed(History.repeated(noisy, rounds), delta).upper
+        except UnsupportedError:  # too little noise to compose: more than any budget
+            return math.inf
+
+    low, high = (-math.log(bound) for bound in reversed(NOISE_RANGE))
+    edge = largest_affordable(
+        cost, epsilon, start=0.0, low=low, high=high, tolerance=_TOLERANCE, slope=1.0
+    )
+    return None if edge.inside is None else _six_digits_up(math.exp(-edge.inside))
+
+
+def _six_digits_up(noise: float) -> float:
+    """What can be shown in six digits without becoming less."""
+    unit = 10.0 ** (math.floor(math.log10(noise)) - 5)
+    return float(f"{math.ceil(noise / unit) * unit:.6g}")

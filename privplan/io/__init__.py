@@ -1,0 +1,1 @@
+"""Files, text formats, locks and processes. Imports only values and errors."""

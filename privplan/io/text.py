@@ -1,0 +1,99 @@
+"""Plain data from JSON text, loaded strictly.
+
+Plain data from YAML text, loaded safely and strictly.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+from privplan.errors import InputError
+
+
+def load_json(text: str) -> Any:
+    """Plain data from JSON text.
+
+    Raises:
+        ValueError: when the text is not JSON, is nested too deeply, or holds a number that JSON
+            has no word for, such as NaN.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+MOST_NODES = 1_000_000
+"""Most values in a document, with every alias written out."""
+
+MERGE = "tag:yaml.org,2002:merge"
+MOST_DEPTH = 100
+"""Most brackets inside each other; the time that reading takes grows with their square."""
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML's safe loader, refusing a key that stands twice and aliases that multiply."""
+
+    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+        if self.flow_level >= MOST_DEPTH:
+            raise yaml.YAMLError(f"nested deeper than {MOST_DEPTH} brackets")
+        super().fetch_flow_collection_start(token)
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None and _size(node, {}) > MOST_NODES:
+            raise yaml.YAMLError(f"more than {MOST_NODES} values when aliases are written out")
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for node_of_key, _ in node.value:
+            if node_of_key.tag == MERGE:
+                continue
+            key = self.construct_object(node_of_key, deep=True)
+            if not isinstance(key, Hashable) or key in seen:
+                raise yaml.YAMLError(f"the key {str(key)[:80]!r} stands twice or is no key")
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """Values in a node with every alias written out; one that holds itself has no end."""
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = MOST_NODES + 1  # what is found on the way down is inside itself
+        parts = itertools.chain.from_iterable(
+            part if isinstance(part, tuple) else (part,) for part in node.value
+        )
+        known[id(node)] = 1 + sum(_size(part, known) for part in parts)
+    return known[id(node)]
+
+
+def load_yaml(text: str, what: str) -> Any:
+    """Plain data from YAML text, loaded safely.
+
+    Raises:
+        InputError: when the text is not YAML, or would fill the memory.
+    """
+    try:
+        return yaml.load(text, Loader=_UniqueKeys)
+    except (
+        yaml.YAMLError,
+        ArithmeticError,
+        LookupError,
+        ValueError,
+        TypeError,
+        RecursionError,
+    ) as error:
+        line = " ".join(str(error).split())
+        raise InputError.one(what, "must be YAML", line[:160]) from None

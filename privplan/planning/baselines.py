@@ -1,0 +1,213 @@
+"""Certified plans with one noisy sum, to which every client adds its update at face value.
+
+A client of group m adds at most its bound C_m; the noise on the sum has one standard deviation
+std, so the group faces the noise multiplier std / C_m. The server divides by the expected
+cohort r, so a group weighs r_m / r.
+
+The plans of the algorithms that a plan is compared with, for the same spec.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privplan.accounting.certificate import CertificateRow, certify, disagreements
+from privplan.errors import InfeasibleError
+from privplan.plan import GroupPlan, Objective, Plan
+from privplan.planning.assemble import Decisions, assemble, published_terms
+from privplan.planning.group_noise import GUARANTEE, QUICK, calibrated
+from privplan.planning.problem import Problem, drawable, problem_of, uniform_cohorts
+from privplan.planning.published import closed_form_value
+from privplan.planning.record_level import record_level, solve_records
+from privplan.planning.solver import solve
+from privplan.planning.update_noise import local_steps
+from privplan.spec.spec import Spec
+
+Floats = NDArray[np.float64]
+
+
+def one_sum(
+    spec: Spec,
+    problem: Problem,
+    groups: tuple[GroupPlan, ...],
+    method: str,
+    warnings: tuple[str, ...] = (),
+) -> Plan:
+    """The certified plan of groups that share one noisy sum.
+
+    Args:
+        spec: the planning problem.
+        problem: the same as numbers.
+        groups: what each group does; ``noise_multiplier`` times the group's own clipping norm
+            is one number, the standard deviation of the noise.
+        method: name of the rule that found it.
+        warnings: what the planner has to say.
+
+    Raises:
+        InfeasibleError: when the guarantee finds a budget overspent.
+    """
+    cohorts = np.array([group.expected_cohort for group in groups])
+    weights = cohorts / cohorts.sum()
+    mean_clip = spec.clipping_norm
+    stds = [g.noise_multiplier * (g.clipping_norm or mean_clip) for g in groups]
+    noise = np.full(len(groups), max(stds) / mean_clip)
+    kept = np.ones(len(groups))
+    bound = published_terms(problem, weights, cohorts, noise, kept, "joint")
+    provision = math.sqrt(1 - spec.planning.dropout_tolerance)
+    plan = Plan(
+        spec=spec,
+        release="joint",
+        groups=tuple(
+            group.model_copy(update={"weight": float(weight)})
+            for group, weight in zip(groups, weights, strict=True)
+        ),
+        objective=Objective(name=method, value=sum(bound.values())),
+        bound=bound,
+        noise_std=max(stds) / float(cohorts.sum()) / provision,
+        status=f"evaluated: the rule {method}",
+        certificate=(),
+    )
+    rows = certificate_of(plan)
+    lines = (*spec.warnings(), *warnings, *disagreements(rows))
+    return plan.model_copy(update={"certificate": rows, "warnings": lines})
+
+
+def certificate_of(plan: Plan) -> tuple[CertificateRow, ...]:
+    """What the accountants say of each group's whole history.
+
+    Raises:
+        InfeasibleError: naming the first group whose budget the guarantee finds overspent.
+    """
+    rows: list[CertificateRow] = []
+    for group in plan.groups:
+        found = certify(
+            plan.history(group),
+            group=group.name,
+            delta=group.delta,
+            relation=plan.spec.relation,
+            accountants=QUICK,
+            unit=plan.unit,
+        )
+        worst = max(row.epsilon_upper for row in found if row.guarantee)
+        if worst > group.epsilon:
+            raise InfeasibleError(
+                f"groups.{group.name}.epsilon: {group.epsilon:g} is overspent: {GUARANTEE} "
+                f"certifies only {worst:.6g} (delta {group.delta:.3g}, {plan.spec.sampling}, "
+                f"{plan.spec.relation})"
+            )
+        rows += found
+    return tuple(rows)
+
+
+def uniform(spec: Spec) -> Plan:
+    """GDPFed: the same ratio for every group, each with its own noise, no sparsification."""
+    return solve(plain(spec, ratios="uniform"))
+
+
+def optimised(spec: Spec) -> Plan:
+    """GDPFed-op: the ratios of Problem 1, no sparsification."""
+    return solve(plain(spec, ratios="gdpfed_plus"))
+
+
+def strictest(spec: Spec) -> Plan:
+    """DP-FedAvg: one sum of all groups, and everybody gets the strictest budget.
+
+    The noise multiplier is that of the smallest epsilon and the smallest delta; the weights
+    r_m / r make the step the mean over the cohort.
+    """
+    even = plain(spec, ratios="uniform")
+    problem = problem_of(even)
+    cohorts = drawable(problem, uniform_cohorts(problem))
+    highest = np.max(cohorts / np.asarray(problem.clients, dtype=float))
+    groups = len(problem.names)
+    strict = replace(
+        problem,
+        epsilons=(min(problem.epsilons),) * groups,
+        deltas=(min(problem.deltas),) * groups,
+    )
+    noise = calibrated(strict, np.array([min(highest, 1.0)]), even.planning.accountant)
+    shares = cohorts / cohorts.sum()
+    return assemble(
+        even,
+        problem,
+        Decisions(
+            cohorts=cohorts,
+            noise=np.full(groups, noise[0]),
+            weights=shares,
+            kept_fractions=np.ones(groups),
+            release="joint",
+            objective=Objective(
+                name="strictest", value=closed_form_value(problem, cohorts, sparsified=False)
+            ),
+            bound=published_terms(
+                problem, shares, cohorts, np.full(groups, noise[0]), np.ones(groups), "joint"
+            ),
+            status="evaluated: the strictest budget for everybody, uniform ratios",
+        ),
+    )
+
+
+def published(spec: Spec) -> Plan:
+    """GDPFed+: the ratios of Problem 1, a release of each group, the spec's kept fractions."""
+    kept = spec.model_dump(mode="json")["planning"]["sparsification"]
+    return solve(plain(spec, ratios="gdpfed_plus", sparsification=kept))
+
+
+def by_record(
+    plan: Plan, records: Mapping[str, int], *, weights: str, strict: bool = False
+) -> Plan:
+    """DP-SGD at every client: the plan that protects records, with each group's budget.
+
+    A plan of clients is turned into one with as many passes as come nearest to its local steps.
+
+    Args:
+        plan: a plan of clients, whose budgets then hold for records; or a plan of records.
+        records: for each group the fewest records that one of its clients holds; not looked at
+            when the plan knows.
+        weights: a rule of ``planning.weights`` for records.
+        strict: whether everybody adds the noise of the strictest budget.
+    """
+    if plan.spec.unit == "client":
+        local, fewest = plan.spec.local, min(records.values())
+        a_pass = local_steps(fewest, min(local.batch_size, fewest), 1)
+        epochs = max(1, round(local.steps / a_pass))
+        return record_level(plan, records, weights=weights, epochs=epochs, strictest=strict)
+    data = plan.spec.model_dump(mode="json")
+    data["planning"]["weights"] = weights
+    return solve_records(Spec.parse(data), strictest=strict)
+
+
+def either(plan: Plan, records: Mapping[str, int], *, weights: str) -> Plan:
+    """For methods of both kinds: ``uniform`` for clients, ``by_record`` for records."""
+    if plan.spec.unit == "client":
+        return uniform(plan.spec)
+    return by_record(plan, records, weights=weights)
+
+
+def plain(spec: Spec, **planning: Any) -> Spec:
+    """The spec as the papers' methods see it, with other planning choices.
+
+    A release of each group, participation weights, no sparsification, and none of the limits
+    and free variables that only our own objectives know.
+    """
+    data = spec.model_dump(mode="json")
+    data["cohort"] = spec.expected_cohort
+    own = ("sampling_ratio", "min_sampling_ratio", "max_sampling_ratio", "min_weight")
+    for group in data["groups"]:
+        group.update(dict.fromkeys(own))
+    changes = {
+        "weights": "participation",
+        "sparsification": "none",
+        "release": "per_group",
+        "free": ["ratios", "weights"],
+        "clipping": None,
+        **planning,
+    }
+    data["planning"] = {**data["planning"], **changes}
+    return Spec.parse(data)

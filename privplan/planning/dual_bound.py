@@ -1,0 +1,119 @@
+"""Lower bounds on the error, by Lagrangian duality: what no choice can beat.
+
+The cohort constraint gets a price lambda; then groups decide by themselves, on a fine grid
+of cohorts, so the bound needs no convexity of the noise.
+
+- A sum of each group: the error plus h^2 is 1 / sum_m F_m(r_m) with
+  F_m = 1 / (A sigma_m^2 / r_m^2 + b_m), and sum F <= lambda R + sum_m max_r (F_m - lambda r)
+  for every lambda.
+- One sum of all groups: with u = sum v the error plus h^2 is (A + phi(u)) / u^2, where phi is
+  the least sum b_m v_m^2. For every slope nu and price lambda,
+  phi(u) >= nu u - lambda R + sum_m min_{r, v <= H_m(r)} (b_m v^2 - nu v + lambda r).
+  Between the points where two such lines cross, (A + line) / u^2 has no inner minimum, so the
+  bound is the least value at the crossings and at the largest u that any cohorts reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privplan.planning.error_terms import Coefficients, ReleaseKind
+from privplan.planning.noise_model import NoiseCurve, noise_at
+from privplan.planning.problem import Limits, Problem
+
+Floats = NDArray[np.float64]
+
+_GRID = 400
+_LINES = 41
+_REACH = 3.0
+_BISECTIONS = 36
+
+
+def lower_bound(
+    curves: Sequence[NoiseCurve],
+    problem: Problem,
+    limits: Limits,
+    prices: Coefficients,
+    release: ReleaseKind,
+    found: tuple[float, float],
+) -> float:
+    """A lower bound on the error over all cohorts within limits and all weights.
+
+    Floors on the weights are ignored, which keeps it a bound.
+
+    Args:
+        curves: sigma(q) of each group.
+        problem: what is given.
+        limits: bounds on the cohorts.
+        prices: what each kind of error costs.
+        release: one noisy sum of all groups, or one a group.
+        found: error and nu of a solution; the bound is sharpest near it.
+    """
+    clients = np.asarray(problem.clients, dtype=float)
+    grid = np.geomspace(limits.least, limits.most, _GRID, axis=1)
+    noise = np.stack([noise_at(curve, grid[m] / clients[m])[0] for m, curve in enumerate(curves)])
+    reach = grid / noise
+    costs = prices.sampling / grid + (prices.leaning / prices.shares)[:, None]
+    total = problem.cohort
+    if release == "per_group":
+        gain = 1 / (prices.noise / reach**2 + costs)
+        return 1 / _most(gain, grid, total) - prices.leaning
+    tangent = 2 * (found[0] + prices.leaning) / found[1]
+    return _joint_bound(reach, costs, grid, prices.noise, total, tangent) - prices.leaning
+
+
+def _most(gain: Floats, grid: Floats, total: float) -> float:
+    """An upper bound on sum_m gain_m(r_m) with sum r = total: the least dual value found.
+
+    Bisection on the price of a client, by the cohort that the price attracts.
+    """
+    low, high = 0.0, float(np.max(gain / grid)) * 2
+    rows = np.arange(len(grid))
+    best = np.inf
+    for _ in range(_BISECTIONS):
+        price = (low + high) / 2
+        chosen = np.argmax(gain - price * grid, axis=1)
+        value = price * total + float(np.sum(gain[rows, chosen] - price * grid[rows, chosen]))
+        best = min(best, value)
+        if grid[rows, chosen].sum() > total:
+            low = price
+        else:
+            high = price
+    return best
+
+
+def _joint_bound(
+    reach: Floats, costs: Floats, grid: Floats, price: float, total: float, tangent: float
+) -> float:
+    highest = _most(reach, grid, total)
+    if not np.any(costs > 0):
+        return price / highest**2
+    slopes, values = _lines(reach, costs, grid, total, tangent)
+    where = np.concatenate([_crossings(slopes, values), [highest]])
+    where = where[(where > 0) & (where <= highest * (1 + 1e-12))]
+    floor = np.max(np.outer(where, slopes) + values, axis=1)
+    return float(np.min((price + np.maximum(floor, 0.0)) / where**2))
+
+
+def _lines(
+    reach: Floats, costs: Floats, grid: Floats, total: float, tangent: float
+) -> tuple[Floats, Floats]:
+    """Slopes nu and intercepts of lines below phi, closest together near ``tangent``."""
+    steps = np.linspace(-1, 1, _LINES)
+    slopes = tangent * np.exp(np.sign(steps) * np.abs(steps) ** 3 * _REACH)
+    return slopes, np.array([_intercept(slope, reach, costs, grid, total) for slope in slopes])
+
+
+def _intercept(slope: float, reach: Floats, costs: Floats, grid: Floats, total: float) -> float:
+    chosen = np.minimum(reach, slope / (2 * costs))
+    gain = slope * chosen - costs * chosen**2
+    return -_most(gain, grid, total)
+
+
+def _crossings(slopes: Floats, values: Floats) -> Floats:
+    """Where neighbouring lines cross, with the zero of the first."""
+    inner = -np.diff(values) / np.diff(slopes)
+    return np.concatenate([-values[:1] / slopes[:1], inner])

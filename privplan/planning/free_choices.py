@@ -1,0 +1,193 @@
+"""Rounds, cohort and clipping norm, where the planner may choose them.
+
+- The cohort: at equal budgets sigma(q) / q falls with q, and so does the variance of sampling,
+  so more clients a round never hurt; a free cohort takes what its limits allow (max_cohort,
+  max_uploads / rounds, the ceilings of the groups, everybody).
+- Rounds: progress 2 (f(theta^0) - f*) eta tau / T falls with T while noise grows, so there is
+  a best T between 1 and max_rounds; with ``bound`` the progress term is Theorem 3's.
+- The clipping norm: noise grows with C^2, and updates longer than C are shortened: their mean
+  moves by the mean excess over C of a pilot's update norms times how far updates point the
+  same way (1 at most), whose square is paid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from privplan.accounting.release import SamplingLaw
+from privplan.errors import InfeasibleError
+from privplan.planning.allocate import allocate
+from privplan.planning.error_terms import terms
+from privplan.planning.optimised import bound_total, heterogeneity_of, task_of
+from privplan.planning.problem import problem_of
+from privplan.spec.spec import Spec
+
+_COARSE = 9
+_GOLDEN = (math.sqrt(5) - 1) / 2
+_EXTRA = ("rounds", "cohort", "clipping_norm")
+
+
+def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
+    """The spec with its free rounds, cohort and clipping norm decided, and what was decided.
+
+    The result names none of them as free, so solving it again changes nothing.
+
+    Raises:
+        InfeasibleError: when a budget cannot be met at a candidate.
+    """
+    free = [name for name in _EXTRA if name in spec.planning.free]
+    if not free:
+        _must_fit(spec)
+        return spec, ()
+    settled = _start(spec)
+    if "rounds" not in free:
+        _must_fit(settled)
+    if "clipping_norm" in free:
+        settled = _settle_clip(settled)
+    if "rounds" in free:
+        settled = _settle_rounds(spec, settled)
+        settled = _settle_clip(settled) if "clipping_norm" in free else settled
+    notes = tuple(f"planning.free: {name} is {getattr(settled, name):g}" for name in free)
+    return settled, notes
+
+
+def _must_fit(spec: Spec) -> None:
+    """Refuse a cohort or rounds beyond their limits, once both are decided."""
+    planning, cohort = spec.planning, spec.expected_cohort
+    if planning.max_cohort is not None and cohort > planning.max_cohort * (1 + 1e-12):
+        raise InfeasibleError(
+            f"planning.max_cohort: {planning.max_cohort:g} is below the cohort of {cohort:g}; the "
+            f"nearest feasible value is {cohort:g}"
+        )
+    if planning.max_rounds is not None and spec.rounds > planning.max_rounds:
+        raise InfeasibleError(
+            f"planning.max_rounds: {planning.max_rounds} is below the {spec.rounds} rounds; the "
+            f"nearest feasible value is {spec.rounds}"
+        )
+    uploads = spec.rounds * cohort
+    if planning.max_uploads is not None and uploads > planning.max_uploads * (1 + 1e-12):
+        raise InfeasibleError(
+            f"planning.max_uploads: {planning.max_uploads:g} is below the {uploads:g} uploads of "
+            f"{spec.rounds} rounds with {cohort:g} clients; the nearest feasible value is "
+            f"{uploads:g}, or {planning.max_uploads / spec.rounds:.4g} clients a round"
+        )
+
+
+def total_error(spec: Spec) -> float:
+    """What the free variables minimise: the objective with progress and clip bias.
+
+    In squared norm of an update (of a gradient for ``bound``).
+    """
+    problem = problem_of(spec)
+    task = task_of(spec, problem)
+    found = allocate(task)
+    if spec.planning.ratios == "bound":
+        return bound_total(spec, task, found)
+    error = terms(found.weights, found.cohorts, found.noise, task.prices, task.release)
+    return error.total + progress(spec) + clip_bias(spec) ** 2
+
+
+def progress(spec: Spec) -> float:
+    """What is left to learn after the rounds: 2 (f(theta^0) - f*) eta tau / T; 0 if unknown."""
+    constants = spec.planning.constants
+    if constants is None:
+        return 0.0
+    step = spec.local.learning_rate * spec.local.steps
+    return 2 * constants.initial_gap * step / spec.rounds
+
+
+def clip_bias(spec: Spec) -> float:
+    """How far clipping moves the mean update, in norm; 0 without a pilot.
+
+    The mean excess of the pilot's update norms over the clipping norm bounds it: what is cut
+    off client i is the excess of its norm, in the direction of its update. Times the coherence
+    of the updates it is what is left when directions scatter.
+    """
+    norms = np.asarray(spec.planning.update_norms, dtype=float)
+    if not norms.size:
+        return 0.0
+    coherence = spec.planning.update_coherence or 1.0
+    return coherence * float(np.mean(np.maximum(norms - spec.clipping_norm, 0.0)))
+
+
+def _start(spec: Spec) -> Spec:
+    """Nothing but ratios and weights free; h as the spec's own clipping norm has it."""
+    free = [name for name in spec.planning.free if name not in _EXTRA]
+    fixed = {"free": free, "heterogeneity": heterogeneity_of(spec)}
+    return _with_cohort(spec, _with(spec, planning=fixed))
+
+
+def _with_cohort(spec: Spec, settled: Spec) -> Spec:
+    """The cohort that the limits allow at the settled rounds."""
+    planning = spec.planning
+    if "cohort" not in planning.free:
+        return settled
+    ceilings = sum((group.max_sampling_ratio or 1.0) * group.clients for group in spec.groups)
+    most = min(planning.max_cohort or math.inf, ceilings, float(spec.population))
+    if planning.max_uploads is not None:
+        most = min(most, planning.max_uploads / settled.rounds)
+    if spec.sampling == SamplingLaw.FIXED_SIZE:
+        most = math.floor(most)
+    return _with(settled, cohort=max(most, len(spec.groups)))
+
+
+def _settle_clip(settled: Spec) -> Spec:
+    norms = np.asarray(settled.planning.update_norms, dtype=float)
+
+    def clipped(log_clip: float) -> Spec:
+        return _with(settled, clipping_norm=math.exp(log_clip))
+
+    low, high = math.log(norms.max() / 30), math.log(norms.max())
+    best = _least(lambda x: total_error(clipped(x)), low, high)
+    return clipped(best)
+
+
+def _settle_rounds(spec: Spec, settled: Spec) -> Spec:
+    most = spec.planning.max_rounds or 10 * spec.rounds
+    if spec.planning.max_uploads is not None:
+        least = len(spec.groups) if "cohort" in spec.planning.free else settled.expected_cohort
+        most = min(most, max(int(spec.planning.max_uploads / least), 1))
+
+    def at(log_rounds: float) -> Spec:
+        return _with_cohort(spec, _with(settled, rounds=max(round(math.exp(log_rounds)), 1)))
+
+    return at(_least(lambda x: total_error(at(x)), 0.0, math.log(most)))
+
+
+def _least(cost: Callable[[float], float], low: float, high: float) -> float:
+    """The least point of a cost on an interval: a coarse grid, then golden sections.
+
+    Args:
+        cost: any function; evaluated about 25 times.
+        low: lower end.
+        high: upper end.
+    """
+    if high <= low:
+        return high
+    grid = np.linspace(low, high, _COARSE)
+    costs = [cost(float(x)) for x in grid]
+    best = int(np.argmin(costs))
+    left, right = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, _COARSE - 1)])
+    inner = [right - _GOLDEN * (right - left), left + _GOLDEN * (right - left)]
+    values = [cost(inner[0]), cost(inner[1])]
+    while right - left > 0.01:
+        if values[0] < values[1]:
+            right, inner[1], values[1] = inner[1], inner[0], values[0]
+            inner[0] = right - _GOLDEN * (right - left)
+            values[0] = cost(inner[0])
+        else:
+            left, inner[0], values[0] = inner[0], inner[1], values[1]
+            inner[1] = left + _GOLDEN * (right - left)
+            values[1] = cost(inner[1])
+    candidates = [(min(values), inner[int(np.argmin(values))]), (costs[best], float(grid[best]))]
+    return min(candidates)[1]
+
+
+def _with(spec: Spec, planning: dict[str, Any] | None = None, **changes: Any) -> Spec:
+    data = {**spec.model_dump(mode="json"), **changes}
+    data["planning"] = {**data["planning"], **(planning or {})}
+    return Spec.parse(data)

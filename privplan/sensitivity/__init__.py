@@ -1,0 +1,1 @@
+"""How a plan changes with its spec: what-if sweeps and frontiers."""

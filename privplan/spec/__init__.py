@@ -1,0 +1,1 @@
+"""Specs: what a person writes down, the rules between fields, presets."""

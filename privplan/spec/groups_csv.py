@@ -1,0 +1,104 @@
+"""A file of individual budgets into the groups of a spec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privplan.errors import InputError
+from privplan.io.files import read_text
+from privplan.planning.grouping import Grouping, group_budgets
+
+Floats = NDArray[np.float64]
+
+DEFAULT_GROUPS = 3
+HEADERS = (("client", "epsilon"), ("client", "epsilon", "delta"))
+
+
+def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats]:
+    """Budgets of individual clients from a CSV file: client, epsilon[, delta].
+
+    Args:
+        path: the file, with a header line.
+        default_delta: for a file without deltas: a number, or a law such as ``n^-1.1``.
+
+    Returns:
+        epsilon and delta of each client, shape (clients,) each.
+
+    Raises:
+        InputError: naming the first line that is not a budget.
+    """
+    text = read_text(path, "groups_from")
+    header, _, rows = text.partition("\n")
+    columns = tuple(part.strip() for part in header.split(","))
+    if columns not in HEADERS:
+        rule = "must begin with the line client,epsilon or client,epsilon,delta"
+        raise InputError.one("groups_from", rule, header[:60])
+    lines = rows.splitlines()
+    if not any(line.strip() for line in lines):
+        raise InputError.one("groups_from", "must name at least one client", str(path))
+    used = range(1, len(columns))
+    try:
+        table = np.loadtxt(lines, delimiter=",", usecols=used, ndmin=2, comments=None)
+    except ValueError as error:
+        raise InputError.one("groups_from", "must hold numbers", str(error)[:120]) from None
+    epsilons = table[:, 0]
+    deltas = table[:, 1] if len(columns) == 3 else np.full(len(table), _law(default_delta, table))
+    _check(lines, epsilons, "epsilon must be positive and finite", (epsilons > 0))
+    _check(lines, deltas, "delta must be in (0, 1)", (deltas > 0) & (deltas < 1))
+    return epsilons, deltas
+
+
+def _law(delta: float | str, table: Floats) -> float:
+    if isinstance(delta, str) and delta.startswith("n^-"):
+        return float(len(table) ** -float(delta.removeprefix("n^-")))
+    return float(delta)
+
+
+def _check(lines: list[str], values: Floats, rule: str, sound: NDArray[np.bool_]) -> None:
+    bad = np.flatnonzero(~(sound & np.isfinite(values)))
+    if len(bad):
+        kept = [number for number, line in enumerate(lines, start=2) if line.strip()]
+        raise InputError.one("groups_from", f"line {kept[bad[0]]}: {rule}", float(values[bad[0]]))
+
+
+def with_groups(data: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Plain data of a spec with the groups of its ``groups_from`` file filled in.
+
+    Args:
+        data: the spec's data; returned unchanged when it has groups or names no file.
+        folder: where a relative path starts.
+
+    Raises:
+        InputError: when the file cannot be read or holds what is not a budget.
+    """
+    source = data.get("groups_from")
+    if source is None or data.get("groups"):
+        return data
+    if not isinstance(source, str):
+        raise InputError.one("groups_from", "must be the name of a file", source)
+    planning = data.get("planning") or {}
+    count = planning.get("group_count", DEFAULT_GROUPS) if isinstance(planning, dict) else None
+    named = planning.get("free") if isinstance(planning, dict) else None
+    free = isinstance(named, list | tuple) and "groups" in named
+    if not free and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        raise InputError.one("planning.group_count", "must be a whole number, 1 or more", count)
+    delta = data.get("delta", "n^-1.1")
+    try:
+        epsilons, deltas = read_budgets(folder / source, delta)
+    except (TypeError, ValueError):
+        raise InputError.one("delta", "must be a number in (0, 1) or a law", delta) from None
+    found = group_budgets(epsilons, deltas, None if free else count)
+    return {**data, "groups": groups_of(found)}
+
+
+def groups_of(found: Grouping) -> list[dict[str, Any]]:
+    """The groups of a grouping as plain data, named after their rank, strictest first."""
+    rows = zip(found.clients, found.epsilons, found.deltas, strict=True)
+    return [
+        {"name": f"budget-{rank}", "clients": clients, "epsilon": epsilon, "delta": delta}
+        for rank, (clients, epsilon, delta) in enumerate(rows, start=1)
+    ]

@@ -1,0 +1,1 @@
+"""From a plan and the ledger of a run to a verdict."""

@@ -1,0 +1,1 @@
+"""The checks of a verdict, one module per topic."""

@@ -1,0 +1,160 @@
+"""That the law by which cohorts were drawn is the planned one.
+
+That no client of a group took part more often than the law lets it: each client by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from privplan.accounting.release import SamplingLaw
+from privplan.plan import GroupPlan
+from privplan.record import GroupShare
+from privplan.verification.checks.check import Check, Run, at_round, first, stretches
+from privplan.verification.statistics import (
+    FALSE_ALARM,
+    dispersion_p_value,
+    oddest_client,
+    participation_law,
+    spread_p_value,
+    total_p_value,
+)
+
+
+def sampling(run: Run) -> Check:
+    """The law that was executed is the law that was planned."""
+
+    def problems() -> Iterator[str]:
+        for group in run.plan.groups:
+            found = stretches(run, group)
+            tests = 3 * len(run.plan.groups) * max(1, len(found))
+            for ratio, pairs in found.items():
+                shares = [share for _, share in pairs]
+                yield from _law_recorded(run, group, shares, ratio)
+                yield from _law_executed(group, shares, ratio, tests)
+
+    law, unit = run.plan.spec.sampling, run.plan.spec.unit
+    sizes = "batch" if unit == "record" else "cohort"
+    well = f"{law}: {sizes} sizes fit the planned ratios, false alarms at most {FALSE_ALARM:g}"
+    return first(problems(), "sampling law", well)
+
+
+def _law_recorded(
+    run: Run, group: GroupPlan, shares: list[GroupShare], ratio: float
+) -> Iterator[str]:
+    law = run.plan.spec.sampling
+    for share in shares:
+        if share.sampling != law:
+            yield f"{group.name}: sampled by {share.sampling}, planned {law}"
+        if share.sampling_ratio != ratio:
+            yield f"{group.name}: sampling ratio {share.sampling_ratio:.6g}, planned {ratio:.6g}"
+
+
+def _law_executed(
+    group: GroupPlan, shares: list[GroupShare], ratio: float, tests: int
+) -> Iterator[str]:
+    """Cohort sizes against the law; the false-alarm rate is shared by all the tests."""
+    counts, law, level = [share.cohort for share in shares], shares[0].sampling, FALSE_ALARM / tests
+    if shares[0].records is not None:
+        trials = sum((share.records or 0) * (group.steps or 0) for share in shares)
+        if total_p_value([sum(counts)], trials, ratio) < level:
+            expected = ratio * trials
+            yield f"{group.name}: {sum(counts)} records in batches, about {expected:.0f} expected"
+        return
+    if law != SamplingLaw.POISSON:
+        planned = round(ratio * group.clients)
+        for count in counts:
+            if count != planned:
+                yield f"{group.name}: a cohort of {count} where the law takes exactly {planned}"
+        return
+    if total_p_value(counts, group.clients, ratio) < level:
+        expected = ratio * group.clients * len(counts)
+        yield f"{group.name}: {sum(counts)} participations where about {expected:.0f} are expected"
+    if dispersion_p_value(counts, group.clients, ratio) < level:
+        yield (
+            f"{group.name}: cohort sizes vary unlike Poisson sampling "
+            f"({min(counts)} to {max(counts)})"
+        )
+
+
+def cohorts(run: Run) -> Check:
+    """Participants are different clients of their group, as many as the cohort says."""
+
+    def problems() -> Iterator[str]:
+        for group in run.plan.groups:
+            for release, share in run.shares(group.name):
+                fault = _inconsistent(share, group.clients)
+                if fault is not None:
+                    yield f"round {release.round}, {group.name}: {fault}"
+
+    return first(problems(), "cohorts", "participants are clients of their group, each once")
+
+
+def _inconsistent(share: GroupShare, clients: int) -> str | None:
+    who = share.participants
+    if who is None:
+        return None
+    if len(set(who)) != len(who):
+        [(client, times)] = Counter(who).most_common(1)
+        return f"client {client} is in the sum {times} times"
+    if who and max(who) >= clients:
+        return f"client {max(who)} is none of the group's {clients}"
+    if share.records is None and share.cohort != len(who):
+        return f"a cohort of {share.cohort} with {len(who)} participants"
+    return None
+
+
+def participation(run: Run) -> Check:
+    """Each client's number of participations fits the law, and so does their spread.
+
+    Exact binomial tails of each client with a union bound over the clients, under any law;
+    under Poisson sampling, where clients are independent, also how much their numbers vary,
+    by a Chernoff bound.
+    """
+    name, level = "participation", FALSE_ALARM / (2 * len(run.plan.groups))
+    if run.plan.spec.unit == "record":
+        return Check(name=name, passed=True, reason="clients take turns; see rounds")
+
+    def problems() -> Iterator[str]:
+        for group in run.plan.groups:
+            counts, law = _participations(run, group)
+            if counts.sum() == 0 and len(law) == 1:
+                continue
+            client, chance = oddest_client(counts, law)
+            if chance < level:
+                expected = float(law @ np.arange(len(law)))
+                yield (
+                    f"{group.name}: client {client} took part in {counts[client]} of "
+                    f"{len(law) - 1} rounds, about {expected:.3g} expected"
+                )
+            if run.plan.spec.sampling == SamplingLaw.POISSON:
+                sizes = np.arange(len(law))
+                with np.errstate(divide="ignore"):
+                    chance = spread_p_value(counts.tolist(), sizes, np.log(law))
+                if chance < level:
+                    yield f"{group.name}: participations vary between clients unlike Poisson"
+
+    well = f"no client stands out, false alarms at most {FALSE_ALARM:g}"
+    return first(problems(), name, well)
+
+
+def _participations(run: Run, group: GroupPlan) -> tuple[np.ndarray, np.ndarray]:
+    """How often each client of the group took part, and the law of that number."""
+    counts = np.zeros(group.clients, dtype=np.int64)
+    rounds: Counter[float] = Counter()
+    for release, share in run.shares(group.name):
+        if share.participants is not None:
+            rounds[_executed(share, at_round(run, group, release)[0])] += 1
+            inside = [client for client in share.participants if client < group.clients]
+            np.add.at(counts, inside, 1)
+    return counts, participation_law(rounds)
+
+
+def _executed(share: GroupShare, ratio: float) -> float:
+    """The planned chance of each client; a fixed-size cohort is a whole number of them."""
+    if share.sampling != SamplingLaw.FIXED_SIZE:
+        return ratio
+    return round(ratio * share.clients) / share.clients

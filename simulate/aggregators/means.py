@@ -1,0 +1,137 @@
+"""The sum of releases, each times the weight that its ledger line states.
+
+The plain mean over the expected cohort.
+
+The weights of GDPFed+'s Algorithm 1, as its Appendix B.2 prints them.
+
+The weighted mean of the groups' mean updates.
+
+Clients count in proportion to their epsilon.
+
+Top-k after the release (Algorithm 3 of GDPFed+): post-processing, so it costs no privacy.
+
+The mean with the shift of DP-FedPGN put back: post-processing, so it costs no privacy.
+
+The server's side of a clipping norm that follows a private quantile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from privplan.plan import Clipping, GroupPlan, Plan
+from privplan.planning import weights
+from simulate.components import Aggregator, Released, State
+from simulate.server import carried
+from simulate.transforms import NORM, keep_largest, price
+
+
+def weighted_sum(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    """The step [k] that the releases make together; remembers nothing.
+
+    Args:
+        releases: all of one round; the groups within one release share one weight.
+        theta: global vector [d]; not looked at.
+        state: the server's state; stays as it is.
+    """
+    parts = [part.record.shares[0].weight * part.vector for part in releases]
+    return torch.stack(parts).sum(0), state
+
+
+def mean() -> Aggregator:
+    """Every sum times 1 / sum_m s_m r_m, with s_m the group's scale (1 unless planned).
+
+    One factor for all groups, so it also serves a joint sum, where a client of group m counts
+    s_m times.
+    """
+    return Aggregator("mean", weights.mean, weighted_sum)
+
+
+def literal() -> Aggregator:
+    """Each group's sum times w_m / (q n), with w_m summing to 1 and q n the expected cohort.
+
+    The factors on a client's mean update add up to sum_m w_m r_m / (q n), which is below 1
+    (1/3 for three equal groups): the server's step is that much shorter than a mean.
+    """
+    return Aggregator("literal", weights.literal, weighted_sum)
+
+
+def normalised() -> Aggregator:
+    """Each group's sum times w_m / r_m: the weights on mean updates add up to 1."""
+    return Aggregator("normalised", weights.normalised, weighted_sum)
+
+
+def by_epsilon() -> Aggregator:
+    """Each group's sum times epsilon_m / sum_j epsilon_j r_j, with r the expected cohorts.
+
+    The weight of a group's mean update is epsilon_m r_m / sum_j epsilon_j r_j; these add up to 1.
+    """
+
+    def weight(group: GroupPlan, plan: Plan) -> float:
+        return group.epsilon / sum(one.epsilon * one.expected_cohort for one in plan.groups)
+
+    return Aggregator("by epsilon", weight, weighted_sum)
+
+
+def top_k(inner: Aggregator) -> Aggregator:
+    """Sparsify each group's released sum by the group's ``kept_fraction``, then combine.
+
+    Args:
+        inner: the aggregator that combines the sparse sums.
+    """
+
+    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+        sparse = [
+            replace(part, vector=keep_largest(part.vector, part.groups[0].kept_fraction))
+            for part in releases
+        ]
+        return inner.combine(sparse, theta, state)
+
+    return Aggregator(f"top-k, {inner.name}", inner.weight, combine, inner.start)
+
+
+def add_shift(inner: Aggregator, share: float, decay: float) -> Aggregator:
+    """Combine the releases, then add what ``shift`` took off every update (line 14).
+
+    Args:
+        inner: the aggregator that combines the releases; its weights on updates add up to 1.
+        share: share of the pseudo-gradient in local steps, 1 - beta.
+        decay: factor on the local learning rate from a round to the next.
+    """
+
+    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+        step, after = inner.combine(releases, theta, state)
+        return step + share * carried(state, decay), after
+
+    return Aggregator(f"unshifted {inner.name}", inner.weight, combine, inner.start)
+
+
+def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggregator:
+    """Undo the unit of the clipped updates, and move the norm by the noisy count.
+
+    C becomes C exp(-learning_rate (b - quantile)), with b the noisy share of the expected
+    cohort, by scale, that was not longer than C (Andrew et al., Section 2.1).
+
+    Args:
+        inner: the aggregator of the sums; its weights make them a mean.
+        plan: the plan.
+        clipping: how its clipping norm moves.
+    """
+    worth = price(clipping)
+
+    def start(theta: Tensor) -> State:
+        first = torch.tensor(plan.spec.clipping_norm, dtype=torch.float64, device=theta.device)
+        return {NORM: first, **inner.start(theta)}
+
+    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+        mean, state = inner.combine(releases, theta, state)
+        share = 0.5 + mean[-1].double() / worth
+        moved = torch.exp(-clipping.learning_rate * (share - clipping.quantile))
+        norm = state[NORM]
+        return mean[:-1] * norm.to(mean.dtype), {**state, NORM: norm * moved}
+
+    return Aggregator(f"following clip, {inner.name}", inner.weight, combine, start)

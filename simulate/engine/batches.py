@@ -1,0 +1,122 @@
+"""The mini-batches of a client in a round, from the client's own stream of randomness."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simulate.data.dataset import Dataset
+from simulate.data.partition.clients import ClientPartition
+from simulate.engine.seeds import Purpose, stream
+from simulate.local.sgd import PADDING
+
+ABSENT = -1
+"""Index of a row that is not a record."""
+
+
+def schedule(
+    records: np.ndarray, steps: int, size: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Which record stands where in a client's mini-batches.
+
+    Passes over the client's records, each in a fresh order, cut into batches of ``size``; the
+    last batch of a pass may be shorter.
+
+    Args:
+        records: indices of the client's records [n].
+        steps: number of batches.
+        size: rows of a batch.
+        generator: the client's stream for this round.
+
+    Returns:
+        Indices [steps, size], ``ABSENT`` where a batch is shorter.
+    """
+    chosen = np.full((steps, size), ABSENT, np.int64)
+    a_pass = -(-len(records) // size)
+    for first in range(0, steps, a_pass):
+        order = generator.permutation(records)
+        for step in range(first, min(first + a_pass, steps)):
+            batch = order[(step - first) * size : (step - first + 1) * size]
+            chosen[step, : len(batch)] = batch
+    return chosen
+
+
+def poisson_schedule(
+    records: np.ndarray, steps: int, ratio: float, generator: np.random.Generator
+) -> list[np.ndarray]:
+    """Which records are in a client's mini-batches when each is drawn by itself.
+
+    Args:
+        records: indices of the client's records [n].
+        steps: number of batches.
+        ratio: chance of each record in each batch.
+        generator: the client's stream for this round.
+
+    Returns:
+        One array of indices a batch; any of them may be empty.
+    """
+    return [records[generator.random(len(records)) < ratio] for _ in range(steps)]
+
+
+def batches(
+    data: Dataset,
+    held: ClientPartition,
+    clients: np.ndarray,
+    *,
+    seed: int,
+    round_: int,
+    steps: int,
+    size: int,
+    device: torch.device,
+    ratio: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The mini-batches of several clients.
+
+    Args:
+        data: the data set.
+        held: who holds which records.
+        clients: numbers of the clients [K].
+        seed: the run's seed.
+        round_: training round, from 1.
+        steps: batches a client.
+        size: rows of a batch (B).
+        device: where training happens.
+        ratio: chance of each record in each batch, for Poisson samples; passes in random order
+            when None. Then B is the largest batch that was drawn.
+
+    Returns:
+        Records [K, steps, B, *shape] as ``Dataset.inputs`` gives them and labels [K, steps, B],
+        int64, with ``PADDING`` where a batch is shorter; they depend on seed, round and client
+        only.
+    """
+    streams = [stream(seed, Purpose.CLIENT, round_, int(client)) for client in clients]
+    owned = [held.records(int(client)) for client in clients]
+    if ratio is None:
+        rows = [
+            schedule(own, steps, size, source) for own, source in zip(owned, streams, strict=True)
+        ]
+    else:
+        drawn = [
+            poisson_schedule(own, steps, ratio, source)
+            for own, source in zip(owned, streams, strict=True)
+        ]
+        rows = _filled(drawn)
+    chosen = torch.from_numpy(np.stack(rows))
+    absent = chosen == ABSENT
+    safe = chosen.clamp(min=0)
+    x = data.inputs(data.train_x[safe].to(device))
+    y = data.train_y[safe].masked_fill(absent, PADDING).to(device)
+    return x, y
+
+
+def _filled(drawn: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """Batches of different lengths as [steps, B] a client, ``ABSENT`` where one is shorter."""
+    width = max(1, max(len(batch) for client in drawn for batch in client))
+    rows = []
+    for client in drawn:
+        row = np.full((len(client), width), ABSENT, np.int64)
+        for step, batch in enumerate(client):
+            row[step, : len(batch)] = batch
+        rows.append(row)
+    return rows

@@ -1,0 +1,1 @@
+"""Pilots: short training without privacy that measures planning constants."""

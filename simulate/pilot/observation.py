@@ -1,0 +1,154 @@
+"""What one round of a pilot shows: estimates from single clients' updates and gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from simulate.engine.batches import batches
+from simulate.engine.experiment import Experiment
+from simulate.engine.round import participants
+from simulate.engine.seeds import Purpose, stream
+from simulate.local.sgd import PADDING, gradients
+from simulate.pilot import estimators
+from simulate.pilot.estimators import Estimate
+
+PROBES = 8
+"""Directions a round for each mean curvature."""
+SHORT, LONG = 0.01, 0.5
+"""Steps of the differences for the largest and for mean curvatures, in parameter norm."""
+GRADIENT_VALUES = 2**26
+"""Most numbers that clients' gradients may hold at a time."""
+
+Records = tuple[Tensor, Tensor]
+"""Records [K, B, ...] and labels [K, B] of clients."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Estimates of one round, all at the parameters where it begins.
+
+    Attributes:
+        norms: norms of the clients' updates [K].
+        heterogeneity: h^2 between the groups, in squared norm of an update.
+        coherence: squared norm of the mean update over the squared mean norm.
+        smoothness: largest curvature of the cohort's mean objective.
+        noise_curvature: mean curvature in isotropic directions.
+        sampling_curvature: mean curvature along the scatter of the clients' updates.
+        loss: mean loss over the clients.
+        local_variance: zeta^2, a coordinate.
+        dissimilarity: kappa^2, in squared norm of a gradient.
+    """
+
+    norms: NDArray[np.float64]
+    heterogeneity: Estimate
+    coherence: Estimate
+    smoothness: float
+    noise_curvature: Estimate
+    sampling_curvature: Estimate
+    loss: Estimate
+    local_variance: Estimate
+    dissimilarity: Estimate
+
+
+def observed(
+    setting: Experiment, theta: Tensor, round_: int, updates: Tensor, owners: NDArray[np.int64]
+) -> Observation:
+    """Measure a round.
+
+    Args:
+        setting: the pilot's run.
+        theta: parameters where the round begins [d].
+        round_: the round, from 1.
+        updates: its clients' updates [K, d].
+        owners: group of each update [K].
+    """
+    clients = np.concatenate(participants(setting, round_))
+    whole = _whole(setting, clients)
+    own = client_gradients(setting, theta, whole)
+    pair = [client_gradients(setting, theta, _batch(setting, clients, round_, i)) for i in (1, 2)]
+
+    def gradient(at: Tensor) -> Tensor:
+        return client_gradients(setting, at, whole).mean(0)
+
+    probes = _probes(setting, round_)
+    scatter = list((updates - updates.mean(0))[:PROBES])
+    shares = np.array([group.weight for group in setting.algorithm.plan.groups])
+    return Observation(
+        norms=estimators.norms(updates),
+        heterogeneity=estimators.heterogeneity(updates, owners, shares),
+        coherence=estimators.coherence(updates),
+        smoothness=estimators.largest_curvature(gradient, theta, probes[0], SHORT),
+        noise_curvature=estimators.mean_curvature(gradient, theta, probes, LONG),
+        sampling_curvature=estimators.mean_curvature(gradient, theta, scatter, LONG),
+        loss=_loss(setting, theta, whole),
+        local_variance=estimators.local_variance(*pair),
+        dissimilarity=estimators.dissimilarity(own),
+    )
+
+
+def client_gradients(setting: Experiment, theta: Tensor, records: Records) -> Tensor:
+    """Gradient of each client's mean loss over its records [K, d], a few clients at a time."""
+    x, y = records
+    step = max(1, GRADIENT_VALUES // len(theta))
+    parts = [
+        gradients(
+            setting.model,
+            theta.expand(len(y[i : i + step]), -1),
+            x[i : i + step],
+            y[i : i + step],
+            workers=setting.workers,
+        )
+        for i in range(0, len(y), step)
+    ]
+    return torch.cat(parts)
+
+
+def _whole(setting: Experiment, clients: NDArray[np.int64]) -> Records:
+    """All records of each client, padded to the longest."""
+    most = max(len(setting.held.records(client)) for client in clients)
+    return _drawn(setting, clients, 1, most)
+
+
+def _batch(setting: Experiment, clients: NDArray[np.int64], round_: int, index: int) -> Records:
+    """A mini-batch of each client from a stream of its own, beyond those of the rounds."""
+    return _drawn(setting, clients, 2 * round_ + index + 1_000_000, setting.local.batch_size)
+
+
+def _drawn(setting: Experiment, clients: NDArray[np.int64], round_: int, size: int) -> Records:
+    x, y = batches(
+        setting.data,
+        setting.held,
+        clients,
+        seed=setting.seed,
+        round_=round_,
+        steps=1,
+        size=size,
+        device=setting.device,
+    )
+    return x[:, 0], y[:, 0]
+
+
+def _probes(setting: Experiment, round_: int) -> list[Tensor]:
+    """Isotropic directions [d] from the round's own stream."""
+    source = torch.Generator()
+    source.manual_seed(int(stream(setting.seed, Purpose.SUPPORT, round_).integers(2**63 - 1)))
+    size = setting.model.parameters
+    return [torch.randn(size, generator=source) for _ in range(PROBES)]
+
+
+def _loss(setting: Experiment, theta: Tensor, records: Records) -> Estimate:
+    """Mean over clients of their mean cross-entropy."""
+    x, y = records
+    with torch.no_grad():
+        logits = setting.model.logits(theta, x.flatten(0, 1))
+        each = functional.cross_entropy(
+            logits.double(), y.flatten(), ignore_index=PADDING, reduction="none"
+        )
+    counts = (y != PADDING).sum(1)
+    return estimators.mean_of((each.view(y.shape).sum(1) / counts).numpy())

@@ -1,0 +1,1 @@
+"""Runs in their folders: started, resumed, compared, drawn."""

@@ -1,0 +1,75 @@
+"""Pictures of runs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privplan.io.files import write_bytes
+from privplan.record import RunRecord
+from privplan.report.plots import verbatim
+
+A_COLUMN = 16
+"""Most names in a column of the legend."""
+COLOURS = 10
+"""Colours that matplotlib goes through before it begins again."""
+STYLES = ("-", "--", ":", "-.")
+
+
+def accuracy_by_round(path: Path, record: RunRecord) -> None:
+    """Write a plot of a run's test accuracy, round by round, with its groups at the end."""
+    figure, axes = _figure()
+    rounds = [point.round for point in record.metrics]
+    axes.plot(rounds, [100 * point.accuracy for point in record.metrics], marker="o", ms=3)
+    for name, accuracy in record.accuracy_by_group.items():
+        axes.plot(rounds[-1:], [100 * accuracy], "_", ms=14, label=name)
+    if record.accuracy_by_group:
+        axes.legend(title="at the end, by group", fontsize=8)
+    axes.set_title(f"{record.algorithm} on {record.dataset}, {record.partition}")
+    _write(path, figure, axes)
+
+
+def comparison(path: Path, runs: Mapping[str, Sequence[RunRecord]], title: str) -> None:
+    """Write a plot of mean accuracy by round, with a band of one standard deviation.
+
+    Args:
+        path: the picture.
+        runs: the runs of each algorithm, one a seed, measured in the same rounds.
+        title: what is compared.
+    """
+    columns = -(-len(runs) // A_COLUMN)
+    figure, axes = _figure(wider=0.0 if columns == 1 else 2.2 * columns)
+    for number, (name, records) in enumerate(runs.items()):
+        rounds = [point.round for point in records[0].metrics]
+        values = np.array([[100 * point.accuracy for point in one.metrics] for one in records])
+        mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1 if len(records) > 1 else 0)
+        style = STYLES[number // COLOURS % len(STYLES)]
+        [line] = axes.plot(rounds, mean, style, marker="o", ms=3, label=name)
+        axes.fill_between(rounds, mean - spread, mean + spread, alpha=0.2, color=line.get_color())
+    if columns == 1:
+        axes.legend(fontsize=8)
+    else:
+        figure.legend(loc="outside right upper", fontsize=8, ncols=columns)
+    axes.set_title(title)
+    _write(path, figure, axes)
+
+
+def _figure(wider: float = 0.0) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4 + wider, 4.0), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _write(path: Path, figure: Any, axes: Any) -> None:
+    axes.set_xlabel("round")
+    axes.set_ylabel("test accuracy (%)")
+    axes.grid(alpha=0.3)
+    content = io.BytesIO()
+    verbatim(figure)
+    figure.savefig(content, format="png", dpi=120)
+    write_bytes(path, content.getvalue())

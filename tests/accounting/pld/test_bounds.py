@@ -1,0 +1,294 @@
+"""The own PLD accountant against integration, closed forms, tables and dp-accounting."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.special import ndtr
+
+from privplan.accounting.accountant import Interval, accountant
+from privplan.accounting.pld import lattice as lattices
+from privplan.accounting.pld.accountant import PldAccountant, compose
+from privplan.accounting.pld.dominating_pairs import Kind, Rows, log_mixture
+from privplan.accounting.release import History, Relation, Release, SamplingLaw
+
+PLD = PldAccountant()
+
+
+def _profile(lattice: lattices.Lattice, epsilon: float) -> float:
+    gain = np.maximum(0.0, -np.expm1(epsilon - lattice.losses()))
+    return float((lattice.masses * gain).sum())
+
+
+def _integrated(rows: Rows, epsilon: float) -> float:
+    """The hockey-stick divergence of a pair by a fine Riemann sum."""
+    shift = rows.shift[0, 0]
+    outcome = np.linspace(-15 - shift, 15 + shift, 600_001)
+    width = outcome[1] - outcome[0]
+
+    def normal(mean: float) -> np.ndarray:
+        return np.exp(-((outcome - mean) ** 2) / 2) / math.sqrt(2 * math.pi) * width
+
+    p, q = rows.p_ratio[0, 0], rows.q_ratio[0, 0]
+    first = (1 - p) * normal(0) + p * normal(shift)
+    second = (1 - q) * normal(0) + q * normal(-shift)
+    return float(np.maximum(first - math.exp(epsilon) * second, 0).sum())
+
+
+@pytest.mark.parametrize("kind", [Kind.REMOVE, Kind.ADD, Kind.SWAP])
+@pytest.mark.parametrize("ratio", [1e-3, 0.1, 0.5, 0.51, 0.9, 0.999])
+@pytest.mark.parametrize("shift", [0.05, 0.7, 1.5, 3.0])
+def test_one_round_lies_between_its_lattices(kind: Kind, ratio: float, shift: float) -> None:
+    rows = Rows(kind, np.array([[shift]]), np.array([[ratio]]))
+    step, tail = 0.02 * shift, 1e-12
+    above, below = lattices.upper(rows, step, tail), lattices.lower(rows, step, tail)
+    for epsilon in (-0.5, 0.0, 0.01 * shift, 0.3 * shift, shift, 2 * shift, 4 * shift):
+        true = _integrated(rows, epsilon)
+        high = _profile(above, epsilon) + above.infinite[0]
+        low = _profile(below, epsilon) - below.slack[0]
+        assert low - 1e-9 <= true <= high + 1e-9  # the sum itself is only that good
+
+
+# (sigma, q, T, delta) with the values that a project of its own measured: the interval for
+# Poisson, and the value for a fixed size. The second row's 0.829 is sigma, the others' are sigma^2.
+ROWS = [
+    (2.262**0.5, 0.02, 50, 6000**-1.1, (0.3677, 0.3682), 2.03),
+    (0.829, 0.1677, 100, 600**-1.1, (12.50, 12.516), 58.2),
+    (0.64**0.5, 0.1, 300, 1 / 500, (13.444, 13.460), 76.9),
+    (1.0, 0.001, 10_000, 1e-6, (0.5546, 0.5555), 6.34),
+]
+
+
+@pytest.mark.parametrize(("sigma", "ratio", "rounds", "delta", "bounds", "fixed"), ROWS)
+def test_known_cells(sigma, ratio, rounds, delta, bounds, fixed) -> None:
+    history = History.repeated(Release(sigma, ratio), rounds)
+    found = PLD.epsilon(history, delta, Relation.ADD_REMOVE)
+    assert bounds[0] <= found.lower <= found.upper <= bounds[1]
+    assert found.upper - found.lower < 2e-3 * found.upper
+    whole = History.repeated(Release(sigma, ratio, SamplingLaw.FIXED_SIZE), rounds)
+    found = PLD.epsilon(whole, delta, Relation.ADD_REMOVE)
+    assert found.lower == pytest.approx(fixed, rel=5e-3)
+    assert found.upper == pytest.approx(fixed, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("relation", "epsilon"), [("add_remove", 7.5113), ("replace_one", 17.8566)]
+)
+def test_full_participation_is_exact(relation: str, epsilon: float) -> None:
+    history = History.repeated(Release(2.0, 1.0, SamplingLaw.FULL), 10)
+    found = PLD.epsilon(history, 1e-5, Relation(relation))
+    assert found.lower == pytest.approx(epsilon, abs=5e-5)
+    assert found.upper == pytest.approx(epsilon, abs=5e-5)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-9, 1e-15])
+@pytest.mark.parametrize(("sigma", "rounds"), [(0.5, 1), (3.0, 20), (40.0, 1000)])
+def test_sampling_nearly_everybody_is_nearly_the_gaussian(sigma, rounds, delta) -> None:
+    """At q = 1 - 1e-9 the discretised path must agree with the closed form."""
+    exact = PLD.epsilon(
+        History.repeated(Release(sigma, 1.0, SamplingLaw.FULL), rounds), delta, Relation.ADD_REMOVE
+    )
+    found = PLD.epsilon(
+        History.repeated(Release(sigma, 1 - 1e-9), rounds), delta, Relation.ADD_REMOVE
+    )
+    assert found.upper == pytest.approx(exact.upper, rel=2e-4)
+    assert found.lower == pytest.approx(exact.lower, rel=2e-4)
+
+
+@pytest.mark.parametrize(("sigma", "rounds", "delta"), [(5.0, 10, 1e-5), (1.0, 1, 1e-9)])
+def test_a_fixed_cohort_of_everybody_is_two_clipping_norms_from_its_neighbour(
+    sigma, rounds, delta
+) -> None:
+    """One client more pushes one out: mu = 2 sqrt(T) / sigma, and no ratio below costs more."""
+    exact = gdp_epsilon(2 * math.sqrt(rounds) / sigma, delta)
+
+    def found(ratio: float) -> Interval:
+        history = History.repeated(Release(sigma, ratio, SamplingLaw.FIXED_SIZE), rounds)
+        return PLD.epsilon(history, delta, Relation.ADD_REMOVE)
+
+    assert found(1.0).upper == pytest.approx(exact, rel=1e-5)
+    assert found(1.0).lower == pytest.approx(exact, rel=1e-5)
+    assert found(0.9).upper < found(0.9999).upper <= found(1.0).upper * (1 + 2e-4)
+    others = History.repeated(Release(sigma, 1.0, SamplingLaw.FIXED_SIZE), rounds)
+    assert accountant("rdp").epsilon(others, delta, Relation.ADD_REMOVE).upper >= exact
+
+
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """Epsilon of the Gaussian mechanism at delta (Balle and Wang 2018, Theorem 8)."""
+
+    def excess(epsilon: float) -> float:
+        low = mu / 2 - epsilon / mu
+        return float(ndtr(low) - math.exp(epsilon) * ndtr(low - mu) - delta)
+
+    return float(brentq(excess, 1e-9, 200.0, xtol=1e-12))
+
+
+def test_the_log_of_a_mixture_of_one_part_is_its_exponent() -> None:
+    exponents = np.array([-800.0, -38.0, -36.0, 0.0, 25.0, 700.0])
+    np.testing.assert_array_equal(log_mixture(np.array(1.0), exponents), exponents)
+
+
+def _reference(release: Release, rounds: int, delta: float, pessimistic: bool) -> float:
+    """dp-accounting's PLD, Poisson add/remove, on a grid scaled to the loss of a round."""
+    from dp_accounting.pld import privacy_loss_distribution as reference
+
+    sigma, ratio = release.noise_multiplier, release.sampling_ratio
+    deviation = ratio * math.sqrt(math.expm1(min(1 / sigma**2, 30)))
+    one = reference.from_gaussian_mechanism(
+        sigma,
+        sampling_prob=ratio,
+        value_discretization_interval=min(0.05, 0.05 * deviation),
+        pessimistic_estimate=pessimistic,
+        use_connect_dots=pessimistic,
+    )
+    return float(one.self_compose(rounds).get_epsilon_for_delta(delta))
+
+
+def _random_cells(count: int, seed: int) -> list[tuple[float, float, int, float]]:
+    rng = np.random.default_rng(seed)
+    sigma = np.exp(rng.uniform(np.log(0.5), np.log(20), count))
+    ratio = np.exp(rng.uniform(np.log(1e-3), np.log(0.95), count))
+    rounds = np.exp(rng.uniform(0, np.log(500), count)).astype(int) + 1
+    delta = 10.0 ** rng.uniform(-8, -3, count)
+    return [
+        (float(s), float(q), int(t), float(d))
+        for s, q, t, d in zip(sigma, ratio, rounds, delta, strict=True)
+    ]
+
+
+def _assert_consistent(cell: tuple[float, float, int, float]) -> None:
+    sigma, ratio, rounds, delta = cell
+    release = Release(sigma, ratio)
+    found = PLD.epsilon(History.repeated(release, rounds), delta, Relation.ADD_REMOVE)
+    high = _reference(release, rounds, delta, pessimistic=True)
+    low = _reference(release, rounds, delta, pessimistic=False)
+    assert found.lower <= found.upper
+    assert found.upper >= low * (1 - 1e-9), cell
+    assert found.lower <= high * (1 + 1e-9), cell
+    assert found.upper - found.lower <= 2e-3 * found.upper + 1e-9, cell
+
+
+@pytest.mark.parametrize("cell", _random_cells(12, 1))
+def test_random_cells_agree_with_dp_accounting(cell) -> None:
+    _assert_consistent(cell)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", _random_cells(300, 2))
+def test_hundreds_of_random_cells_agree_with_dp_accounting(cell) -> None:
+    _assert_consistent(cell)
+
+
+CELLS = [
+    (law, relation)
+    for law in (SamplingLaw.POISSON, SamplingLaw.FIXED_SIZE)
+    for relation in Relation
+]
+MODERATE = {
+    "sigma": st.floats(0.5, 30.0),
+    "ratio": st.floats(1e-3, 0.999),
+    "rounds": st.integers(1, 300),
+    "delta": st.floats(1e-10, 1e-3),
+}
+
+
+@pytest.mark.parametrize(("law", "relation"), CELLS)
+@settings(max_examples=6, deadline=None)
+@given(**MODERATE)
+def test_upper_is_never_below_lower(law, relation, sigma, ratio, rounds, delta) -> None:
+    found = PLD.epsilon(History.repeated(Release(sigma, ratio, law), rounds), delta, relation)
+    assert 0 <= found.lower <= found.upper < math.inf
+
+
+@pytest.mark.parametrize(("law", "relation"), CELLS)
+@settings(max_examples=6, deadline=None)
+@given(**MODERATE, factor=st.floats(1.01, 3.0))
+def test_more_noise_never_costs_more(law, relation, sigma, ratio, rounds, delta, factor) -> None:
+    """Up to the width of the intervals: less noise cannot be proven cheaper."""
+    less = PLD.epsilon(History.repeated(Release(sigma, ratio, law), rounds), delta, relation)
+    more = PLD.epsilon(
+        History.repeated(Release(sigma * factor, ratio, law), rounds), delta, relation
+    )
+    assert more.lower <= less.upper
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    parts=st.lists(
+        st.tuples(st.floats(0.7, 5.0), st.floats(0.01, 0.9), st.integers(1, 20)),
+        min_size=1,
+        max_size=4,
+    ),
+    data=st.data(),
+)
+def test_order_and_batching_do_not_matter(parts, data) -> None:
+    merged = History([(Release(s, q), n) for s, q, n in parts])
+    singles = [(Release(s, q), 1) for s, q, n in parts for _ in range(n)]
+    shuffled = History(data.draw(st.permutations(singles)))
+    assert merged == shuffled
+    found = PLD.epsilon(merged, 1e-5, Relation.ADD_REMOVE)
+    assert PLD.epsilon(shuffled, 1e-5, Relation.ADD_REMOVE) == found
+    assert found.upper - found.lower <= 2e-3 * found.upper
+
+
+def test_laws_mix_in_one_history() -> None:
+    history = History(
+        [
+            (Release(2.0, 0.1), 20),
+            (Release(3.0, 0.1, SamplingLaw.FIXED_SIZE), 10),
+            (Release(10.0, 1.0, SamplingLaw.FULL), 5),
+        ]
+    )
+    for relation in Relation:
+        found = PLD.epsilon(history, 1e-6, relation)
+        alone = PLD.epsilon(History.repeated(Release(2.0, 0.1), 20), 1e-6, relation)
+        assert alone.upper < found.lower <= found.upper
+
+
+def test_without_noise_epsilon_is_infinite_and_without_clients_zero() -> None:
+    for relation in Relation:
+        bare = PLD.epsilon(History.repeated(Release(0.0, 0.1), 1), 1e-5, relation)
+        assert bare.lower == bare.upper == math.inf
+        for release in (Release(math.inf, 0.5), Release(0.0, 0.0)):
+            none = PLD.epsilon(History.repeated(release, 9), 1e-5, relation)
+            assert none.lower == none.upper == 0
+
+
+def test_open_cells_keep_their_order() -> None:
+    """Fixed size, replace-one: at least add/remove at half the noise, and not far above."""
+    history = History.repeated(Release(1.5, 0.02, SamplingLaw.FIXED_SIZE), 50)
+    tight = PLD.epsilon(history, 1e-5, Relation.ADD_REMOVE)
+    wide = PLD.epsilon(history, 1e-5, Relation.REPLACE_ONE)
+    assert tight.lower <= wide.upper
+    assert wide.lower < wide.upper < 1.2 * tight.upper
+
+
+def test_delta_inverts_epsilon() -> None:
+    composed = compose(History.repeated(Release(1.2, 0.05), 100), Relation.ADD_REMOVE)
+    for delta in (1e-3, 1e-6, 1e-9):
+        epsilon = composed.epsilon(delta)
+        assert composed.delta(epsilon.upper).lower <= delta
+        assert composed.delta(epsilon.lower).upper >= delta
+
+
+@pytest.mark.parametrize(
+    ("sigma", "ratio", "rounds", "delta"),
+    [
+        (0.3, 0.5, 10_000, 1e-5),
+        (0.3, 1e-6, 100, 1e-5),
+        (1e4, 1e-6, 1_000_000, 1e-9),
+        (1e4, 0.5, 1_000_000, 1e-15),
+        (0.5, 1e-6, 1_000_000, 1e-9),
+        (5.0, 0.5, 1_000_000, 1e-5),
+        (1.0, 0.01, 1, 1e-15),
+        (1.0, 0.00123, 1, 1e-5),
+    ],
+)
+def test_extremes_give_sound_finite_bounds(sigma, ratio, rounds, delta) -> None:
+    found = PLD.epsilon(History.repeated(Release(sigma, ratio), rounds), delta, Relation.ADD_REMOVE)
+    assert 0 <= found.lower <= found.upper < math.inf

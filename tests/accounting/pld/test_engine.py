@@ -1,0 +1,286 @@
+"""The parts of the PLD engine, each against exact arithmetic or a direct sum."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privplan.accounting.pld import dominating_pairs, gaussian_profile, lattice, profile
+from privplan.accounting.pld.accountant import PldAccountant, compose
+from privplan.accounting.pld.cells import bounds_of
+from privplan.accounting.pld.convex_hull import convex
+from privplan.accounting.pld.convolution import convolved
+from privplan.accounting.pld.dominating_pairs import Kind, Pair, Rows
+from privplan.accounting.pld.profile import suffix_deltas
+from privplan.accounting.release import History, Relation, Release, SamplingLaw
+
+AR, RO, ZO = Relation.ADD_REMOVE, Relation.REPLACE_ONE, Relation.ZERO_OUT
+FIXED, FULL = SamplingLaw.FIXED_SIZE, SamplingLaw.FULL
+
+
+def rows_of(kind, shift, ratio):
+    return Rows(kind, np.array([[shift]]), np.array([[ratio]]))
+
+
+def exact_gaussian_delta(mu, epsilon):
+    mu, epsilon = mp.mpf(mu), mp.mpf(epsilon)
+    x = mu / 2 - epsilon / mu
+    return mp.ncdf(x) - mp.exp(epsilon) * mp.ncdf(x - mu)
+
+
+@pytest.mark.parametrize("mu", [1e-8, 1e-4, 0.01, 1.0, 30.0, 3000.0])
+@pytest.mark.parametrize("delta", [1e-3, 1e-9, 1e-15])
+def test_gaussian_bounds_hold_in_forty_digits(mu, delta):
+    with mp.workdps(40):
+        low, high = gaussian_profile.epsilon_of(mu, delta)
+        assert low == 0 or exact_gaussian_delta(mu, low) >= delta
+        assert exact_gaussian_delta(mu, high) <= delta
+        assert high - low <= 1e-5 * high
+
+
+def exact_excess(kind, shift, ratio, low, high, level):
+    """``P(cell) - e^level Q(cell)`` in 150 digits."""
+    with mp.workdps(150):
+        shift, ratio, level = mp.mpf(shift), mp.mpf(ratio), mp.mpf(level)
+
+        def mass(mean):
+            return mp.ncdf(mp.mpf(high) - mean) - mp.ncdf(mp.mpf(low) - mean)
+
+        p = ratio if kind != Kind.ADD else 0
+        q = ratio if kind != Kind.REMOVE else 0
+        first = (1 - p) * mass(0) + p * mass(shift)
+        second = (1 - q) * mass(0) + q * mass(-shift)
+        return first - mp.exp(level) * second
+
+
+@pytest.mark.parametrize("kind", [Kind.REMOVE, Kind.ADD, Kind.SWAP])
+@pytest.mark.parametrize(("shift", "ratio"), [(1e-4, 1e-6), (0.01, 0.5), (0.15, 0.9), (2.0, 0.1)])
+def test_rounding_errors_of_cells_are_within_their_bounds(kind, shift, ratio):
+    rows = rows_of(kind, shift, ratio)
+    bounds = np.array([[-7.0, -6.9, -1.0, -0.95, 0.0, 0.04, 3.0, 3.05, 8.0]])
+    inner = dominating_pairs.cells(rows, bounds)
+    for end in (0, 1):
+        levels = dominating_pairs.loss(rows, bounds)[:, end : end + 8]
+        value, error = inner.excess(levels)
+        for cell in range(8):
+            low, high = bounds[0, cell], bounds[0, cell + 1]
+            exact = exact_excess(kind, shift, ratio, low, high, levels[0, cell])
+            assert abs(exact - mp.mpf(value[0, cell])) <= error[0, cell]
+
+
+@pytest.mark.parametrize("kind", [Kind.REMOVE, Kind.ADD, Kind.SWAP])
+@given(shift=st.floats(1e-4, 6.0), ratio=st.floats(1e-6, 0.999), outcome=st.floats(-9.0, 9.0))
+@settings(max_examples=40, deadline=None)
+def test_threshold_inverts_loss(kind, shift, ratio, outcome):
+    rows = rows_of(kind, shift, ratio)
+    level = dominating_pairs.loss(rows, np.array([[outcome]]))
+    again = dominating_pairs.loss(rows, dominating_pairs.threshold(rows, level))
+    scale = shift * ratio
+    np.testing.assert_allclose(again, level, rtol=1e-9, atol=1e-12 * scale)
+
+
+@given(
+    growth=st.floats(0.001, 0.5),
+    dense=st.floats(0.0, 300.0),
+    total=st.floats(0.0, 1e6),
+    step=st.floats(0.01, 10.0),
+)
+@settings(max_examples=60, deadline=None)
+def test_spacing_covers_and_grows_gently(growth, dense, total, step):
+    index = lattice.Spacing(growth=growth).away(step, dense, total)
+    gaps = np.diff(index)
+    assert index[0] == 0
+    assert index[-1] * step >= total * (1 - 1e-8)
+    assert np.all(gaps >= 1)
+    near = index[:-1] * step < min(dense, total) - step
+    assert np.all(gaps[near] == 1)
+    assert np.all(gaps <= 2 + growth * index[1:])
+
+
+def profile_at(masses, losses, epsilon):
+    return float((masses * np.maximum(0.0, -np.expm1(epsilon - losses))).sum())
+
+
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=40, deadline=None)
+def test_the_hull_is_a_measure_with_a_lower_profile(seed):
+    rng = np.random.default_rng(seed)
+    masses = rng.uniform(0.05, 1.0, 40)
+    masses[rng.choice(np.arange(1, 38), 5, replace=False)] *= -0.3
+    masses /= masses.sum()
+    index, step = np.cumsum(rng.integers(1, 4, 40)), 0.05
+    out, slack = convex(masses[None].copy(), step, index)
+    losses = step * index
+    assert np.all(out >= 0)
+    for epsilon in np.linspace(losses[0] - 1, losses[-1], 301):
+        assert (
+            profile_at(out[0], losses, epsilon) - slack[0]
+            <= profile_at(masses, losses, epsilon) + 1e-12
+        )
+
+
+def test_a_stitched_pair_has_the_profile_of_proposition_30():
+    # gamma H_a(P, Q) with a = 1 + (x - 1) / gamma above x = 1, and its mirror image below:
+    # Zhu, Dong and Wang (2022), Proposition 30, with the 2 C-Gaussian as P and Q.
+    shift, ratio = 1.4, 0.1
+    made = lattice.upper(rows_of(Kind.STITCHED, shift, ratio), 0.002, 1e-14)
+    losses, masses = made.losses()[0], made.masses[0]
+
+    def above(x):
+        inner = math.log1p((x - 1) / ratio)
+        return ratio * float(exact_gaussian_delta(shift, inner))
+
+    for epsilon in (-0.2, -0.05, 0.0, 0.1, 0.7, 2.0):
+        x = math.exp(epsilon)
+        expected = above(x) if x >= 1 else 1 - x + x * above(1 / x)
+        found = profile_at(masses, losses, epsilon) + made.infinite[0]
+        assert expected - 1e-12 <= found <= expected * (1 + 1e-4)
+    assert masses.sum() + made.infinite[0] == pytest.approx(1.0, abs=1e-10)
+
+
+def test_convolution_errors_are_within_their_bound():
+    rng = np.random.default_rng(3)
+    masses = rng.uniform(size=50)
+    masses /= masses.sum()
+    exact = np.array([mp.mpf(1)])
+    with mp.workdps(30):
+        for _ in range(6):
+            wide = [mp.mpf(0)] * (len(exact) + 49)
+            for i, a in enumerate(exact):
+                for j, b in enumerate(masses):
+                    wide[i + j] += a * mp.mpf(b)
+            exact = np.array(wide)
+        place = np.arange(50)
+        split = [(place, masses, 4.0), (place, masses, 1.0), (place, masses, 1.0)]
+        for rounds in ([(place, masses, 6.0)], split):
+            found, norm = convolved(rounds, 512)
+            error = mp.sqrt(sum((a - mp.mpf(b)) ** 2 for a, b in zip(exact, found, strict=False)))
+            assert error <= norm < 1e-12
+
+
+@pytest.mark.parametrize("step", [1e-9, 1e-3, 0.5, 30.0, 900.0])
+def test_suffix_deltas_are_direct_sums(step):
+    rng = np.random.default_rng(1)
+    masses = rng.uniform(size=200)
+    index = np.arange(200)
+    direct = [(masses[k:] * -np.expm1(-step * (index[k:] - k))).sum() for k in range(len(masses))]
+    np.testing.assert_allclose(suffix_deltas(masses, step), direct, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("kind", [Kind.REMOVE, Kind.ADD, Kind.SWAP])
+@pytest.mark.parametrize(("shift", "ratio"), [(0.01, 0.5), (1.0, 0.02), (3.0, 0.3)])
+@pytest.mark.parametrize("delta", [1e-4, 1e-12])
+def test_one_round_is_read_exactly(kind, shift, ratio, delta):
+    pair = Pair(kind, shift, ratio)
+    high = profile.epsilon_of(pair, delta, from_above=True)
+    low = profile.epsilon_of(pair, delta, from_above=False)
+    rows = rows_of(kind, shift, ratio)
+    for epsilon, sign in ((high, 1), (low, -1)):
+        if epsilon > 0:
+            bound = float(dominating_pairs.threshold(rows, np.array([[epsilon]]))[0, 0])
+            exact = exact_excess(kind, shift, ratio, bound, mp.inf, epsilon)
+            assert sign * (delta - exact) >= -1e-12 * delta
+    assert low <= high <= low * (1 + 1e-6) + 1e-300
+
+
+def two_round_delta(first, second, epsilon):
+    """Two rounds of Poisson add/remove (remove) by a double Riemann sum."""
+    grid = np.linspace(-9, 12, 4001)
+    normal = np.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi) * (grid[1] - grid[0])
+    made = []
+    for sigma, ratio in (first, second):
+        growth = np.expm1(grid / sigma - 1 / (2 * sigma**2))
+        made.append((normal * (1 + ratio * growth), np.log1p(ratio * growth)))
+    loss = made[0][1][:, None] + made[1][1][None]
+    gain = np.maximum(0.0, -np.expm1(np.minimum(epsilon - loss, 0.0)))
+    return float(made[0][0] @ gain @ made[1][0])
+
+
+def test_two_different_rounds_against_a_double_integral():
+    first, second = (1.1, 0.2), (0.8, 0.05)
+    history = History([(Release(*first), 1), (Release(*second), 1)])
+    for delta in (1e-2, 1e-4, 1e-6):
+        found = PldAccountant().epsilon(history, delta, AR)
+        assert two_round_delta(first, second, found.upper) <= delta * (1 + 1e-6)
+        assert two_round_delta(first, second, found.lower) >= delta * (1 - 1e-6)
+        assert found.upper - found.lower <= 1e-3 * found.upper
+
+
+def test_close_releases_cost_what_equal_ones_cost():
+    merged = History.repeated(Release(1.5, 0.03), 100)
+    apart = History([(Release(1.5 * (1 + k * 1e-12), 0.03), 1) for k in range(100)])
+    assert len(apart) == 100
+    for relation in Relation:
+        one, other = (PldAccountant().epsilon(h, 1e-6, relation) for h in (merged, apart))
+        assert one.lower <= other.upper
+        assert other.lower <= one.upper
+        assert other.upper == pytest.approx(one.upper, rel=3e-4)
+
+
+def test_the_profile_of_every_tolerance_agrees():
+    for law in (SamplingLaw.POISSON, FIXED):
+        history = History.repeated(Release(0.9, 0.004, law), 3000)
+        for relation in Relation:
+            found = [
+                PldAccountant(tolerance=t).epsilon(history, 1e-7, relation)
+                for t in (1e-2, 1e-3, 1e-4)
+            ]
+            assert max(one.lower for one in found) <= min(one.upper for one in found)
+
+
+def test_the_upper_bound_alone_is_an_upper_bound():
+    history = History.repeated(Release(1.2, 0.02), 200)
+    composed = compose(history, AR)
+    both = composed.epsilon(1e-6)
+    assert both.lower <= composed.epsilon_upper(1e-6) <= both.upper * (1 + 1e-3)
+
+
+def test_fixed_size_cohorts_need_twice_the_noise():
+    # Fact 1 of the accounting: under add/remove a fixed-size cohort is Poisson at sigma / 2.
+    fixed = PldAccountant().epsilon(History.repeated(Release(2.0, 0.02, FIXED), 50), 1e-5, AR)
+    poisson = PldAccountant().epsilon(History.repeated(Release(1.0, 0.02), 50), 1e-5, AR)
+    assert fixed == poisson
+
+
+def test_every_cell_has_pairs_and_exact_ones_where_known():
+    for law in SamplingLaw:
+        ratio = 1.0 if law == FULL else 0.1
+        for relation in Relation:
+            found = bounds_of(Release(2.0, ratio, law), relation)
+            open_cell = law == FIXED and relation != AR
+            assert (found.upper != found.lower) == open_cell
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 30.0, 1e4])
+@pytest.mark.parametrize("ratio", [1e-6, 1e-3, 0.3, 0.999])
+def test_extremes_are_tight_or_at_least_sound(sigma, ratio):
+    for rounds, delta in ((1, 1e-15), (1000, 1e-9), (1_000_000, 1e-3)):
+        history = History.repeated(Release(sigma, ratio), rounds)
+        found = PldAccountant(tolerance=1e-3).epsilon(history, delta, AR)
+        assert 0 <= found.lower <= found.upper < math.inf
+        assert found.upper - found.lower <= 2e-3 * found.upper + 1e-12
+
+
+def test_too_little_noise_is_refused_in_one_line():
+    history = History.repeated(Release(0.01, 0.5), 10)
+    reason = PldAccountant().why_not(history, AR)
+    assert reason is not None
+    assert "\n" not in reason
+    everybody = History.repeated(Release(0.01, 1.0, FULL), 10)
+    assert PldAccountant().why_not(everybody, AR) is None
+
+
+@pytest.mark.slow
+def test_ten_thousand_different_rounds():
+    rng = np.random.default_rng(0)
+    sigma = np.exp(rng.uniform(np.log(0.8), np.log(5.0), 10_000))
+    ratio = np.exp(rng.uniform(np.log(1e-3), np.log(0.1), 10_000))
+    history = History((Release(float(s), float(q)), 1) for s, q in zip(sigma, ratio, strict=True))
+    found = PldAccountant(tolerance=1e-3).epsilon(history, 1e-5, AR)
+    assert len(history) == 10_000
+    assert found.upper - found.lower <= 2e-3 * found.upper

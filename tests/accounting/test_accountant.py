@@ -1,0 +1,74 @@
+"""The table of accountants is complete, lazy, and its members keep the protocol."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import privplan.accounting
+from privplan.accounting.accountant import ACCOUNTANTS, accountant
+from privplan.accounting.release import History, Relation, Release
+from privplan.errors import InputError
+
+FOLDER = Path(privplan.accounting.__file__).parent
+
+
+def accountants_on_disk():
+    """Names of the classes in the package that have the protocol's methods."""
+    found = set()
+    for file in FOLDER.rglob("*.py"):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                methods = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+                bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
+                if {"why_not", "epsilon"} <= methods and "Protocol" not in bases:
+                    found.add(node.name)
+    return found
+
+
+def test_every_accountant_is_in_the_table():
+    assert accountants_on_disk() == {place.partition(":")[2] for place in ACCOUNTANTS.values()}
+
+
+@pytest.mark.parametrize("name", ACCOUNTANTS)
+def test_members_keep_the_protocol(name):
+    one = accountant(name)
+    assert one.name == name
+    assert one.kind in (
+        "two-sided bound",
+        "upper bound",
+        "second opinion",
+        "approximation",
+        "published formula",
+    )
+    assert isinstance(one.version, str)
+    assert isinstance(one.guarantee, bool)
+    history = History.repeated(Release(1.5, 0.02), 50)
+    if one.why_not(history, Relation.ADD_REMOVE) is None:
+        bounds = one.epsilon(history, 1e-5, Relation.ADD_REMOVE)
+        assert 0 <= bounds.lower <= bounds.upper < 3
+    with pytest.raises(InputError, match="delta: must be in"):
+        one.epsilon(history, 0.0, Relation.ADD_REMOVE)
+
+
+def test_exactly_one_accountant_carries_the_guarantee():
+    assert [name for name in ACCOUNTANTS if accountant(name).guarantee] == ["pld"]
+
+
+def test_unknown_name_lists_the_known():
+    with pytest.raises(InputError, match=r"must be one of pld, rdp, .* found 'moments'"):
+        accountant("moments")
+
+
+def test_slow_libraries_are_not_imported_before_they_are_asked():
+    code = (
+        "import sys; from privplan.accounting.accountant import accountant; "
+        "from privplan.accounting import certificate, calibrate, external, external_prv; "
+        "accountant('rdp'), accountant('dp_accounting'), accountant('opacus'), accountant('prv'); "
+        "print([m for m in ('torch', 'opacus', 'dp_accounting', 'prv_accountant', 'matplotlib') "
+        "if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,91 @@
+"""Readings against the Gaussian closed forms and simple mechanisms."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtr, ndtri
+
+from privplan.accounting.gdp import advantage_of, epsilon_of, log_delta_of
+from privplan.accounting.release import History, Relation, Release
+from privplan.accounting.tradeoff import LEVELS, profile_of, tradeoff, true_positive
+
+
+def gaussian(mu):
+    return lambda epsilons: np.exp([log_delta_of(mu, float(e)) for e in epsilons])
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.5, 1.0, 3.0])
+def test_gaussian_mechanism(mu):
+    # Dong, Roth and Su 2022: the best attack on mu-GDP has rate Phi(Phi^-1(a) + mu).
+    found = tradeoff(gaussian(mu), 1e-5, epsilon_of(mu, 1e-5))
+    assert found.advantage == pytest.approx(advantage_of(mu), rel=1e-12)
+    assert found.mu == pytest.approx(mu, rel=1e-6)
+    exact = ndtr(ndtri(np.array(LEVELS)) + mu)
+    assert np.all(np.array(found.true_positives) >= exact - 1e-12)
+    np.testing.assert_allclose(found.true_positives, exact, rtol=2e-3)
+
+
+def test_curve_is_a_trade_off():
+    found = tradeoff(gaussian(1.0), 1e-5, epsilon_of(1.0, 1e-5))
+    a, b = np.array(found.false_positive_axis), np.array(found.true_positive_axis)
+    assert a[0] == 0
+    assert a[-1] == b[-1] == 1
+    assert np.all(np.diff(a) > 0)
+    assert np.all(np.diff(b) >= -1e-12)
+    assert np.all(b >= a)
+    slopes = np.diff(b) / np.diff(a)
+    assert np.all(np.diff(slopes) <= 1e-9 * slopes[0])
+    assert np.max(b - a) == pytest.approx(found.advantage, rel=1e-3)
+
+
+def test_randomised_response_by_hand():
+    # Pure epsilon = log 3: the true-positive rate is at most 3 a, and 1 - (1 - a) / 3.
+    epsilons, deltas = np.array([math.log(3)]), np.array([0.0])
+    rates = true_positive(epsilons, deltas, (0.0, 0.1, 0.25, 0.7))
+    np.testing.assert_allclose(rates, [0.0, 0.3, 0.75, 0.9], rtol=1e-12)
+
+
+def test_nothing_released_and_everything_released():
+    silent = tradeoff(lambda epsilons: np.zeros_like(epsilons), 1e-5, 0.0)
+    assert silent.advantage == silent.mu == 0
+    np.testing.assert_allclose(silent.true_positives, LEVELS)
+    naked = tradeoff(lambda epsilons: np.ones_like(epsilons), 1e-5, math.inf)
+    assert naked.advantage == 1
+    assert math.isinf(naked.mu)
+    assert naked.true_positives == (1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "q", "rounds"), [(1.5, 0.02, 50), (0.8, 0.1, 300), (3.0, 0.5, 10)]
+)
+def test_profile_agrees_with_dp_accounting(sigma, q, rounds):
+    from dp_accounting.pld import privacy_loss_distribution
+
+    theirs = privacy_loss_distribution.from_gaussian_mechanism(
+        sigma, value_discretization_interval=1e-3, sampling_prob=q
+    ).self_compose(rounds)
+    ours = profile_of(History.repeated(Release(sigma, q), rounds), "add_remove")
+    epsilons = np.array([0.0, 0.05, 0.3, 1.0, 3.0])
+    expected = theirs.get_delta_for_epsilon(epsilons)
+    np.testing.assert_allclose(ours(epsilons), expected, rtol=2e-2, atol=1e-9)
+
+
+def test_profile_is_consistent_with_epsilon():
+    from privplan.accounting.accountant import accountant
+
+    for law in ("poisson", "fixed_size"):
+        history = History.repeated(Release(1.5, 0.02, law), 50)
+        for relation in Relation:
+            bounds = accountant("pld").epsilon(history, 1e-5, relation)
+            (delta,) = profile_of(history, relation)(np.array([bounds.upper]))
+            assert delta == pytest.approx(1e-5, rel=2e-2)
+
+
+def test_profiles_without_sampling_or_without_noise():
+    full = History.repeated(Release(2.0, 1.0, "full"), 1)
+    (delta,) = profile_of(full, "add_remove")(np.array([1.0]))
+    assert delta == pytest.approx(math.exp(log_delta_of(0.5, 1.0)), rel=1e-6)
+    naked = History.repeated(Release(0.0, 0.1), 1)
+    assert profile_of(naked, "add_remove")(np.array([1.0])) == [1.0]
+    assert profile_of(History(), "add_remove")(np.array([0.0])) == [0.0]

@@ -1,0 +1,80 @@
+"""What is left: closed forms under full participation, and the accountant itself elsewhere."""
+
+import math
+
+import pytest
+
+from privplan.accounting.gdp import mu_of
+from privplan.accounting.release import History, Relation, Release, SamplingLaw
+from privplan.book.remaining import remaining
+from privplan.book.spending import Account
+from privplan.errors import InfeasibleError, InputError
+
+DELTA = 1e-5
+
+
+def _account(*histories: History, relation: Relation = Relation.ADD_REMOVE) -> Account:
+    names = tuple(f"run{n}" for n in range(len(histories)))
+    return Account("", "strict", "client", relation, names, histories, DELTA)
+
+
+def _full(sigma: float, rounds: int) -> History:
+    return History.repeated(Release(sigma, 1.0, SamplingLaw.FULL), rounds)
+
+
+def test_full_participation_has_a_closed_form() -> None:
+    account = _account(_full(30.0, 10), _full(40.0, 20))
+    found = remaining(account, 3.0, DELTA)
+    room = mu_of(3.0, DELTA) ** 2 - 10 / 30.0**2 - 20 / 40.0**2
+    assert found.repetitions == math.floor(room / (20 / 40.0**2))
+    assert found.noise_multiplier == pytest.approx(math.sqrt(20 / room), rel=2e-4)
+    assert found.noise_multiplier is not None
+    assert found.noise_multiplier >= math.sqrt(20 / room)
+    assert found.last_run == "run1"
+    assert found.headroom == 3.0 - found.spent_upper
+
+
+@pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
+@pytest.mark.parametrize("law", [SamplingLaw.POISSON, SamplingLaw.FIXED_SIZE])
+def test_the_answers_fit_and_one_more_does_not(law: SamplingLaw, relation: Relation) -> None:
+    first, last = (History.repeated(Release(sigma, 0.02, law), 20) for sigma in (5.0, 6.0))
+    account = _account(first, last, relation=relation)
+    found = remaining(account, 2.0, DELTA)
+    assert account.composed(last * found.repetitions, DELTA).upper <= 2.0
+    assert account.composed(last * (found.repetitions + 1), DELTA).upper > 2.0
+    assert found.repetitions > 0
+    sigma = found.noise_multiplier
+    assert sigma is not None
+    next_run = History.repeated(Release(sigma, 0.02, law), 20)
+    assert account.composed(next_run, DELTA).upper == found.total
+    assert found.total is not None
+    assert found.total <= 2.0
+    less = History.repeated(Release(sigma * 0.999, 0.02, law), 20)
+    assert account.composed(less, DELTA).upper > 2.0
+
+
+def test_a_next_run_may_have_another_shape() -> None:
+    account = _account(History.repeated(Release(2.0, 0.02), 50))
+    found = remaining(account, 1.0, DELTA, sampling_ratio=0.1, rounds=200)
+    assert (found.next_ratio, found.next_rounds) == (0.1, 200)
+    sigma = found.noise_multiplier or 0.0
+    after = account.composed(History.repeated(Release(sigma, 0.1), 200), DELTA)
+    assert 0.998 <= after.upper <= 1.0
+
+
+def test_no_repetition_may_fit_while_a_noisier_run_does() -> None:
+    found = remaining(_account(_full(10.0, 30)), 3.0, DELTA)
+    assert found.repetitions == 0
+    assert found.noise_multiplier is not None
+    assert found.noise_multiplier > 10.0
+
+
+def test_nothing_is_left_of_an_overspent_budget() -> None:
+    with pytest.raises(InfeasibleError, match=r"strict: nothing is left of epsilon 0\.5; spent"):
+        remaining(_account(_full(10.0, 30)), 0.5, DELTA)
+
+
+def test_bad_input_names_every_field() -> None:
+    with pytest.raises(InputError) as refused:
+        remaining(_account(_full(10.0, 30)), -1.0, DELTA, sampling_ratio=1.0, rounds=0)
+    assert [fault.field for fault in refused.value.faults] == ["epsilon", "rounds"]

@@ -1,0 +1,102 @@
+"""Planning from a book: what is planned and what is past keep the promise together."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from privplan.book.entry import BookedRun, booking_of
+from privplan.book.replan import LEAST_SHARE, solve_from_book
+from privplan.book.spending import account_of
+from privplan.errors import InfeasibleError, InputError
+from privplan.planning.solver import solve
+from privplan.record import history_of, read_ledger
+from privplan.spec.spec import Spec
+from tests.book.runs import run, two_groups
+from tests.verification.honest_run import spec
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> list[BookedRun]:
+    """Three runs, 0.424 of strict and 2.255 of loose."""
+    folder = tmp_path_factory.mktemp("past")
+    return [booking_of(run(folder / f"{seed}", seed), "").run for seed in (1, 2, 3)]
+
+
+def _spec(strict: float = 1.0, loose: float = 3.0, **changes: object) -> Spec:
+    groups = [
+        {"name": "strict", "clients": 800, "epsilon": strict},
+        {"name": "loose", "clients": 700, "epsilon": loose},
+    ]
+    return spec(**{"groups": groups, **changes})
+
+
+@pytest.mark.parametrize(
+    "planning",
+    [
+        {},
+        {"ratios": "uniform"},
+        {"ratios": "uniform", "accountant": "rdp", "calibration": "published"},
+    ],
+)
+def test_past_and_plan_keep_the_budget_and_use_it(
+    past: list[BookedRun], tmp_path: Path, planning: dict[str, str]
+) -> None:
+    plan = solve_from_book(_spec(planning=planning), past)
+    for name, budget in (("strict", 1.0), ("loose", 3.0)):
+        group = plan.group(name)
+        folder = run(tmp_path / name)
+        records = read_ledger(folder, two_groups().digest).records
+        whole = history_of(records, name) * 3 + plan.history(group)
+        after = account_of(past, "", name).composed(plan.history(group), group.delta)
+        assert account_of(past, "", name).history + plan.history(group) == whole
+        assert after.upper <= budget
+        if "accountant" in planning:  # a looser accountant may leave room for all it asked for
+            assert after.upper >= 0.9 * budget or group.epsilon == budget
+        else:
+            assert after.upper >= 0.99 * budget
+            assert group.epsilon < budget
+        (line,) = [line for line in plan.warnings if line.startswith(f"{name}: of ")]
+        for word in ("poisson", "add_remove", "0.0001", "pld", f"of {budget:g}", "with the 3"):
+            assert word in line
+
+
+def test_groups_without_a_past_are_planned_as_ever(past: list[BookedRun]) -> None:
+    plan = solve_from_book(_spec(), past, population="elsewhere")
+    assert plan.groups == solve(_spec()).groups
+    assert sum("holds nothing of this group" in line for line in plan.warnings) == 2
+
+
+@pytest.mark.parametrize("strict", [0.42, 0.4241])
+def test_a_spent_budget_is_refused_with_every_number(past: list[BookedRun], strict: float) -> None:
+    with pytest.raises(InfeasibleError) as refused:
+        solve_from_book(_spec(strict, planning={"ratios": "uniform"}), past)
+    line = str(refused.value)
+    assert len(line.splitlines()) == 1
+    assert "loose" not in line
+    said = re.search(
+        r"^strict: the book holds epsilon (\S+) of the budget (\S+), .* add (\S+) and come to "
+        r"(\S+) in all; nearest feasible budget (\S+) \(delta 0.0001, poisson sampling, "
+        r"add_remove, accountant pld\)$",
+        line,
+    )
+    assert said is not None, line
+    spent, budget, adds, total, nearest = map(float, said.groups())
+    assert budget == strict
+    assert spent == pytest.approx(0.424, abs=1e-3)
+    assert strict * 0.99 <= adds <= strict
+    assert max(spent, adds) < total <= nearest < spent + adds
+    plan = solve_from_book(_spec(nearest, planning={"ratios": "uniform"}), past)
+    assert plan.group("strict").epsilon >= 0.98 * strict > LEAST_SHARE * nearest
+
+
+def test_another_relation_is_refused(past: list[BookedRun]) -> None:
+    with pytest.raises(InputError, match=r"relation: must be add_remove, as in the book .*strict"):
+        solve_from_book(_spec(relation="replace_one"), past)
+
+
+def test_another_unit_is_refused(past: list[BookedRun]) -> None:
+    booked = past[0]
+    shares = tuple(share.model_copy(update={"unit": "record"}) for share in booked.shares)
+    with pytest.raises(InputError, match="unit: must be record"):
+        solve_from_book(_spec(), [booked.model_copy(update={"shares": shares})])

@@ -1,0 +1,245 @@
+"""All cases: commands whose output must not change, on specs that are stored here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.golden.refusals import refusals
+from tests.golden.steps import SPECS, Call, Case, Edit, Put, Step, call, spec
+
+PRESETS = (
+    "digits",
+    "gdpfed-fmnist",
+    "gdpfed-svhn",
+    "gdpfed-shakespeare",
+    "gdpfed-cifar10",
+    "robust-hdp-fmnist",
+)
+
+# Specs whose certificate is recorded with the rows of prv-accountant, too.
+SECOND_OPINION = ("given-ratios",)
+
+MECHANISM = "--noise-multiplier 1.5 --sampling-ratio 0.02 --rounds 50"
+
+
+def _presets() -> Iterator[Case]:
+    for name in PRESETS:
+        steps = (
+            call(f"init --preset {name} -o spec.yaml", "spec.yaml"),
+            call("solve spec.yaml --no-second-opinion -o plan.json", "plan.json"),
+            call("explain plan.json"),
+        )
+        yield Case(f"preset-{name}", steps)
+    yield Case("init-schema", (call("init"), call("init --schema -o schema.json", "schema.json")))
+
+
+def _plans() -> Iterator[Case]:
+    for path in sorted(SPECS.glob("*.yaml")):
+        name = path.stem
+        opinion = "" if name in SECOND_OPINION else " --no-second-opinion"
+        budgets = (spec("budgets.csv", "budgets.csv"),) if name == "budgets-from-file" else ()
+        steps = (
+            spec(name),
+            *budgets,
+            call(f"solve spec.yaml{opinion} -o plan.json", "plan.json"),
+            call("explain plan.json"),
+            call("explain plan.json --format json"),
+        )
+        yield Case(f"plan-{name}", steps)
+    steps = (spec("full-balanced"), call("solve spec.yaml --format json --plot plan.png"))
+    yield Case("solve-json", steps)
+
+
+def _accounting() -> Iterator[Case]:
+    delta = "--delta 6.98e-5"
+    full = "--noise-multiplier 2 --rounds 10 --delta 1e-5 --sampling full"
+    account = (
+        call(f"account {MECHANISM} {delta}"),
+        call(f"account {MECHANISM} {delta} --format json"),
+        call(f"account {MECHANISM} {delta} --sampling fixed_size --relation replace_one"),
+        call(f"account {MECHANISM} {delta} --relation zero_out --format json"),
+        call(f"account {full} --format json"),
+        call(f"account {full} --relation replace_one --format json"),
+        call(f"account {full} --relation zero_out"),
+        call(f"account {MECHANISM} --clients 6000 --accountant rdp --accountant gdp"),
+        call(f"account {MECHANISM} --delta 0.01 --sampling fixed_size --clients 110"),
+        call(f"account {MECHANISM} {delta} --relation replace_one --accountant prv"),
+    )
+    yield Case("account", account)
+    everything = (call(f"account {MECHANISM} {delta} --all --format json"),)
+    yield Case("account-all", everything)
+    asked = "calibrate --epsilon 0.5"
+    law = "--sampling fixed_size --relation replace_one"
+    calibrate = (
+        call(f"{asked} {delta} --sampling-ratio 0.02 --rounds 50"),
+        call(f"{asked} {delta} --sampling-ratio 0.02 --rounds 50 --format json"),
+        call(f"{asked} {delta} --sampling-ratio 0.02 --rounds 50 --accountant rdp --format json"),
+        call(f"{asked} {delta} --sampling-ratio 0.02 --rounds 50 {law} --format json"),
+        call("calibrate --epsilon 3 --delta 1e-5 --rounds 20 --sampling full --format json"),
+        call(
+            f"{asked} {delta} --solve-for sampling_ratio --noise-multiplier 1.5 --rounds 50 "
+            "--format json"
+        ),
+        call(
+            f"{asked} {delta} --solve-for rounds --noise-multiplier 1.5 --sampling-ratio 0.02 "
+            "--format json"
+        ),
+        call(
+            f"{asked} --solve-for cohort --noise-multiplier 1.5 --rounds 50 --clients 6000 "
+            "--format json"
+        ),
+        call(f"{asked} --solve-for delta {MECHANISM} --format json"),
+    )
+    yield Case("calibrate", calibrate)
+    tradeoff = (
+        call(f"tradeoff {MECHANISM} {delta} -o curve.png", "./"),
+        call(f"tradeoff {MECHANISM} {delta} --format json"),
+        call(f"tradeoff {full} --format json"),
+        call(f"tradeoff {MECHANISM} {delta} --sampling fixed_size --format json"),
+    )
+    yield Case("tradeoff", tradeoff)
+
+
+def _sweeps() -> Iterator[Case]:
+    varied = "--vary groups.strict.epsilon=0.5:4:3:log --vary rounds=5:10:2 --workers 1"
+    steps = (spec("full-balanced"), call(f"what-if spec.yaml {varied} -o out", "out/what-if.csv"))
+    yield Case("what-if", (*steps, call(f"what-if spec.yaml {varied}"), call("what-if spec.yaml")))
+    varied = "--vary cohort=1:120:3 --workers 1 -o out"
+    steps = (spec("fixed-size-uniform"), call(f"what-if spec.yaml {varied}", "out/what-if.csv"))
+    yield Case("what-if-infeasible", steps)
+    steps = (
+        spec("full-balanced"),
+        call("frontier spec.yaml --plot frontier.png"),
+        call("frontier spec.yaml --format json"),
+    )
+    yield Case("frontier", steps)
+    steps = (
+        spec("budgets-from-file"),
+        spec("budgets.csv", "budgets.csv"),
+        call("frontier spec.yaml --format json"),
+    )
+    yield Case("frontier-budgets", steps, slow=True)
+
+
+def _solved(name: str) -> tuple[Step, ...]:
+    return spec(name), Call(("solve", "spec.yaml", "--no-second-opinion", "-o", "plan.json"))
+
+
+RUN_FILES = ("run/", "run/ledger.jsonl", "run/record.json")
+
+
+def _runs() -> Iterator[Case]:
+    runs = {
+        "fedavg": ("digits-short", "--algorithm FedAvg --seed 1"),
+        "dp-fedavg-canaries": ("digits-short", "--algorithm DP-FedAvg --seed 2 --canaries 20"),
+        "gdpfed-plus": (
+            "digits-short",
+            "--algorithm GDPFed+ --seed 3 --partition dirichlet:0.5 --aggregation mean",
+        ),
+        "planned": ("balanced-joint", "--algorithm planned --seed 4"),
+        "planned-quantile": ("quantile-clipping", "--algorithm planned --seed 5"),
+        "planned-fixed-size": ("fixed-size-joint", "--algorithm planned --seed 6"),
+        "planned-full": ("full-balanced", "--algorithm planned --seed 7"),
+        "dpfedavg-records": ("records-digits", "--algorithm DPFedAvg --seed 8"),
+        "robust-hdp": ("records-digits", "--algorithm Robust-HDP --seed 9 --set rows=1000"),
+        "dp2-fedsam": (
+            "digits-short",
+            "--algorithm DP2-FedSAM --seed 10 --set rho=0.05 --partition pathological:2",
+        ),
+        "time-adaptive": ("digits-short", "--algorithm Time-adaptive --seed 11"),
+        "idp-scale": ("digits-short", "--algorithm IDP-FedAvg-Scale --seed 12"),
+        "fed-smp": ("digits-short", "--algorithm Fed-SMP --seed 13 --partition shards:2"),
+    }
+    for name, (source, options) in runs.items():
+        simulate = f"simulate plan.json {options} --device cpu -o run"
+        arguments = tuple(
+            "Time-adaptive HDPFL" if word == "Time-adaptive" else word for word in simulate.split()
+        )
+        audit = ("run/audit.json",) if "canaries" in options else ()
+        steps = (
+            *_solved(source),
+            Call(arguments, (*RUN_FILES, *audit)),
+            call("verify run"),
+            call("verify run --format json", "run/verdict.json"),
+        )
+        yield Case(f"run-{name}", steps)
+    names = "--algorithms DP-FedAvg,GDPFed+ --seeds 2 --first-seed 1 --device cpu"
+    files = ("out/", "out/results.csv", "out/accuracy.csv")
+    compare = call(f"compare plan.json {names} -o out", *files)
+    yield Case("compare", (*_solved("digits-short"), compare))
+    pilot = "pilot spec.yaml --dataset digits --rounds 2 --clients 8 --seed 1"
+    steps = (spec("balanced-joint"), call(pilot), call(f"{pilot} -o new.yaml", "new.yaml"))
+    yield Case("pilot", steps)
+    listed = (call("algorithms"), call("algorithms --format json"))
+    yield Case("algorithms", (*listed, call("algorithms --format markdown")))
+
+
+def _broken_runs() -> Iterator[Case]:
+    """Runs that were changed afterwards, and folders that are used again."""
+    simulate = "simulate plan.json --algorithm GDPFed+ --seed 3 --device cpu -o run"
+    begun = (*_solved("digits-short"), call(simulate))
+    steps = (
+        *begun,
+        call(simulate),
+        call("simulate plan.json --algorithm GDPFed+ --seed 4 --device cpu -o run"),
+        Edit("run/ledger.jsonl", '"round":3', '"round":4'),
+        call("verify run"),
+        call("book add run --address book.sqlite"),
+        call(simulate),
+    )
+    yield Case("broken-ledger", steps)
+    steps = (*begun, Edit("run/record.json", '"rounds_done": 4', '"rounds_done": 3'))
+    steps = (*steps, call("verify run"), call("verify run --format json"))
+    yield Case("broken-record", steps)
+    steps = (*begun, Put("run/record.json", "{"), call("verify run"))
+    steps = (*steps, Put("run/plan.json", "[]"), call("verify run"))
+    yield Case("broken-files", steps)
+
+
+def _book() -> Iterator[Case]:
+    book = "--address book.sqlite"
+    run = "--algorithm GDPFed+ --device cpu"
+    steps = (
+        *_solved("digits-short"),
+        call(f"simulate plan.json {run} --seed 1 -o one"),
+        call(f"simulate plan.json {run} --seed 2 -o two"),
+        call(f"book show {book}"),
+        call(f"book add one {book}"),
+        call(f"book add two {book}"),
+        call(f"book add two {book}"),
+        call(f"book add two --population other {book}"),
+        call(f"book show {book}"),
+        call(f"book show --format json {book}"),
+        call(f"book show --group strict --delta 1e-4 --relation replace_one {book}"),
+        call(f"book left --group strict --epsilon 6 {book}"),
+        call(f"book left --group loose --epsilon 30 --rounds 2 --format json {book}"),
+        call(f"book left --group strict --epsilon 0.5 {book}"),
+        call(f"book left --group nobody --epsilon 5 {book}"),
+        call(f"book left --group strict --epsilon -5 --rounds 0 --sampling-ratio 2 {book}"),
+        call(f"book export {book}"),
+        call(f"book export --format json {book}"),
+        call(f"book export {book} -o book.csv", "book.csv"),
+        call(f"book export {book} -o book.sqlite"),
+        Edit("spec.yaml", "epsilon: 3.0", "epsilon: 5.0"),
+        Edit("spec.yaml", "epsilon: 6.0", "epsilon: 9.0"),
+        Edit("spec.yaml", "epsilon: 12.0", "epsilon: 18.0"),
+        call("solve spec.yaml --from-book book.sqlite --no-second-opinion -o next.json"),
+        Edit("spec.yaml", "epsilon: 5.0", "epsilon: 1.0"),
+        call("solve spec.yaml --from-book book.sqlite --no-second-opinion -o never.json"),
+    )
+    yield Case("book", steps)
+
+
+def _all() -> Iterator[Case]:
+    yield from _presets()
+    yield from _plans()
+    yield from _accounting()
+    yield from _sweeps()
+    yield from _runs()
+    yield from _broken_runs()
+    yield from _book()
+    yield from refusals()
+
+
+CASES = {case.name: case for case in _all()}
+"""Every case by its name."""

@@ -1,0 +1,68 @@
+"""What a case is made of: files that are put in place, and calls of the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SPECS = Path(__file__).parent / "specs"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of ``privplan``.
+
+    Attributes:
+        arguments: what follows ``privplan``.
+        files: files, relative to the case's folder, that are recorded after the call; a name
+            that ends in ``/`` is a folder whose listing is recorded.
+    """
+
+    arguments: tuple[str, ...]
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Put:
+    """A file that is written before the next call."""
+
+    path: str
+    content: str | bytes
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A file in which every occurrence of ``old`` is replaced; there must be at least one."""
+
+    path: str
+    old: str
+    new: str
+
+
+Step = Call | Put | Edit
+
+
+@dataclass(frozen=True)
+class Case:
+    """Steps that are carried out in an empty folder, which is the working directory.
+
+    Attributes:
+        name: stable identifier; also the name of the file with the expected output.
+        steps: in this order.
+        slow: whether the quick test suite leaves it out.
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    slow: bool = False
+
+
+def call(line: str, *files: str) -> Call:
+    """A call from words with blanks between; ``''`` is an empty word."""
+    return Call(tuple("" if word == "''" else word for word in line.split()), files)
+
+
+def spec(name: str, path: str = "spec.yaml") -> Put:
+    """A stored spec (or another file beside the specs), put at ``path``."""
+    stored = SPECS / (name if "." in name else f"{name}.yaml")
+    return Put(path, stored.read_text(encoding="utf-8"))

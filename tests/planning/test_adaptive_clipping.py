@@ -1,0 +1,155 @@
+"""Quantile clipping: what the pair of sum and count costs, and how a plan divides its noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privplan.accounting.pld.accountant import PldAccountant
+from privplan.accounting.release import History, Relation, Release, SamplingLaw
+from privplan.errors import InputError
+from privplan.plan import Clipping, Plan
+from privplan.planning.adaptive_clipping import combined_noise_multiplier, split_noise, update_noise
+from privplan.planning.baselines import published, strictest, uniform
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+from tests.planning.problems import make_spec
+
+multipliers = st.floats(0.3, 50)
+shares = st.floats(1e-3, 0.9)
+
+
+@given(multipliers, shares)
+def test_the_pair_costs_what_it_was_given_and_never_more(noise: float, share: float) -> None:
+    parts = split_noise(noise, share)
+    assert noise <= combined_noise_multiplier(parts.update, parts.count) <= noise * (1 + 1e-8)
+    assert parts.update**-2 + (2 * parts.count) ** -2 == pytest.approx(noise**-2, rel=1e-8)
+    assert (2 * parts.count) ** -2 / noise**-2 == pytest.approx(share, rel=1e-8)
+
+
+@given(multipliers, shares)
+def test_the_formula_of_andrew_et_al(noise: float, share: float) -> None:
+    parts = split_noise(noise, share)
+    assert update_noise(noise, parts.count) == pytest.approx(parts.update, rel=1e-6)
+
+
+def test_a_count_that_costs_everything_leaves_no_sum() -> None:
+    with pytest.raises(InputError, match="half the noise multiplier"):
+        update_noise(1.0, 0.5)
+    for noise, share in ((0.0, 0.5), (1.0, 0.0), (1.0, 1.0), (math.inf, 0.5)):
+        with pytest.raises(InputError):
+            split_noise(noise, share)
+
+
+def pair_delta(update: float, count: float, ratio: float, epsilon: float, add: bool) -> float:
+    """Hockey-stick divergence of one Poisson round of sum and count, on a grid of the plane.
+
+    A client who takes part moves the sum by 1 and the count by 1/2, at once or not at all.
+    """
+    x = np.linspace(-9 * update, 1 + 9 * update, 3001)
+    y = np.linspace(-9 * count, 0.5 + 9 * count, 1201)
+    cell = (x[1] - x[0]) * (y[1] - y[0]) / (2 * math.pi * update * count)
+
+    def density(shift_x: float, shift_y: float) -> np.ndarray:
+        first = np.exp(-(((x - shift_x) / update) ** 2) / 2)
+        second = np.exp(-(((y - shift_y) / count) ** 2) / 2)
+        return np.outer(first, second) * cell
+
+    without = density(0.0, 0.0)
+    mixed = (1 - ratio) * without + ratio * density(1.0, 0.5)
+    upper, lower = (without, mixed) if add else (mixed, without)
+    return float(np.maximum(upper - math.exp(epsilon) * lower, 0).sum())
+
+
+@pytest.mark.parametrize(("noise", "share", "ratio"), [(0.8, 0.1, 0.2), (1.5, 0.4, 0.05)])
+def test_one_round_of_the_pair_is_one_gaussian_by_integration(
+    noise: float, share: float, ratio: float
+) -> None:
+    """delta at the epsilon that the accountant gives for one sum, both directions."""
+    parts = split_noise(noise, share)
+    delta = 1e-3
+    history = History.repeated(Release(noise, ratio, SamplingLaw.POISSON), 1)
+    bounds = PldAccountant().epsilon(history, delta, Relation.ADD_REMOVE)
+    found = [
+        max(pair_delta(parts.update, parts.count, ratio, epsilon, add) for add in (False, True))
+        for epsilon in (bounds.lower, bounds.upper)
+    ]
+    assert found[0] == pytest.approx(delta, rel=2e-3)
+    assert found[1] == pytest.approx(delta, rel=2e-3)
+
+
+def asked(**clipping: float) -> Spec:
+    return make_spec(planning={"accountant": "rdp", "ratios": "balanced", "clipping": clipping})
+
+
+def test_every_group_of_a_plan_faces_its_own_noise_multiplier() -> None:
+    plan = solve(asked(share=0.1, quantile=0.7), second_opinion=False)
+    assert plan.clipping is not None
+    assert plan.clipping.quantile == 0.7
+    for group in plan.groups:
+        sigmas = (
+            plan.clipping.update_noise_multiplier / group.scale,
+            plan.clipping.count_noise_multiplier / group.scale,
+        )
+        assert combined_noise_multiplier(*sigmas) == pytest.approx(group.noise_multiplier, rel=1e-6)
+    mean = sum(group.scale * group.expected_cohort for group in plan.groups)
+    std = plan.spec.clipping_norm * plan.clipping.update_noise_multiplier / mean
+    assert plan.noise_std == pytest.approx(std, rel=1e-6)
+
+
+def test_counting_costs_its_share_of_the_variance_and_no_epsilon() -> None:
+    plain = solve(make_spec(planning={"accountant": "rdp", "ratios": "noise"}))
+    counted = solve(
+        make_spec(planning={"accountant": "rdp", "ratios": "noise", "clipping": {"share": 0.19}})
+    )
+    assert counted.noise_std == pytest.approx(plain.noise_std / 0.9, rel=1e-4)
+    for row, other in zip(plain.certificate, counted.certificate, strict=True):
+        assert row.epsilon_upper == pytest.approx(other.epsilon_upper, rel=1e-3)
+
+
+def test_plans_without_it_keep_their_digest() -> None:
+    plan = solve(make_spec(), second_opinion=False)
+    text = plan.to_json()
+    assert 'clipping"' not in text
+    assert "noise_curvature" not in text
+    assert "update_coherence" not in text
+    saved = solve(asked(), second_opinion=False)
+    assert Plan.parse({**saved.model_dump(mode="json"), "digest": saved.digest}) == saved
+
+
+def test_methods_of_papers_plan_the_same_spec_without_it() -> None:
+    for variant in (uniform, strictest, published):
+        assert variant(asked()).clipping is None
+
+
+def test_a_plan_whose_count_overspends_is_refused() -> None:
+    plan = solve(asked(), second_opinion=False)
+    assert plan.clipping is not None
+    less = plan.clipping.model_dump() | {
+        "count_noise_multiplier": plan.clipping.count_noise_multiplier / 2
+    }
+    with pytest.raises(InputError, match="must leave each group its noise multiplier"):
+        Plan(**{**dict(plan), "clipping": Clipping(**less)})
+
+
+@pytest.mark.parametrize(
+    ("planning", "said"),
+    [
+        ({"clipping": {"quantile": 1.0}}, "clipping.quantile: must be less than 1"),
+        ({"clipping": {"share": 0}}, "clipping.share: must be greater than 0"),
+        ({"clipping": {}, "release": "per_group"}, "needs release: joint"),
+        ({"clipping": {}, "ratios": "uniform"}, "is only for planning.ratios"),
+        (
+            {"clipping": {}, "free": ["ratios", "clipping_norm"], "update_norms": [1]},
+            "cannot hold clipping_norm",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(planning: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make_spec(planning={"accountant": "rdp", "ratios": "balanced", **planning})
+    assert said in str(caught.value)

@@ -1,0 +1,104 @@
+"""The error of a choice, and its best weights against a numerical solver."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize
+
+from privplan.planning.error_terms import Coefficients, best_weights, spread, terms
+
+positive = st.floats(0.05, 20)
+
+
+def numerically(
+    cohorts: np.ndarray, noise: np.ndarray, prices: Coefficients, release: str, floors: np.ndarray
+) -> float:
+    """The least error over weights, by a general solver on the epigraph of the maximum."""
+    size = len(cohorts)
+
+    def value(x: np.ndarray) -> float:
+        found = terms(x[:size], cohorts, noise, prices, "per_group")
+        top = found.noise if release == "per_group" else prices.noise * x[size] ** 2
+        return top + found.sampling + found.leaning
+
+    start = np.append(prices.shares, np.max(prices.shares * noise / cohorts))
+    minimize: Any = optimize.minimize
+    found = minimize(
+        value,
+        start,
+        bounds=[*((floor, 1) for floor in floors), (0, None)],
+        constraints=[
+            {"type": "eq", "fun": lambda x: x[:size].sum() - 1},
+            {"type": "ineq", "fun": lambda x: x[size] - x[:size] * noise / cohorts},
+        ],
+        method="SLSQP",
+        options={"ftol": 1e-13, "maxiter": 500},
+    )
+    return float(found.fun)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(positive, positive, positive, st.floats(0, 0.3)), min_size=2, max_size=4),
+    st.sampled_from(["joint", "per_group"]),
+    st.floats(0.01, 10),
+    st.floats(0.001, 10),
+    st.floats(0.001, 10),
+)
+def test_best_weights_are_no_worse_than_a_general_solver(
+    rows: list[tuple[float, float, float, float]],
+    release: Any,
+    price: float,
+    sampling: float,
+    leaning: float,
+) -> None:
+    cohorts, noise, sizes, floors = (np.array(column) for column in zip(*rows, strict=True))
+    floors = floors / max(1.0, 1.2 * floors.sum())
+    prices = Coefficients(price, sampling, leaning, sizes / sizes.sum())
+    weights = best_weights(cohorts, noise, prices, release, floors)
+    assert weights.sum() == pytest.approx(1, rel=1e-12)
+    assert np.all(weights >= floors - 1e-12)
+    ours = terms(weights, cohorts, noise, prices, release).total
+    assert ours <= numerically(cohorts, noise, prices, release, floors) * (1 + 1e-5) + 1e-12
+
+
+def test_least_noise_alone_by_hand() -> None:
+    """Joint: w ~ r / sigma, noise 1 / sum r / sigma; separate: w ~ (r / sigma)^2."""
+    cohorts, noise = np.array([10.0, 30.0]), np.array([2.0, 1.0])
+    prices = Coefficients(1.0, 0.0, 0.0, np.array([0.5, 0.5]))
+    joint = best_weights(cohorts, noise, prices, "joint", np.zeros(2))
+    assert joint.tolist() == pytest.approx([5 / 35, 30 / 35])
+    assert spread(joint, cohorts, noise, "joint") == pytest.approx(1 / 35)
+    separate = best_weights(cohorts, noise, prices, "per_group", np.zeros(2))
+    assert separate.tolist() == pytest.approx([25 / 925, 900 / 925])
+    assert spread(separate, cohorts, noise, "per_group") == pytest.approx(925**-0.5)
+
+
+def test_terms_by_hand() -> None:
+    prices = Coefficients(noise=2.0, sampling=3.0, leaning=5.0, shares=np.array([0.5, 0.5]))
+    weights, cohorts, noise = np.array([0.25, 0.75]), np.array([4.0, 8.0]), np.array([1.0, 2.0])
+    joint = terms(weights, cohorts, noise, prices, "joint")
+    assert joint.noise == pytest.approx(2 * (0.75 * 2 / 8) ** 2)
+    assert joint.sampling == pytest.approx(3 * (0.0625 / 4 + 0.5625 / 8))
+    assert joint.leaning == pytest.approx(5 * 2 * 0.0625 / 0.5)
+    assert joint.total == pytest.approx(joint.noise + joint.sampling + joint.leaning)
+    separate = terms(weights, cohorts, noise, prices, "per_group")
+    assert separate.noise == pytest.approx(2 * ((0.25 / 4) ** 2 + (0.75 * 2 / 8) ** 2))
+
+
+@given(st.lists(st.tuples(positive, positive), min_size=1, max_size=6))
+def test_one_release_is_never_noisier_than_separate_ones(rows: list[tuple[float, float]]) -> None:
+    """At the same guarantees; by at most the root of the number of groups."""
+    cohorts, noise = (np.array(column) for column in zip(*rows, strict=True))
+    prices = Coefficients(1.0, 0.0, 0.0, np.full(len(rows), 1 / len(rows)))
+    joint, separate = (
+        spread(
+            best_weights(cohorts, noise, prices, kind, np.zeros(len(rows))), cohorts, noise, kind
+        )
+        for kind in ("joint", "per_group")
+    )
+    assert joint <= separate * (1 + 1e-12)
+    assert separate <= joint * len(rows) ** 0.5 * (1 + 1e-12)

@@ -1,0 +1,99 @@
+"""Free rounds, cohort and clipping norm."""
+
+import numpy as np
+import pytest
+
+from privplan.errors import InputError
+from privplan.planning.free_choices import clip_bias, decide_free_choices, total_error
+from privplan.spec.spec import Spec
+from tests.planning.problems import make_spec
+
+CONSTANTS = {"smoothness": 0.5, "initial_gap": 2.0}
+
+
+def searched(**planning: object) -> Spec:
+    return make_spec(planning={"accountant": "rdp", "ratios": "balanced", **planning})
+
+
+def test_nothing_free_changes_nothing() -> None:
+    spec = searched()
+    assert decide_free_choices(spec) == (spec, ())
+
+
+def test_rounds_are_the_best_of_a_scan() -> None:
+    spec = searched(free=["ratios", "weights", "rounds"], constants=CONSTANTS)
+    settled, notes = decide_free_choices(spec)
+    assert notes == (f"planning.free: rounds is {settled.rounds}",)
+    assert "rounds" not in settled.planning.free
+    base = settled.model_dump(mode="json")
+    for rounds in (1, 3, 8, 12, 16, 20, 24, 40, 100):
+        other = Spec.parse({**base, "rounds": rounds})
+        assert total_error(settled) <= total_error(other) * (1 + 1e-3)
+
+
+def test_a_free_cohort_takes_what_its_limits_allow() -> None:
+    everybody, _ = decide_free_choices(searched(free=["ratios", "weights", "cohort"]))
+    assert everybody.cohort == 500
+    limited, _ = decide_free_choices(searched(free=["ratios", "weights", "cohort"], max_cohort=120))
+    assert limited.cohort == 120
+    uploads, _ = decide_free_choices(
+        searched(free=["ratios", "weights", "cohort"], max_uploads=700)
+    )
+    assert uploads.cohort == 70
+
+
+def test_more_clients_a_round_never_hurt() -> None:
+    base = searched().model_dump(mode="json")
+    errors = [total_error(Spec.parse({**base, "cohort": c})) for c in (10, 20, 50, 100, 300, 490)]
+    assert errors == sorted(errors, reverse=True)
+
+
+def test_clipping_norm_is_the_best_of_a_scan() -> None:
+    norms = [0.2, 0.3, 0.4, 0.5, 0.9]
+    spec = searched(free=["ratios", "weights", "clipping_norm"], update_norms=norms)
+    settled, _ = decide_free_choices(spec)
+    assert 0.2 < settled.clipping_norm < 0.9
+    base = settled.model_dump(mode="json")
+    for clip in np.linspace(0.1, 1.0, 10):
+        other = Spec.parse({**base, "clipping_norm": float(clip)})
+        assert total_error(settled) <= total_error(other) * (1 + 1e-3)
+
+
+def test_clip_bias_is_the_mean_excess_times_the_coherence() -> None:
+    spec = searched(update_norms=[0.5, 1.0, 3.0])
+    alike = Spec.parse({**spec.model_dump(mode="json"), "clipping_norm": 0.75})
+    assert clip_bias(alike) == pytest.approx((0.25 + 2.25) / 3)
+    planning = {**alike.model_dump(mode="json")["planning"], "update_coherence": 0.2}
+    scattered = Spec.parse({**alike.model_dump(mode="json"), "planning": planning})
+    assert clip_bias(scattered) == pytest.approx(0.2 * clip_bias(alike))
+
+
+def test_updates_that_point_everywhere_may_be_clipped_more() -> None:
+    norms = [0.2, 0.3, 0.4, 0.5, 0.9]
+    free = ["ratios", "weights", "clipping_norm"]
+    chosen = [
+        decide_free_choices(searched(free=free, update_norms=norms, update_coherence=coherence))[
+            0
+        ].clipping_norm
+        for coherence in (1.0, 0.5, 0.1)
+    ]
+    assert chosen == sorted(chosen, reverse=True)
+    assert chosen[2] < 0.9 * chosen[0]
+
+
+@pytest.mark.parametrize(
+    ("planning", "said"),
+    [
+        ({"free": ["ratios", "rounds"]}, "planning.constants: is required when rounds are free"),
+        ({"free": ["clipping_norm"]}, "planning.update_norms: is required"),
+        ({"free": ["colour"]}, "planning.free"),
+        ({"free": ["ratios"], "weights": "optimal"}, "must name weights"),
+        ({"ratios": "uniform", "free": ["cohort"]}, "planning.free: is only for"),
+        ({"ratios": "bound"}, "planning.constants: is required for ratios: bound"),
+        ({"sparsification": [0.5, 0.5]}, "must be none when all groups share one release"),
+    ],
+)
+def test_what_is_missing_is_named(planning: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        searched(**planning)
+    assert said in str(caught.value)

@@ -1,0 +1,83 @@
+"""What each kind of error costs, and the insurance that the default h is."""
+
+import numpy as np
+import pytest
+
+from privplan.io.text import load_yaml
+from privplan.planning.allocate import allocate
+from privplan.planning.error_terms import terms
+from privplan.planning.optimised import heterogeneity_of, prices_of, task_of, variance_prices
+from privplan.planning.problem import problem_of
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
+from tests.planning.problems import make_spec
+
+CONSTANTS = {"smoothness": 8.0, "initial_gap": 2.0}
+
+
+def balanced(**planning: object) -> Spec:
+    return make_spec(planning={"accountant": "rdp", "ratios": "balanced", **planning})
+
+
+def test_variance_averages_over_the_rounds_when_no_curvature_is_known() -> None:
+    assert variance_prices(balanced()) == (0.1, 0.1)
+
+
+def test_variance_costs_the_curvature_that_it_meets() -> None:
+    """The length of local training is 0.1 x 5; what is not measured counts as the smoothness."""
+    assert variance_prices(balanced(constants=CONSTANTS)) == pytest.approx((4.0, 4.0))
+    measured = {**CONSTANTS, "noise_curvature": 0.01, "sampling_curvature": 3.0}
+    assert variance_prices(balanced(constants=measured)) == pytest.approx((0.005, 1.5))
+
+
+def test_price_of_noise_is_what_a_quadratic_loses() -> None:
+    """Isotropic noise of variance v a coordinate costs v tr(H) / 2 of the objective.
+
+    One step of length gamma earns gamma / 2 times a squared gradient, so in squared norm of an
+    update (gamma^2 times a gradient's) the noise d v costs gamma tr(H) / d times d v.
+    """
+    curvatures, variance, gamma = np.array([4.0, 1.0, 0.5, 0.25, 0.25]), 0.3, 0.5
+    noise = np.random.default_rng(0).normal(0, variance**0.5, (200_000, 5))
+    lost = float(np.mean(noise**2 @ curvatures / 2))
+    constants = {**CONSTANTS, "noise_curvature": float(curvatures.mean())}
+    price, _ = variance_prices(balanced(constants=constants))
+    assert price * 5 * variance == pytest.approx(lost / (gamma / 2) * gamma**2, rel=0.01)
+
+
+def test_default_h_is_a_sixth_of_the_clipping_norm() -> None:
+    spec = make_spec(clipping_norm=3.0, planning={"accountant": "rdp", "ratios": "balanced"})
+    assert heterogeneity_of(spec) == 0.5
+    assert prices_of(spec, problem_of(spec)).leaning == 0.25
+
+
+def test_default_h_of_separate_releases_keeps_every_group() -> None:
+    """At a sixth the strictest group of the preset would get no weight at all."""
+    data = load_yaml(preset("gdpfed-fmnist"), "preset")
+    planning = {"accountant": "rdp", "release": "per_group"}
+    spec = Spec.parse({**data, "planning": planning})
+    assert heterogeneity_of(spec) == data["clipping_norm"] / 3
+    found = allocate(task_of(spec, problem_of(spec)))
+    assert found.weights.min() > 0.1
+
+
+def test_default_h_regrets_little_whatever_h_is_up_to_a_third() -> None:
+    """At both ends, 0 and C / 3, the default plan loses at most 20% against knowing h."""
+    data = load_yaml(preset("gdpfed-fmnist"), "preset")
+
+    def task(h: float | None) -> object:
+        planning = {} if h is None else {"heterogeneity": h}
+        spec = Spec.parse({**data, "planning": {"accountant": "rdp", **planning}})
+        return task_of(spec, problem_of(spec))
+
+    chosen = allocate(task(None))
+    regrets = []
+    for truth in (0.0, data["clipping_norm"] / 3):
+        known = task(truth)
+        best = allocate(known)
+        mine, least = (
+            terms(one.weights, one.cohorts, one.noise, known.prices, "joint").total
+            for one in (chosen, best)
+        )
+        regrets.append(mine / least - 1)
+    assert all(0.01 < regret < 0.2 for regret in regrets)
+    assert regrets[0] == pytest.approx(regrets[1], abs=0.06)

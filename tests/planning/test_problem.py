@@ -1,0 +1,124 @@
+"""Limits of the groups: kept by plans, and named with the nearest value when they cannot hold."""
+
+from typing import Any
+
+import pytest
+
+from privplan.errors import InfeasibleError
+from privplan.planning.group_noise import group_noise
+from privplan.planning.solver import solve
+from tests.planning.problems import make_problem, make_spec
+
+
+def groups(**first: Any) -> list[dict[str, Any]]:
+    return [
+        {"name": "strict", "clients": 200, "epsilon": 1.0, **first},
+        {"name": "loose", "clients": 300, "epsilon": 4.0},
+    ]
+
+
+def searched(first: dict[str, Any], **changes: Any) -> Any:
+    return make_spec(
+        groups=groups(**first), planning={"accountant": "rdp", "ratios": "noise"}, **changes
+    )
+
+
+@pytest.mark.parametrize("release", ["joint", "per_group"])
+def test_limits_hold(release: str) -> None:
+    first = {"min_sampling_ratio": 0.08, "max_sampling_ratio": 0.12, "min_weight": 0.35}
+    planning = {"accountant": "rdp", "ratios": "noise", "release": release}
+    plan = solve(make_spec(groups=groups(**first), planning=planning))
+    assert 0.08 * (1 - 1e-9) <= plan.groups[0].sampling_ratio <= 0.12 * (1 + 1e-9)
+    assert plan.groups[0].weight >= 0.35 - 1e-6
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        ({"min_sampling_ratio": 0.9}, "the nearest feasible cohort is 180"),
+        ({"min_sampling_ratio": 0.5, "max_sampling_ratio": 0.4}, "max_sampling_ratio: allows 80"),
+    ],
+)
+def test_cohorts_that_cannot_fit(first: dict[str, Any], said: str) -> None:
+    with pytest.raises(InfeasibleError, match=said):
+        solve(searched(first))
+
+
+def test_ceilings_below_the_cohort_name_the_nearest() -> None:
+    low = [{**group, "max_sampling_ratio": 0.05} for group in groups()]
+    with pytest.raises(InfeasibleError, match="the nearest feasible cohort is 25"):
+        solve(make_spec(groups=low, planning={"accountant": "rdp", "ratios": "noise"}))
+
+
+def test_least_weights_above_one_name_the_nearest() -> None:
+    heavy = [{**group, "min_weight": 0.8} for group in groups()]
+    with pytest.raises(
+        InfeasibleError, match=r"sum to 1\.6, above 1; the nearest that fit are 0\.625"
+    ):
+        solve(make_spec(groups=heavy, planning={"accountant": "rdp", "ratios": "noise"}))
+
+
+def test_one_sum_gives_each_group_the_noise_that_it_really_faces() -> None:
+    """A floor that lifts a weight makes the other groups face more noise than they need."""
+    plan = solve(
+        make_spec(groups=groups(min_weight=0.6), planning={"accountant": "rdp", "ratios": "noise"})
+    )
+    stds = [g.noise_multiplier * g.scale for g in plan.groups]
+    assert stds[0] == pytest.approx(stds[1], rel=1e-12)
+    shares = [g.expected_cohort * g.scale for g in plan.groups]
+    assert plan.groups[0].weight == pytest.approx(shares[0] / sum(shares), rel=1e-9)
+    assert plan.noise_std == pytest.approx(stds[0] / sum(shares), rel=1e-9)
+
+
+def test_a_group_left_out_is_a_warning() -> None:
+    spec = make_spec(
+        groups=[
+            {"name": "strict", "clients": 2000, "epsilon": 0.3},
+            {"name": "loose", "clients": 2000, "epsilon": 4.0},
+        ],
+        rounds=50,
+        planning={"accountant": "rdp", "ratios": "noise", "release": "per_group"},
+    )
+    assert any("groups.strict: all but left out" in line for line in solve(spec).warnings)
+
+
+def test_dropouts_are_provisioned_for() -> None:
+    plain = solve(make_spec(planning={"accountant": "rdp", "ratios": "noise"}))
+    tolerant = solve(
+        make_spec(planning={"accountant": "rdp", "ratios": "noise", "dropout_tolerance": 0.2})
+    )
+    assert tolerant.noise_std == pytest.approx(plain.noise_std / 0.8**0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("planning", "said"),
+    [
+        ({"max_uploads": 100}, "planning.max_uploads: 100 is below the 500 uploads of 10 rounds"),
+        ({"max_cohort": 20}, "planning.max_cohort: 20 is below the cohort of 50"),
+        ({"max_rounds": 5}, "planning.max_rounds: 5 is below the 10 rounds"),
+        (
+            {"free": ["ratios", "weights", "cohort"], "max_uploads": 15},
+            "planning.max_uploads: 15 is below the 20 uploads of 10 rounds with 2 clients",
+        ),
+    ],
+)
+def test_caps_that_cannot_hold_are_named_with_the_nearest(
+    planning: dict[str, object], said: str
+) -> None:
+    spec = make_spec(planning={"accountant": "rdp", "ratios": "balanced", **planning})
+    with pytest.raises(InfeasibleError, match="nearest feasible") as caught:
+        solve(spec, second_opinion=False)
+    assert said in str(caught.value)
+
+
+def test_a_budget_that_no_noise_meets_names_the_nearest_epsilon() -> None:
+    """The nearest epsilon can be met, a little less cannot."""
+    problem = make_problem(epsilons=(1e-6, 2.0, 4.0), deltas=(1e-9,) * 3)
+    with pytest.raises(InfeasibleError) as caught:
+        group_noise(problem, 0, 0.3, "rdp")
+    nearest = float(str(caught.value).rsplit(" ", 1)[1])
+    met = make_problem(epsilons=(nearest * 1.01, 2.0, 4.0), deltas=(1e-9,) * 3)
+    assert group_noise(met, 0, 0.3, "rdp") <= 1e4
+    short = make_problem(epsilons=(nearest * 0.99, 2.0, 4.0), deltas=(1e-9,) * 3)
+    with pytest.raises(InfeasibleError, match="nearest feasible epsilon"):
+        group_noise(short, 0, 0.3, "rdp")

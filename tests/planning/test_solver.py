@@ -1,0 +1,175 @@
+"""Plans end to end: budgets kept, constraints kept, warnings where they belong."""
+
+import math
+
+import pytest
+
+from privplan.accounting.calibrate import noise_multiplier
+from privplan.errors import InfeasibleError, UnsupportedError
+from privplan.plan import Plan
+from privplan.planning.baselines import optimised, strictest, uniform
+from privplan.planning.solver import solve
+from tests.planning.problems import make_spec
+
+
+def keeps_every_budget(plan: Plan) -> bool:
+    budgets = {group.name: group.epsilon for group in plan.groups}
+    rows = [row for row in plan.certificate if row.guarantee]
+    return {row.group for row in rows} == set(budgets) and all(
+        row.epsilon_upper <= budgets[row.group] for row in rows
+    )
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld", "prv", "closed_form"])
+def test_every_accountant_gives_a_plan_within_its_budgets(accountant: str) -> None:
+    plan = solve(make_spec(planning={"accountant": accountant}))
+    assert keeps_every_budget(plan)
+    assert sum(group.expected_cohort for group in plan.groups) == pytest.approx(50, rel=1e-12)
+    assert sum(group.weight for group in plan.groups) == pytest.approx(1, rel=1e-12)
+    assert {row.accountant for row in plan.certificate} == {"pld", "rdp", "prv"}
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("sampling", ["poisson", "fixed_size", "full"])
+def test_every_cell_gives_a_plan_within_its_budgets(sampling: str, relation: str) -> None:
+    cohort = 500 if sampling == "full" else 50
+    plan = solve(
+        make_spec(
+            sampling=sampling, relation=relation, cohort=cohort, planning={"accountant": "pld"}
+        )
+    )
+    assert keeps_every_budget(plan)
+    assert all(row.sampling == sampling for row in plan.certificate)
+    assert all(row.relation == relation for row in plan.certificate)
+    if sampling == "fixed_size":
+        assert all(g.expected_cohort == round(g.expected_cohort) for g in plan.groups)
+    assert sum(group.expected_cohort for group in plan.groups) == pytest.approx(cohort)
+
+
+@pytest.mark.parametrize("ratios", ["balanced", "noise"])
+@pytest.mark.parametrize(("sampling", "cohort"), [("full", None), ("fixed_size", 500)])
+def test_searched_plans_of_everybody(sampling: str, cohort: int | None, ratios: str) -> None:
+    planning = {"accountant": "pld", "ratios": ratios}
+    plan = solve(make_spec(sampling=sampling, cohort=cohort, planning=planning))
+    assert keeps_every_budget(plan)
+    assert all(group.sampling_ratio == 1 for group in plan.groups)
+    told = any("full participation needs half" in line for line in plan.warnings)
+    assert told is (sampling == "fixed_size")
+
+
+def test_noise_is_the_least_that_the_accountant_allows() -> None:
+    plan = solve(make_spec())
+    for group in plan.groups:
+        least = noise_multiplier(
+            group.epsilon,
+            group.delta,
+            sampling_ratio=group.sampling_ratio,
+            rounds=plan.spec.rounds,
+            accountant="rdp",
+            rtol=1e-6,
+        )
+        assert least * (1 - 1e-6) <= group.noise_multiplier <= least * (1 + 2e-4)
+
+
+def test_given_ratios_are_taken() -> None:
+    groups = [
+        {"name": "a", "clients": 100, "epsilon": 1.0, "sampling_ratio": 0.1},
+        {"name": "b", "clients": 100, "epsilon": 2.0, "sampling_ratio": 0.3, "delta": 1e-5},
+    ]
+    plan = solve(make_spec(groups=groups, cohort=None, planning={"ratios": "given"}))
+    assert [g.sampling_ratio for g in plan.groups] == pytest.approx([0.1, 0.3])
+    assert [g.delta for g in plan.groups] == [1e-4, 1e-5]
+    assert "given" in plan.status
+
+
+def test_bound_noise_and_weights_by_hand() -> None:
+    plan = solve(make_spec(clipping_norm=2.0, planning={"sparsification": [0.5, 1.0]}))
+    strict, loose = plan.groups
+    shares = [g.weight * g.noise_multiplier / g.expected_cohort for g in plan.groups]
+    assert plan.noise_std == pytest.approx(2.0 * math.hypot(*shares))
+    assert plan.bound["privacy_noise"] == pytest.approx(8 * (0.5 * shares[0] ** 2 + shares[1] ** 2))
+    assert plan.bound["sparsification"] == pytest.approx(16.12 * strict.weight * 0.25)
+    squares = [strict.expected_cohort**2, loose.expected_cohort**2]
+    assert strict.weight == pytest.approx(squares[0] / sum(squares))
+
+
+def test_closed_form_says_loudly_when_its_conditions_fail() -> None:
+    plan = solve(make_spec(planning={"accountant": "closed_form"}))
+    assert any("NOT a guarantee" in line and "alpha" in line for line in plan.warnings)
+
+
+def test_too_little_noise_of_the_closed_form_is_raised_by_the_guarantee() -> None:
+    """At epsilon 8 Theorem 1 asks for sigma = 0.3 or so, far below its condition."""
+    groups = [
+        {"name": "a", "clients": 250, "epsilon": 6.0},
+        {"name": "b", "clients": 250, "epsilon": 8.0},
+    ]
+    plan = solve(make_spec(groups=groups, rounds=3, planning={"accountant": "closed_form"}))
+    assert keeps_every_budget(plan)
+    assert any("raised to" in line and "by pld" in line for line in plan.warnings)
+
+
+def test_a_tight_accountant_makes_problem_1_degenerate_and_the_plan_says_so() -> None:
+    groups = [
+        {"name": "strict", "clients": 2000, "epsilon": 0.5},
+        {"name": "loose", "clients": 2000, "epsilon": 3.0},
+    ]
+    plan = solve(make_spec(groups=groups, cohort=80, rounds=50, planning={"accountant": "pld"}))
+    line = next(line for line in plan.warnings if "degenerate" in line)
+    assert "accountant pld" in line
+    assert "group loose" in line
+    quiet = solve(make_spec(planning={"accountant": "closed_form"}))
+    assert not any("degenerate" in line for line in quiet.warnings)
+
+
+def test_delta_too_large_is_a_warning() -> None:
+    plan = solve(make_spec(delta=0.004))
+    assert any("groups.loose.delta" in line and "1/clients" in line for line in plan.warnings)
+
+
+def test_a_budget_that_no_noise_can_meet_names_the_group() -> None:
+    groups = [
+        {"name": "strict", "clients": 200, "epsilon": 1e-6},
+        {"name": "loose", "clients": 300, "epsilon": 4.0},
+    ]
+    with pytest.raises(InfeasibleError, match=r"groups\.strict\.epsilon: noise_multiplier: none"):
+        solve(make_spec(groups=groups, delta=1e-12, planning={"ratios": "uniform"}))
+
+
+def test_a_cell_that_the_accountant_does_not_cover_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="closed_form"):
+        solve(make_spec(relation="replace_one", planning={"accountant": "closed_form"}))
+
+
+def test_variants_keep_every_budget() -> None:
+    spec = make_spec(planning={"sparsification": [0.7, 0.9]})
+    even, best, strict = uniform(spec), optimised(spec), strictest(spec)
+    for plan in (even, best, strict):
+        assert keeps_every_budget(plan)
+        assert all(group.kept_fraction == 1 for group in plan.groups)
+    assert [g.sampling_ratio for g in even.groups] == pytest.approx([0.1, 0.1])
+    assert best.groups[0].sampling_ratio < best.groups[1].sampling_ratio
+    assert best.objective.value <= even.objective.value
+
+
+def test_the_strictest_plan_is_one_mean_under_the_smallest_budget() -> None:
+    plan = strictest(make_spec())
+    assert plan.release == "joint"
+    sigma = noise_multiplier(1.0, 1e-4, sampling_ratio=0.1, rounds=10, accountant="rdp")
+    assert [g.noise_multiplier for g in plan.groups] == pytest.approx([sigma, sigma])
+    assert [g.weight for g in plan.groups] == pytest.approx([0.4, 0.6])
+    assert [g.scale for g in plan.groups] == [1.0, 1.0]
+    assert plan.noise_std == pytest.approx(sigma / 50)
+
+
+def test_variants_of_given_ratios_use_their_cohort() -> None:
+    groups = [
+        {"name": "a", "clients": 100, "epsilon": 1.0, "sampling_ratio": 0.1},
+        {"name": "b", "clients": 300, "epsilon": 2.0, "sampling_ratio": 0.3},
+    ]
+    spec = make_spec(groups=groups, cohort=None, planning={"ratios": "given"})
+    assert [g.sampling_ratio for g in uniform(spec).groups] == pytest.approx([0.25, 0.25])
+
+
+def test_the_same_spec_gives_the_same_plan() -> None:
+    assert solve(make_spec()).digest == solve(make_spec()).digest

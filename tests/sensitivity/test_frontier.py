@@ -1,0 +1,80 @@
+"""Frontiers: directions that must hold, and the command."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from privplan.cli import main
+from privplan.sensitivity.frontier import Answer, frontier
+from tests.planning.problems import make_spec, spec_data
+
+PLANNING = {"accountant": "rdp", "ratios": "balanced"}
+
+
+@pytest.fixture(scope="module")
+def answers() -> list[Answer]:
+    return frontier(make_spec(planning=PLANNING))
+
+
+def noises(answers: list[Answer], question: str) -> list[float]:
+    return [a.noise for a in answers if a.question == question and a.noise is not None]
+
+
+def test_more_rounds_more_noise_more_clients_less_more_budget_less(answers: list[Answer]) -> None:
+    assert noises(answers, "rounds") == sorted(noises(answers, "rounds"))
+    assert noises(answers, "cohort") == sorted(noises(answers, "cohort"), reverse=True)
+    assert noises(answers, "epsilon") == sorted(noises(answers, "epsilon"), reverse=True)
+
+
+def test_every_group_has_a_shadow_price_below_zero(answers: list[Answer]) -> None:
+    prices = {a.what: a.change for a in answers if a.question == "shadow_price"}
+    assert set(prices) == {"strict", "loose"}
+    assert all(price is not None and price < 0 for price in prices.values())
+
+
+def test_wrong_constants_cost_little_and_never_gain(answers: list[Answer]) -> None:
+    regrets = [a.change for a in answers if a.question == "wrong_constant"]
+    assert len(regrets) == 4
+    assert all(regret is not None and -1e-3 <= regret < 0.5 for regret in regrets)
+
+
+def test_command_shows_a_table_and_json(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(json.dumps(spec_data(planning=PLANNING)))
+    done = CliRunner().invoke(main, ["frontier", str(spec), "--format", "json"])
+    assert done.exit_code == 0, done.stderr
+    assert {"rounds", "cohort", "epsilon", "without"} <= {
+        r["question"] for r in json.loads(done.stdout)
+    }
+    spec.write_text(json.dumps(spec_data()))
+    refused = CliRunner().invoke(main, ["frontier", str(spec)])
+    assert refused.exit_code == 2
+    assert "planning.ratios" in refused.stderr
+
+
+def test_doubling_the_cohort_goes_on_to_everybody_and_finds_the_knee(answers: list[Answer]) -> None:
+    cohorts = [float(a.what) for a in answers if a.question == "cohort"]
+    assert (cohorts[0], cohorts[-1]) == (12.5, 500)
+    assert [a.what for a in answers if a.question == "knee"]
+
+
+def test_what_grouping_costs_by_number_of_groups(tmp_path: Path) -> None:
+    """More groups keep more of the precision; the picture and the rows come from the command."""
+    rows = [f"{i},{0.5 + (i % 7) / 2}" for i in range(300)]
+    (tmp_path / "budgets.csv").write_text("client,epsilon\n" + "\n".join(rows) + "\n")
+    data = spec_data(planning={**PLANNING, "group_count": 2, "heterogeneity": 0})
+    del data["groups"]
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(json.dumps({**data, "groups_from": "budgets.csv", "delta": 1e-4}))
+    plot = tmp_path / "frontier.png"
+    asked = ["frontier", str(spec), "--format", "json", "--plot", str(plot)]
+    done = CliRunner().invoke(main, asked)
+    assert done.exit_code == 0, done.stderr
+    found = [row for row in json.loads(done.stdout) if row["question"] == "groups"]
+    assert [row["what"] for row in found] == [str(number) for number in range(1, 8)]
+    noise = [row["noise"] for row in found]
+    assert noise == sorted(noise, reverse=True)
+    assert "keeps 100.00%" in found[-1]["note"]
+    assert plot.read_bytes().startswith(b"\x89PNG")

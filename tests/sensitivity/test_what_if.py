@@ -1,0 +1,137 @@
+"""What-if sweeps: every combination, resumed where they stopped, tidy tables."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from privplan.cli import main
+from privplan.errors import InputError
+from privplan.sensitivity.what_if import JOURNAL, TABLE, changed, parse_vary, points, sweep
+from tests.planning.problems import spec_data
+
+DATA = spec_data(planning={"accountant": "rdp", "ratios": "uniform"})
+VARIES = [parse_vary("groups.strict.epsilon=0.5:2:2"), parse_vary("rounds=20:40:2")]
+
+
+def test_even_steps_and_even_factors() -> None:
+    assert parse_vary("cohort=10:30:3").values == (10, 20, 30)
+    assert parse_vary("cohort=10:1000:3:log").values == pytest.approx((10, 100, 1000))
+    assert parse_vary("cohort=10:30:1").values == (10,)
+
+
+@pytest.mark.parametrize(
+    "text", ["cohort", "cohort=1:2", "cohort=a:b:3", "cohort=1:inf:3", "cohort=1:2:0", "=1:2:3"]
+)
+def test_bad_ranges_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="vary"):
+        parse_vary(text)
+
+
+def test_numbers_are_found_by_path_and_group_name() -> None:
+    found = changed(DATA, {"groups.strict.epsilon": 0.7, "local.steps": 3.0})
+    assert found["groups"][0]["epsilon"] == 0.7
+    assert found["local"]["steps"] == 3
+    assert DATA["groups"][0]["epsilon"] == 1.0
+    for path in ("groups.none.epsilon", "colour.x", "groups"):
+        with pytest.raises(InputError, match="vary"):
+            changed(DATA, {path: 1.0})
+
+
+def test_a_sweep_has_a_row_for_each_point_and_group(tmp_path: Path) -> None:
+    rows = sweep(DATA, VARIES, tmp_path)
+    assert len(rows) == 8
+    table = list(csv.DictReader((tmp_path / TABLE).read_text().splitlines()))
+    assert len(table) == 8
+    assert {row["group"] for row in table} == {"strict", "loose"}
+    assert all(float(row["epsilon_upper"]) <= float(row["epsilon"]) for row in table)
+    assert all(row["sampling"] == "poisson" and row["accountant"] == "pld" for row in table)
+
+
+def test_an_interrupted_sweep_goes_on(tmp_path: Path) -> None:
+    whole = sweep(DATA, VARIES, tmp_path / "whole")
+    seen: list[int] = []
+
+    def interrupt(done: int, total: int) -> None:
+        seen.append(done)
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(DATA, VARIES, tmp_path / "cut", progress=interrupt)
+    journal = tmp_path / "cut" / JOURNAL
+    journal.write_text(journal.read_text() + '{"sweep": "torn')
+    seen.clear()
+    again = sweep(DATA, VARIES, tmp_path / "cut", progress=lambda done, total: seen.append(done))
+    assert seen[0] == 2
+    assert again == whole
+    assert (tmp_path / "cut" / TABLE).read_text() == (tmp_path / "whole" / TABLE).read_text()
+
+
+def test_another_sweep_is_not_mixed_in(tmp_path: Path) -> None:
+    sweep(DATA, VARIES[:1], tmp_path)
+    with pytest.raises(InputError, match="must not hold another sweep"):
+        sweep(DATA, VARIES, tmp_path)
+
+
+def test_points_without_a_plan_say_why(tmp_path: Path) -> None:
+    rows = sweep(DATA, [parse_vary("cohort=50:5000:2")], tmp_path)
+    assert "error" not in rows[0]
+    assert "cohort: must not exceed the population" in rows[-1]["error"]
+
+
+def test_every_combination_is_a_point() -> None:
+    assert len(points(VARIES)) == 4
+
+
+def test_command_writes_table_and_plot(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(json.dumps(DATA))
+    arguments = ["what-if", str(spec), "--vary", "rounds=5:10:2", "--workers", "1"]
+    done = CliRunner().invoke(main, [*arguments, "-o", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "out" / "what-if.png").read_bytes().startswith(b"\x89PNG")
+    assert "rounds" in done.stdout
+    refused = CliRunner().invoke(main, ["what-if", str(spec), "--vary", "rounds"])
+    assert refused.exit_code == 2
+    assert len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("groups.strict.epsilo", "groups.strict.epsilo: is not a known field"),
+        ("planning.heterogenity", "planning.heterogenity: is not a known field"),
+        ("planning.constants.smoothness", "planning.constants.initial_gap: is required"),
+        ("name", "name: must be text"),
+    ],
+)
+def test_a_name_that_is_no_number_is_refused_before_the_sweep(
+    path: str, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        sweep(DATA, [parse_vary(f"{path}=1:2:2")], tmp_path / "out")
+    assert said in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_part_that_was_left_out_can_be_varied() -> None:
+    bare = {key: value for key, value in DATA.items() if key != "planning"}
+    assert changed(bare, {"planning.heterogeneity": 0.5})["planning"] == {"heterogeneity": 0.5}
+
+
+def test_an_interrupted_command_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("privplan.sensitivity.what_if.sweep", stopped)
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(json.dumps(DATA))
+    asked = ["what-if", str(spec), "--vary", "rounds=5:10:2", "-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, asked)
+    assert done.exit_code == 130
+    assert "the same command resumes" in done.stderr

@@ -1,0 +1,259 @@
+"""Methods with hypernetworks: loops over clients with autograd of torch.nn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from privplan.plan import Plan
+from simulate.aggregators.hypernetwork import through_hypernetwork
+from simulate.algorithm import Algorithm
+from simulate.components import ClientBatch, LocalResult
+from simulate.engine.experiment import Experiment
+from simulate.engine.loop import one_core
+from simulate.engine.round import participants
+from simulate.local.hypernetwork import hypernetwork_sgd
+from simulate.models.hypernetwork import EMBEDDING, Hypernetwork
+from simulate.models.registry import model
+from tests.simulate import small
+from tests.simulate.algorithms.references.own import after, same
+from tests.simulate.case import Case
+
+HIDDEN, HEAD_RATE, RATE = 16, 0.5, 0.4
+BODY, HEAD = 64 * 32 + 32, 330
+"""Parameters of the body and of the head of mlp-digits."""
+
+POPULATION = 3 * small.CLIENTS
+
+
+class Plain(nn.Module):
+    """A hypernetwork with a head of its own for each tensor, as the papers draw it.
+
+    Args:
+        shapes: of the tensors that it makes.
+        values: its parameters [P], as the project keeps them.
+    """
+
+    def __init__(self, shapes: list[tuple[int, ...]], values: Tensor) -> None:
+        super().__init__()
+        sizes = [int(np.prod(shape)) for shape in shapes]
+        self.layer = nn.Linear(EMBEDDING, HIDDEN)
+        self.heads = nn.ModuleList(nn.Linear(HIDDEN, size) for size in sizes)
+        total = sum(sizes)
+        lengths = [HIDDEN * EMBEDDING, HIDDEN, total * HIDDEN, total]
+        layer, offsets, matrix, biases = values.split(lengths)
+        parts = zip(matrix.view(total, HIDDEN).split(sizes), biases.split(sizes), strict=True)
+        with torch.no_grad():
+            self.layer.weight.copy_(layer.view(HIDDEN, EMBEDDING))
+            self.layer.bias.copy_(offsets)
+            for one, (weight, bias) in zip(self.heads, parts, strict=True):
+                one.weight.copy_(weight)
+                one.bias.copy_(bias)
+
+    def forward(self, embedding: Tensor) -> list[Tensor]:
+        """An embedding [E] to the tensors, flat."""
+        hidden = self.layer(embedding).relu()
+        return [one(hidden) for one in self.heads]
+
+    def flat(self) -> Tensor:
+        """Its parameters [P], in the project's order."""
+        matrix = torch.cat([one.weight.flatten() for one in self.heads])
+        biases = torch.cat([one.bias for one in self.heads])
+        parts = [self.layer.weight.flatten(), self.layer.bias, matrix, biases]
+        return torch.cat(parts).detach()
+
+
+def tensors(world: Experiment) -> list[tuple[str, tuple[int, ...]]]:
+    """Name and shape of the tensors of the body; the head's are the last two."""
+    return list(world.model.shapes)[:-2]
+
+
+def check_client(algorithm: Algorithm) -> None:
+    """HyperFL as a loop: head by SGD for a pass, then hypernetwork and embedding by autograd."""
+    world = small.setting(algorithm)
+    network, inner = world.model.module(), tensors(world)
+    names = [name for name, _ in world.model.shapes]
+    size = Hypernetwork(world.model.head.start, HIDDEN).parameters
+
+    def client(
+        theta: Tensor, own: Tensor | None, real: small.Batches, rate: float
+    ) -> tuple[Tensor, Tensor]:
+        kept = theta[size:] if own is None else own
+        plain = Plain([shape for _, shape in inner], theta[:size])
+        embedding = kept[:EMBEDDING].clone().requires_grad_()
+        weight = kept[EMBEDDING : EMBEDDING + 320].view(10, 32).clone().requires_grad_()
+        bias = kept[EMBEDDING + 320 :].clone().requires_grad_()
+
+        def loss(images: Tensor, labels: Tensor) -> Tensor:
+            shaped = [
+                part.view(shape) for part, (_, shape) in zip(plain(embedding), inner, strict=True)
+            ]
+            values = dict(zip(names, [*shaped, weight, bias], strict=True))
+            return nn.functional.cross_entropy(functional_call(network, values, (images,)), labels)
+
+        sgd = torch.optim.SGD([weight, bias], HEAD_RATE * rate, small.MOMENTUM)
+        for images, labels in real[: a_pass(world, real)]:
+            sgd.zero_grad()
+            loss(images, labels).backward()
+            sgd.step()
+        sgd = torch.optim.SGD([*plain.parameters(), embedding], rate, small.MOMENTUM)
+        for images, labels in real:
+            sgd.zero_grad()
+            loss(images, labels).backward()
+            sgd.step()
+        moved = torch.zeros_like(theta)
+        moved[:size] = plain.flat() - theta[:size]
+        return moved, torch.cat([embedding, weight.flatten(), bias]).detach()
+
+    same(algorithm, small.averaged_with_own(world, client, world.start))
+
+
+def a_pass(world: Experiment, real: small.Batches) -> int:
+    """Batches of one pass over a client's records, the last of which is short here."""
+    return 1 + [len(labels) < world.local.batch_size for _, labels in real].index(True)
+
+
+def check_server(*, personal: bool) -> Callable[[Algorithm], None]:
+    """pFedHN as a loop: SGD of each client, then autograd through what the server made."""
+
+    def check(algorithm: Algorithm) -> None:
+        world = small.setting(algorithm)
+        shapes = [shape for _, shape in (tensors(world) if personal else world.model.shapes)]
+        theta, own = world.start.clone(), {}
+        size = Hypernetwork(BODY if personal else BODY + HEAD, HIDDEN).parameters
+        end = size + POPULATION * EMBEDDING
+        for round_ in range(1, small.ROUNDS + 1):
+            step = torch.zeros_like(theta)
+            for number in map(int, np.concatenate(participants(world, round_))):
+                plain = Plain(shapes, theta[:size])
+                place = slice(size + number * EMBEDDING, size + (number + 1) * EMBEDDING)
+                embedding = theta[place].clone().requires_grad_()
+                sent = torch.cat(plain(embedding))
+                start = torch.cat([sent, own.get(number, theta[end:])]).detach()
+                network = small.network_at(world, start)
+                sgd = small.sgd(network, world.learning_rate(round_))
+                with one_core():
+                    for images, labels in small.mini_batches(world, round_, number):
+                        sgd.zero_grad()
+                        small.loss(network, images, labels).backward()
+                        sgd.step()
+                ended = small.flat(network)
+                if personal:
+                    own[number] = ended[BODY:].clone()
+                sent.backward((ended - start)[: len(sent)])
+                assert embedding.grad is not None
+                step[place] += RATE * embedding.grad
+                for weight in plain.parameters():
+                    assert weight.grad is not None
+                    weight.data = weight.grad
+                step[:size] += RATE * plain.flat() / small.COHORT
+            theta = theta + step
+        same(algorithm, (theta, own))
+
+    return check
+
+
+def _forgets(work: ClientBatch, trained: LocalResult) -> LocalResult:
+    return replace(trained, personal=work.personal)
+
+
+def _forgets_embedding(work: ClientBatch, trained: LocalResult) -> LocalResult:
+    assert trained.personal is not None
+    assert work.personal is not None
+    own = torch.cat([work.personal[:, :EMBEDDING], trained.personal[:, EMBEDDING:]], 1)
+    return replace(trained, personal=own)
+
+
+def with_own(work: ClientBatch, trained: LocalResult) -> LocalResult:
+    """Put embedding and head beside the update of the hypernetwork."""
+    assert trained.personal is not None
+    size = Hypernetwork(work.model.head.start, HIDDEN).parameters
+    moved = trained.personal - work.theta[size:]
+    return replace(trained, updates=torch.cat([trained.updates[:, :size], moved], 1))
+
+
+def own_released(algorithm: Algorithm) -> Algorithm:
+    """Everything may leave, and embedding and head are in the update."""
+    split = replace(algorithm.split, shared=lambda model: None)
+    return replace(after(with_own)(algorithm), split=split)
+
+
+def _embeddings_fixed(algorithm: Algorithm) -> Algorithm:
+    inner = algorithm.aggregator
+
+    def combine(releases, theta, state):  # type: ignore[no-untyped-def]
+        step, state = inner.combine(releases, theta, state)
+        size = len(theta) - POPULATION * EMBEDDING - (HEAD if "PC" in algorithm.name else 0)
+        step[size:] = 0
+        return step, state
+
+    return replace(algorithm, aggregator=replace(inner, combine=combine))
+
+
+def _hypernetwork_fixed(algorithm: Algorithm) -> Algorithm:
+    inner = algorithm.aggregator
+
+    def combine(releases, theta, state):  # type: ignore[no-untyped-def]
+        step, state = inner.combine(releases, theta, state)
+        step[: len(theta) - POPULATION * EMBEDDING] = 0
+        return step, state
+
+    return replace(algorithm, aggregator=replace(inner, combine=combine))
+
+
+def frozen(plan: Plan) -> Plan:
+    """The plan with its model frozen and given adapters."""
+    name = f"adapters:{plan.spec.model.name}"
+    changes = {"name": name, "parameters": model(name).parameters}
+    planned = plan.spec.model.model_copy(update=changes)
+    return plan.model_copy(update={"spec": plan.spec.model_copy(update={"model": planned})})
+
+
+NUMBERS = {"hidden": float(HIDDEN)}
+SERVER = (
+    Case(
+        "pFedHN",
+        small.plan(),
+        check_server(personal=False),
+        {
+            "embeddings that are fixed": _embeddings_fixed,
+            "a hypernetwork that is fixed": _hypernetwork_fixed,
+            "another rate": lambda one: replace(
+                one, aggregator=through_hypernetwork(POPULATION, HIDDEN, RATE / 2)
+            ),
+        },
+        {**NUMBERS, "server_rate": RATE},
+    ),
+    Case(
+        "pFedHN-PC",
+        small.plan(),
+        check_server(personal=True),
+        {
+            "embeddings that are fixed": _embeddings_fixed,
+            "a classifier that is forgotten": after(_forgets),
+        },
+        {**NUMBERS, "server_rate": RATE},
+    ),
+)
+CLIENT = tuple(
+    Case(
+        name,
+        plan,
+        check_client,
+        {
+            "an embedding that is fixed": after(_forgets_embedding),
+            "embedding and head released": own_released,
+            "a head that is fixed": lambda one: replace(
+                one, local=hypernetwork_sgd(one.split, hidden=HIDDEN, head_rate=0.0)
+            ),
+        },
+        {**NUMBERS, "head_rate": HEAD_RATE},
+    )
+    for name, plan in (("HyperFL", small.plan()), ("HyperFL-LPM", frozen(small.plan())))
+)
+CASES = (*SERVER, *CLIENT)

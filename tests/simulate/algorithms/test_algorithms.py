@@ -1,0 +1,193 @@
+"""Every algorithm of the catalogue, trained on the digits; and what they have in common."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from privplan.plan import Plan
+from privplan.planning.solver import solve
+from privplan.record import history_of
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
+from privplan.verification.verify import judge, load_run
+from simulate.algorithms.entry import Hyperparameters
+from simulate.algorithms.registry import ALGORITHMS, algorithm
+from simulate.data.partition.registry import partition, scheme
+from simulate.data.registry import load
+from simulate.engine.batches import batches
+from simulate.engine.experiment import Experiment
+from simulate.engine.loop import initial_state, one_core, run_round
+from simulate.engine.round import participants
+from simulate.local.sgd import PADDING
+from simulate.models.registry import model
+from simulate.runs.ledger_writer import MemoryLedger
+from simulate.runs.run import Request, execute
+
+CHANCE = 0.10
+REACHES = {
+    "FedAvg": 0.85,  # 0.899
+    "Local-only": 0.65,  # 0.788
+    "DP-FedAvg": 0.65,  # 0.766
+    "DP-FedAvg-FT": 0.78,  # 0.882
+    "DP-FedSAM": 0.68,  # 0.792
+    "DP-FedSAM-FT": 0.80,  # 0.887
+    "Fed-SMP": 0.58,  # 0.685
+    "DP-FedAvg-BLUR": 0.65,  # 0.766
+    "DP-FedAvg-BLUR+LUS": 0.65,  # 0.763
+    "DP-FedAvg-LS": 0.65,  # 0.766
+    "DP-FedPGN": 0.45,  # 0.535
+    "DP-FedPGN-LS": 0.45,  # 0.535
+    "GDPFed": 0.60,  # 0.679
+    "GDPFed-op": 0.75,  # 0.842
+    "GDPFed+": 0.75,  # 0.839
+    "PFA": 0.48,  # 0.693
+    "WeiAvg": 0.74,  # 0.834
+    "IDP-FedAvg-Scale": 0.80,  # 0.882
+    "IDP-FedAvg-Sample": 0.80,  # 0.879
+    "Time-adaptive HDPFL": 0.80,  # 0.887
+    "DPFedAvg": 0.17,  # 0.248
+    "minimum-epsilon": 0.15,  # 0.214
+    "Robust-HDP": 0.28,  # 0.386
+    "Robust-HDP-oracle": 0.28,  # 0.363
+    "planned": 0.78,  # 0.851
+    "P-FedSAM": 0.75,  # 0.790
+    "DP2-FedSAM": 0.65,  # 0.706
+    "CENTAUR": 0.65,  # 0.707
+    "PPSGD": 0.70,  # 0.769
+    "pFedHN": 0.90,  # 0.932
+    "pFedHN-PC": 0.82,  # 0.855
+    "HyperFL": 0.88,  # 0.923
+    "HyperFL-LPM": 0.30,  # 0.384
+}
+"""Least accuracy after the preset's 60 rounds; beside it the lowest of seeds 0 to 3. Methods that
+protect records and HyperFL-LPM train for 20 rounds only."""
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_trains_far_above_chance_and_spends_what_its_plan_says(
+    name: str, digits_plan: Plan, middle_plan: Plan, tmp_path: Path
+) -> None:
+    short = ALGORITHMS[name].unit == "record" or name == "HyperFL-LPM"
+    plan = middle_plan if short else digits_plan
+    outcome = execute(Request(plan, name, "digits", tmp_path / "run", seed=11))
+    assert outcome.record.accuracy is not None
+    assert outcome.record.accuracy > REACHES[name] > CHANCE
+    verdict = judge(load_run(tmp_path / "run"))
+    assert verdict.kept is (ALGORITHMS[name].unit != "none"), verdict.checks
+    for group in verdict.groups:
+        if ALGORITHMS[name].unit == "none":
+            assert group.realised_upper is None
+        elif name == "Local-only":
+            assert group.realised_upper == 0
+        else:
+            assert group.planned is not None
+            assert group.realised_upper == pytest.approx(group.planned, rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("PRIVPLAN_DATA" not in os.environ, reason="PRIVPLAN_DATA is not set")
+def test_gdpfed_plus_on_fashion_mnist(tmp_path: Path) -> None:
+    """Published: 75.83 (Table 2); the preset's plan and cnn-2 reach within three points of it."""
+    text = preset("gdpfed-fmnist")
+    plan = solve(Spec.parse(yaml.safe_load(text)))
+    outcome = execute(Request(plan, "GDPFed+", "fashion-mnist", tmp_path, seed=1))
+    assert outcome.record.accuracy is not None
+    assert 0.7283 < outcome.record.accuracy < 0.7883
+    assert judge(load_run(tmp_path)).kept
+
+
+def setting_of(name: str, plan: Plan) -> Experiment:
+    data = load("digits")
+    built = algorithm(name, plan)
+    held = partition(scheme("iid"), data.train_y.numpy(), built.plan.groups, seed=2)
+    network = model(built.plan.spec.model.name)
+    return Experiment(built, network, data, held, 2, torch.device("cpu"))
+
+
+def sequential_mean(setting: Experiment, theta: torch.Tensor) -> torch.Tensor:
+    """One round of FedAvg as a plain loop over clients with torch.nn and torch.optim."""
+    total = torch.zeros_like(theta)
+    local, expected = setting.local, 0.0
+    for group in setting.algorithm.plan.groups:
+        expected += group.expected_cohort
+    for client in np.concatenate(participants(setting, 1)):
+        x, y = batches(
+            setting.data,
+            setting.held,
+            np.array([client]),
+            seed=setting.seed,
+            round_=1,
+            steps=local.steps,
+            size=local.batch_size,
+            device=setting.device,
+        )
+        network = setting.model.module()
+        nn.utils.vector_to_parameters(theta.clone(), network.parameters())
+        optimiser = torch.optim.SGD(network.parameters(), lr=local.learning_rate)
+        for images, labels in zip(x[0], y[0], strict=True):
+            real = labels != PADDING
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(network(images[real]), labels[real]).backward()
+            optimiser.step()
+        total += nn.utils.parameters_to_vector(network.parameters()).detach() - theta
+    return total / expected
+
+
+def test_fedavg_against_a_plain_loop(digits_plan: Plan) -> None:
+    setting = setting_of("FedAvg", digits_plan)
+    begin = initial_state(setting)
+    end = run_round(setting, begin, MemoryLedger(""))
+    with one_core():
+        expected = sequential_mean(setting, begin.theta)
+    torch.testing.assert_close(end.theta - begin.theta, expected, rtol=1e-4, atol=1e-6)
+
+
+def quiet(plan: Plan) -> Plan:
+    """The plan without effect of privacy: nothing is clipped, noise is far below rounding, every
+    coordinate is kept, and the weights are those of a mean over the expected cohort."""
+    cohort = sum(group.expected_cohort for group in plan.groups)
+    groups = [
+        group.model_copy(
+            update={
+                "noise_multiplier": 1e-15,
+                "kept_fraction": 1.0,
+                "weight": group.expected_cohort / cohort,
+            }
+        )
+        for group in plan.groups
+    ]
+    spec = plan.spec.model_copy(update={"clipping_norm": 1e3})
+    return plan.model_copy(update={"groups": tuple(groups), "spec": spec})
+
+
+PLAIN = ("DP-FedAvg", "DP-FedAvg-FT", "GDPFed", "GDPFed-op", "GDPFed+", "planned")
+"""Methods whose round is that of FedAvg once nothing is clipped and no noise counts."""
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_without_noise_and_clipping_it_is_fedavg(name: str, digits_plan: Plan) -> None:
+    found = ALGORITHMS[name]
+    plan = quiet(found.executes(digits_plan, {}))
+    base = setting_of(name, digits_plan)
+    private = replace(base, algorithm=found.build(plan, Hyperparameters("mean")))
+    plain = replace(base, algorithm=ALGORITHMS["FedAvg"].build(plan, Hyperparameters("mean")))
+    begin, journal = initial_state(private), MemoryLedger("")
+    step = run_round(private, begin, journal).theta - begin.theta
+    expected = run_round(plain, begin, MemoryLedger("")).theta - begin.theta
+    torch.testing.assert_close(step, expected, rtol=1e-5, atol=1e-7)
+    assert [share.clipped for record in journal.records for share in record.shares] == [0, 0, 0]
+
+
+def test_the_ledger_alone_gives_the_plan_s_history(digits_plan: Plan, tmp_path: Path) -> None:
+    execute(Request(digits_plan, "GDPFed+", "digits", tmp_path, seed=1))
+    run = load_run(tmp_path)
+    for group in digits_plan.groups:
+        assert history_of(run.ledger.records, group.name) == digits_plan.history(group)

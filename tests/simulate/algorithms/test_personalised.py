@@ -1,0 +1,114 @@
+"""What clients keep never enters a release."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from simulate.algorithm import Algorithm
+from simulate.components import ClientBatch, Local, LocalResult
+from simulate.engine.loop import initial_state, run_round
+from simulate.engine.round import participants
+from simulate.local.personal import additive_sgd
+from simulate.models.hypernetwork import Hypernetwork
+from simulate.runs.ledger_writer import MemoryLedger
+from tests.simulate import small
+from tests.simulate.algorithms.references.hypernetworks import (
+    CLIENT,
+    HEAD,
+    HIDDEN,
+    SERVER,
+    with_own,
+)
+from tests.simulate.algorithms.references.own import ALL, BODY, HEADS, OFFSETS, after, with_head
+from tests.simulate.case import Case
+
+
+def sent(algorithm: Algorithm) -> tuple[list[Tensor], MemoryLedger]:
+    """The sums of the first round before any noise, and the ledger's lines."""
+    seen: list[Tensor] = []
+    mechanism, journal = algorithm.mechanism, MemoryLedger("")
+
+    def release(round_, sums, weights, noise):  # type: ignore[no-untyped-def]
+        seen.extend(part.total for part in sums)
+        return mechanism.release(round_, sums, weights, noise)
+
+    spied = replace(algorithm, mechanism=replace(mechanism, release=release))
+    world = small.setting(spied)
+    run_round(world, initial_state(world), journal)
+    return seen, journal
+
+
+@pytest.mark.parametrize("case", HEADS, ids=lambda case: case.name)
+def test_a_head_never_enters_a_release(case: Case) -> None:
+    """Even a local rule that puts it into the update cannot send it."""
+    plain, journal = sent(case.build())
+    leaking, _ = sent(after(with_head)(case.build()))
+    for one, other in zip(plain, leaking, strict=True):
+        assert len(one) == BODY
+        assert one.any()
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    [record] = journal.records
+    assert record.dimension == (BODY if case.build().mechanism.noisy else 0)
+
+
+def test_an_offset_never_enters_a_release() -> None:
+    """Where nothing is learnt clients send zero, whatever they keep."""
+    algorithm = OFFSETS.build()
+    rule = algorithm.local.train
+
+    def still(work: ClientBatch) -> LocalResult:
+        kept = work.theta.new_full((len(work.clients), ALL), 1e3)
+        return rule(replace(work, personal=kept, learning_rate=0.0))
+
+    seen, journal = sent(replace(algorithm, local=Local("still", still)))
+    assert not any(one.any() for one in seen)
+    assert [record.dimension for record in journal.records] == [ALL]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.25, 4.0])
+def test_alpha_is_the_ratio_of_shared_to_personal_steps(alpha: float) -> None:
+    seen: list[LocalResult] = []
+
+    def watch(work: ClientBatch) -> LocalResult:
+        seen.append(additive_sgd(alpha).train(work))
+        return seen[-1]
+
+    sent(replace(OFFSETS.build(), local=Local("watched", watch)))
+    for trained in seen:
+        assert trained.personal is not None
+        assert trained.personal.any()
+        torch.testing.assert_close(trained.updates, alpha * trained.personal, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("case", CLIENT, ids=lambda case: case.name)
+def test_embedding_and_head_never_enter_a_release(case: Case) -> None:
+    """Even a local rule that puts them into the update cannot send them."""
+    plain, _ = sent(case.build())
+    leaking, _ = sent(after(with_own)(case.build()))
+    made = small.setting(case.build()).model.head.start
+    assert {len(one) for one in plain} == {Hypernetwork(made, HIDDEN).parameters}
+    for one, other in zip(plain, leaking, strict=True):
+        assert one.any()
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("case", "length"), list(zip(SERVER, (BODY + HEAD, BODY), strict=True)))
+def test_a_client_sends_what_it_did_to_what_it_was_sent(case: Case, length: int) -> None:
+    algorithm, journal, seen = case.build(), MemoryLedger(""), []
+    alone = algorithm.mechanism.alone
+    assert alone is not None
+
+    def watched(round_, update, weight):  # type: ignore[no-untyped-def]
+        seen.append(update)
+        return alone(round_, update, weight)
+
+    mechanism = replace(algorithm.mechanism, alone=watched)
+    world = small.setting(replace(algorithm, mechanism=mechanism))
+    run_round(world, initial_state(world), journal)
+    assert {len(one.vector) for one in seen} == {length}
+    assert [record.family for record in journal.records] == ["none"] * len(seen)
+    assert len({one.client for one in seen}) == len(seen) == sum(map(len, participants(world, 1)))

@@ -1,0 +1,385 @@
+"""Methods that protect records: DP-SGD at the clients, turns, and weights by estimated noise."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.planning.baselines import by_record
+from privplan.planning.record_level import noise_variances
+from privplan.planning.solver import solve
+from privplan.record import GroupShare, ReleaseRecord, history_of
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
+from privplan.verification.verify import judge, load_run
+from simulate.aggregators.per_client import (
+    as_planned,
+    by_noise,
+    client_mean,
+    noise_estimates,
+    projected_clients,
+)
+from simulate.aggregators.robust_pca import pursuit
+from simulate.algorithms.dp_fedavg_records import by_client
+from simulate.algorithms.registry import ALGORITHMS, algorithm, fitting
+from simulate.components import Released
+from simulate.data.partition.registry import partition, scheme
+from simulate.data.registry import load
+from simulate.engine.batches import batches
+from simulate.engine.cohort import client_updates
+from simulate.engine.experiment import Experiment
+from simulate.engine.loop import initial_state, run_round
+from simulate.engine.round import RoundContext
+from simulate.models.registry import model
+from simulate.runs.ledger_writer import MemoryLedger
+from simulate.runs.run import Request, execute
+from simulate.samplers import rotation
+from tests.simulate import tiny
+
+
+def setting(name: str, plan: Plan, held_as: str = "iid", data: str = "digits") -> Experiment:
+    """A run of a method that protects records."""
+    found = load(data)
+    held = partition(scheme(held_as), found.train_y.numpy(), plan.groups, 3, found.train_people)
+    fewest = {group.name: 4 for group in plan.groups}
+    built = algorithm(name, plan, records=fewest)
+    network = model(plan.spec.model.name)
+    return Experiment(built, network, found, held, 3, torch.device("cpu"))
+
+
+def told(run: Experiment) -> RoundContext:
+    return RoundContext(1, run.start, {}, None, {})
+
+
+def with_noise(run: Experiment, sigma: float, norm: float) -> Experiment:
+    """The same run with other noise, and so many in every batch that it is the whole."""
+    plan = run.algorithm.plan
+    changes = {"noise_multiplier": sigma, "record_sampling_ratio": 1.0}
+    groups = tuple(group.model_copy(update=changes) for group in plan.groups)
+    spec = plan.spec.model_copy(update={"clipping_norm": norm})
+    other = plan.model_copy(update={"groups": groups, "spec": spec})
+    rebuilt = by_client("test", other, run.algorithm.aggregator)
+    return replace(run, algorithm=rebuilt)
+
+
+def plain_steps(run: Experiment, client: int, norm: float) -> torch.Tensor:
+    """Full-batch steps with the gradient of every record clipped, by a loop over records."""
+    held = run.held.records(client)
+    group = run.algorithm.plan.groups[0]
+    network = run.model.module()
+    nn.utils.vector_to_parameters(run.start.clone(), network.parameters())
+    x = run.data.inputs(run.data.train_x[held])
+    y = run.data.train_y[held]
+    for _ in range(group.steps or 0):
+        total = torch.zeros(run.model.parameters)
+        for one in range(len(held)):
+            loss = nn.functional.cross_entropy(network(x[one : one + 1]), y[one : one + 1])
+            found = torch.autograd.grad(loss, list(network.parameters()))
+            gradient = nn.utils.parameters_to_vector(found)
+            total += gradient * min(1.0, norm / float(gradient.norm()))
+        flat = nn.utils.parameters_to_vector(network.parameters()).detach()
+        flat = flat - run.local.learning_rate * total / group.records
+        nn.utils.vector_to_parameters(flat, network.parameters())
+    return nn.utils.parameters_to_vector(network.parameters()).detach() - run.start
+
+
+@pytest.mark.parametrize("norm", [1e6, 0.5])
+def test_dp_sgd_against_a_loop_over_records(norm: float, short_plan: Plan) -> None:
+    run = with_noise(setting("DPFedAvg", short_plan), 1e-12, norm)
+    sent, _ = client_updates(run, told(run))
+    for update in sent[:3]:
+        expected = plain_steps(run, update.client, norm)
+        torch.testing.assert_close(update.vector, expected, rtol=1e-3, atol=1e-6)
+        assert update.spent is not None
+        assert update.spent.largest_norm[0] <= norm
+        assert bool(update.spent.clipped[0]) is (norm < 1)
+
+
+def test_clipping_is_what_that_comparison_sees(short_plan: Plan) -> None:
+    run = with_noise(setting("DPFedAvg", short_plan), 1e-12, 0.5)
+    [update] = client_updates(run, told(run))[0][:1]
+    unclipped = plain_steps(run, update.client, 1e6)
+    assert float((update.vector - unclipped).norm()) > 0.1 * float(unclipped.norm())
+
+
+def test_the_noise_of_every_step_is_in_the_update_and_in_the_ledger(short_plan: Plan) -> None:
+    base = setting("DPFedAvg", short_plan)
+    quiet, loud = with_noise(base, 1e-12, 0.5), with_noise(base, 3.0, 0.5)
+    still = {one.client: one.vector for one in client_updates(quiet, told(quiet))[0]}
+    sent, _ = client_updates(loud, told(loud))
+    steps = loud.algorithm.plan.groups[0].steps or 0
+    ratios = []
+    for update in sent:
+        assert update.spent is not None
+        assert update.spent.drawn[0] == steps * loud.model.parameters
+        step = loud.local.learning_rate / update.group.records
+        variance = steps * (step * 3.0 * 0.5) ** 2
+        moved = (update.vector - still[update.client]).square().mean()
+        ratios.append(float(moved) / variance)
+        drawn = update.spent.noise_sum_squares[0] / (update.spent.drawn[0] * 1.5**2)
+        assert drawn == pytest.approx(1, abs=6 * math.sqrt(2 / update.spent.drawn[0]))
+    assert np.mean(ratios) == pytest.approx(1, abs=0.05)  # gradients move a little along
+
+
+def test_no_step_tells_how_many_records_a_client_holds(short_plan: Plan) -> None:
+    """The noise in an update is that of the planned batch, whoever holds one record more."""
+    run = with_noise(setting("DPFedAvg", short_plan), 1e3, 1e-3)
+    sizes = run.held.sizes(np.arange(run.clients))
+    assert set(sizes) == {4, 5}
+    sent, _ = client_updates(run, told(run))
+    group = run.algorithm.plan.groups[0]
+    std = run.local.learning_rate * 1e3 * 1e-3 / 4 * math.sqrt(group.steps or 0)
+    for update in sent[:20]:
+        found = float(update.vector.double().square().mean())
+        assert found == pytest.approx(std**2, rel=6 * math.sqrt(2 / len(update.vector)))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_what_a_client_sent_less_its_noise_is_its_clipped_records(
+    momentum: float, short_plan: Plan
+) -> None:
+    """By hand: without noise the update is the sums alone, each worth at most C a record."""
+    local = short_plan.spec.local.model_copy(update={"momentum": momentum, "batch_size": 2})
+    spec = short_plan.spec.model_copy(update={"local": local})
+    run = setting("DPFedAvg", solve(spec))
+    group = run.algorithm.plan.groups[0]
+    assert (group.steps or 0) > 1
+    journal = MemoryLedger(run.algorithm.plan.digest)
+    run_round(run, initial_state(run), journal)
+    for record in journal.records:
+        assert record.residual is not None
+        [share] = record.shares
+        reach = sum(momentum**step for step in range(record.steps))
+        rest, noise = math.sqrt(record.residual.sum_squares), math.sqrt(record.noise_sum_squares)
+        assert rest <= 1.01 * reach * spec.clipping_norm * share.cohort
+        assert rest < 0.1 * reach * noise
+
+
+def test_a_client_whose_update_was_not_finite_does_not_count() -> None:
+    draw = np.random.default_rng(3)
+    sent = [released(list(draw.normal(size=50) * std), 1.0) for std in (1.0, 2.0, 3.0)]
+    silent = released([0.0] * 50, 1.0)
+    rule = client_mean("by estimated noise", by_noise(50))
+    expected, _ = rule.combine(sent, torch.zeros(50), {})
+    found, _ = rule.combine([*sent[:1], silent, *sent[1:]], torch.zeros(50), {})
+    assert expected.isfinite().all()
+    assert float((found - expected).norm()) < 0.5 * float(expected.norm())
+    nobody, _ = rule.combine([silent], torch.zeros(50), {})
+    torch.testing.assert_close(nobody, torch.zeros(50))
+
+
+def test_each_client_s_history_is_the_planned_one(short_plan: Plan) -> None:
+    run = setting("DPFedAvg", short_plan)
+    progress, journal = initial_state(run), MemoryLedger(run.algorithm.plan.digest)
+    for _ in range(run.rounds):
+        progress = run_round(run, progress, journal)
+    for group in run.algorithm.plan.groups:
+        assert history_of(journal.records, group.name) == run.algorithm.plan.history(group)
+    taken = Counter(
+        (share.group, share.participants) for record in journal.records for share in record.shares
+    )
+    assert max(taken.values()) == run.algorithm.plan.groups[0].participations
+
+
+def test_poisson_batches_take_each_record_with_its_chance(short_plan: Plan) -> None:
+    run = setting("DPFedAvg", short_plan)
+    clients = np.arange(200)
+    _, y = batches(
+        run.data,
+        run.held,
+        clients,
+        seed=1,
+        round_=1,
+        steps=40,
+        size=10,
+        device=run.device,
+        ratio=0.3,
+    )
+    trials = 40 * sum(len(run.held.records(int(client))) for client in clients)
+    found = int((y >= 0).sum())
+    assert abs(found - 0.3 * trials) < 6 * math.sqrt(trials * 0.21)
+
+
+def test_a_client_with_fewer_records_than_planned_is_refused(short_plan: Plan) -> None:
+    plan = by_record(short_plan, {g.name: 50 for g in short_plan.groups}, weights="population")
+    base = setting("DPFedAvg", short_plan)
+    with pytest.raises(InputError, match=r"partition: must leave each client of strict 50 records"):
+        replace(base, algorithm=by_client("DPFedAvg", plan, base.algorithm.aggregator))
+
+
+def released(vector: list[float], epsilon: float) -> Released:
+    group = tiny.plan().groups[0].model_copy(update={"epsilon": epsilon})
+    share = GroupShare(
+        group="strict",
+        clients=2,
+        sampling="poisson",
+        sampling_ratio=0.5,
+        cohort=1,
+        clip_bound=1.0,
+        largest_norm=1.0,
+        clipped=0,
+        weight=epsilon,
+    )
+    record = ReleaseRecord(
+        round=1, family="none", noise_std=0, dimension=0, noise_sum_squares=0, shares=(share,)
+    )
+    return Released(torch.tensor(vector), record, (group,), 0)
+
+
+def test_pfa_projects_private_clients_onto_public_ones() -> None:
+    sent = [released([2.0, 0.0, 0.0], 3.0), released([1.0, 4.0, 5.0], 1.0)]
+    step, _ = projected_clients(1).combine(sent, torch.zeros(3), {})
+    expected = (3.0 * np.array([2.0, 0, 0]) + 1.0 * np.array([1.0, 0, 0])) / 4.0
+    np.testing.assert_allclose(step.numpy(), expected, rtol=1e-6)
+    plain, _ = client_mean("mean", as_planned).combine(sent, torch.zeros(3), {})
+    np.testing.assert_allclose(plain.numpy(), [7 / 4, 1.0, 5 / 4], rtol=1e-6)
+
+
+def test_pfa_keeps_the_leading_public_directions() -> None:
+    public = [released([10.0, 0.0, 0.0], 3.0), released([0.0, 1.0, 0.0], 3.0)]
+    sent = [*public, released([1.0, 4.0, 5.0], 1.0)]
+    one, _ = projected_clients(1).combine(sent, torch.zeros(3), {})
+    two, _ = projected_clients(2).combine(sent, torch.zeros(3), {})
+    np.testing.assert_allclose(one.numpy() * 7, [31.0, 3.0, 0.0], atol=1e-5)
+    np.testing.assert_allclose(two.numpy() * 7, [31.0, 7.0, 0.0], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["WeiAvg", "PFA"])
+def test_methods_of_both_kinds_protect_records_under_such_a_plan(
+    name: str, short_plan: Plan, tmp_path: Path
+) -> None:
+    plan = by_record(short_plan, {g.name: 4 for g in short_plan.groups}, weights="population")
+    assert ALGORITHMS[name].protects(plan) == "record"
+    assert ALGORITHMS[name].protects(short_plan) == "client"
+    execute(Request(plan, name, "digits", tmp_path / "run"))
+    run = load_run(tmp_path / "run")
+    assert {record.unit for record in run.ledger.records} == {"record"}
+    assert judge(run).kept
+    one_of_each = {share.group: share.weight for r in run.ledger.records for share in r.shares}
+    assert one_of_each["loose"] / one_of_each["strict"] == pytest.approx(12 / 2)
+
+
+def test_a_plan_of_records_is_refused_by_methods_for_clients(short_plan: Plan) -> None:
+    plan = by_record(short_plan, {g.name: 4 for g in short_plan.groups}, weights="population")
+    with pytest.raises(InputError, match=r"plan\.unit: must be client for GDPFed; record suits"):
+        algorithm("GDPFed", plan)
+    assert fitting(short_plan) == list(ALGORITHMS)
+    assert set(fitting(plan)) == {
+        "WeiAvg",
+        "PFA",
+        "DPFedAvg",
+        "minimum-epsilon",
+        "Robust-HDP",
+        "Robust-HDP-oracle",
+    }
+
+
+@given(
+    clients=st.integers(1, 60),
+    cohort=st.floats(0.05, 1.0),
+    rounds=st.integers(1, 80),
+)
+def test_clients_take_turns(clients: int, cohort: float, rounds: int) -> None:
+    draw, ratio = rotation().draw, cohort
+    unused = np.random.default_rng(0)
+    parts = [draw(unused, clients, ratio, number) for number in range(1, rounds + 1)]
+    assert all(len(np.unique(part)) == len(part) for part in parts)
+    counts = np.bincount(np.concatenate(parts), minlength=clients)
+    assert counts.max() <= math.ceil(rounds * ratio + 1e-6)
+    assert counts.max() - counts.min() <= 1
+    assert abs(sum(map(len, parts)) - rounds * ratio * clients) <= 1
+
+
+def fixed_mu(matrix: torch.Tensor, steps: int) -> torch.Tensor:
+    """Algorithm 3 of Robust-HDP as printed, with the mu of Candes et al.: the sparse part."""
+    mu = matrix.numel() / (4 * float(matrix.abs().sum()))
+    sparse, dual = torch.zeros_like(matrix), torch.zeros_like(matrix)
+    for _ in range(steps):
+        left, values, right = torch.linalg.svd(matrix - sparse + dual / mu, full_matrices=False)
+        low = left * (values - 1 / mu).clamp(min=0) @ right
+        rest = matrix - low + dual / mu
+        cut = 1 / math.sqrt(max(matrix.shape)) / mu
+        sparse = rest.sign() * (rest.abs() - cut).clamp(min=0)
+        dual = dual + mu * (matrix - low - sparse)
+    return sparse
+
+
+def test_pursuit_takes_a_low_rank_and_a_sparse_part_apart() -> None:
+    draw = np.random.default_rng(0)
+    low = draw.normal(size=(120, 2)) @ draw.normal(size=(2, 40))
+    sparse = np.where(draw.random((120, 40)) < 0.05, draw.normal(0, 10, (120, 40)), 0)
+    found_low, found_sparse = pursuit(torch.from_numpy(low + sparse))
+    np.testing.assert_allclose(found_low.numpy(), low, atol=1e-4)
+    np.testing.assert_allclose(found_sparse.numpy(), sparse, atol=1e-4)
+
+
+def test_pursuit_against_the_printed_algorithm() -> None:
+    draw = np.random.default_rng(1)
+    matrix = torch.from_numpy(
+        draw.normal(size=(80, 2)) @ draw.normal(size=(2, 10))
+        + draw.normal(size=(80, 10)) * np.geomspace(0.1, 10, 10)
+    )
+    price = 1 / math.sqrt(80)
+
+    def cost(sparse: torch.Tensor) -> float:
+        low = torch.linalg.matrix_norm(matrix - sparse, "nuc")
+        return float(low + price * sparse.abs().sum())
+
+    _, found = pursuit(matrix)
+    best = cost(fixed_mu(matrix, 3000))
+    assert cost(found) == pytest.approx(best, rel=0.01)
+    assert cost(torch.zeros_like(matrix)) > 1.02 * best
+    assert cost(matrix) > 1.02 * best
+
+
+@pytest.mark.parametrize("rows", [10_000, 1000])
+def test_noise_is_estimated_up_to_a_common_factor(rows: int) -> None:
+    draw = np.random.default_rng(2)
+    std = np.geomspace(1, 10, 12)
+    updates = 0.3 * draw.normal(size=4000) + draw.normal(size=(12, 4000)) * std[:, None]
+    weights = 1 / noise_estimates(torch.from_numpy(updates), rows).numpy()
+    found, oracle = weights / weights.sum(), std**-2.0 / (std**-2.0).sum()
+    assert np.corrcoef(found, oracle)[0, 1] > 0.99
+    assert (found**2 * std**2).sum() / (oracle**2 * std**2).sum() < 1.02
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("PRIVPLAN_DATA" not in os.environ, reason="PRIVPLAN_DATA is not set")
+def test_table_3_of_robust_hdp() -> None:
+    """Estimated weights against oracle weights after the first round on Fashion-MNIST.
+
+    Published (Table 3): the noise variance of the mean is the oracle's to the printed digits,
+    and WeiAvg, DPFedAvg and minimum epsilon follow in this order.
+    """
+    text = preset("robust-hdp-fmnist")
+    spec = Spec.parse(yaml.safe_load(text))
+    run = setting("Robust-HDP", solve(spec), "shards:8", "fashion-mnist")
+    sent, _ = client_updates(run, told(run))
+    own = dict(zip([g.name for g in spec.groups], noise_variances(run.algorithm.plan), strict=True))
+    variances = np.array([own[update.group.name] for update in sent])
+    weights = 1 / noise_estimates(torch.stack([one.vector for one in sent]), 200_000).numpy()
+    found, oracle = weights / weights.sum(), (1 / variances) / (1 / variances).sum()
+    assert np.corrcoef(found, oracle)[0, 1] > 0.99
+    least = (oracle**2 * variances).sum()
+    assert (found**2 * variances).sum() / least < 1.01
+    plan = run.algorithm.plan
+    others = [
+        by_record(plan, {}, weights="epsilon").objective.value,
+        by_record(plan, {}, weights="population").objective.value,
+        by_record(plan, {}, weights="population", strict=True).objective.value,
+    ]
+    unit = spec.model.parameters * spec.local.learning_rate**2
+    assert [least / unit, *others] == sorted([least / unit, *others])

@@ -1,0 +1,86 @@
+"""Each method against a reference of its own, and with the step that defines it taken away.
+
+The references are plain loops over clients with torch.nn on a few digits, or rounds computed by
+hand in the world of two parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from simulate.aggregators.projected import project
+from simulate.algorithms.registry import ALGORITHMS
+from simulate.personalisation import shared
+from simulate.server import smoothed
+from tests.simulate import small
+from tests.simulate.algorithms import test_algorithms
+from tests.simulate.algorithms.references import CASES
+from tests.simulate.case import Case
+
+RECORDS = {"DPFedAvg", "minimum-epsilon", "Robust-HDP", "Robust-HDP-oracle"}
+"""Methods that protect records, compared in ``test_record_level``."""
+
+BY_NAME = {case.name: case for case in CASES}
+FAULTS = [(case, fault) for case in CASES for fault in case.mutations]
+
+
+def test_every_method_has_a_reference() -> None:
+    of_fedavg = {"FedAvg", *test_algorithms.PLAIN}
+    assert {*BY_NAME, *RECORDS, *of_fedavg} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_it_equals_its_reference(case: Case) -> None:
+    case.check(case.build())
+
+
+@pytest.mark.parametrize(
+    ("case", "fault"), FAULTS, ids=[f"{case.name}, {fault}" for case, fault in FAULTS]
+)
+def test_a_mutation_is_caught(case: Case, fault: str) -> None:
+    with pytest.raises(AssertionError):
+        case.check(case.mutations[fault](case.build()))
+
+
+def dense(vector: Tensor, strength: float) -> Tensor:
+    """The smoothed vector from the matrix of the system, in double precision."""
+    size = vector.numel()
+    neighbour = torch.roll(torch.eye(size, dtype=torch.float64), 1, 0)
+    laplace = neighbour + neighbour.T - 2 * torch.eye(size, dtype=torch.float64)
+    system = torch.eye(size, dtype=torch.float64) - strength * laplace
+    return torch.linalg.solve(system, vector.double())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 31])
+@pytest.mark.parametrize("strength", [0.0, 0.01, 1.0, 50.0])
+def test_smoothing_against_a_dense_solve(size: int, strength: float) -> None:
+    vector = torch.from_numpy(np.random.default_rng(size).normal(size=size))
+    found = smoothed(vector, strength)
+    torch.testing.assert_close(found, dense(vector, strength), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found.sum(), vector.sum(), rtol=1e-12, atol=1e-12)
+
+
+def test_fine_tuning_is_what_ft_adds() -> None:
+    """Everything that leaves clients is DP-FedSAM's; only what they use in the end differs."""
+    first, tuned = BY_NAME["DP-FedSAM"].build(), BY_NAME["DP-FedSAM-FT"].build()
+    assert tuned.personalise.own
+    assert not first.personalise.own
+    assert replace(tuned, name=first.name, personalise=shared()).plan == first.plan
+    torch.testing.assert_close(small.moved(tuned), small.moved(first), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_projection_is_idempotent_and_leaves_a_right_angle(rows: int) -> None:
+    draw = torch.Generator().manual_seed(rows)
+    vector = torch.randn(50, generator=draw, dtype=torch.float64)
+    basis = torch.randn(rows, 50, generator=draw, dtype=torch.float64)
+    basis = torch.cat([basis, 2 * basis[:1], torch.zeros(2, 50, dtype=torch.float64)])
+    along = project(vector, basis)
+    torch.testing.assert_close(basis @ (vector - along), torch.zeros(len(basis)).double())
+    torch.testing.assert_close(project(along, basis), along)
+    assert bool(along.norm() > 0) is bool(rows)

@@ -1,0 +1,162 @@
+"""Canaries: their directions, coins and turns; runs that carry them; and what verdicts say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from privplan.auditing.findings import AUDIT, VIEWS, AuditEvidence
+from privplan.cli import main
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.record import read_ledger
+from privplan.verification.verify import judge, load_run
+from simulate.algorithms.registry import algorithm
+from simulate.audit.canaries import check_canaries, directions, make_canaries
+from simulate.runs.run import InterruptedRunError, Request, execute
+from simulate.samplers import fixed_size
+
+EACH = 200
+
+
+def request_for(plan: Plan, folder: Path, **changes: object) -> Request:
+    return replace(Request(plan, "planned", "digits", folder, seed=4, canaries=EACH), **changes)
+
+
+@pytest.fixture(scope="module")
+def audited(short_plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an honest run with canaries."""
+    folder = tmp_path_factory.mktemp("audited") / "run"
+    execute(request_for(short_plan, folder))
+    return folder
+
+
+def test_directions_are_orthonormal_while_there_is_room() -> None:
+    few, many = directions(1, 40, 300), directions(1, 40, 30)
+    rows = few.rows(np.arange(40))
+    np.testing.assert_allclose(rows @ rows.T, np.eye(40), atol=1e-6)
+    assert few.orthogonal
+    assert not many.orthogonal
+    np.testing.assert_allclose(np.linalg.norm(many.rows(np.arange(40)), axis=1), 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dimension", [300, 30])
+def test_products_are_those_with_the_released_part_of_a_direction(dimension: int) -> None:
+    rng = np.random.default_rng(2)
+    unit, kept = directions(1, 40, dimension), np.arange(0, dimension, 2)
+    seen, rows = rng.normal(size=len(kept)), unit.rows(np.arange(40))[:, kept].astype(float)
+    lengths = np.linalg.norm(rows, axis=1)
+    np.testing.assert_allclose(
+        unit.products(seen, kept), rows @ seen / np.maximum(lengths, 1e-12), atol=1e-6
+    )
+    whole = rng.normal(size=dimension)
+    np.testing.assert_allclose(
+        unit.products(whole, None), unit.rows(np.arange(40)).astype(float) @ whole, atol=1e-6
+    )
+
+
+def test_coins_are_fair_and_only_those_who_are_in_ever_send(short_plan: Plan) -> None:
+    built, canaries = algorithm("planned", short_plan), make_canaries(3, 400, 3, 2410)
+    assert abs(canaries.included.sum() - 600) < 5 * np.sqrt(300)
+    counts = np.zeros(400)
+    for round_ in range(1, 301):
+        counts[canaries.sending(built, 1, short_plan.groups[1], round_)] += 1
+    assert counts[~canaries.included[1]].max() == 0
+    expected = 300 * short_plan.groups[1].sampling_ratio
+    assert counts[canaries.included[1]].mean() == pytest.approx(expected, rel=0.03)
+
+
+def test_fixed_size_canaries_keep_below_the_group_s_ratio(short_plan: Plan) -> None:
+    built = algorithm("planned", short_plan)
+    object.__setattr__(built, "sampler", fixed_size())
+    group = short_plan.groups[0].model_copy(update={"sampling_ratio": 0.109})
+    canaries = replace(make_canaries(3, 10, 3, 2410), included=np.ones((3, 10), dtype=bool))
+    assert all(len(canaries.sending(built, 0, group, round_)) == 1 for round_ in range(1, 9))
+
+
+def test_the_ledger_counts_canaries_beside_the_participants(
+    audited: Path, short_plan: Plan
+) -> None:
+    records = read_ledger(audited, short_plan.digest).records
+    counts = {group.name: [] for group in short_plan.groups}
+    for record in records:
+        for share in record.shares:
+            assert share.cohort == len(share.participants)
+            counts[share.group].append(share.canaries or 0)
+    for group in short_plan.groups:
+        expected = 8 * group.sampling_ratio * EACH / 2
+        assert abs(sum(counts[group.name]) - expected) < 5 * np.sqrt(expected + EACH)
+
+
+def test_an_honest_run_with_canaries_is_kept_and_bounded_from_below(audited: Path) -> None:
+    verdict = judge(load_run(audited))
+    assert verdict.kept, [item for item in verdict.checks if not item.passed]
+    for group in verdict.groups:
+        assert {found.view for found in group.audit} == set(VIEWS)
+        for found in group.audit:
+            if found.kind != "estimate":
+                assert 0 <= found.epsilon <= group.realised_upper
+    best = max(f.epsilon for g in verdict.groups for f in g.audit if f.kind != "estimate")
+    assert best > 0.5  # the loose group spends 12, and canaries do show it
+
+
+def test_verify_puts_the_bounds_beside_the_upper_bound(audited: Path) -> None:
+    done = CliRunner().invoke(main, ["verify", str(audited)])
+    assert done.exit_code == 0, done.output
+    for word in ("what canaries say", "every release", "final model", "95%", "(estimate)"):
+        assert word in done.output
+
+
+def test_an_interrupted_run_resumes_to_the_same_evidence(
+    audited: Path, short_plan: Plan, tmp_path: Path
+) -> None:
+    def stop(done: int, rounds: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(InterruptedRunError):
+        execute(request_for(short_plan, tmp_path / "run"), stop)
+    assert not (tmp_path / "run" / AUDIT).exists()
+    execute(request_for(short_plan, tmp_path / "run"))
+    assert (tmp_path / "run" / AUDIT).read_bytes() == (audited / AUDIT).read_bytes()
+
+
+def test_a_folder_with_other_canaries_is_refused(audited: Path, short_plan: Plan) -> None:
+    with pytest.raises(InputError, match="canaries: must be as in"):
+        execute(request_for(short_plan, audited, canaries=EACH + 1))
+
+
+def test_evidence_that_was_edited_is_named(audited: Path, short_plan: Plan, tmp_path: Path) -> None:
+    execute(request_for(short_plan, tmp_path / "run"))
+    text = (tmp_path / "run" / AUDIT).read_text()
+    data = json.loads(text)
+    data["groups"][0]["rounds"][0] += 1.0
+    (tmp_path / "run" / AUDIT).write_text(json.dumps(data))
+    verdict = judge(load_run(tmp_path / "run"))
+    [audit] = [item for item in verdict.checks if item.name == "audit"]
+    assert audit.reason == "the canaries' evidence is not what the run wrote"
+    for damaged in (text[:-100], "[" * 5000, text.replace('"final": [', '"final": [1.0,', 1)):
+        (tmp_path / "run" / AUDIT).write_text(damaged)
+        done = CliRunner().invoke(main, ["verify", str(tmp_path / "run")])
+        assert done.exit_code == 2
+        assert len(done.stderr.splitlines()) == 1
+        assert "audit" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["Local-only"])
+def test_algorithms_that_release_no_sums_take_no_canaries(name: str, short_plan: Plan) -> None:
+    with pytest.raises(InputError, match="canaries: are only for"):
+        check_canaries(algorithm(name, short_plan), 10, 0)
+    with pytest.raises(InputError, match="canaries: must be at most 20000"):
+        check_canaries(algorithm("planned", short_plan), 10_000, 2410)
+
+
+def test_evidence_is_read_as_it_was_written(audited: Path) -> None:
+    found = AuditEvidence.load(audited)
+    assert found.to_json() == (audited / AUDIT).read_text()
+    assert found.digest == load_run(audited).record.audit

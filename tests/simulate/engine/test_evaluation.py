@@ -1,0 +1,102 @@
+"""Accuracy by class and by group, and how often it is measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from privplan.plan import Plan
+from simulate.data.registry import load
+from simulate.engine import loop
+from simulate.engine.evaluation import AccuracyMeasures, by_group, interval, measure
+from simulate.models.registry import model
+from simulate.runs import checkpoint
+from simulate.runs.run import Request, execute, prepare
+
+FOUND = AccuracyMeasures(right=np.array([8, 5, 0]), total=np.array([10, 10, 0]), loss=1.0)
+
+
+def test_accuracy_overall_and_by_class() -> None:
+    assert FOUND.accuracy == 13 / 20
+    np.testing.assert_array_equal(FOUND.by_class, [0.8, 0.5, np.nan])
+
+
+def test_a_group_is_judged_on_the_labels_that_it_holds() -> None:
+    shares = {
+        "first": np.array([1.0, 0.0, 0.0]),
+        "mixed": np.array([0.25, 0.75, 0.0]),
+        "absent": np.array([0.0, 0.0, 1.0]),
+    }
+    assert by_group(FOUND, shares) == pytest.approx(
+        {"first": 0.8, "mixed": 0.25 * 0.8 + 0.75 * 0.5, "absent": 0.0}
+    )
+
+
+def test_measuring_against_plain_predictions_on_any_number_of_threads() -> None:
+    data, network = load("digits"), model("mlp-digits")
+    theta = network.initial(torch.Generator().manual_seed(0))
+    found = measure(network, theta, data)
+    predicted = network.logits(theta, data.inputs(data.test_x)).argmax(1)
+    for label in range(10):
+        of_class = data.test_y == label
+        assert found.right[label] == int((predicted[of_class] == label).sum())
+        assert found.total[label] == int(of_class.sum())
+    again = measure(network, theta, data, workers=2)
+    np.testing.assert_array_equal(found.right, again.right)
+    assert found.loss == again.loss
+
+
+def test_measuring_on_some_of_the_test_records() -> None:
+    data, network = load("digits"), model("mlp-digits")
+    theta = network.initial(torch.Generator().manual_seed(0))
+    rows = torch.arange(3, 350, 2)
+    part = replace(data, test_x=data.test_x[rows], test_y=data.test_y[rows])
+    found, expected = measure(network, theta, data, rows=rows), measure(network, theta, part)
+    np.testing.assert_array_equal(found.right, expected.right)
+    np.testing.assert_array_equal(found.total, expected.total)
+    assert found.loss == expected.loss
+
+
+def test_many_test_records_are_all_looked_at_only_in_the_end(
+    short_plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = execute(Request(short_plan, "FedAvg", "digits", tmp_path / "plain", seed=4)).record
+    monkeypatch.setattr(loop, "LOOKED", 100)
+    asked = Request(short_plan, "FedAvg", "digits", tmp_path / "part", seed=4)
+    part, setting = execute(asked).record, prepare(asked)
+    assert part.accuracy == plain.accuracy == plain.metrics[-1].accuracy
+    assert part.accuracy_by_class == plain.accuracy_by_class
+    rows = loop.looked_at(setting)
+    assert rows is not None
+    assert torch.equal(rows, loop.looked_at(setting))
+    assert len(rows) == len(rows.unique()) == 100
+    assert not torch.equal(rows, loop.looked_at(replace(setting, seed=5)))
+    theta = checkpoint.load(tmp_path / "part", torch.device("cpu")).theta
+    assert (
+        part.metrics[-1].accuracy == measure(setting.model, theta, setting.data, 1, rows).accuracy
+    )
+    monkeypatch.setattr(loop, "LOOKED", len(setting.data.test_y))
+    assert loop.looked_at(setting) is None
+
+
+def test_a_loss_that_is_not_finite_is_none() -> None:
+    data, network = load("digits"), model("mlp-digits")
+    theta = torch.full((network.parameters,), torch.inf)
+    assert measure(network, theta, data).loss is None
+
+
+@pytest.mark.parametrize(
+    ("rounds", "cohort", "images", "test", "expected"),
+    [
+        (50, 120, 50, 10_000, 5),  # 10,000 in 5 rounds of 18,000 passes are 11%
+        (60, 90, 25, 357, 1),
+        (8, 10, 5, 10_000, 1),  # too short a run: a fifth of its rounds at most
+        (4, 1, 1, 10_000, 1),
+    ],
+)
+def test_how_often(rounds: int, cohort: float, images: int, test: int, expected: int) -> None:
+    assert interval(rounds, cohort, images, test) == expected

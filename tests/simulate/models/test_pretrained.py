@@ -1,0 +1,130 @@
+"""Transformers from disk, on tiny ones made here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional
+
+from privplan.errors import InputError
+from simulate.local import sgd
+from simulate.local.per_record import clipped_sums
+from simulate.local.sgd import PADDING, gradients, local_sgd
+from simulate.models.registry import model
+
+transformers = pytest.importorskip("transformers")
+
+TINY = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> Path:
+    """Folders `vit` and `roberta`, as the library saves them."""
+    folder = tmp_path_factory.mktemp("weights")
+    transformers.utils.logging.disable_progress_bar()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        image = transformers.ViTConfig(image_size=16, patch_size=8, num_labels=4, **TINY)
+        transformers.ViTForImageClassification(image).save_pretrained(folder / "vit")
+        text = transformers.RobertaConfig(
+            vocab_size=40, max_position_embeddings=14, num_labels=3, **TINY
+        )
+        transformers.RobertaForSequenceClassification(text).save_pretrained(folder / "roberta")
+    return folder
+
+
+def by_the_library(folder: Path, x: torch.Tensor) -> torch.Tensor:
+    """Logits of the library's own loading and masking."""
+    kind = "SequenceClassification" if x.dtype == torch.int64 else "ImageClassification"
+    loaded = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(folder).eval()
+    with torch.no_grad():
+        if x.dtype == torch.int64:
+            return loaded(input_ids=x, attention_mask=(x != 1).long()).logits
+        return loaded(pixel_values=x).logits
+
+
+def some(shape: tuple[int, ...], lead: tuple[int, ...]) -> torch.Tensor:
+    """Images, or tokens of which the last ones are blank (token 1)."""
+    if len(shape) == 3:
+        return torch.rand(*lead, *shape, generator=generator(1))
+    x = torch.randint(5, 40, (*lead, *shape), generator=generator(1))
+    x[..., 0, 7:] = 1
+    return x
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "classes"), [("vit", (3, 16, 16), 4), ("roberta", (12,), 3)]
+)
+def test_weights_on_disk_give_the_library_s_logits_and_gradients(weights, kind, shape, classes):
+    name = f"{kind}:{weights / kind}"
+    network = model(name)
+    assert (network.name, network.input_shape, network.classes) == (name, shape, classes)
+    theta = network.initial(generator())
+    assert len(theta) == network.parameters == sum(p.numel() for p in network.module().parameters())
+    assert [size for _, size in network.shapes[-2:]] == [(classes, 8), (classes,)]
+    assert network.head == slice(network.parameters - 9 * classes, network.parameters)
+    x = some(shape, (2, 3))
+    expected = torch.stack([by_the_library(weights / kind, part) for part in x])
+    thetas = theta.expand(2, -1)
+    with torch.no_grad():
+        torch.testing.assert_close(network.logits(theta, x[0]), expected[0], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(network.logits_each(thetas, x), expected, atol=1e-5, rtol=1e-4)
+    y = torch.randint(0, classes, (2, 3), generator=generator(2))
+    y[1, 2] = PADDING
+    found = gradients(network, thetas, x, y)
+    leaf = theta.clone().requires_grad_()
+    functional.cross_entropy(network.logits(leaf, x[0]), y[0]).backward()
+    torch.testing.assert_close(found[0], leaf.grad, atol=1e-6, rtol=1e-3)
+    whole = sgd._gradients_whole(network, thetas, x, y)
+    torch.testing.assert_close(whole, found, atol=1e-6, rtol=1e-3)
+    sums = clipped_sums(network, thetas, x, y, clipping_norm=1e3).total
+    torch.testing.assert_close(sums[0] / 3, found[0], atol=1e-6, rtol=1e-3)
+    moved = local_sgd(network, theta, x[:, None], y[:, None], learning_rate=0.1)
+    torch.testing.assert_close(moved, -0.1 * found, atol=1e-6, rtol=1e-3)
+
+
+def test_another_number_of_classes_gets_a_fresh_head_and_keeps_the_rest(weights):
+    network = model(f"vit:{weights / 'vit'}:1x28x28:10")
+    assert (network.input_shape, network.classes) == ((1, 28, 28), 10)
+    before = model(f"vit:{weights / 'vit'}").initial(generator())
+    theta = network.initial(generator())
+    body = network.head.start
+    assert torch.equal(theta[:body], before[:body])
+    assert torch.equal(theta, network.initial(generator()))
+    assert not torch.equal(theta[network.head], network.initial(generator(1))[network.head])
+    assert network.logits(theta, some((1, 28, 28), (2,))).shape == (2, 10)
+
+
+def test_records_may_be_shorter_than_the_transformer_reads(weights):
+    network = model(f"roberta:{weights / 'roberta'}:x9:2")
+    assert (network.input_shape, network.classes) == ((9,), 2)
+    x = some((9,), (2,))
+    assert network.logits(network.initial(generator()), x).shape == (2, 2)
+
+
+def test_folders_that_hold_no_such_transformer_are_refused(weights, tmp_path):
+    for name in (
+        f"vit:{tmp_path}",
+        f"vit:{tmp_path / 'none'}",
+        f"vit:{weights / 'roberta'}",
+        "vit",
+    ):
+        with pytest.raises(InputError, match=r"^model\.name: must ") as caught:
+            model(name)
+        assert "\n" not in str(caught.value)
+    (tmp_path / "config.json").write_text((weights / "vit" / "config.json").read_text())
+    with pytest.raises(InputError, match=r"^model\.name: must name a folder with weights"):
+        model(f"vit:{tmp_path}").initial(generator())
+
+
+def test_without_the_library_the_message_says_what_to_install(weights, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(InputError, match=r"privplan\[hub\]"):
+        model(f"vit:{weights / 'vit'}")

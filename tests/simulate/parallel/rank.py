@@ -1,0 +1,25 @@
+"""One rank of several runs, one after the other: started by ``torchrun`` in a test.
+
+The arguments are a plan, a folder, and the algorithms; each has a run of its own in the folder.
+"""
+
+import sys
+from pathlib import Path
+
+from privplan.plan import Plan
+from simulate.parallel.distributed import joined
+from simulate.runs.run import Request, execute, follow
+
+
+def main(plan: str, folder: str, *algorithms: str) -> None:
+    with joined(cuda=False) as ranks:
+        for name in algorithms:
+            request = Request(Plan.load(Path(plan)), name, "digits", Path(folder) / name, seed=5)
+            if ranks.leads:
+                execute(request, ranks=ranks)
+            else:
+                follow(request, ranks)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

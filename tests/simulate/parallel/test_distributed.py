@@ -1,0 +1,188 @@
+"""One run over two processes: the same result, and what happens when one of them dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privplan.errors import InputError, PrivplanError
+from privplan.plan import Plan
+from privplan.planning.solver import solve
+from privplan.record import CHECKPOINT, LEDGER, RunRecord, read_ledger
+from privplan.verification.verify import judge, load_run
+from simulate.engine import cohort
+from simulate.engine.round import RoundContext, public_mask
+from simulate.parallel.distributed import ALONE, Ranks, gather, largest, led, share, together, total
+from simulate.runs.run import Request, execute, prepare
+from tests.simulate.conftest import digits_spec
+from tests.simulate.parallel import rank
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+NAMES = ("GDPFed+", "planned", "P-FedSAM", "Local-only", "DPFedAvg")
+TOLERANCE = 1e-6
+PATIENCE = 120.0
+"""Seconds that a hanging test is given before it fails."""
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    """Three rounds of the digits."""
+    return solve(digits_spec(rounds=3))
+
+
+@pytest.fixture(scope="module")
+def together_folder(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of each algorithm over two processes."""
+    folder = tmp_path_factory.mktemp("two")
+    plan.save(folder / "plan.json")
+    command = [*TORCHRUN, rank.__file__, str(folder / "plan.json"), str(folder), *NAMES]
+    done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def _environment() -> dict[str, str]:
+    root = str(Path(__file__).parents[3])
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_processes_give_what_one_gives(
+    name: str, plan: Plan, together_folder: Path, tmp_path: Path
+) -> None:
+    execute(Request(plan, name, "digits", tmp_path / "one", seed=5))
+    folders = (together_folder / name, tmp_path / "one")
+    states = [torch.load(folder / CHECKPOINT, weights_only=True) for folder in folders]
+    _close(states[0]["theta"], states[1]["theta"])
+    assert states[0]["personal"].keys() == states[1]["personal"].keys()
+    for key, found in states[0]["personal"].items():
+        _close(found, states[1]["personal"][key])
+    records = [RunRecord.load(folder) for folder in folders]
+    assert [record.configuration["processes"] for record in records] == [2, 1]
+    assert records[0].accuracy == pytest.approx(records[1].accuracy, abs=0.01)
+    ledgers = [read_ledger(folder, plan.digest).records for folder in folders]
+    assert len(ledgers[0]) == len(ledgers[1])
+    for ours, expected in zip(*ledgers, strict=True):
+        assert ours.noise_sum_squares == pytest.approx(expected.noise_sum_squares, rel=1e-12)
+        for one, other in zip(ours.shares, expected.shares, strict=True):
+            near = pytest.approx(other.largest_norm, rel=1e-5)
+            assert one.model_copy(update={"largest_norm": 0.0}) == other.model_copy(
+                update={"largest_norm": 0.0}
+            )
+            assert one.largest_norm == near
+
+
+def _close(ours: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(ours, expected, rtol=0, atol=TOLERANCE)
+
+
+def test_the_verdict_holds_for_two_processes(together_folder: Path) -> None:
+    verdict = judge(load_run(together_folder / "GDPFed+"))
+    assert verdict.kept
+
+
+def test_a_run_goes_on_with_as_many_processes_as_it_began(plan: Plan, tmp_path: Path) -> None:
+    request = Request(plan, "planned", "digits", tmp_path / "run", seed=5)
+
+    def crash(done: int, rounds: int) -> None:
+        if done == 1:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        execute(request, crash)
+    record = RunRecord.load(request.folder)
+    changed = {**record.configuration, "processes": 2}
+    record.model_copy(update={"configuration": changed}).save(request.folder)
+    with pytest.raises(InputError, match=r"processes: must be 2, as when the run in .* began"):
+        execute(request)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_is_killed(victim: int, tmp_path: Path) -> None:
+    plan = solve(digits_spec(rounds=40))
+    plan.save(tmp_path / "plan.json")
+    arguments = ["-m", "simulate", str(tmp_path / "plan.json"), "--algorithm=P-FedSAM", "--seed=5"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    subprocess.run([*TORCHRUN, *arguments, "-o", str(whole)], env=_environment(), check=True)
+    command = [*TORCHRUN, *arguments, "-o", str(broken)]
+    running = subprocess.Popen(command, env=_environment(), stderr=subprocess.PIPE, text=True)
+    os.kill(_rank_of(running.pid, victim, broken / LEDGER), signal.SIGKILL)
+    _, said = running.communicate(timeout=PATIENCE)
+    assert running.returncode != 0
+    [line] = [one for one in said.splitlines() if one.startswith("privplan: ")]
+    assert "another process of this run ended" in line
+    assert line.endswith("the same command resumes")
+    assert ("rounds are saved in" in line) == (victim == 1)
+    assert RunRecord.load(broken).status == "running"
+    subprocess.run(command, env=_environment(), check=True)
+    for name in (CHECKPOINT, LEDGER):
+        assert (broken / name).read_bytes() == (whole / name).read_bytes()
+
+
+def _rank_of(agent: int, number: int, ledger: Path) -> int:
+    """The process of a rank, once training has begun."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if ledger.exists() and ledger.stat().st_size:
+            for task in Path(f"/proc/{agent}/task").iterdir():
+                for child in (task / "children").read_text().split():
+                    if f"RANK={number}".encode() in _variables(child):
+                        return int(child)
+        time.sleep(0.005)
+    raise AssertionError("it never trained")
+
+
+def _variables(process: str) -> list[bytes]:
+    return Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+
+
+@given(st.integers(1, 9), st.integers(0, 40), st.integers(0, 5))
+def test_shares_hold_every_item_once(size: int, count: int, turn: int) -> None:
+    shares = [range(count)[share(Ranks(rank, size), count, turn)] for rank in range(size)]
+    assert sorted(item for part in shares for item in part) == list(range(count))
+    lengths = [len(part) for part in shares]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_small_lots_come_out_even() -> None:
+    sizes = [
+        sum(len(range(1)[share(Ranks(rank, 2), 1, turn)]) for turn in range(4)) for rank in (0, 1)
+    ]
+    assert sizes == [2, 2]
+
+
+def test_alone_nothing_is_exchanged(plan: Plan) -> None:
+    values = torch.arange(3.0)
+    assert total(ALONE, values) is values
+    assert largest(ALONE, values) is values
+    assert gather(ALONE, [values], torch.device("cpu"))[0] is values
+    assert led(ALONE, values, {"a": values}) == (values, {"a": values})
+    assert together(ALONE, lambda: 3) == 3
+    with pytest.raises(PrivplanError, match="algorithm: must be one of"):
+        prepare(replace(Request(plan, "no", "digits", Path("run")), seed=1))
+
+
+def test_each_process_trains_a_share_only(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    for exchange in ("total", "largest"):
+        monkeypatch.setattr(cohort, exchange, lambda ranks, values: values)
+    monkeypatch.setattr(cohort, "gather", lambda ranks, items, device: list(items))
+    whole = prepare(Request(plan, "P-FedSAM", "digits", Path("run"), seed=5))
+    told = RoundContext(1, whole.start, {}, public_mask(whole, 1), {})
+    halves = [cohort.group_sums(replace(whole, ranks=Ranks(rank, 2)), told) for rank in (0, 1)]
+    sums, kept = cohort.group_sums(whole, told)
+    assert len(halves[0][1]) + len(halves[1][1]) == len(kept)
+    assert halves[0][1].keys() | halves[1][1].keys() == kept.keys()
+    assert abs(len(halves[0][1]) - len(halves[1][1])) <= len(sums)
+    for one, other, both in zip(halves[0][0], halves[1][0], sums, strict=True):
+        torch.testing.assert_close(one.total + other.total, both.total, rtol=0, atol=TOLERANCE)

@@ -1,0 +1,115 @@
+"""The journal: written before use, replayed instead of written twice, never mended quietly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from privplan.errors import InputError
+from privplan.record import LEDGER, ReleaseRecord, read_ledger
+from simulate.algorithms.entry import Hyperparameters
+from simulate.algorithms.registry import ALGORITHMS
+from simulate.engine.loop import train
+from simulate.runs.ledger_writer import FileLedger, MemoryLedger
+from tests.simulate import small, tiny
+from tests.simulate.engine.test_round import build
+
+DIGEST = "d" * 64
+
+
+def releases() -> list[ReleaseRecord]:
+    """The six releases of a whole run, two a round."""
+    journal = MemoryLedger(DIGEST)
+    train(tiny.setting(build("GDPFed")), journal)
+    return journal.records
+
+
+def written(folder: Path, count: int = 6) -> str:
+    """A ledger with the first releases; returns the chain after the fourth."""
+    journal, records, chain = FileLedger(folder, DIGEST, DIGEST), releases(), ""
+    for index in range(0, count, 2):
+        journal.append(records[index : index + 2])
+        chain = journal.chain if index == 2 else chain
+    return chain
+
+
+def test_lines_are_chained_from_the_plan(tmp_path: Path) -> None:
+    written(tmp_path)
+    text = read_ledger(tmp_path, DIGEST)
+    assert text.fault is None
+    assert list(text.records) == releases()
+    memory = MemoryLedger(DIGEST)
+    memory.append(releases())
+    assert text.chain == memory.chain
+    assert "does not follow" in (read_ledger(tmp_path, "e" * 64).fault or "")
+
+
+def test_a_replayed_release_is_not_written_twice(tmp_path: Path) -> None:
+    chain = written(tmp_path)
+    before = (tmp_path / LEDGER).read_bytes()
+    journal = FileLedger(tmp_path, DIGEST, chain)
+    journal.append(releases()[4:])
+    assert (tmp_path / LEDGER).read_bytes() == before
+    journal.append(releases()[:1])  # anything more is appended
+    assert (tmp_path / LEDGER).read_bytes().count(b"\n") == 7
+
+
+def test_a_replay_that_differs_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    chain = written(tmp_path)
+    before = (tmp_path / LEDGER).read_bytes()
+    other = releases()[4].model_copy(update={"noise_sum_squares": 1.0})
+    with pytest.raises(InputError, match="round 3 came out differently"):
+        FileLedger(tmp_path, DIGEST, chain).append([other])
+    assert (tmp_path / LEDGER).read_bytes() == before
+
+
+@pytest.mark.parametrize("cut", [1, 2, 100, 500])
+def test_a_torn_last_line_is_dropped_and_written_again(tmp_path: Path, cut: int) -> None:
+    chain = written(tmp_path)
+    whole = (tmp_path / LEDGER).read_bytes()
+    (tmp_path / LEDGER).write_bytes(whole[:-cut])
+    journal = FileLedger(tmp_path, DIGEST, chain)
+    journal.append(releases()[4:])
+    assert (tmp_path / LEDGER).read_bytes() == whole
+
+
+def test_a_round_cut_between_its_releases_is_completed(tmp_path: Path) -> None:
+    chain = written(tmp_path)
+    whole = (tmp_path / LEDGER).read_bytes()
+    (tmp_path / LEDGER).write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+    FileLedger(tmp_path, DIGEST, chain).append(releases()[4:])
+    assert (tmp_path / LEDGER).read_bytes() == whole
+
+
+def test_an_edited_line_is_refused_and_located(tmp_path: Path) -> None:
+    chain = written(tmp_path)
+    text = (tmp_path / LEDGER).read_text()
+    (tmp_path / LEDGER).write_text(text.replace('"noise_std":10.0', '"noise_std":20.0', 1))
+    with pytest.raises(InputError, match="line 1 does not follow"):
+        FileLedger(tmp_path, DIGEST, chain)
+
+
+def test_a_ledger_that_ends_before_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    chain = written(tmp_path)
+    (tmp_path / LEDGER).unlink()
+    with pytest.raises(InputError, match="checkpoint: must continue the releases"):
+        FileLedger(tmp_path, DIGEST, chain)
+    written(tmp_path, count=2)
+    with pytest.raises(InputError, match="checkpoint: must continue the releases"):
+        FileLedger(tmp_path, DIGEST, chain)
+
+
+@pytest.mark.parametrize("name", [one for one, row in ALGORITHMS.items() if row.unit != "record"])
+def test_every_algorithm_books_every_group_in_every_round(name: str) -> None:
+    found = ALGORITHMS[name]
+    built = found.build(small.plan("per_group"), found.complete(Hyperparameters()))
+    journal = MemoryLedger(DIGEST)
+    train(small.setting(built), journal)
+    booked = [(record.round, share.group) for record in journal.records for share in record.shares]
+    rounds = range(1, small.ROUNDS + 1)
+    expected = [(round_, group) for round_ in rounds for group in small.EPSILONS]
+    if built.mechanism.alone is not None:  # a line a client
+        assert list(dict.fromkeys(booked)) == expected
+    else:
+        assert booked == expected

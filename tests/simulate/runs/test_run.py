@@ -1,0 +1,317 @@
+"""Runs in their folders: interrupted, crashed, killed, resumed, reused and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RunRecord, read_ledger
+from privplan.verification.verify import load_run
+from simulate.algorithms.entry import Hyperparameters
+from simulate.engine import round
+from simulate.runs.ledger_writer import FileLedger
+from simulate.runs.run import PLOT, InterruptedRunError, Request, execute
+
+MOMENTS = sorted(random.Random(20).sample(range(1, 8), 3))
+
+
+class CrashError(Exception):
+    """A stand-in for the machine going down."""
+
+
+@pytest.fixture(scope="module")
+def reference(short_plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("reference") / "run"
+    execute(request_for(short_plan, folder))
+    return folder
+
+
+def request_for(plan: Plan, folder: Path, **changes: object) -> Request:
+    return replace(Request(plan, "GDPFed+", "digits", folder, seed=5), **changes)
+
+
+def stop_after(round_: int, error: type[BaseException]) -> Callable[[int, int], None]:
+    """A report that raises once a round is done."""
+
+    def report(done: int, rounds: int) -> None:
+        if done == round_:
+            raise error
+
+    return report
+
+
+def assert_same(folder: Path, reference: Path) -> None:
+    """Checkpoint, ledger, plan and metrics are the same, bit for bit."""
+    for name in (CHECKPOINT, LEDGER, PLAN):
+        assert (folder / name).read_bytes() == (reference / name).read_bytes(), name
+    records = [json.loads((one / RECORD).read_text()) for one in (folder, reference)]
+    for record in records:
+        del record["wall_seconds"]
+    assert records[0] == records[1]
+
+
+def test_a_folder_holds_what_it_should(reference: Path, short_plan: Plan) -> None:
+    names = {path.name for path in reference.iterdir() if not path.name.startswith(".")}
+    assert names == {PLAN, RECORD, LEDGER, CHECKPOINT, PLOT}
+    record = RunRecord.load(reference)
+    assert record.status == "complete"
+    assert record.rounds_done == 8
+    assert record.metrics[-1].round == 8
+    assert record.metrics[-1].accuracy == record.accuracy
+    assert set(record.accuracy_by_group) == {"strict", "medium", "loose"}
+    assert len(record.accuracy_by_class) == 10
+    assert Plan.load(reference / PLAN) == short_plan
+    assert len(read_ledger(reference, short_plan.digest).records) == 24
+    state = torch.load(reference / CHECKPOINT, weights_only=True)
+    assert state["theta"].shape == (2410,)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c_then_the_same_request(
+    moment: int, short_plan: Plan, tmp_path: Path, reference: Path
+) -> None:
+    request = request_for(short_plan, tmp_path / "run")
+    with pytest.raises(InterruptedRunError, match=f"{moment} of 8 rounds are saved in .*resumes"):
+        execute(request, stop_after(moment, KeyboardInterrupt))
+    assert RunRecord.load(tmp_path / "run").rounds_done == moment
+    assert not execute(request).reused
+    assert_same(tmp_path / "run", reference)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_crash_without_a_checkpoint_replays_the_ledger(
+    moment: int, short_plan: Plan, tmp_path: Path, reference: Path
+) -> None:
+    request = request_for(short_plan, tmp_path / "run")
+    with pytest.raises(CrashError):
+        execute(request, stop_after(moment, CrashError))
+    assert not (tmp_path / "run" / CHECKPOINT).exists()
+    execute(request)
+    assert_same(tmp_path / "run", reference)
+
+
+def test_a_crash_between_the_ledger_and_the_step(
+    short_plan: Plan, tmp_path: Path, reference: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, request = FileLedger.append, request_for(short_plan, tmp_path / "run")
+
+    def crash(journal: FileLedger, records: list) -> None:
+        append(journal, records)
+        if records[0].round == 4:
+            raise CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileLedger, "append", crash)
+        with pytest.raises(CrashError):
+            execute(request)
+    path = tmp_path / "run" / LEDGER
+    assert path.read_bytes().count(b"\n") == 12  # the release counts, though nothing used it
+    path.write_bytes(path.read_bytes()[:-40])  # and its last line was torn
+    execute(request)
+    assert_same(tmp_path / "run", reference)
+
+
+def test_no_step_before_its_release_is_on_disk(
+    short_plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(number))
+
+    def report(done: int, rounds: int) -> None:
+        lines = (tmp_path / "run" / LEDGER).read_bytes().count(b"\n") if done else 0
+        assert lines == 3 * done
+        assert len(synced) >= done
+
+    execute(request_for(short_plan, tmp_path / "run"), report)
+
+
+def test_results_do_not_depend_on_batching_or_threads(
+    short_plan: Plan, tmp_path: Path, reference: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(round, "CHUNK_CLIENTS", 7)
+    torch.set_num_threads(3)
+    try:
+        execute(request_for(short_plan, tmp_path / "run"))
+    finally:
+        torch.set_num_threads(threads)
+    states = [
+        torch.load(folder / CHECKPOINT, weights_only=True)["theta"]
+        for folder in (tmp_path / "run", reference)
+    ]
+    torch.testing.assert_close(states[0], states[1], rtol=0, atol=1e-6)
+    folders = (tmp_path / "run", reference)
+    ledgers = [read_ledger(folder, short_plan.digest).records for folder in folders]
+    cohorts = [[record.shares[0].cohort for record in records] for records in ledgers]
+    assert cohorts[0] == cohorts[1]
+
+
+def test_a_finished_run_is_not_trained_again(short_plan: Plan, reference: Path) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in reference.iterdir()}
+    outcome = execute(request_for(short_plan, reference), stop_after(1, CrashError))
+    assert outcome.reused
+    assert outcome.record == RunRecord.load(reference)
+    after = {path.name: path.stat().st_mtime_ns for path in reference.iterdir()}
+    assert {**after, ".lock": 0} == {**before, ".lock": 0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"seed": 6}, "seed"),
+        ({"algorithm": "planned"}, "algorithm"),
+        ({"partition": "dirichlet:1"}, "partition"),
+        ({"choices": Hyperparameters("mean")}, "aggregation"),
+    ],
+)
+def test_a_folder_of_another_run_is_refused(
+    changes: dict[str, object], field: str, short_plan: Plan, reference: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        execute(request_for(short_plan, reference, **changes))
+    assert [fault.field for fault in caught.value.faults] == [field]
+
+
+def test_a_folder_of_another_plan_is_refused(digits_plan: Plan, reference: Path) -> None:
+    with pytest.raises(InputError, match=r"plan_digest: must be .* choose another folder with -o"):
+        execute(request_for(digits_plan, reference))
+
+
+def test_a_folder_that_is_no_run_is_left_alone(short_plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(InputError, match="output: must be a run folder, a new folder or an empty"):
+        execute(request_for(short_plan, tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    with pytest.raises(InputError, match="output: must be a folder"):
+        execute(request_for(short_plan, tmp_path / "thesis.tex"))
+
+
+def test_a_plan_that_is_not_executed_is_not_written_over(
+    short_plan: Plan, middle_plan: Plan, tmp_path: Path
+) -> None:
+    middle_plan.save(tmp_path / PLAN)
+    with pytest.raises(InputError, match="must not hold a plan that the executed one would"):
+        execute(request_for(short_plan, tmp_path))
+    assert Plan.load(tmp_path / PLAN) == middle_plan
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (None, "no .*ledger.jsonl"),
+        (0, "only 0 releases"),
+        (-1, "only 23 releases"),
+        (-1.5, "line 23 is torn"),
+    ],
+)
+def test_a_finished_run_with_a_damaged_ledger_is_refused(
+    lines: float | None, said: str, short_plan: Plan, reference: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(reference, folder)
+    path = folder / LEDGER
+    kept = path.read_bytes().splitlines(keepends=True)[: int(lines or 0)]
+    path.unlink()
+    if lines is not None:
+        path.write_bytes(b"".join(kept)[: -1 if lines % 1 else None])
+    with pytest.raises(InputError, match=f"choose another folder with -o, found '{said}"):
+        execute(request_for(short_plan, folder))
+    if said.endswith("torn"):
+        with pytest.raises(InputError, match="cannot be recovered; run it in another folder"):
+            load_run(folder)
+
+
+def test_a_folder_in_use_is_refused(short_plan: Plan, tmp_path: Path) -> None:
+    request = request_for(short_plan, tmp_path / "run")
+
+    def report(done: int, rounds: int) -> None:
+        if done == 1:
+            with pytest.raises(InputError, match="must not be in use by another run"):
+                execute(request)
+            raise CrashError
+
+    with pytest.raises(CrashError):
+        execute(request, report)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x04}q\x00."])
+def test_a_damaged_checkpoint_is_one_line(
+    content: bytes, short_plan: Plan, tmp_path: Path, reference: Path
+) -> None:
+    request = request_for(short_plan, tmp_path / "run")
+    with pytest.raises(InterruptedRunError):
+        execute(request, stop_after(3, KeyboardInterrupt))
+    (tmp_path / "run" / CHECKPOINT).write_bytes(content)
+    with pytest.raises(InputError, match="checkpoint: must be a sound checkpoint; remove it"):
+        execute(request)
+    (tmp_path / "run" / CHECKPOINT).unlink()
+    execute(request)
+    assert_same(tmp_path / "run", reference)
+
+
+def _size(folder: Path) -> int:
+    ledger = folder / LEDGER
+    return ledger.stat().st_size if ledger.exists() else 0
+
+
+SLOWLY = """
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background
+from privplan.cli import main
+from simulate.engine import loop
+run_round = loop.run_round
+loop.run_round = lambda *arguments: (time.sleep(0.2), run_round(*arguments))[1]
+main()
+"""
+
+
+def started(plan: Path, folder: Path) -> subprocess.Popen[str]:
+    """``privplan simulate`` in a process of its own, which has begun to train, slowly."""
+    before = _size(folder)
+    arguments = ["simulate", str(plan), "--algorithm=GDPFed+", "--seed=5", "-o", str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    running = subprocess.Popen(
+        [sys.executable, "-c", SLOWLY, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    deadline = time.monotonic() + 60
+    while running.poll() is None and time.monotonic() < deadline:
+        if _size(folder) > before:
+            return running
+        time.sleep(0.005)
+    raise AssertionError(f"it never trained: {running.communicate()}")
+
+
+def test_signals_to_the_command(digits_plan: Plan, tmp_path: Path) -> None:
+    digits_plan.save(tmp_path / "plan.json")
+    folder = tmp_path / "run"
+    killed = started(tmp_path / "plan.json", folder)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate(timeout=30)
+    asked = started(tmp_path / "plan.json", folder)  # resumes what was killed
+    asked.send_signal(signal.SIGINT)
+    _, said = asked.communicate(timeout=30)
+    assert asked.returncode == 130
+    [line] = [one for one in said.splitlines() if one.strip()]
+    assert "the same command resumes" in line
+    execute(request_for(digits_plan, folder))
+    execute(request_for(digits_plan, tmp_path / "whole"))
+    assert_same(folder, tmp_path / "whole")

@@ -1,0 +1,97 @@
+"""Measured constants in the text of a spec: what it says, and what of it stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from privplan.errors import InputError
+from privplan.io.text import load_yaml
+from privplan.spec.measured import Measured, Number, entries, provisional, written
+from privplan.spec.spec import Spec
+
+HEAD = """# Mine.
+name: small  # a name
+groups:
+  - {name: a, clients: 100, epsilon: 1}   # strict
+rounds: 10
+cohort: 10
+model: {name: mlp-digits, parameters: 2410}
+"""
+
+
+def number(value: float, reach: float = 0.1) -> Number:
+    return Number(value=value, low=value - reach, high=value + reach)
+
+
+MEASURED = Measured(
+    source="2 rounds",
+    update_norm=number(0.5),
+    update_norms=(0.25, 0.75),
+    update_coherence=number(0.95),
+    heterogeneity=number(0.1),
+    smoothness=number(12.0),
+    noise_curvature=number(-0.01),
+    sampling_curvature=number(3.0),
+    initial_gap=number(2.3),
+    local_variance=number(-1e-3),
+    dissimilarity=number(4.0),
+)
+
+PLANNINGS = {
+    "none": "",
+    "empty": "planning: {}\n# after\nlocal: {steps: 3}\n",
+    "null": "planning:\n",
+    "block": "planning:\n    # why\n    release: joint   # one sum\n    free: [ratios, weights]\n",
+    "replaced": "planning:\n  heterogeneity: 0.3  # old\n  release: joint\n  constants:\n"
+    "    smoothness: 1\n    initial_gap: 1\nlocal:\n  steps: 3   # few\n",
+    "norms": "planning:\n  update_norms:\n    - 1.0\n    - 2.0\n  release: joint\n",
+    "braces": "planning: {release: joint, heterogeneity: 0.2}\n",
+    "clip": "planning:\n  free: [ratios, weights, clipping_norm]\n",
+}
+
+
+@pytest.mark.parametrize("planning", PLANNINGS.values(), ids=PLANNINGS)
+def test_the_text_says_what_it_said_and_the_constants(planning: str) -> None:
+    text = written(HEAD + planning, MEASURED)
+    before, after = load_yaml(HEAD + planning, "spec"), load_yaml(text, "spec")
+    old = before.get("planning") or {}
+    assert after == {**before, "planning": {**old, **entries(MEASURED)}}
+    assert Spec.parse(after).planning.update_norm == 0.5
+    for comment in ("# Mine.", "# a name", "# strict", "# after", "# why", "# one sum", "# few"):
+        assert (comment in text) == (comment in HEAD + planning)
+
+
+@pytest.mark.parametrize("planning", PLANNINGS.values(), ids=PLANNINGS)
+def test_writing_twice_changes_nothing_more(planning: str) -> None:
+    once = written(HEAD + planning, MEASURED)
+    assert load_yaml(written(once, MEASURED), "spec") == load_yaml(once, "spec")
+
+
+def test_anchors_are_written_anew_with_the_old_text_below() -> None:
+    text = written(HEAD + "planning: &p {release: joint}\n", MEASURED)
+    assert load_yaml(text, "spec")["planning"]["release"] == "joint"
+    assert "# planning: &p {release: joint}" in text
+
+
+def test_every_value_has_its_interval_beside_it() -> None:
+    text = written(HEAD, MEASURED)
+    for name, found in MEASURED.numbers.items():
+        [line] = [line for line in text.splitlines() if line.strip().startswith(f"{name}:")]
+        assert f"{found.low:.4g} and {found.high:.4g}" in line
+
+
+def test_insurance_stands_at_the_upper_end_and_squares_are_not_negative() -> None:
+    found = entries(MEASURED)
+    assert found["heterogeneity"] == 0.2
+    assert found["update_coherence"] == 1.0  # 1.05, cut at its bound
+    assert found["constants"]["noise_curvature"] == 0.09  # estimate below 0: upper end
+    assert found["constants"]["local_variance"] == 0.0
+
+
+def test_a_spec_may_lack_what_the_pilot_finds_and_nothing_else() -> None:
+    text = HEAD + PLANNINGS["clip"]
+    with pytest.raises(InputError, match="update_norms"):
+        Spec.parse(load_yaml(text, "spec"))
+    assert provisional(text).planning.update_norms == (1.0,)
+    with pytest.raises(InputError, match=r"planning\.releases"):
+        provisional(HEAD + "planning: {releases: joint}\n")

@@ -1,0 +1,224 @@
+"""The spec: every fault named, all at once, and what is derived from it."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privplan.errors import InputError
+from privplan.io.text import load_yaml
+from privplan.spec.presets import PRESETS, preset
+from privplan.spec.spec import Spec
+from tests.planning.problems import make_spec, spec_data
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The small spec with one value replaced; ``groups.0.epsilon`` reaches into lists."""
+    data: Any = json.loads(json.dumps(spec_data(), allow_nan=True))
+    *parents, last = path.split(".")
+    place = data
+    for part in parents:
+        place = place[int(part)] if part.isdigit() else place.setdefault(part, {})
+    place[int(last) if last.isdigit() else last] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("groups.0.epsilon", 0, "groups.strict.epsilon: must be greater than 0, found 0"),
+        ("groups.0.epsilon", -1.0, "groups.strict.epsilon: must be greater than 0"),
+        ("groups.0.epsilon", math.nan, "groups.strict.epsilon: must be "),
+        ("groups.0.epsilon", math.inf, "groups.strict.epsilon: must be a finite number"),
+        ("groups.0.epsilon", "much", "groups.strict.epsilon: must be a number, found 'much'"),
+        ("groups.0.epsilon", True, "groups.strict.epsilon: must be a number"),
+        ("groups.0.clients", 0, "groups.strict.clients: must be 1 or more, found 0"),
+        ("groups.0.clients", -5, "groups.strict.clients: must be 1 or more, found -5"),
+        ("groups.0.clients", 1.5, "groups.strict.clients: must be a whole number"),
+        ("groups.0.delta", 1.0, "groups.strict.delta: must be less than 1"),
+        ("groups.0.name", "loose", "groups: must have unique names, found 'loose'"),
+        ("groups.0.sampling_ratio", 0.1, "is only for planning.ratios: given"),
+        ("groups", [], "groups: must name at least one group"),
+        ("groups", None, "groups: must be a list"),
+        ("delta", 0, "delta: must be in (0, 1), found 0"),
+        ("delta", 1, "delta: must be in (0, 1), found 1"),
+        ("delta", math.nan, "delta: must be in (0, 1)"),
+        ("delta", "n^2", "delta: must be a number in (0, 1) or a law such as n^-1.1"),
+        ("rounds", 0, "rounds: must be 1 or more, found 0"),
+        ("rounds", 2.5, "rounds: must be a whole number"),
+        ("cohort", 501, "cohort: must not exceed the population of 500 clients, found 501"),
+        ("cohort", 1, "cohort: must be at least one client a group (2), found 1"),
+        ("cohort", 0, "cohort: must be greater than 0"),
+        ("cohort", None, "cohort: is required"),
+        ("sampling", "some", "sampling: must be one of"),
+        ("sampling", "full", "cohort: must be the population (500) under full participation"),
+        ("relation", "zero_out", "relation: must be one of"),
+        ("clipping_norm", math.nan, "clipping_norm: must be "),
+        ("clipping_norm", 0, "clipping_norm: must be greater than 0"),
+        ("local.steps", 0, "local.steps: must be 1 or more"),
+        ("local.momentum", 1, "local.momentum: must be less than 1"),
+        ("model", None, "model: must be a mapping of fields"),
+        ("planning.accountant", "magic", "planning.accountant: must be one of"),
+        ("planning.ratios", "given", "sampling_ratio: is required with planning.ratios: given"),
+        ("planning.sparsification", [0.7], "must have one kept fraction a group (2)"),
+        ("planning.sparsification", [0.7, 0], "list of kept fractions in (0, 1]"),
+        ("planning.sparsification", [0.7, 1.2], "list of kept fractions in (0, 1]"),
+        ("planning.sparsification", [0.7, math.nan], "list of kept fractions in (0, 1]"),
+        ("planning.sparsification", "half", "list of kept fractions in (0, 1]"),
+        ("budget", 1, "budget: is not a known field"),
+    ],
+)
+def test_bad_input_names_field_rule_and_found(path: str, value: Any, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Spec.parse(changed(path, value))
+    assert said in str(caught.value)
+
+
+def test_a_fixed_size_cohort_is_whole() -> None:
+    with pytest.raises(InputError, match="must be a whole number under fixed_size sampling"):
+        make_spec(sampling="fixed_size", cohort=50.5)
+
+
+def test_all_faults_are_reported_at_once() -> None:
+    data = changed("groups.0.epsilon", -1.0)
+    data["rounds"] = 0
+    data["colour"] = "red"
+    with pytest.raises(InputError) as caught:
+        Spec.parse(data)
+    assert {fault.field for fault in caught.value.faults} == {
+        "groups.strict.epsilon",
+        "rounds",
+        "colour",
+    }
+
+
+@pytest.mark.parametrize("text", ["a: [1", "a: 1\na: 2", "\t- x", "!!python/object:os.system {}"])
+def test_text_that_is_not_yaml_is_one_line(text: str) -> None:
+    with pytest.raises(InputError, match="spec: must be YAML") as caught:
+        load_yaml(text, "spec")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "name"])
+def test_yaml_that_is_not_a_mapping_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match="must be a mapping of fields"):
+        Spec.load(path)
+
+
+def test_a_directory_or_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a directory"):
+        Spec.load(tmp_path)
+    with pytest.raises(InputError, match="must be a file that exists"):
+        Spec.load(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_specs(name: str) -> None:
+    spec = Spec.parse(load_yaml(preset(name), name))
+    assert spec.name == name
+    assert spec.warnings() == []
+    if spec.unit == "client":
+        assert spec.delta_of(spec.groups[0]) == pytest.approx(spec.population**-1.1)
+    jsonschema.validate(yaml.safe_load(preset(name)), Spec.model_json_schema())
+
+
+def test_presets_hold_table_1_and_appendix_b_2() -> None:
+    fmnist = Spec.parse(load_yaml(preset("gdpfed-fmnist"), "preset"))
+    assert (fmnist.population, fmnist.rounds, fmnist.cohort) == (6000, 50, 120)
+    assert [group.epsilon for group in fmnist.groups] == [0.5, 1.5, 3.0]
+    shakespeare = Spec.parse(load_yaml(preset("gdpfed-shakespeare"), "preset"))
+    assert (shakespeare.population, shakespeare.expected_cohort) == (714, 71.4)
+    assert (shakespeare.local.steps, shakespeare.local.momentum) == (30, 0.9)
+    cifar = Spec.parse(load_yaml(preset("gdpfed-cifar10"), "preset"))
+    assert (cifar.population, cifar.rounds, cifar.cohort, cifar.clipping_norm) == (
+        600,
+        100,
+        60,
+        1.5,
+    )
+    svhn = Spec.parse(load_yaml(preset("gdpfed-svhn"), "preset"))
+    assert (svhn.population, svhn.rounds, svhn.cohort, svhn.local.steps) == (6000, 100, 300, 25)
+
+
+def test_an_unknown_preset_is_refused() -> None:
+    with pytest.raises(InputError, match="preset: must be one of digits"):
+        preset("mnist")
+
+
+def test_a_spec_survives_yaml_and_json() -> None:
+    spec = make_spec(planning={"sparsification": [0.5, 1.0]})
+    assert Spec.parse(json.loads(spec.model_dump_json())) == spec
+    assert Spec.parse(load_yaml(yaml.safe_dump(spec.model_dump(mode="json")), "spec")) == spec
+
+
+@given(st.text(max_size=60))
+def test_no_text_at_random_is_a_spec(text: str) -> None:
+    with pytest.raises(InputError):
+        Spec.parse(load_yaml(text, "spec"))
+
+
+def test_warns_of_a_delta_that_is_not_below_one_over_clients() -> None:
+    assert any("not below 1/clients" in line for line in make_spec(delta=0.01).warnings())
+
+
+def _fields(data: dict[str, Any], folder: Path | str = ".") -> list[str]:
+    with pytest.raises(InputError) as caught:
+        Spec.parse(data, folder)
+    return [fault.field for fault in caught.value.faults]
+
+
+def test_faults_between_sound_fields_are_reported_beside_faulty_ones() -> None:
+    data = changed("groups.0.name", "loose")
+    data |= {"rounds": 0, "cohort": 5000}
+    data["planning"]["sparsification"] = [0.5]
+    assert _fields(data) == ["rounds", "groups", "cohort", "planning.sparsification"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("groups.0.clients", 0),
+        ("groups.0.name", ""),
+        ("groups", "strict"),
+        ("groups", [3]),
+        ("groups", []),
+        ("cohort", -1),
+        ("delta", 2),
+        ("unit", "people"),
+        ("planning", 5),
+        ("planning.ratios", "best"),
+        ("planning.sparsification", [2]),
+        ("model.parameters", 0),
+    ],
+)
+def test_a_faulty_field_says_nothing_of_other_fields(path: str, value: Any) -> None:
+    assert len(_fields(changed(path, value))) == 1
+
+
+def test_a_faulty_field_hides_no_fault_of_other_groups() -> None:
+    data = changed("groups.0.sampling_ratio", 7)
+    data["groups"][1]["sampling_ratio"] = 0.1
+    assert _fields(data) == ["groups.strict.sampling_ratio", "groups.loose.sampling_ratio"]
+
+
+def test_ratios_that_are_missing_are_not_summed() -> None:
+    fields = _fields(changed("planning.ratios", "given"))
+    assert fields == ["groups.strict.sampling_ratio", "groups.loose.sampling_ratio"]
+
+
+def test_a_spec_of_records_without_records_has_no_law_to_break() -> None:
+    data = spec_data(unit="record", delta="n^-1.1", cohort=None, planning={})
+    assert _fields(data) == ["groups.strict.records", "groups.loose.records"]
+
+
+def test_a_missing_file_of_budgets_hides_no_other_fault(tmp_path: Path) -> None:
+    changes = {"groups_from": "x.csv", "groups": [], "rounds": 0, "planning": {"free": 5}}
+    assert _fields(spec_data(**changes), tmp_path) == ["groups_from", "rounds", "planning.free"]

@@ -1,0 +1,152 @@
+"""A run folder made by numpy alone: what an honest simulation would have written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from privplan.accounting.certificate import certify
+from privplan.accounting.release import History, Relation, Release
+from privplan.plan import GroupPlan, Objective, Plan
+from privplan.record import (
+    LEDGER,
+    PLAN,
+    Executed,
+    GroupShare,
+    ReleaseRecord,
+    Residual,
+    RunRecord,
+    chained,
+)
+from privplan.spec.spec import Spec
+
+DIMENSION = 400
+NORM = 0.5
+GROUPS = {"strict": (800, 1.0, 0.02, 1.6), "loose": (700, 3.0, 0.05, 1.1)}
+
+
+def spec(**changes: object) -> Spec:
+    """Two groups, thirty rounds."""
+    groups = [{"name": k, "clients": v[0], "epsilon": v[1]} for k, v in GROUPS.items()]
+    data = {
+        "name": "two",
+        "groups": groups,
+        "rounds": 30,
+        "cohort": 51,
+        "delta": 1e-4,
+        "clipping_norm": NORM,
+        "model": {"name": "cnn-digits", "parameters": DIMENSION},
+    }
+    return Spec.parse({**data, **changes})
+
+
+def plan(the_spec: Spec | None = None) -> Plan:
+    """A plan with the numbers of ``GROUPS``, certified."""
+    the_spec = the_spec or spec()
+    groups, rows = [], []
+    for group in the_spec.groups:
+        _, _, ratio, sigma = GROUPS[group.name]
+        delta = the_spec.delta_of(group)
+        groups.append(
+            GroupPlan(
+                name=group.name,
+                clients=group.clients,
+                epsilon=group.epsilon,
+                delta=delta,
+                sampling_ratio=ratio,
+                expected_cohort=ratio * group.clients,
+                noise_multiplier=sigma,
+                kept_fraction=1.0,
+                weight=0.5,
+            )
+        )
+        history = History.repeated(Release(sigma, ratio, the_spec.sampling), the_spec.rounds)
+        relation = Relation(the_spec.relation)
+        rows += certify(
+            history, group=group.name, delta=delta, relation=relation, accountants=("pld",)
+        )
+    return Plan(
+        spec=the_spec,
+        groups=tuple(groups),
+        objective=Objective(name="given", value=0.0),
+        bound={},
+        noise_std=0.1,
+        status="given",
+        certificate=tuple(rows),
+    )
+
+
+def releases(the_plan: Plan, seed: int = 1) -> list[ReleaseRecord]:
+    """One release a round and group, drawn as planned."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for number in range(1, the_plan.spec.rounds + 1):
+        for group in the_plan.groups:
+            std = group.noise_multiplier * NORM
+            drawn = rng.random(group.clients) < group.sampling_ratio
+            share = GroupShare(
+                group=group.name,
+                clients=group.clients,
+                sampling=the_plan.spec.sampling,
+                sampling_ratio=group.sampling_ratio,
+                cohort=int(drawn.sum()),
+                participants=tuple(np.flatnonzero(drawn).tolist()),
+                clip_bound=NORM,
+                largest_norm=NORM,
+                clipped=3,
+                weight=0.1,
+            )
+            noise = rng.normal(0, std, DIMENSION)
+            made.append(
+                ReleaseRecord(
+                    round=number,
+                    family="gaussian",
+                    noise_std=std,
+                    dimension=DIMENSION,
+                    noise_sum_squares=float((noise**2).sum()),
+                    noise_state=f"{number} {group.name}",
+                    residual=Residual(sum_squares=float((noise**2).sum()), along_sum=noise[0]),
+                    shares=(share,),
+                )
+            )
+    return made
+
+
+def write_ledger(folder: Path, the_plan: Plan, made: list[ReleaseRecord]) -> None:
+    """The ledger of these releases, chained from the plan."""
+    lines, chain = [], the_plan.digest
+    for release in made:
+        line, chain = chained(release, chain)
+        lines.append(line)
+    (folder / LEDGER).write_text("".join(lines))
+
+
+def write_run(
+    folder: Path, made: list[ReleaseRecord] | None = None, the_plan: Plan | None = None
+) -> Plan:
+    """A whole run folder; returns the plan."""
+    the_plan = the_plan or plan()
+    folder.mkdir(parents=True, exist_ok=True)
+    the_plan.save(folder / PLAN)
+    write_ledger(folder, the_plan, releases(the_plan) if made is None else made)
+    RunRecord(
+        plan_digest=the_plan.digest,
+        algorithm="GDPFed",
+        dataset="digits",
+        partition="iid",
+        model="cnn-digits",
+        seed=1,
+        device="cpu",
+        configuration={},
+        versions={},
+        status="complete",
+        rounds_done=the_plan.spec.rounds,
+        metrics=(),
+        accuracy=0.9,
+        accuracy_by_class={"0": 0.9},
+        accuracy_by_group={"strict": 0.9, "loose": 0.9},
+        wall_seconds=1.0,
+        executed=Executed(aggregator="own", coordinates=DIMENSION, shared=DIMENSION),
+    ).save(folder)
+    return the_plan
