@@ -35,13 +35,13 @@ from typing import Any
 
 PRODUCT = ("privplan/*.py", "simulate/*.py")
 SHORT, LONG = 40, 300
-# From the lowest to the highest, by the first name below privplan; names of older checkouts too.
+# From the lowest to the highest, by the first name below privplan.
 LAYERS = [
-    "errors values plan record spec io laws presets fields files jsontext yamltext lock interrupts "
-    "processes sound support averaging evidence spec_fields spec_planning spec_rules",
-    "accounting",
+    "errors values registry io",
+    "laws accounting",
+    "spec plan record",
     "convergence planning",
-    "sensitivity verification auditing book checks exposure frontier verify whatif",
+    "sensitivity verification auditing book",
     "report",
     "cli __main__",
 ]
@@ -66,7 +66,8 @@ def enter(frame, event, argument):
 
 def write():
     sys.setprofile(None)
-    own = [code for code in list(codes.values()) if code.co_filename.startswith(root)]
+    own = [code for code in list(codes.values())
+       if code.co_filename.startswith((root + "privplan", root + "simulate"))]
     own = [code for code in own if code.co_name != "<module>"]
     functions = [code for code in own if code.co_flags & inspect.CO_OPTIMIZED]
     counts = {
