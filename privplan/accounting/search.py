@@ -1,70 +1,125 @@
-"""The edge of a budget: the largest argument whose cost still fits, in few evaluations.
+"""Bracketing searches: the largest argument within a budget, and the root of a function.
 
-A root in a bracket, to rounding: small enough not to load a solver for it.
+Own code, because evaluations of an accountant are expensive and the result must lie on the safe
+side of the budget; commands that only need a root do not load ``scipy.optimize`` for it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-_MOST_EVALUATIONS = 200
+_MAX_EVALUATIONS = 200
+_MAX_STEPS = 400
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """Where the budget ends.
+    """The bracket around the largest argument within the budget.
 
     Attributes:
-        inside: largest argument known to fit; None when none in the range does.
-        outside: smallest argument known not to fit; None when all in the range do.
+        feasible: largest argument known to be within the budget; None when the whole range
+            exceeds it.
+        infeasible: smallest argument known to exceed the budget; None when none in the range does.
         evaluations: how often the cost was computed.
-        slope: of log cost near the edge, as far as two evaluations tell it.
     """
 
-    inside: float | None
-    outside: float | None
+    feasible: float | None
+    infeasible: float | None
     evaluations: int
-    slope: float = 1.0
 
 
 @dataclass
-class _Search:
-    """What is known so far about the zero of ``log(cost / budget)``."""
+class _Bracket:
+    """State of a search for the zero of ``log(cost / budget)``.
+
+    ``points`` holds the arguments that were evaluated, in order, with ``log(cost / budget)``.
+    """
 
     low: float
     high: float
-    whole: bool
-    inside: float | None = None
-    outside: float | None = None
+    tolerance: float
+    integer: bool
+    slope: float
+    feasible: float | None = None
+    infeasible: float | None = None
+    points: list[tuple[float, float]] = field(default_factory=list)
 
-    def settled(self, tolerance: float) -> bool:
-        if self.inside is None:
-            return self.outside is not None and self.outside <= self.low
-        if self.outside is None:
-            return self.inside >= self.high
-        if self.whole and round(math.exp(self.outside)) - round(math.exp(self.inside)) <= 1:
-            return True
-        return not self.whole and self.outside - self.inside <= tolerance
+    def add(self, argument: float, log_ratio: float) -> None:
+        """Record an evaluation."""
+        if log_ratio <= 0:
+            self.feasible = argument
+        else:
+            self.infeasible = argument
+        self.points.append((argument, log_ratio))
 
-    def bounded(self, guess: float) -> float:
-        """The guess, kept strictly within what is unknown."""
-        inside, outside = self.inside, self.outside
-        if self.whole:
-            return self._bounded_whole(guess)
-        if inside is not None and outside is not None:
-            if not inside < guess < outside:
-                guess = (inside + outside) / 2
-            return guess
-        return min(max(guess, self.low), self.high)
+    @property
+    def closed(self) -> bool:
+        """Whether the bracket is as narrow as required, or ends at an end of the range."""
+        if self.feasible is None:
+            return self.infeasible is not None and self.infeasible <= self.low
+        if self.infeasible is None:
+            return self.feasible >= self.high
+        if self.integer:
+            return round(math.exp(self.infeasible)) - round(math.exp(self.feasible)) <= 1
+        return self.infeasible - self.feasible <= self.tolerance
 
-    def _bounded_whole(self, guess: float) -> float:
-        least = round(math.exp(self.low if self.inside is None else self.inside))
-        most = round(math.exp(self.high if self.outside is None else self.outside))
-        least += self.inside is not None
-        most -= self.outside is not None
-        return math.log(min(max(round(math.exp(guess)), least), most))
+    def clipped(self, argument: float) -> float:
+        """The argument, moved strictly into the bracket; an integer's logarithm if required."""
+        feasible, infeasible = self.feasible, self.infeasible
+        if self.integer:
+            least = round(math.exp(self.low if feasible is None else feasible))
+            most = round(math.exp(self.high if infeasible is None else infeasible))
+            least += feasible is not None
+            most -= infeasible is not None
+            return math.log(min(max(round(math.exp(argument)), least), most))
+        if feasible is None or infeasible is None:
+            return min(max(argument, self.low), self.high)
+        return argument if feasible < argument < infeasible else (feasible + infeasible) / 2
+
+    def next_argument(self) -> float:
+        """The next argument to evaluate."""
+        count = len(self.points)
+        last, log_ratio = self.points[-1]
+        zero = self._secant_zero()
+        if self.feasible is not None and self.infeasible is not None:
+            slow = count > 8 and count % 3 == 0
+            if slow or zero is None:
+                return (self.feasible + self.infeasible) / 2
+        elif zero is None:  # no slope: double the steps towards the other end
+            step = min(2.0 ** (count - 1), 16.0)
+            return last - step if log_ratio > 0 else last + step
+        else:
+            limit = 3.0 * count
+            zero = last + min(max(zero - last, -limit), limit)
+        return self._beside(zero)
+
+    def _beside(self, zero: float) -> float:
+        """An argument beside the predicted zero, on the side where the bracket is open."""
+        feasible, infeasible, tolerance = self.feasible, self.infeasible, self.tolerance
+        if feasible is not None and zero - feasible <= tolerance * 0.9 and zero >= feasible:
+            return feasible + 0.95 * tolerance
+        if infeasible is not None and infeasible - zero <= tolerance * 0.9 and zero <= infeasible:
+            return infeasible - 0.95 * tolerance
+        offset = 0.4 * tolerance
+        return zero - offset if self.points[-1][1] > 0 else zero + offset
+
+    def _secant_zero(self) -> float | None:
+        """Zero predicted from the last point; None when it or the slope is unusable."""
+        argument, log_ratio = self.points[-1]
+        if not math.isfinite(log_ratio):
+            return None
+        slope = self._secant_slope()
+        return argument - log_ratio / slope if 0.02 < slope < 1e4 else None
+
+    def _secant_slope(self) -> float:
+        """Slope between the last two finite points; the initial slope when there are none."""
+        finite = [point for point in self.points if math.isfinite(point[1])]
+        if len(finite) < 2:
+            return self.slope
+        (first, low), (second, high) = finite[-2:]
+        return (high - low) / (second - first) if second != first else self.slope
 
 
 def largest_affordable(
@@ -75,43 +130,37 @@ def largest_affordable(
     low: float,
     high: float,
     tolerance: float,
-    whole: bool = False,
+    integer: bool = False,
     slope: float = 1.0,
 ) -> SearchResult:
-    """Find the largest argument in [low, high] whose cost is at most the budget.
+    """Search for the largest argument in [low, high] whose cost is at most the budget.
 
-    Secant steps on ``log(cost / budget)``; once the predicted zero is trusted, one
-    evaluation on each side of it, 0.4 tolerances away, closes the bracket. Falls back to
-    bisection when the prediction leaves the bracket or stops helping.
+    Secant steps on ``log(cost / budget)``; once the predicted zero is close, one evaluation on
+    each side of it, 0.4 tolerances away, closes the bracket. Falls back to bisection when the
+    prediction leaves the bracket or convergence is slow.
 
     Args:
         cost: not decreasing; may be 0 or ``inf``.
         budget: positive.
-        start: first argument to try, clipped to the range.
+        start: first argument to evaluate, clipped to the range.
         low: smallest argument.
         high: largest argument.
-        tolerance: the bracket is closed when its ends differ by at most this.
-        whole: arguments are logarithms of whole numbers, and the bracket is closed when
-            those differ by one.
-        slope: of log cost at the start, until two evaluations tell it.
+        tolerance: largest difference of the bracket's ends.
+        integer: arguments are logarithms of integers, and the bracket is closed when these
+            differ by one.
+        slope: slope of log cost assumed until two evaluations determine it.
 
     Returns:
-        Both ends of the bracket; ``inside`` always fits.
+        Both ends of the bracket; the cost of ``feasible`` was computed and is within the budget.
     """
-    search = _Search(low, high, whole)
-    points: list[tuple[float, float]] = []
-    guess = search.bounded(start)
-    for evaluation in range(1, _MOST_EVALUATIONS + 1):
-        value = _log_ratio(cost(guess), budget)
-        if value <= 0:
-            search.inside = guess
-        else:
-            search.outside = guess
-        points.append((guess, value))
-        if search.settled(tolerance):
-            return SearchResult(search.inside, search.outside, evaluation, _slope(points, slope))
-        guess = search.bounded(_next(points, search, tolerance, slope))
-    return SearchResult(search.inside, search.outside, _MOST_EVALUATIONS, _slope(points, slope))
+    bracket = _Bracket(low, high, tolerance, integer, slope)
+    argument = bracket.clipped(start)
+    for _ in range(_MAX_EVALUATIONS):
+        bracket.add(argument, _log_ratio(cost(argument), budget))
+        if bracket.closed:
+            break
+        argument = bracket.clipped(bracket.next_argument())
+    return SearchResult(bracket.feasible, bracket.infeasible, len(bracket.points))
 
 
 def _log_ratio(cost: float, budget: float) -> float:
@@ -120,91 +169,30 @@ def _log_ratio(cost: float, budget: float) -> float:
     return math.inf if math.isinf(cost) else math.log(cost / budget)
 
 
-def _next(
-    points: list[tuple[float, float]], search: _Search, tolerance: float, slope: float
-) -> float:
-    """Where to look next."""
-    inside, outside = search.inside, search.outside
-    bracketed = inside is not None and outside is not None
-    stalled = len(points) > 8 and len(points) % 3 == 0
-    if inside is not None and outside is not None and stalled:
-        return (inside + outside) / 2
-    zero = _secant(points, slope)
-    if zero is None:
-        if inside is not None and outside is not None:
-            return (inside + outside) / 2
-        return _march(points, search)
-    if not bracketed:
-        step = zero - points[-1][0]
-        limit = 3.0 * len(points)
-        zero = points[-1][0] + min(max(step, -limit), limit)
-    return _straddle(zero, search, points[-1], tolerance)
-
-
-def _straddle(zero: float, search: _Search, last: tuple[float, float], tolerance: float) -> float:
-    """Aim beside the predicted zero, on the side that is still open."""
-    aside = 0.4 * tolerance
-    inside, outside = search.inside, search.outside
-    if inside is not None and zero - inside <= tolerance * 0.9 and zero >= inside:
-        return inside + 0.95 * tolerance
-    if outside is not None and outside - zero <= tolerance * 0.9 and zero <= outside:
-        return outside - 0.95 * tolerance
-    return zero - aside if last[1] > 0 else zero + aside
-
-
-def _secant(points: list[tuple[float, float]], slope: float) -> float | None:
-    """Zero predicted from the last point; None without one that is finite."""
-    place, value = points[-1]
-    if not math.isfinite(value):
-        return None
-    found = _slope(points, slope)
-    return place - value / found if 0.02 < found < 1e4 else None
-
-
-def _slope(points: list[tuple[float, float]], otherwise: float) -> float:
-    """Slope between the last two finite points that are not too close to tell."""
-    finite = [point for point in points if math.isfinite(point[1])]
-    if len(finite) < 2:
-        return otherwise
-    (first, low), (second, high) = finite[-2:]
-    return (high - low) / (second - first) if second != first else otherwise
-
-
-def _march(points: list[tuple[float, float]], search: _Search) -> float:
-    """Without a bracket or a slope: step towards the side that is open, doubling."""
-    last, value = points[-1]
-    stride = min(2.0 ** (len(points) - 1), 16.0)
-    return last - stride if value > 0 else last + stride
-
-
-_MOST = 400
-
-
 def root(function: Callable[[float], float], low: float, high: float, rtol: float = 1e-13) -> float:
-    """Where a continuous function changes sign.
+    """Argument at which a continuous function changes sign, by the Illinois method.
 
-    Secants across the bracket, the value at an end that stays twice halved (the Illinois
-    method), and a bisection after three steps that did not halve the bracket. Infinite values
-    only tell the side.
+    Bisects after three steps that did not halve the bracket, and while a value at one of its ends
+    is infinite.
 
     Args:
         function: of opposite signs at both ends, or 0 at one.
         low: lower end.
         high: upper end.
-        rtol: how far the answer may be from a change of sign, relatively.
+        rtol: largest relative distance of the result from a change of sign.
     """
     left, right = function(low), function(high)
     if left == 0 or right == 0:
         return low if left == 0 else high
-    stayed, slow, last = 0, 0, high - low
-    for _ in range(_MOST):
+    last_side, slow_steps, last_width = 0, 0, high - low
+    for _ in range(_MAX_STEPS):
         tolerance = rtol * max(abs(low), abs(high))
         if high - low <= 2 * tolerance:
             break
-        if slow >= 3 or not (math.isfinite(left) and math.isfinite(right)):
+        if slow_steps >= 3 or not (math.isfinite(left) and math.isfinite(right)):
             middle = (low + high) / 2
-            slow = 0
-        else:  # a little inside, so that the last steps close the bracket from both ends
+            slow_steps = 0
+        else:  # at least a tolerance inside, so that the last steps close the bracket at both ends
             middle = high - right * (high - low) / (right - left)
             middle = min(max(middle, low + tolerance), high - tolerance)
         value = function(middle)
@@ -213,11 +201,11 @@ def root(function: Callable[[float], float], low: float, high: float, rtol: floa
         side = 1 if (value > 0) == (left > 0) else -1
         if side > 0:
             low, left = middle, value
-            right = right / 2 if stayed > 0 else right
+            right = right / 2 if last_side > 0 else right
         else:
             high, right = middle, value
-            left = left / 2 if stayed < 0 else left
-        stayed = side
-        slow = slow + 1 if high - low > last / 2 else 0
-        last = high - low
+            left = left / 2 if last_side < 0 else left
+        last_side = side
+        slow_steps = slow_steps + 1 if high - low > last_width / 2 else 0
+        last_width = high - low
     return (low + high) / 2

@@ -58,6 +58,15 @@ class TradeOff:
     false_positive_axis: tuple[float, ...]
     true_positive_axis: tuple[float, ...]
 
+    def to_dict(self) -> dict[str, float | str]:
+        """The scalar bounds by name, for JSON; an infinite mu is the string ``inf``."""
+        rates = zip(LEVELS, self.true_positives, strict=True)
+        return {
+            "gdp_mu": "inf" if math.isinf(self.mu) else self.mu,
+            "advantage": self.advantage,
+            **{f"tpr_at_fpr_{level:g}": rate for level, rate in rates},
+        }
+
 
 def profile_of(history: History, relation: Relation | str) -> Profile:
     """Delta as a function of epsilon, from the own privacy loss distribution (upper bound).

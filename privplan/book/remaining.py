@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 
 from privplan.accounting.accountant import accountant
-from privplan.accounting.calibrate import LEAST_RATIO, MOST_ROUNDS, NOISE_RANGE
 from privplan.accounting.certificate import laws
 from privplan.accounting.gdp import mu_of
 from privplan.accounting.release import History, Relation, Release, SamplingLaw, Unit, named_law
 from privplan.accounting.search import largest_affordable
+from privplan.accounting.target import LEAST_RATIO, MOST_ROUNDS, NOISE_RANGE
 from privplan.book.spending import GUARANTEE, Account
 from privplan.errors import Fault, InfeasibleError, InputError, UnsupportedError
 from privplan.values import Value
@@ -153,17 +153,17 @@ def _repetitions(account: Account, epsilon: float, delta: float, spent: float) -
 
     room = mu_of(epsilon, delta) ** 2 - (mu_of(spent, delta) ** 2 if spent > 0 else 0.0)
     guess = room / mu_of(alone, delta) ** 2 if alone > 0 else 1.0
-    edge = largest_affordable(
+    result = largest_affordable(
         cost,
         epsilon,
         start=math.log(max(guess, 1.0)),
         low=0.0,
         high=math.log(MOST_REPETITIONS),
         tolerance=_TOLERANCE,
-        whole=True,
+        integer=True,
         slope=0.5,
     )
-    return 0 if edge.inside is None else round(math.exp(edge.inside))
+    return 0 if result.feasible is None else round(math.exp(result.feasible))
 
 
 def _least_noise(
@@ -179,10 +179,10 @@ def _least_noise(
             return math.inf
 
     low, high = (-math.log(bound) for bound in reversed(NOISE_RANGE))
-    edge = largest_affordable(
+    result = largest_affordable(
         cost, epsilon, start=0.0, low=low, high=high, tolerance=_TOLERANCE, slope=1.0
     )
-    return None if edge.inside is None else _six_digits_up(math.exp(-edge.inside))
+    return None if result.feasible is None else _six_digits_up(math.exp(-result.feasible))
 
 
 def _six_digits_up(noise: float) -> float:

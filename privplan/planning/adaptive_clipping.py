@@ -1,17 +1,17 @@
-"""A clipping norm that follows a private quantile, paid for out of each round's noise.
+"""Noise multipliers of adaptive clipping: the sum of updates and the count share one budget.
 
-G. Andrew, O. Thakkar, H. B. McMahan, S. Ramaswamy, Differentially Private Learning with Adaptive
-Clipping, NeurIPS 2021: beside the sum of updates clipped at C, a round releases how many of
-them were not longer than C, with noise, and C moves towards the quantile that was asked for.
+Source: G. Andrew, O. Thakkar, H. B. McMahan, S. Ramaswamy, Differentially Private Learning with
+Adaptive Clipping, NeurIPS 2021. Beside the sum of updates clipped at C, each round releases a noisy
+count of the updates not longer than C, and C moves towards a quantile of their norms.
 
-Both come from the same cohort, so together they are one Gaussian of two parts: a client of
-indicator b in {0, 1} moves the count of b - 1/2 by at most 1/2, and multipliers z of the sum
-and z_b of the count (its standard deviation) make a pair as private as one sum with
+Both releases are of the same cohort and form one Gaussian mechanism with two components: a client
+with indicator b in {0, 1} changes the count of b - 1/2 by at most 1/2. A noise multiplier z of the
+sum and a standard deviation z_b of the noise on the count are as private as one sum with
 
     (z^-2 + (2 z_b)^-2)^(-1/2)
 
-by every accountant and law, since the two parts turn into one by a rotation. So a share a of the
-precision 1 / sigma^2 that a budget buys goes to the count, and the rest to the sum.
+for every accountant and sampling law, because a rotation maps the two components to one. A share a
+of the precision 1 / sigma^2 goes to the count, and the rest to the sum.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from privplan.planning.group_noise import rounded_up
 
 @dataclass(frozen=True)
 class NoiseSplit:
-    """What becomes of one noise multiplier.
+    """Noise of the two releases of a round.
 
     Attributes:
         update: noise multiplier of the sum of updates, over the clipping norm.
@@ -37,11 +37,11 @@ class NoiseSplit:
 
 
 def split_noise(noise_multiplier: float, share: float) -> NoiseSplit:
-    """The pair that costs what one sum with the noise multiplier costs; never more.
+    """The pair with the epsilon of one sum with the noise multiplier; never more.
 
     Args:
         noise_multiplier: sigma, positive.
-        share: part of the precision that the count takes, in (0, 1).
+        share: fraction of the precision for the count, in (0, 1).
 
     Raises:
         InputError: when a value is out of range.
@@ -59,7 +59,7 @@ def split_noise(noise_multiplier: float, share: float) -> NoiseSplit:
 
 
 def combined_noise_multiplier(update: float, count: float) -> float:
-    """The noise multiplier of one sum that costs what the pair costs.
+    """The noise multiplier of one sum with the epsilon of the pair.
 
     Args:
         update: noise multiplier of the sum of updates.
@@ -72,11 +72,11 @@ def update_noise(noise_multiplier: float, count: float) -> float:
     """z_Delta = (z^-2 - (2 z_b)^-2)^(-1/2), Andrew et al., Theorem 1.
 
     Args:
-        noise_multiplier: z, what the pair may cost.
+        noise_multiplier: z, noise multiplier of one sum with the epsilon of the pair.
         count: z_b, standard deviation of the noise on the count of b - 1/2.
 
     Raises:
-        InputError: when the count alone costs as much.
+        InputError: when the count without the sum has this epsilon.
     """
     if not 2 * count > noise_multiplier:
         rule = f"must be above {noise_multiplier / 2:g}, half the noise multiplier that it shares"

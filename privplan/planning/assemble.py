@@ -12,7 +12,7 @@ from privplan.accounting.certificate import disagreements
 from privplan.plan import Clipping, GroupPlan, Objective, Plan
 from privplan.planning.adaptive_clipping import split_noise
 from privplan.planning.error_terms import ReleaseKind, spread
-from privplan.planning.group_noise import OPINIONS, certify_noise, rounded_up
+from privplan.planning.group_noise import CERTIFICATE_ACCOUNTANTS, certify_noise, rounded_up
 from privplan.planning.problem import Problem
 from privplan.planning.sparsification import error
 from privplan.spec.spec import Spec
@@ -52,7 +52,7 @@ def assemble(
     problem: Problem,
     chosen: Decisions,
     notes: tuple[str, ...] = (),
-    opinions: tuple[str, ...] = OPINIONS,
+    opinions: tuple[str, ...] = CERTIFICATE_ACCOUNTANTS,
 ) -> Plan:
     """The certified plan of a planner's decisions.
 

@@ -21,7 +21,7 @@ from privplan.accounting.certificate import CertificateRow, certify, disagreemen
 from privplan.errors import InfeasibleError
 from privplan.plan import GroupPlan, Objective, Plan
 from privplan.planning.assemble import Decisions, assemble, published_terms
-from privplan.planning.group_noise import GUARANTEE, QUICK, calibrated
+from privplan.planning.group_noise import FAST_ACCOUNTANTS, GUARANTEE, calibrated
 from privplan.planning.problem import Problem, drawable, problem_of, uniform_cohorts
 from privplan.planning.published import closed_form_value
 from privplan.planning.record_level import record_level, solve_records
@@ -91,7 +91,7 @@ def certificate_of(plan: Plan) -> tuple[CertificateRow, ...]:
             group=group.name,
             delta=group.delta,
             relation=plan.spec.relation,
-            accountants=QUICK,
+            accountants=FAST_ACCOUNTANTS,
             unit=plan.unit,
         )
         worst = max(row.epsilon_upper for row in found if row.guarantee)

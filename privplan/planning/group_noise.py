@@ -1,42 +1,38 @@
-"""Noise multipliers: the least noise that keeps each group's budget."""
+"""Noise multipliers of groups: calibrated to each group's budget, and certified."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privplan.accounting.accountant import Accountant
 from privplan.accounting.accountant import accountant as by_name
-from privplan.accounting.calibrate import (
-    LEAST_RATIO,
-    NOISE_RANGE,
-    noise_multiplier,
-    noise_multiplier_by_bisection,
-)
+from privplan.accounting.calibrate import noise_multiplier, noise_multiplier_by_bisection
 from privplan.accounting.certificate import CertificateRow, certify
 from privplan.accounting.release import History, Release
+from privplan.accounting.target import LEAST_RATIO, NOISE_RANGE
 from privplan.errors import InfeasibleError, InputError, TooLittleNoiseError
 from privplan.planning.problem import Problem
 
 Floats = NDArray[np.float64]
 
 GUARANTEE = "pld"
-QUICK = ("pld", "rdp")
-OPINIONS = ("pld", "rdp", "prv")
-"""With prv-accountant, which takes longer to load than a plan to solve."""
+FAST_ACCOUNTANTS = ("pld", "rdp")
+CERTIFICATE_ACCOUNTANTS = ("pld", "rdp", "prv")
+"""With prv-accountant, which is slow to import."""
 
 
 @dataclass(frozen=True)
 class CertifiedNoise:
-    """Noise multipliers that keep every budget by the guarantee.
+    """Noise multipliers that keep every budget according to the guarantee's accountant.
 
     Attributes:
         noise: sigma_m, shape (groups,).
-        certificate: what every accountant says, group by group.
-        warnings: where the chosen accountant's noise was not enough.
+        certificate: rows of every accountant, in order of the groups.
+        warnings: one for each group whose calibrated noise multiplier was raised.
     """
 
     noise: Floats
@@ -45,12 +41,12 @@ class CertifiedNoise:
 
 
 def calibrated(problem: Problem, ratios: Floats, accountant: str) -> Floats:
-    """The least noise multipliers that keep the budgets, by one accountant.
+    """Smallest noise multipliers that keep the budgets, shape (groups,).
 
     Args:
-        problem: what is given.
+        problem: budgets, rounds, sampling law and relation.
         ratios: sampling ratios q_m, shape (groups,).
-        accountant: its name.
+        accountant: name of the accountant that calibrates.
 
     Raises:
         InfeasibleError: naming the group whose budget no noise in the range can meet.
@@ -69,26 +65,30 @@ def group_noise(
     rtol: float = 1e-4,
     near: float | None = None,
 ) -> float:
-    """The least noise multiplier of one group, to ``rtol``; see ``calibrated``.
+    """Smallest noise multiplier that keeps the budget of one group, rounded up to ten digits.
 
     Args:
-        problem: what is given.
-        group: which group.
+        problem: budgets, rounds, sampling law and relation.
+        group: index of the group.
         ratio: its sampling ratio.
         accountant: the accountant that calibrates.
         rtol: relative precision.
-        near: where to look first, when the answer is known within some percent.
+        near: noise multiplier within some percent of the result, where it is known.
+
+    Raises:
+        InfeasibleError: naming the group and the smallest feasible epsilon.
+        UnsupportedError: when the accountant does not cover the law and relation.
     """
     name, ratio = problem.names[group], float(ratio)
     budget = problem.epsilons[group], problem.deltas[group]
-    _must_take_part(problem, group, ratio)
+    _check_ratio(problem, group, ratio)
     try:
         if problem.calibration == "published" and accountant != GUARANTEE:
-            found = noise_multiplier_by_bisection(
+            noise = noise_multiplier_by_bisection(
                 *budget, sampling_ratio=ratio, rounds=problem.rounds, accountant=accountant
             )
         else:
-            found = noise_multiplier(
+            noise = noise_multiplier(
                 *budget,
                 sampling_ratio=ratio,
                 rounds=problem.rounds,
@@ -99,18 +99,18 @@ def group_noise(
                 near=near,
             )
     except InfeasibleError as error:
-        nearest = _least_epsilon(problem, group, ratio, accountant)
+        nearest = _smallest_epsilon(problem, group, ratio, accountant)
         raise InfeasibleError(f"groups.{name}.epsilon: {error}; {nearest}") from None
     except TooLittleNoiseError as error:
         rule = f"{budget[0]:g} asks for less noise than can be certified"
         raise InfeasibleError(f"groups.{name}.epsilon: {rule}; lower it; {error}") from None
     except InputError as error:
         raise InfeasibleError(f"groups.{name}: {error}") from None
-    return rounded_up(found)
+    return rounded_up(noise)
 
 
-def _must_take_part(problem: Problem, group: int, ratio: float) -> None:
-    """Refuse budgets so far apart that a group would hardly ever take part."""
+def _check_ratio(problem: Problem, group: int, ratio: float) -> None:
+    """Raise InfeasibleError when budgets differ so much that a group would hardly take part."""
     if ratio < LEAST_RATIO and len(problem.names) > 1:
         least, most = min(problem.epsilons), max(problem.epsilons)
         raise InfeasibleError(
@@ -120,8 +120,10 @@ def _must_take_part(problem: Problem, group: int, ratio: float) -> None:
         )
 
 
-def _least_epsilon(problem: Problem, group: int, ratio: float, accountant: str | Accountant) -> str:
-    """The nearest feasible epsilon of a group: what the most noise in the range spends."""
+def _smallest_epsilon(
+    problem: Problem, group: int, ratio: float, accountant: str | Accountant
+) -> str:
+    """The smallest feasible epsilon of a group in words: that of the largest noise multiplier."""
     chosen = by_name(accountant) if isinstance(accountant, str) else accountant
     history = history_of(problem, ratio, NOISE_RANGE[1])
     spent = chosen.epsilon(history, problem.deltas[group], problem.relation).upper
@@ -129,10 +131,10 @@ def _least_epsilon(problem: Problem, group: int, ratio: float, accountant: str |
 
 
 def rounded_up(noise: float) -> float:
-    """The next number of ten digits, which survives products and quotients exactly.
+    """The noise multiplier rounded up to ten significant digits.
 
-    A ledger records standard deviations; its reader divides by the clip bound and finds this
-    very multiplier again, so that the realised epsilon is the planned one to the last bit.
+    A ledger records standard deviations. Ten digits survive the product with the clipping norm and
+    the division by it exactly, so that the realised epsilon equals the planned one bit for bit.
     """
     unit = 10.0 ** (math.floor(math.log10(noise)) - 9)
     return float(f"{math.ceil(noise / unit) * unit:.10g}")
@@ -143,26 +145,26 @@ def certify_noise(
     ratios: Floats,
     noise: Floats,
     accountant: str,
-    opinions: tuple[str, ...] = OPINIONS,
+    certificate_accountants: tuple[str, ...] = CERTIFICATE_ACCOUNTANTS,
 ) -> CertifiedNoise:
-    """Certify the noise; where the guarantee finds a budget overspent, raise the noise.
+    """Noise multipliers with their certificate, raised where the guarantee is overspent.
 
     Args:
-        problem: what is given.
+        problem: budgets, rounds, sampling law and relation.
         ratios: sampling ratios q_m, shape (groups,).
         noise: sigma_m as calibrated, shape (groups,).
-        accountant: the accountant that calibrated it.
-        opinions: the accountants of the certificate; the guarantee is always one of them.
+        accountant: the accountant that calibrated them.
+        certificate_accountants: accountants of the certificate; the guarantee's is added.
 
     Raises:
-        InfeasibleError: when a budget is overspent even so.
+        InfeasibleError: when a budget is overspent by the raised noise multiplier.
     """
     noise = np.array(noise, dtype=float)
     rows: list[CertificateRow] = []
     warnings: list[str] = []
     for group in range(len(noise)):
-        found = _certified(problem, group, ratios[group], noise[group], opinions)
-        spent = _guaranteed(found)
+        certified = _certified(problem, group, ratios[group], noise[group], certificate_accountants)
+        spent = _guaranteed_epsilon(certified)
         if spent > problem.epsilons[group]:
             raised = group_noise(problem, group, ratios[group], GUARANTEE)
             warnings.append(
@@ -173,36 +175,55 @@ def certify_noise(
                 f"raised to {max(raised, noise[group]):.5g} by {GUARANTEE}"
             )
             noise[group] = max(raised, noise[group])
-            found = _certified(problem, group, ratios[group], noise[group], opinions)
-            _must_keep(problem, group, found)
-        rows += found
+            certified = _certified(
+                problem, group, ratios[group], noise[group], certificate_accountants
+            )
+            _check_budget(problem, group, certified)
+        rows += certified
     return CertifiedNoise(noise, tuple(rows), tuple(warnings))
 
 
+def single_group(problem: Problem, group: int) -> Problem:
+    """The problem of one group, without what its calibration does not depend on.
+
+    Groups with the same name and budget are equal as problems, and share their cached calibrations.
+    """
+    return replace(
+        problem,
+        names=(problem.names[group],),
+        clients=(1,),
+        epsilons=(problem.epsilons[group],),
+        deltas=(problem.deltas[group],),
+        cohort=1.0,
+        clipping_norm=1.0,
+        dimension=1,
+    )
+
+
 def history_of(problem: Problem, ratio: float, noise: float) -> History:
-    """What a client of a group takes part in."""
+    """Releases in which a client of a group takes part."""
     return History.repeated(Release(float(noise), float(ratio), problem.sampling), problem.rounds)
 
 
 def _certified(
-    problem: Problem, group: int, ratio: float, noise: float, opinions: tuple[str, ...]
+    problem: Problem, group: int, ratio: float, noise: float, accountants: tuple[str, ...]
 ) -> list[CertificateRow]:
     return certify(
         history_of(problem, ratio, noise),
         group=problem.names[group],
         delta=problem.deltas[group],
         relation=problem.relation,
-        accountants=(GUARANTEE, *(name for name in opinions if name != GUARANTEE)),
+        accountants=(GUARANTEE, *(name for name in accountants if name != GUARANTEE)),
         unit=problem.unit,
     )
 
 
-def _guaranteed(rows: list[CertificateRow]) -> float:
+def _guaranteed_epsilon(rows: list[CertificateRow]) -> float:
     return max((row.epsilon_upper for row in rows if row.guarantee), default=float("inf"))
 
 
-def _must_keep(problem: Problem, group: int, rows: list[CertificateRow]) -> None:
-    spent = _guaranteed(rows)
+def _check_budget(problem: Problem, group: int, rows: list[CertificateRow]) -> None:
+    spent = _guaranteed_epsilon(rows)
     if spent > problem.epsilons[group]:
         raise InfeasibleError(
             f"groups.{problem.names[group]}.epsilon: {problem.epsilons[group]:g} is overspent: "

@@ -1,15 +1,15 @@
-"""Individual budgets into groups: what each grouping keeps, and the best one, exactly.
+"""Grouping of individual budgets: the groups that retain most of the precision, exactly.
 
-A group lives with its strictest member. In the small-loss limit a client of budget
+The budget of a group is that of its strictest member. In the small-loss limit a client of budget
 (epsilon, delta) with Gaussian strength mu adds mu / sqrt(T) to the precision
-sum_m r_m / sigma_m of one release of all groups, whatever its ratio, so a grouping keeps
+sum_m r_m / sigma_m of one release of all groups, whatever its ratio, so a grouping retains
 sum_g N_g min_{i in g} mu_i of sum_i mu_i. Sorted by mu, the best groups are intervals, and
 
     f_g(j) = max_{i < j} f_{g-1}(i) + (C_j - C_i) mu_i
 
 over distinct budgets with cumulative counts C is an exact dynamic program. The lines in C_j
-have slopes mu_i that grow with i, so the best i grows with j: each layer is solved by
-halving, all intervals of one depth at once.
+have slopes mu_i that grow with i, so the best i grows with j: each layer is solved by divide
+and conquer, all intervals of one depth at once.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ MOST_GROUPS = 12
 
 @dataclass(frozen=True)
 class Grouping:
-    """Clients in groups, strictest first.
+    """A partition of clients into groups, strictest first.
 
     Attributes:
         clients: clients of each group.
         epsilons: smallest epsilon in each group.
         deltas: smallest delta in each group.
-        kept: fraction of the precision of individual budgets that the grouping keeps.
+        precision: fraction of the precision of individual budgets that the grouping retains.
     """
 
     clients: tuple[int, ...]
     epsilons: tuple[float, ...]
     deltas: tuple[float, ...]
-    kept: float
+    precision: float
 
 
 def strengths(epsilons: Floats, deltas: Floats) -> Floats:
@@ -56,17 +56,17 @@ def strengths(epsilons: Floats, deltas: Floats) -> Floats:
 
     Args:
         epsilons: positive, shape (clients,).
-        deltas: in (0, 1), shape (clients,), of few different values.
+        deltas: in (0, 1), shape (clients,), with few distinct values.
     """
-    found = np.empty_like(epsilons)
+    mu = np.empty_like(epsilons)
     for delta in np.unique(deltas):
         chosen = deltas == delta
         logs = np.log(epsilons[chosen])
         low, high = float(logs.min()), float(logs.max())
         nodes = np.linspace(low, high, _NODES) if high > low else np.array([low])
         values = [math.log(mu_of(math.exp(node), float(delta))) for node in nodes]
-        found[chosen] = np.exp(np.interp(logs, nodes, values))
-    return found
+        mu[chosen] = np.exp(np.interp(logs, nodes, values))
+    return mu
 
 
 def group_budgets(epsilons: Floats, deltas: Floats, groups: int | None) -> Grouping:
@@ -75,7 +75,7 @@ def group_budgets(epsilons: Floats, deltas: Floats, groups: int | None) -> Group
     Args:
         epsilons: budget of each client, positive, shape (clients,).
         deltas: failure probability of each client, shape (clients,).
-        groups: how many groups; None for the fewest that keep 99% of the precision.
+        groups: number of groups; None for the fewest that retain 99% of the precision.
 
     Raises:
         InputError: when there is no client, or fewer than one group.
@@ -84,13 +84,13 @@ def group_budgets(epsilons: Floats, deltas: Floats, groups: int | None) -> Group
 
 
 def groupings(epsilons: Floats, deltas: Floats, most: int, stop: bool = False) -> list[Grouping]:
-    """The best grouping for each number of groups from 1 to ``most``: what grouping costs.
+    """The best grouping for each number of groups from 1 to ``most``.
 
     Args:
         epsilons: budget of each client, positive, shape (clients,).
         deltas: failure probability of each client, shape (clients,).
         most: largest number of groups.
-        stop: whether to stop at the first that keeps 99% of the precision.
+        stop: whether to stop at the first that retains 99% of the precision.
 
     Raises:
         InputError: when there is no client, or fewer than one group.
@@ -100,41 +100,39 @@ def groupings(epsilons: Floats, deltas: Floats, most: int, stop: bool = False) -
     if most < 1:
         raise InputError.one("planning.group_count", "must be 1 or more", most)
     order = np.lexsort((deltas, epsilons, mu := strengths(epsilons, deltas)))
-    mu, first, counts = np.unique(mu[order], return_index=True, return_counts=True)
+    mu, counts = np.unique(mu[order], return_counts=True)
     total = np.concatenate([[0], np.cumsum(counts)])
     best = np.concatenate([[0.0], total[1:] * mu[0]])
     layers: list[Integers] = []
     whole = float(np.sum(counts * mu))
-    found = []
+    results = []
     for number in range(1, min(most, len(mu)) + 1):
         if number > 1:
             best, choices = _layer(best, mu, total)
             layers.append(choices)
         cuts = _cuts(layers, len(mu))
-        found.append(
-            _grouping(cuts, epsilons[order], deltas[order], first, total, best[-1] / whole)
-        )
-        if stop and found[-1].kept >= _ENOUGH:
+        results.append(_grouping(cuts, epsilons[order], deltas[order], total, best[-1] / whole))
+        if stop and results[-1].precision >= _ENOUGH:
             break
-    return found
+    return results
 
 
 def _grouping(
-    cuts: list[int], epsilons: Floats, deltas: Floats, first: Integers, total: Integers, kept: float
+    cuts: list[int], epsilons: Floats, deltas: Floats, total: Integers, precision: float
 ) -> Grouping:
-    """The groups between cuts, in distinct budgets, of clients sorted by strength."""
+    """The grouping between cuts (indices of distinct budgets) of clients sorted by mu."""
     ends = [int(total[cut]) for cut in cuts]
     spans = list(pairwise(ends))
     return Grouping(
         clients=tuple(end - begin for begin, end in spans),
         epsilons=tuple(float(epsilons[begin:end].min()) for begin, end in spans),
         deltas=tuple(float(deltas[begin:end].min()) for begin, end in spans),
-        kept=float(kept),
+        precision=float(precision),
     )
 
 
 def _cuts(layers: list[Integers], size: int) -> list[int]:
-    """Where the groups begin and end, from the choices of every layer."""
+    """Boundaries of the groups, from the choices of every layer."""
     cuts = [size]
     for choices in reversed(layers):
         cuts.append(int(choices[cuts[-1]]))
@@ -142,10 +140,10 @@ def _cuts(layers: list[Integers], size: int) -> list[int]:
 
 
 def _layer(before: Floats, mu: Floats, total: Integers) -> tuple[Floats, Integers]:
-    """One more group: best values and the choices behind them, shape (budgets + 1,).
+    """Best values and their choices with one more group, shape (budgets + 1,).
 
     Args:
-        before: best values with one group less, for the first j budgets.
+        before: best values with one group fewer, for the first j budgets.
         mu: distinct strengths, increasing, shape (budgets,).
         total: cumulative counts, shape (budgets + 1,).
     """
@@ -161,20 +159,20 @@ def _layer(before: Floats, mu: Floats, total: Integers) -> tuple[Floats, Integer
         lows = np.concatenate([low, middle + 1])
         highs = np.concatenate([middle - 1, high])
         lefts, rights = np.concatenate([left, choice]), np.concatenate([choice, right])
-        open_ = lows <= highs
-        low, high, left, right = lows[open_], highs[open_], lefts[open_], rights[open_]
+        nonempty = lows <= highs
+        low, high = lows[nonempty], highs[nonempty]
+        left, right = lefts[nonempty], rights[nonempty]
     return best, choices
 
 
 def _maxima(
     queries: Integers, left: Integers, right: Integers, offsets: Floats, mu: Floats, total: Integers
 ) -> tuple[Floats, Integers]:
-    """For each query j the best line i in [left, right]: offset_i + total_j mu_i."""
+    """Values and indices of the best line i in [left, right] of each query j."""
     lengths = right - left + 1
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
     lines = np.arange(int(lengths.sum())) + np.repeat(left - starts, lengths)
     values = offsets[lines] + np.repeat(total[queries], lengths) * mu[lines]
     best = np.maximum.reduceat(values, starts)
     hits = np.flatnonzero(values == np.repeat(best, lengths))
-    where = hits[np.searchsorted(hits, starts)]
-    return best, lines[where]
+    return best, lines[hits[np.searchsorted(hits, starts)]]

@@ -1,24 +1,17 @@
-"""Time-adaptive HDPFL: clients spend little of their budget early and more of it late.
+"""Plans with one noisy sum in which clipping norms or sampling ratios follow the budgets.
 
-Kiani, Kulkarni, Dziedzic, Draper, Boenisch (ICLR 2025), "Differentially private federated
-learning with time-adaptive privacy spending": under one noise multiplier, a group saves by a
-lower sampling ratio in its first rounds and spends what it saved by a higher one afterwards.
-They tune the schedules by hand. Ours, where none is given, saves in the first half of the
-rounds, at half of the later ratio; that is our choice and not theirs. The whole schedule is
-composed by the accountant of the guarantee, and each group's ratio is the largest that keeps
-its budget.
-
-IDP-FedAvg: one noisy sum in which each group's bound or ratio follows its budget.
-
-Boenisch, Mühl, Dziedzic, Rinberg, Papernot (NeurIPS 2023), "Have it your way", for records;
-here, as in the comparisons of GDPFed+ (Appendix B.2), for clients.
-
-- Scale: all clients take part equally often. sigma_m is what the group's budget needs at that
-  ratio; the noise on the sum is sigma C with sigma the harmonic mean of sigma_m over the
-  clients, and the group's clipping norm is C_m = C sigma / sigma_m. So the group faces exactly
-  sigma C / C_m = sigma_m, and the clipping norms average to C over the clients.
-- Sample: all clients have the clipping norm C and face one sigma; q_m is the ratio at which
-  the group's budget is used up, and sigma is such that the ratios make the wanted cohort.
+IDP-FedAvg (Boenisch, Mühl, Dziedzic, Rinberg, Papernot, NeurIPS 2023, "Have it your way", for
+records; here, as in Appendix B.2 of GDPFed+, for clients) has two variants. Scale: all clients have
+the same sampling ratio; sigma_m is calibrated to the group's budget, the noise on the sum is
+sigma C with sigma the harmonic mean of sigma_m over the clients, and C_m = C sigma / sigma_m. The
+group's noise multiplier is then sigma C / C_m = sigma_m, and the clipping norms average to C over
+the clients. Sample: all clients have the clipping norm C and the noise multiplier sigma; q_m uses
+the group's budget up, and sigma is such that the ratios make the cohort. Time-adaptive HDPFL
+(Kiani, Kulkarni, Dziedzic, Draper, Boenisch, ICLR 2025, "Differentially private federated learning
+with time-adaptive privacy spending") extends Sample: a group has a lower ratio in its first rounds
+and a higher one in the rounds after. The authors tune these schedules by hand; the default here,
+half of the later ratio in the first half of the rounds, is our choice. The guarantee's accountant
+composes the whole schedule.
 """
 
 from __future__ import annotations
@@ -32,19 +25,21 @@ from numpy.typing import NDArray
 from privplan.errors import Fault, InputError
 from privplan.plan import GroupPlan, Plan, Segment
 from privplan.planning.baselines import one_sum, plain
-from privplan.planning.group_noise import GUARANTEE, QUICK, calibrated, certify_noise
+from privplan.planning.group_noise import FAST_ACCOUNTANTS, GUARANTEE, calibrated, certify_noise
 from privplan.planning.problem import Problem, drawable, problem_of, uniform_cohorts
 from privplan.planning.shared_noise import Schedule, shared_noise
 from privplan.spec.spec import Spec
 
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class Saving:
-    """How a group saves.
+    """Rounds in which a group saves privacy budget by a lower sampling ratio.
 
     Attributes:
-        rounds: share of the rounds, from the first, in which it saves, in [0, 1).
-        factor: its sampling ratio then over the one that follows, in (0, 1].
+        rounds: fraction of the rounds, from the first, with the lower ratio, in [0, 1).
+        factor: the lower ratio over the later one, in (0, 1].
 
     Raises:
         InputError: when a value is out of range.
@@ -63,7 +58,7 @@ class Saving:
             raise InputError(faults)
 
     def schedule(self, rounds: int) -> Schedule:
-        """The saving rounds and the rest; the last round is never a saving one."""
+        """The group's schedule; the last round always has the higher ratio."""
         early = min(round(self.rounds * rounds), rounds - 1)
         if early == 0:
             return Schedule(((rounds, 1.0),))
@@ -74,19 +69,19 @@ DEFAULT = Saving()
 
 
 def time_adaptive(spec: Spec, saving: Saving | Mapping[str, Saving] = DEFAULT) -> Plan:
-    """The plan of one noisy sum under schedules of saving and spending.
+    """The time-adaptive plan.
 
     Args:
         spec: the planning problem, with Poisson sampling.
-        saving: one for all groups, or by name of the group; a group without one does not save.
+        saving: for all groups, or group name -> saving; a group without one has a constant ratio.
 
     Returns:
         A plan whose groups have ``segments``. Their expected cohort, averaged over the rounds,
         is the spec's.
 
     Raises:
-        InputError: when the sampling law is not Poisson, or a name is of no group.
-        InfeasibleError: when budgets, schedules and cohort do not fit.
+        InputError: when the sampling law is not Poisson, or a group name is unknown.
+        InfeasibleError: when budgets, schedules and cohort are incompatible.
     """
     names = [group.name for group in spec.groups]
     if isinstance(saving, Saving):
@@ -95,16 +90,13 @@ def time_adaptive(spec: Spec, saving: Saving | Mapping[str, Saving] = DEFAULT) -
     if unknown:
         rule = f"must be of groups among {', '.join(names)}"
         raise InputError([Fault("saving", rule, name) for name in unknown])
-    steady = Saving(rounds=0.0)
-    schedules = tuple(saving.get(name, steady).schedule(spec.rounds) for name in names)
+    constant = Saving(rounds=0.0)
+    schedules = tuple(saving.get(name, constant).schedule(spec.rounds) for name in names)
     return scheduled(spec, schedules, "time_adaptive", GUARANTEE)
 
 
-Floats = NDArray[np.float64]
-
-
 def individual_scale(spec: Spec) -> Plan:
-    """IDP-FedAvg, Scale: a clipping norm of its own for each group.
+    """The plan of IDP-FedAvg, Scale: one clipping norm per group.
 
     Returns:
         A plan with one noisy sum, whose groups have ``clipping_norm`` and ``scale`` 1.
@@ -113,18 +105,18 @@ def individual_scale(spec: Spec) -> Plan:
         InfeasibleError: naming the group whose budget no noise meets.
         UnsupportedError: when the spec's accountant does not cover its law and relation.
     """
-    even = plain(spec, ratios="uniform")
-    problem = problem_of(even)
+    plain_spec = plain(spec, ratios="uniform")
+    problem = problem_of(plain_spec)
     clients = np.asarray(problem.clients, dtype=float)
     cohorts = drawable(problem, uniform_cohorts(problem))
     ratios = np.minimum(cohorts / clients, 1.0)
-    accountant = even.planning.accountant
-    sure = certify_noise(
-        problem, ratios, calibrated(problem, ratios, accountant), accountant, QUICK
+    accountant = plain_spec.planning.accountant
+    certified = certify_noise(
+        problem, ratios, calibrated(problem, ratios, accountant), accountant, FAST_ACCOUNTANTS
     )
-    clips = individual_clips(sure.noise, clients, spec.clipping_norm)
-    groups = shared_groups(problem, ratios, sure.noise, clips)
-    return one_sum(even, problem, groups, "individual_scale", sure.warnings)
+    clips = individual_clips(certified.noise, clients, spec.clipping_norm)
+    groups = shared_groups(problem, ratios, certified.noise, clips)
+    return one_sum(plain_spec, problem, groups, "individual_scale", certified.warnings)
 
 
 def individual_clips(noise: Floats, clients: Floats, clip: float) -> Floats:
@@ -133,73 +125,73 @@ def individual_clips(noise: Floats, clients: Floats, clip: float) -> Floats:
     Args:
         noise: sigma_m, shape (groups,).
         clients: N_m, shape (groups,).
-        clip: C, which the clipping norms average to.
+        clip: C, the average of the clipping norms over the clients.
 
     Returns:
-        Clipping norms, shape (groups,); sigma_m C_m is one number.
+        Clipping norms, shape (groups,); sigma_m C_m is the same for all groups.
     """
-    shared = clients.sum() / np.sum(clients / noise)
-    return np.asarray(clip * shared / noise)
+    mean_noise = clients.sum() / np.sum(clients / noise)
+    return np.asarray(clip * mean_noise / noise)
 
 
 def individual_sample(spec: Spec, accountant: str = GUARANTEE) -> Plan:
-    """IDP-FedAvg, Sample: a sampling ratio of its own for each group.
+    """The plan of IDP-FedAvg, Sample: one sampling ratio per group.
 
     Args:
         spec: the planning problem, with Poisson sampling.
-        accountant: which one the ratios are found with; with the guarantee they use the
-            budgets up, whatever the spec calibrates with.
+        accountant: calibrates the ratios, whatever the spec calibrates with; the guarantee's
+            accountant uses the budgets up.
 
     Returns:
-        A plan with one noisy sum, one noise multiplier, and a ratio for each group.
+        A plan with one noisy sum, one noise multiplier, and a ratio per group.
 
     Raises:
         InputError: when the sampling law is not Poisson.
-        InfeasibleError: when the budgets and the cohort do not fit, or the accountant's ratios
-            overspend a budget by the guarantee.
+        InfeasibleError: when budgets and cohort are incompatible, or the accountant's ratios
+            overspend a budget according to the guarantee.
     """
-    steady = (Schedule(((spec.rounds, 1.0),)),) * len(spec.groups)
-    return scheduled(spec, steady, "individual_sample", accountant)
+    constant = (Schedule(((spec.rounds, 1.0),)),) * len(spec.groups)
+    return scheduled(spec, constant, "individual_sample", accountant)
 
 
 def scheduled(spec: Spec, schedules: tuple[Schedule, ...], method: str, accountant: str) -> Plan:
-    """The plan of one sum and one noise multiplier under a schedule for each group.
+    """The plan of one noisy sum and one noise multiplier, with one schedule per group.
 
-    Args and errors are those of ``individual_sample``; ``method`` names the rule.
+    Arguments and errors are those of ``individual_sample``; ``method`` names the rule.
     """
-    even = plain(spec, ratios="uniform", accountant=accountant, calibration="exact")
-    problem = problem_of(even)
-    found = shared_noise(problem, schedules, accountant)
-    means = found.ratios * np.array([schedule.mean for schedule in schedules])
-    noise = np.full(len(means), found.noise)
+    plain_spec = plain(spec, ratios="uniform", accountant=accountant, calibration="exact")
+    problem = problem_of(plain_spec)
+    shared = shared_noise(problem, schedules, accountant)
+    means = shared.ratios * np.array([schedule.mean for schedule in schedules])
+    noise = np.full(len(means), shared.noise)
     groups = shared_groups(problem, means, noise, None)
-    moving = tuple(
-        group.model_copy(update={"segments": _segments(schedule, found.noise, float(ratio))})
-        for group, schedule, ratio in zip(groups, schedules, found.ratios, strict=True)
+    with_segments = tuple(
+        group.model_copy(update={"segments": _segments(schedule, shared.noise, float(ratio))})
+        for group, schedule, ratio in zip(groups, schedules, shared.ratios, strict=True)
     )
-    return one_sum(even, problem, moving, method)
+    return one_sum(plain_spec, problem, with_segments, method)
 
 
 def _segments(schedule: Schedule, noise: float, ratio: float) -> tuple[Segment, ...] | None:
-    """The stretches as segments; None when there is but one."""
-    if len(schedule.stretches) == 1:
+    """The phases as segments; None when there is only one."""
+    if len(schedule.phases) == 1:
         return None
     return tuple(
         Segment(rounds=count, sampling_ratio=ratio * factor, noise_multiplier=noise)
-        for count, factor in schedule.stretches
+        for count, factor in schedule.phases
     )
 
 
 def shared_groups(
     problem: Problem, ratios: Floats, noise: Floats, clips: Floats | None
 ) -> tuple[GroupPlan, ...]:
-    """Groups that add to one sum at scale 1; their weights are left to ``one_sum``.
+    """Group plans of one sum with scale 1, without the weights, which ``one_sum`` sets.
 
     Args:
-        problem: what is given.
+        problem: names, clients and budgets of the groups.
         ratios: sampling ratios, averaged over the rounds, shape (groups,).
-        noise: noise multipliers that the groups face, shape (groups,).
-        clips: clipping norms of their own, shape (groups,), or None.
+        noise: noise multipliers of the groups, shape (groups,).
+        clips: clipping norms, shape (groups,); None when all groups have the spec's.
     """
     return tuple(
         GroupPlan(

@@ -1,12 +1,13 @@
 """Plans that protect records: each client runs DP-SGD with its own budget on its own records.
 
-A record of client i is in a batch with chance q_i = b_i / N_i, by itself (Poisson), in each of
-the K ceil(N_i / b_i) noisy steps of each round that the client takes part in, and its budget
-is spent over all of them. The noise multiplier z_i is the least that keeps it. Clients who do
-not all fit into a round take turns, so that each takes part in at most ceil(T cohort / n).
+A record of client i is in a batch with probability q_i = b_i / N_i, independently (Poisson), in
+each of the K ceil(N_i / b_i) noisy steps of each round in which the client takes part, and its
+budget covers all of them. The noise multiplier z_i is the smallest that keeps it. When the cohort
+is smaller than the population, clients take part in turn, each in at most ceil(T cohort / n)
+rounds.
 
-What the server sees of a client is already private, so it may weight clients as it likes. By
-name of ``planning.weights`` (Malekmohammadi, Yu, Cao, ICML 2024, Table 1):
+Updates are private before the server receives them, so any weights are allowed. By name of
+``planning.weights`` (Malekmohammadi, Yu, Cao, ICML 2024, Table 1):
 
 - ``inverse_variance``: 1 / sigma_i^2, what Robust-HDP estimates (Eq. 8);
 - ``epsilon``: by budget, as WeiAvg and PFA do (Liu et al., 2021);
@@ -26,7 +27,13 @@ from numpy.typing import NDArray
 from privplan.accounting.certificate import CertificateRow, disagreements
 from privplan.errors import Fault, InputError
 from privplan.plan import GroupPlan, Objective, Plan
-from privplan.planning.group_noise import OPINIONS, QUICK, calibrated, certify_noise
+from privplan.planning.group_noise import (
+    CERTIFICATE_ACCOUNTANTS,
+    FAST_ACCOUNTANTS,
+    certify_noise,
+    group_noise,
+    single_group,
+)
 from privplan.planning.problem import Problem, problem_of
 from privplan.planning.update_noise import (
     clipped_gradient_variance,
@@ -42,14 +49,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RecordNoise:
-    """What the clients of one group do, and its certificate.
+    """DP-SGD of the clients of one group, with its certificate.
 
     Attributes:
         ratio: q_i = b_i / N_i.
-        steps: noisy steps in a round.
+        steps: noisy steps per round.
         z: noise multiplier of a step.
-        certificate: what each accountant says of a record's whole history.
-        warnings: where the spec's accountant asked for too little noise.
+        certificate: one row per accountant, on the whole history of a record.
+        warnings: one when the noise multiplier of the spec's accountant had to be raised.
     """
 
     ratio: float
@@ -70,8 +77,7 @@ def solve_records(
 
     Args:
         spec: with ``unit: record``.
-        participations: rounds that a client takes part in; ceil(rounds cohort / n) when left
-            out.
+        participations: rounds in which a client takes part; ceil(rounds cohort / n) by default.
         strictest: whether all clients add the noise of the smallest epsilon and delta, the
             baseline that the paper calls minimum epsilon.
         second_opinion: whether the certificate has rows of prv-accountant.
@@ -87,14 +93,16 @@ def solve_records(
     if not 1 <= times <= spec.rounds:
         raise InputError.one("participations", f"must be in [1, {spec.rounds}]", times)
     problem = problem_of(spec)
-    noises = [_noise(spec, problem, m, times, strictest) for m in range(len(spec.groups))]
-    opinions = OPINIONS if second_opinion else QUICK
-    sure = [_certified(spec, problem, m, times, one, opinions) for m, one in enumerate(noises)]
-    return _plan(spec, problem, sure, times)
+    noises = [_calibrated(spec, problem, m, times, strictest) for m in range(len(spec.groups))]
+    accountants = CERTIFICATE_ACCOUNTANTS if second_opinion else FAST_ACCOUNTANTS
+    certified = [
+        _certified(spec, problem, m, times, noise, accountants) for m, noise in enumerate(noises)
+    ]
+    return _plan(spec, problem, certified, times)
 
 
 def turns(spec: Spec) -> int:
-    """Rounds that a client takes part in, at most, when clients take turns."""
+    """Largest number of rounds in which a client takes part, when clients take part in turn."""
     return math.ceil(spec.rounds * round(spec.expected_cohort) / spec.population)
 
 
@@ -105,18 +113,17 @@ def record_spec(
     weights: str = "inverse_variance",
     epochs: int = 1,
 ) -> Spec:
-    """A spec of clients as a spec of records: the same budgets, each for a record.
+    """The record-level spec with the budgets of a client-level one.
 
     Args:
         source: the spec, or a plan of it.
-        records: for each group by name, the fewest records that one of its clients holds
-            (N_i). Clients with more, who draw with the same chance, are as private.
-        weights: see the file's docstring.
-        epochs: K, passes over a client's records in a round.
+        records: group name -> smallest number of records of one of its clients (N_i). Clients with
+            more records, sampled with the same ratio, have the same privacy.
+        weights: see the module's docstring.
+        epochs: K, passes over a client's records per round.
 
     Returns:
-        The spec with batches of ``local.batch_size``, or of all records where there are
-        fewer; its whole cohort takes turns.
+        The spec with batches of ``local.batch_size``, or of all records where there are fewer.
 
     Raises:
         InputError: when the spec already protects records, or a group has no records.
@@ -167,15 +174,15 @@ def record_level(
 ) -> Plan:
     """The record-level plan with the budgets of a client-level spec or plan.
 
-    Each group's (epsilon, delta) is kept, for a record where it was for a client; see
-    ``record_spec`` and ``solve_records``, whose arguments and errors these are.
+    Each group's (epsilon, delta) then protects a record instead of a client. Arguments and errors
+    are those of ``record_spec`` and ``solve_records``.
     """
     spec = record_spec(source, records, weights=weights, epochs=epochs)
     return solve_records(spec, participations=participations, strictest=strictest)
 
 
 def minimum_epsilon(spec: Spec) -> Plan:
-    """The baseline minimum epsilon: the noise of the strictest budget, weights by records."""
+    """The baseline minimum epsilon: noise of the strictest budget, weights by records."""
     data = spec.model_dump(mode="json")
     data["planning"]["weights"] = "population"
     return solve_records(Spec.parse(data), strictest=True)
@@ -184,7 +191,7 @@ def minimum_epsilon(spec: Spec) -> Plan:
 def noise_variances(plan: Plan) -> Floats:
     """sigma_i^2 of a client of each group in round 1, by Eq. 3 and Eq. 7, shape (groups,).
 
-    The noise alone: what the choice of a batch adds is below it by a factor of order p.
+    Only the noise: the sampling of batches adds a variance smaller by a factor of order p.
     """
     return np.array(
         [
@@ -201,66 +208,61 @@ def noise_variances(plan: Plan) -> Floats:
 
 
 def client_weights(plan: Plan) -> Floats:
-    """Weight of a single client of each group, shape (groups,)."""
+    """Weight of one client of each group, shape (groups,)."""
     return np.array([group.weight / group.clients for group in plan.groups])
 
 
-def _noise(spec: Spec, problem: Problem, m: int, times: int, strictest: bool) -> RecordNoise:
-    """The least noise for one group, not yet certified."""
+def _calibrated(spec: Spec, problem: Problem, m: int, times: int, strictest: bool) -> RecordNoise:
+    """The smallest noise for one group, not yet certified."""
     group = spec.groups[m]
     records, batch = group.records or 1, spec.batch_size_of(group)
     steps = local_steps(records, batch, spec.local.epochs or 1)
-    alone = _alone(problem, m, steps * times)
+    one = replace(single_group(problem, m), rounds=steps * times)
     if strictest:
-        alone = replace(alone, epsilons=(min(problem.epsilons),), deltas=(min(problem.deltas),))
+        one = replace(one, epsilons=(min(problem.epsilons),), deltas=(min(problem.deltas),))
     ratio = batch / records
-    z = calibrated(alone, np.array([ratio]), spec.planning.accountant)
-    return RecordNoise(ratio, steps, float(z[0]))
+    return RecordNoise(ratio, steps, group_noise(one, 0, ratio, spec.planning.accountant))
 
 
 def _certified(
-    spec: Spec, problem: Problem, m: int, times: int, one: RecordNoise, opinions: tuple[str, ...]
+    spec: Spec,
+    problem: Problem,
+    m: int,
+    times: int,
+    noise: RecordNoise,
+    accountants: tuple[str, ...],
 ) -> RecordNoise:
-    alone = _alone(problem, m, one.steps * times)
-    ratio, z = np.array([one.ratio]), np.array([one.z])
-    sure = certify_noise(alone, ratio, z, spec.planning.accountant, opinions)
+    one = replace(single_group(problem, m), rounds=noise.steps * times)
+    ratios, multipliers = np.array([noise.ratio]), np.array([noise.z])
+    certified = certify_noise(one, ratios, multipliers, spec.planning.accountant, accountants)
     return replace(
-        one, z=float(sure.noise[0]), certificate=sure.certificate, warnings=sure.warnings
+        noise,
+        z=float(certified.noise[0]),
+        certificate=certified.certificate,
+        warnings=certified.warnings,
     )
 
 
-def _alone(problem: Problem, m: int, releases: int) -> Problem:
-    """One group's budget over so many releases."""
-    return replace(
-        problem,
-        names=(problem.names[m],),
-        clients=(problem.clients[m],),
-        epsilons=(problem.epsilons[m],),
-        deltas=(problem.deltas[m],),
-        rounds=releases,
-    )
-
-
-def _variance(spec: Spec, records: int, one: RecordNoise) -> float:
+def _variance(spec: Spec, records: int, noise: RecordNoise) -> float:
     gradient = clipped_gradient_variance(
-        spec.clipping_norm, one.z, records * one.ratio, spec.model.parameters
+        spec.clipping_norm, noise.z, records * noise.ratio, spec.model.parameters
     )
-    return update_variance(one.steps, spec.local.learning_rate, gradient)
+    return update_variance(noise.steps, spec.local.learning_rate, gradient)
 
 
-def _plan(spec: Spec, problem: Problem, sure: list[RecordNoise], times: int) -> Plan:
-    """The plan of certified noise; a round's weights are those of its clients, normalised."""
+def _plan(spec: Spec, problem: Problem, certified: list[RecordNoise], times: int) -> Plan:
+    """The plan of certified noise; the weights of a cohort are its clients', normalised."""
     share = round(spec.expected_cohort) / spec.population
     variances = np.array(
         [
             _variance(spec, group.records or 1, one)
-            for group, one in zip(spec.groups, sure, strict=True)
+            for group, one in zip(spec.groups, certified, strict=True)
         ]
     )
     single = _single_weights(spec, variances)
-    everybody = np.repeat(variances, problem.clients)
-    found = mean_variance(np.repeat(single, problem.clients), everybody) / share
-    least = mean_variance(oracle_weights(everybody), everybody) / share
+    all_variances = np.repeat(variances, problem.clients)
+    variance = mean_variance(np.repeat(single, problem.clients), all_variances) / share
+    optimum = mean_variance(oracle_weights(all_variances), all_variances) / share
     unit = spec.model.parameters * spec.local.learning_rate**2
     groups = tuple(
         GroupPlan(
@@ -278,16 +280,16 @@ def _plan(spec: Spec, problem: Problem, sure: list[RecordNoise], times: int) -> 
             steps=one.steps,
             participations=times,
         )
-        for m, (group, one) in enumerate(zip(spec.groups, sure, strict=True))
+        for m, (group, one) in enumerate(zip(spec.groups, certified, strict=True))
     )
-    rows = tuple(row for one in sure for row in one.certificate)
-    warnings = [*spec.warnings(), *(line for one in sure for line in one.warnings)]
+    rows = tuple(row for one in certified for row in one.certificate)
+    warnings = [*spec.warnings(), *(line for one in certified for line in one.warnings)]
     return Plan(
         spec=spec,
         groups=groups,
-        objective=Objective(name="noise_variance", value=found / unit),
-        bound={"noise": found / unit, "least": least / unit},
-        noise_std=math.sqrt(found / spec.model.parameters),
+        objective=Objective(name="noise_variance", value=variance / unit),
+        bound={"noise": variance / unit, "least": optimum / unit},
+        noise_std=math.sqrt(variance / spec.model.parameters),
         status=f"evaluated: the least noise for each client, weights {spec.weighting}",
         certificate=rows,
         warnings=(*warnings, *disagreements(rows)),

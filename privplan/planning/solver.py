@@ -7,7 +7,7 @@ from collections.abc import Callable
 from privplan.plan import Plan
 from privplan.planning.assemble import Decisions, assemble
 from privplan.planning.free_choices import decide_free_choices
-from privplan.planning.group_noise import OPINIONS, QUICK
+from privplan.planning.group_noise import CERTIFICATE_ACCOUNTANTS, FAST_ACCOUNTANTS
 from privplan.planning.optimised import optimised
 from privplan.planning.problem import Problem, problem_of
 from privplan.planning.record_level import solve_records
@@ -47,4 +47,5 @@ def solve(spec: Spec, *, second_opinion: bool | None = None) -> Plan:
     chosen = PLANNERS[settled.planning.ratios](settled, problem)
     if second_opinion is None:
         second_opinion = spec.planning.ratios not in SEARCHED or spec.planning.accountant == "prv"
-    return assemble(settled, problem, chosen, notes, OPINIONS if second_opinion else QUICK)
+    accountants = CERTIFICATE_ACCOUNTANTS if second_opinion else FAST_ACCOUNTANTS
+    return assemble(settled, problem, chosen, notes, accountants)

@@ -1,6 +1,6 @@
-"""How noisy the update is that a client makes by DP-SGD on its own records.
+"""Variance of the update that a client computes by DP-SGD on its own records.
 
-Malekmohammadi, Yu, Cao (ICML 2024), Section 3: every variance is the sum over the
+Source: Malekmohammadi, Yu, Cao (ICML 2024), Section 3. Every variance is the sum over the
 coordinates. A client takes noisy steps theta <- theta - eta g with
 
     g = (sum of the clipped gradients of a batch + N(0, c^2 z^2 I_p)) / b,
@@ -31,9 +31,8 @@ def clipped_gradient_variance(
         z: noise multiplier, over c, on the sum of a batch.
         batch_size: b, records in a batch.
         dimension: p, coordinates.
-        mean_norm: norm of the mean of the clipped gradients, at most c; when left out, the
-            sampling term (c^2 - mean_norm^2) / b is dropped, as the approximation in Eq. 3
-            does because p is large.
+        mean_norm: norm of the mean of the clipped gradients, at most c; without it, the sampling
+            term (c^2 - mean_norm^2) / b is dropped, as in the approximation of Eq. 3 for large p.
 
     Returns:
         (c^2 - mean_norm^2) / b + p c^2 z^2 / b^2.
@@ -45,10 +44,10 @@ def clipped_gradient_variance(
 def unclipped_gradient_variance(
     gradient_variance: float, clip: float, z: float, batch_size: float, dimension: int
 ) -> float:
-    """Eq. 5: variance of a noisy batch gradient, at most, when no gradient reaches the bound.
+    """Eq. 5: upper bound on the variance of a noisy batch gradient when no gradient is clipped.
 
     Args:
-        gradient_variance: most that the batch gradient varies without noise.
+        gradient_variance: largest variance of the batch gradient without noise.
         clip: c.
         z: noise multiplier.
         batch_size: b.
@@ -61,12 +60,12 @@ def unclipped_gradient_variance(
 
 
 def local_steps(records: int, batch_size: int, epochs: int) -> int:
-    """E_i = K ceil(N / b): steps of a client in a round."""
+    """E_i = K ceil(N / b): steps of a client per round."""
     return epochs * math.ceil(records / batch_size)
 
 
 def update_variance(steps: int, learning_rate: float, gradient_variance: float) -> float:
-    """Eq. 7: variance of a client's update in a round, E_i eta^2 Var(g).
+    """Eq. 7: variance of a client's update per round, E_i eta^2 Var(g).
 
     Args:
         steps: E_i, ``local_steps``.
@@ -77,7 +76,7 @@ def update_variance(steps: int, learning_rate: float, gradient_variance: float) 
 
 
 def oracle_weights(variances: Sequence[float] | Floats) -> Floats:
-    """Eq. 8: the weights of least variance of the mean, 1 / sigma_i^2 normalised.
+    """Eq. 8: the weights that minimise the variance of the mean, 1 / sigma_i^2 normalised.
 
     Args:
         variances: sigma_i^2 of the clients, shape (clients,), positive.

@@ -140,7 +140,7 @@ def _groups(spec: Spec, base: float) -> list[Answer]:
     answers = []
     for found in groupings(epsilons, deltas, MOST_GROUPS):
         number = len(found.clients)
-        note = f"keeps {found.kept:.2%} of the precision of individual budgets"
+        note = f"keeps {found.precision:.2%} of the precision of individual budgets"
         if number > data["cohort"]:
             break
         answer = _answer("groups", str(number), {**data, "groups": groups_of(found)}, base, 1.0)

@@ -6,12 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privplan.accounting import calibrate
 from privplan.accounting.accountant import accountant
-from privplan.accounting.calibrate import noise_multiplier_by_bisection
+from privplan.accounting.calibrate import (
+    calibrate,
+    noise_multiplier,
+    noise_multiplier_by_bisection,
+)
 from privplan.accounting.closed_form import noise_multiplier as theorem_one
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.accounting.search import largest_affordable
+from privplan.accounting.target import CalibrationTarget, solve
 from privplan.errors import InfeasibleError, InputError, UnsupportedError
 
 FMNIST = 6000**-1.1
@@ -48,10 +52,7 @@ def bisected(row):
 def solved(row):
     clients, rounds, budgets, ratios, _ = row
     return [
-        calibrate.noise_multiplier(
-            e, clients**-1.1, sampling_ratio=q, rounds=rounds, accountant="rdp"
-        )
-        ** 2
+        noise_multiplier(e, clients**-1.1, sampling_ratio=q, rounds=rounds, accountant="rdp") ** 2
         for e, q in zip(budgets, ratios, strict=True)
     ]
 
@@ -86,7 +87,7 @@ def test_noise_is_safe_and_precise(epsilon, log_delta, log_q, rounds, law, relat
     q, delta = 10**log_q, 10**log_delta
     cell = {"sampling": law, "relation": relation}
     try:
-        sigma = calibrate.noise_multiplier(
+        sigma = noise_multiplier(
             epsilon, delta, sampling_ratio=q, rounds=rounds, accountant="rdp", **cell
         )
     except InfeasibleError:
@@ -97,41 +98,39 @@ def test_noise_is_safe_and_precise(epsilon, log_delta, log_q, rounds, law, relat
         assert spent(sigma * (1 - 1.01e-4), q, rounds, delta, law, relation) > epsilon
 
 
-def test_the_other_parameters_meet_at_the_same_edge():
-    sigma = calibrate.noise_multiplier(
-        0.5, FMNIST, sampling_ratio=0.02, rounds=50, accountant="rdp"
-    )
+def test_the_other_parameters_have_the_same_boundary():
+    sigma = noise_multiplier(0.5, FMNIST, sampling_ratio=0.02, rounds=50, accountant="rdp")
     keep = {"accountant": "rdp", "noise_multiplier": sigma}
-    q = calibrate.sampling_ratio(0.5, FMNIST, rounds=50, **keep)
+    q = calibrate("sampling_ratio", 0.5, FMNIST, rounds=50, **keep)
     assert q == pytest.approx(0.02, rel=3e-4)
     assert spent(sigma, q, 50, FMNIST) <= 0.5
-    assert calibrate.rounds(0.5, FMNIST, sampling_ratio=0.02, **keep) == 50
-    assert calibrate.cohort(0.5, FMNIST, clients=6000, rounds=50, **keep) == 120
-    delta = calibrate.delta_for(0.5, sampling_ratio=0.02, rounds=50, **keep)
+    assert calibrate("rounds", 0.5, FMNIST, sampling_ratio=0.02, **keep) == 50
+    assert calibrate("cohort", 0.5, FMNIST, clients=6000, rounds=50, **keep) == 120
+    delta = calibrate("delta", 0.5, sampling_ratio=0.02, rounds=50, **keep)
     assert delta == pytest.approx(FMNIST, rel=5e-3)
     assert spent(sigma, 0.02, 50, delta) <= 0.5
 
 
 def test_whole_answers_are_the_largest():
     keep = {"accountant": "rdp", "noise_multiplier": 1.2, "relation": "replace_one"}
-    rounds = calibrate.rounds(2.0, 1e-5, sampling_ratio=0.01, **keep)
+    rounds = calibrate("rounds", 2.0, 1e-5, sampling_ratio=0.01, **keep)
     assert spent(1.2, 0.01, rounds, 1e-5, relation="replace_one") <= 2.0
     assert spent(1.2, 0.01, rounds + 1, 1e-5, relation="replace_one") > 2.0
-    cohort = calibrate.cohort(6.0, 1e-5, clients=1000, rounds=40, sampling="fixed_size", **keep)
+    cohort = calibrate("cohort", 6.0, 1e-5, clients=1000, rounds=40, sampling="fixed_size", **keep)
     assert spent(1.2, cohort / 1000, 40, 1e-5, "fixed_size", "replace_one") <= 6.0
     assert spent(1.2, (cohort + 1) / 1000, 40, 1e-5, "fixed_size", "replace_one") > 6.0
 
 
 def test_closed_form_is_the_formula():
     keep = {"sampling_ratio": 0.0069, "rounds": 50, "accountant": "closed_form"}
-    sigma = calibrate.noise_multiplier(0.5, FMNIST, **keep)
+    sigma = noise_multiplier(0.5, FMNIST, **keep)
     assert sigma == pytest.approx(theorem_one(0.5, FMNIST, 0.0069, 50), rel=1e-14)
-    fixed = calibrate.noise_multiplier(0.5, FMNIST, sampling="fixed_size", **keep)
+    fixed = noise_multiplier(0.5, FMNIST, sampling="fixed_size", **keep)
     assert fixed == pytest.approx(2 * sigma, rel=1e-14)
 
 
 def test_full_participation_is_the_gaussian_formula():
-    sigma = calibrate.noise_multiplier(
+    sigma = noise_multiplier(
         7.511275900744782, 1e-5, sampling_ratio=1.0, rounds=10, sampling="full", accountant="gdp"
     )
     assert sigma == pytest.approx(2.0, rel=1e-4)
@@ -141,67 +140,100 @@ def test_full_participation_is_the_gaussian_formula():
 def test_infeasible_is_one_line():
     keep = {"accountant": "rdp"}
     with pytest.raises(InfeasibleError, match=r"^noise_multiplier: none in \[0.01, 10000\] can"):
-        calibrate.noise_multiplier(1e-5, 1e-10, sampling_ratio=1, rounds=1000, **keep)
+        noise_multiplier(1e-5, 1e-10, sampling_ratio=1, rounds=1000, **keep)
     with pytest.raises(InfeasibleError, match=r"^sampling_ratio: none"):
-        calibrate.sampling_ratio(1e-3, 1e-10, noise_multiplier=0.01, rounds=10**6, **keep)
+        calibrate("sampling_ratio", 1e-3, 1e-10, noise_multiplier=0.01, rounds=10**6, **keep)
     with pytest.raises(InfeasibleError, match=r"^rounds: not even 1"):
-        calibrate.rounds(0.1, 1e-10, noise_multiplier=0.5, sampling_ratio=1.0, **keep)
+        calibrate("rounds", 0.1, 1e-10, noise_multiplier=0.5, sampling_ratio=1.0, **keep)
     with pytest.raises(InfeasibleError, match=r"^cohort: not even 1"):
-        calibrate.cohort(0.1, 1e-10, noise_multiplier=0.5, clients=2, rounds=5, **keep)
+        calibrate("cohort", 0.1, 1e-10, noise_multiplier=0.5, clients=2, rounds=5, **keep)
     with pytest.raises(InfeasibleError, match=r"^noise_multiplier: none up to"):
-        calibrate.noise_multiplier(
-            1e-3, 1e-10, sampling_ratio=1, rounds=1000, accountant="closed_form"
-        )
+        noise_multiplier(1e-3, 1e-10, sampling_ratio=1, rounds=1000, accountant="closed_form")
     with pytest.raises(InfeasibleError) as caught:
-        calibrate.noise_multiplier(1e-5, 1e-10, sampling_ratio=1, rounds=1000, **keep)
+        noise_multiplier(1e-5, 1e-10, sampling_ratio=1, rounds=1000, **keep)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 3
 
 
 def test_bad_input_names_every_field():
     with pytest.raises(InputError) as caught:
-        calibrate.noise_multiplier(
-            -1, 2, sampling_ratio=0, rounds=0, sampling="some", relation="any"
-        )
+        noise_multiplier(-1, 2, sampling_ratio=0, rounds=0, sampling="some", relation="any")
     fields = [fault.field for fault in caught.value.faults]
     assert fields == ["epsilon", "delta", "sampling_ratio", "rounds", "sampling", "relation"]
     for nan in ({"epsilon": math.nan, "delta": 1e-5}, {"epsilon": 1, "delta": math.nan}):
         with pytest.raises(InputError):
-            calibrate.rounds(**nan, noise_multiplier=1, sampling_ratio=0.1)
+            calibrate("rounds", **nan, noise_multiplier=1, sampling_ratio=0.1)
     with pytest.raises(InputError, match="rounds: must be a whole number"):
-        calibrate.noise_multiplier(1, 1e-5, sampling_ratio=0.1, rounds=2.5)
+        noise_multiplier(1, 1e-5, sampling_ratio=0.1, rounds=2.5)
     with pytest.raises(InputError, match="has no sampling ratio to solve for"):
-        calibrate.sampling_ratio(1, 1e-5, noise_multiplier=1, rounds=2, sampling="full")
+        calibrate("sampling_ratio", 1, 1e-5, noise_multiplier=1, rounds=2, sampling="full")
     with pytest.raises(UnsupportedError, match="closed_form"):
-        calibrate.noise_multiplier(
+        noise_multiplier(
             1, 1e-5, sampling_ratio=0.1, rounds=2, relation="replace_one", accountant="closed_form"
         )
 
 
+@pytest.mark.parametrize("name", ["rdp", "pld"])
+@pytest.mark.parametrize("start_is_close", [False, True])
+def test_solver_takes_any_history(name, start_is_close):
+    """Two phases of rounds whose ratios are scaled by one unknown."""
+    target = CalibrationTarget(
+        2.0, 1e-5, SamplingLaw.POISSON, Relation.ADD_REMOVE, accountant(name)
+    )
+
+    def history(log_ratio):
+        ratio = math.exp(log_ratio)
+        return History([(Release(1.1, ratio / 3, target.sampling), 40), (Release(0.9, ratio), 20)])
+
+    result = solve(
+        target,
+        history,
+        start=math.log(0.02),
+        low=math.log(1e-9),
+        high=0.0,
+        tolerance=1e-4,
+        start_is_close=start_is_close,
+    )
+    assert target.spent(history(result.feasible)) <= 2.0
+    assert target.spent(history(result.feasible + 1.01e-4)) > 2.0
+
+
+def test_missing_and_superfluous_parameters():
+    with pytest.raises(InputError) as caught:
+        calibrate("cohort", 1.0, 1e-5, noise_multiplier=1.0)
+    assert [fault.field for fault in caught.value.faults] == ["rounds", "clients"]
+    with pytest.raises(InputError, match="delta: must not be given when it is the unknown"):
+        calibrate("delta", 1.0, 1e-5, noise_multiplier=1.0, sampling_ratio=0.1, rounds=3)
+    with pytest.raises(InputError, match="delta: must be in"):
+        calibrate("rounds", 1.0, noise_multiplier=1.0, sampling_ratio=0.1)
+    with pytest.raises(InputError, match="solve_for: must be one of noise_multiplier, "):
+        calibrate("epsilon", 1.0, 1e-5)
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.floats(-20, 20), st.floats(0.05, 8), st.floats(-20, 20))
-def test_edge_of_a_power_law_in_few_evaluations(zero, slope, start):
-    edge = largest_affordable(
+def test_search_of_a_power_law_in_few_evaluations(zero, slope, start):
+    result = largest_affordable(
         lambda x: math.exp(slope * (x - zero)), 1.0, start=start, low=-25, high=25, tolerance=1e-4
     )
-    assert edge.inside <= zero + 1e-9
-    assert edge.outside > zero - 1e-9
-    assert edge.outside - edge.inside <= 1e-4
-    assert edge.evaluations <= 12
+    assert result.feasible <= zero + 1e-9
+    assert result.infeasible > zero - 1e-9
+    assert result.infeasible - result.feasible <= 1e-4
+    assert result.evaluations <= 12
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.floats(-9, 9), st.floats(-9, 9))
-def test_edge_survives_jumps_and_infinities(zero, start):
+def test_search_survives_jumps_and_infinities(zero, start):
     def cost(x):
         return 0.0 if x < zero - 1 else 0.5 if x <= zero else 2.0 if x < zero + 1 else math.inf
 
-    edge = largest_affordable(cost, 1.0, start=start, low=-10, high=10, tolerance=1e-4)
-    assert edge.inside <= zero < edge.outside <= edge.inside + 1e-4
+    result = largest_affordable(cost, 1.0, start=start, low=-10, high=10, tolerance=1e-4)
+    assert result.feasible <= zero < result.infeasible <= result.feasible + 1e-4
 
 
-def test_edge_at_the_ends_of_the_range():
+def test_search_at_the_ends_of_the_range():
     nothing = largest_affordable(lambda x: 2.0, 1.0, start=0, low=-1, high=1, tolerance=1e-3)
-    assert (nothing.inside, nothing.outside) == (None, -1)
+    assert (nothing.feasible, nothing.infeasible) == (None, -1)
     everything = largest_affordable(lambda x: 0.5, 1.0, start=0, low=-1, high=1, tolerance=1e-3)
-    assert (everything.inside, everything.outside) == (1, None)
+    assert (everything.feasible, everything.infeasible) == (1, None)

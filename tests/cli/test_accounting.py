@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.accounting.accountant import accountant
+from privplan.accounting.calibrate import UNKNOWNS
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.cli import main
+from privplan.cli import calibrate, main
 
 FIELDS = {
     "accountant",
@@ -108,6 +109,10 @@ def test_calibrate_each_unknown(solve_for, given):
     assert shown.stdout.startswith(f"{solve_for}: ")
 
 
+def test_calibrate_offers_every_unknown():
+    assert tuple(UNKNOWNS) == calibrate.UNKNOWNS
+
+
 def test_calibrate_delta():
     found = rows("calibrate", "--epsilon", 0.5, "--solve-for", "delta", *MECHANISM)
     guarantee = next(row for row in found if row["guarantee"])
@@ -170,7 +175,7 @@ def test_infeasible_is_one_line_and_exit_code_3():
         ),
         (
             ["calibrate", "--epsilon", "1", *DELTA, *MECHANISM],
-            "noise_multiplier: must not be given when it is what to solve for",
+            "noise_multiplier: must not be given when it is the unknown",
         ),
         (["tradeoff", *MECHANISM, *DELTA, "-o", "curve.doc"], "must end in .png"),
     ],

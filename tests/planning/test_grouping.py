@@ -29,7 +29,7 @@ def test_no_other_grouping_keeps_more(epsilons: list[float], most: int) -> None:
             ends = [0, *cuts, len(mu)]
             kept = sum((b - a) * mu[a] for a, b in itertools.pairwise(ends))
             best = max(best, kept)
-        assert found.kept == pytest.approx(best / mu.sum(), rel=1e-9)
+        assert found.precision == pytest.approx(best / mu.sum(), rel=1e-9)
         assert sum(found.clients) == len(epsilons)
 
 
@@ -43,7 +43,7 @@ def test_every_client_lives_with_a_budget_no_looser_than_its_own(epsilons: list[
 
 def test_more_groups_keep_more_and_as_many_as_budgets_keep_all() -> None:
     found = groupings(np.array([0.5, 0.5, 1.0, 2.0, 4.0]), np.full(5, 1e-5), 10)
-    kept = [one.kept for one in found]
+    kept = [one.precision for one in found]
     assert kept == sorted(kept)
     assert len(found) == 4
     assert kept[-1] == pytest.approx(1)
@@ -59,7 +59,7 @@ def test_free_groups_are_the_fewest_that_keep_nearly_all() -> None:
     epsilons = np.repeat([0.5, 0.51, 3.0, 3.02], 50)
     found = group_budgets(epsilons, np.full(200, 1e-5), None)
     assert len(found.clients) == 2
-    assert found.kept >= 0.99
+    assert found.precision >= 0.99
 
 
 def test_a_spec_from_a_file_of_budgets(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privplan.accounting.calibrate import noise_multiplier, sampling_ratio
+from privplan.accounting.calibrate import calibrate, noise_multiplier
 from privplan.errors import InfeasibleError, InputError
 from privplan.io.text import load_yaml
 from privplan.plan import Plan
 from privplan.planning.baselines import certificate_of
 from privplan.planning.individual import individual_clips, individual_sample, individual_scale
 from privplan.planning.problem import problem_of
-from privplan.planning.shared_noise import Schedule, affordable
+from privplan.planning.shared_noise import Schedule, affordable_ratios
 from privplan.report.tables import plan_table
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
@@ -82,8 +82,12 @@ def test_sample_has_one_noise_and_uses_every_budget_up() -> None:
     assert len(noises) == 1
     for group, epsilon in zip(plan.groups, spent(plan), strict=True):
         assert 0.999 * group.epsilon < epsilon <= group.epsilon
-        most = sampling_ratio(
-            group.epsilon, group.delta, noise_multiplier=group.noise_multiplier, rounds=10
+        most = calibrate(
+            "sampling_ratio",
+            group.epsilon,
+            group.delta,
+            noise_multiplier=group.noise_multiplier,
+            rounds=10,
         )
         assert group.sampling_ratio == pytest.approx(most, rel=2e-4)
     assert sum(g.expected_cohort for g in plan.groups) == pytest.approx(50, rel=1e-3)
@@ -102,7 +106,7 @@ def test_more_epsilon_affords_more_and_more_noise_too(
     problem = problem_of(make_spec(groups=groups))
     steady = (Schedule(((10, 1.0),)),) * 2
     first, second = (
-        affordable(problem, steady, sigma, "pld", np.array([0.1, 0.1]))
+        affordable_ratios(problem, steady, sigma, "pld", np.array([0.1, 0.1]))
         for sigma in (noise, noise * factor)
     )
     assert first[0] <= first[1] * (1 + 1e-4)

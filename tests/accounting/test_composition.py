@@ -1,0 +1,97 @@
+"""Compositions of equal releases: every fault at once, default delta, calibrated unknowns."""
+
+import math
+
+import pytest
+from scipy.special import ndtr
+
+from privplan.accounting.composition import (
+    MOST_RELEASES,
+    calibrated_composition,
+    chosen_accountants,
+    composition,
+)
+from privplan.accounting.release import History, Release, SamplingLaw
+from privplan.errors import InputError
+
+CELL = {"sampling": "poisson", "relation": "add_remove"}
+
+
+def test_a_composition_is_a_repeated_release() -> None:
+    made = composition(1.5, 0.02, 50, delta=1e-5, clients=None, **CELL)
+    assert made.history == History.repeated(Release(1.5, 0.02), 50)
+    full = composition(1.5, None, 2, delta=1e-5, clients=None, sampling="full", relation="zero_out")
+    assert full.history == History.repeated(Release(1.5, 1.0, SamplingLaw.FULL), 2)
+    assert full.title == "epsilon at delta 1e-05, full sampling, zero_out"
+
+
+def test_delta_is_a_power_of_the_population_by_default() -> None:
+    assert composition(1, 0.1, 5, delta=None, clients=6000, **CELL).delta == 6000**-1.1
+    assert composition(1, 0.1, 5, delta=1e-4, clients=6000, **CELL).delta == 1e-4
+
+
+def test_every_fault_is_reported_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        composition(0.0, 2.0, MOST_RELEASES + 1, delta=None, clients=0, **CELL)
+    fields = [fault.field for fault in caught.value.faults]
+    assert fields == ["sampling_ratio", "noise_multiplier", "rounds", "clients", "delta"]
+
+
+@pytest.mark.parametrize(
+    ("unknown", "given"),
+    [
+        ("noise_multiplier", {"sampling_ratio": 0.02, "rounds": 50}),
+        ("sampling_ratio", {"noise_multiplier": 1.5, "rounds": 50}),
+        ("rounds", {"noise_multiplier": 1.5, "sampling_ratio": 0.02}),
+        ("cohort", {"noise_multiplier": 1.5, "rounds": 50, "clients": 6000}),
+        ("delta", {"noise_multiplier": 1.5, "sampling_ratio": 0.02, "rounds": 50}),
+    ],
+)
+def test_the_calibrated_composition_keeps_the_budget(unknown, given) -> None:
+    values = dict.fromkeys(
+        ("noise_multiplier", "sampling_ratio", "rounds", "delta", "clients"), None
+    )
+    values |= {"delta": None if unknown == "delta" else 1e-5, **given}
+    value, solved = calibrated_composition(unknown, 0.5, **values, **CELL, accountant="rdp")
+    rows, _, _ = solved.certify(["rdp", "pld"])
+    assert 0.45 < rows[0].epsilon_upper <= 0.5
+    assert rows[1].epsilon_upper <= rows[0].epsilon_upper
+    ((release, count),) = solved.history
+    cohort = release.sampling_ratio * (solved.clients or math.nan)
+    reached = {
+        "noise_multiplier": release.noise_multiplier,
+        "sampling_ratio": release.sampling_ratio,
+        "rounds": count,
+        "cohort": pytest.approx(cohort),
+        "delta": solved.delta,
+    }
+    assert value == reached[unknown]
+    assert isinstance(value, int) == (unknown in ("rounds", "cohort"))
+
+
+def test_faults_of_delta_and_of_missing_parameters_are_reported_together() -> None:
+    values = dict.fromkeys(
+        ("noise_multiplier", "sampling_ratio", "rounds", "delta", "clients"), None
+    )
+    with pytest.raises(InputError) as caught:
+        calibrated_composition("rounds", 0.5, **values, **CELL, accountant="rdp")
+    fields = [fault.field for fault in caught.value.faults]
+    assert fields == ["noise_multiplier", "sampling_ratio", "delta"]
+
+
+def test_bounds_on_attacks_of_one_gaussian_release() -> None:
+    full = composition(2.0, 1.0, 1, delta=1e-5, clients=None, sampling="full", relation="zero_out")
+    row, curve, warnings = full.tradeoff()
+    assert row.guarantee
+    assert warnings == []
+    assert curve.advantage == pytest.approx(2 * ndtr(0.25) - 1, rel=2e-3)
+    bounds = curve.to_dict()
+    assert bounds["gdp_mu"] == curve.mu
+    assert bounds["tpr_at_fpr_0.01"] == curve.true_positives[1]
+
+
+def test_accountants_of_a_command() -> None:
+    assert chosen_accountants(["prv"], external=True) == ["prv"]
+    internal = chosen_accountants([], external=False)
+    assert "prv" not in internal
+    assert set(internal) | {"prv", "opacus"} <= set(chosen_accountants([], external=True))
