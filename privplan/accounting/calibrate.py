@@ -7,9 +7,10 @@ over log q, log T, log m, -log sigma and -log delta. They start at the value of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from privplan.accounting import closed_form
 from privplan.accounting.accountant import Accountant, checked_delta
@@ -120,7 +121,7 @@ def calibrate(
     return math.exp(-result.feasible if unknown == "noise_multiplier" else result.feasible)
 
 
-def parameter_faults(unknown: str, values: dict[str, float | None]) -> list[Fault]:
+def parameter_faults(unknown: str, values: Mapping[str, Any]) -> list[Fault]:
     """Faults of the parameters that are missing, or given although they are the unknown."""
     if unknown not in UNKNOWNS:
         return [Fault("solve_for", f"must be one of {', '.join(UNKNOWNS)}", unknown)]

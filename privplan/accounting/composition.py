@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from privplan.accounting.accountant import ACCOUNTANTS
 from privplan.accounting.calibrate import calibrate, parameter_faults
@@ -135,62 +136,35 @@ def composition(
 
 
 def calibrated_composition(
-    unknown: str,
-    epsilon: float,
-    *,
-    noise_multiplier: float | None,
-    sampling_ratio: float | None,
-    rounds: int | None,
-    delta: float | None,
-    sampling: str,
-    relation: str,
-    clients: int | None,
-    accountant: str,
+    unknown: str, epsilon: float, *, accountant: str, **given: Any
 ) -> tuple[float, Composition]:
     """The value of one unknown that just keeps the budget, and the composition with it.
 
-    Arguments and errors are those of ``calibrate.calibrate`` and ``composition``.
+    Args:
+        unknown: one of ``calibrate.UNKNOWNS``.
+        epsilon: budget.
+        accountant: name of the accountant whose upper bound keeps the budget.
+        given: arguments of ``composition``, None for the unknown.
+
+    Raises:
+        InputError, InfeasibleError, UnsupportedError: as ``calibrate.calibrate``.
     """
-    if sampling == SamplingLaw.FULL and sampling_ratio is None and unknown != "sampling_ratio":
-        sampling_ratio = 1.0
-    given = {
-        "noise_multiplier": noise_multiplier,
-        "sampling_ratio": sampling_ratio,
-        "rounds": rounds,
-    }
-    faults = parameter_faults(unknown, {**given, "clients": clients, "delta": delta})
+    full = given["sampling"] == SamplingLaw.FULL
+    if full and given["sampling_ratio"] is None and unknown != "sampling_ratio":
+        given["sampling_ratio"] = 1.0
+    faults = parameter_faults(unknown, given)
     if unknown != "delta":
-        faults += _population_faults(delta, clients)
+        faults += _population_faults(given["delta"], given["clients"])
     if faults:
         raise InputError(faults)
-    value = calibrate(
-        unknown,
-        epsilon,
-        None if unknown == "delta" else _delta(delta, clients),
-        noise_multiplier=noise_multiplier,
-        sampling_ratio=sampling_ratio,
-        rounds=rounds,
-        clients=clients,
-        sampling=sampling,
-        relation=relation,
-        accountant=accountant,
-    )
-    if unknown == "cohort" and clients is not None:
-        given["sampling_ratio"] = value / clients
-    elif unknown == "delta":
-        delta = value
+    if unknown != "delta":
+        given["delta"] = _delta(given["delta"], given["clients"])
+    value = calibrate(unknown, epsilon, accountant=accountant, **given)
+    if unknown == "cohort":
+        given["sampling_ratio"] = value / given["clients"]
     else:
         given[unknown] = value
-    solved = composition(
-        given["noise_multiplier"] or 0.0,
-        given["sampling_ratio"],
-        int(given["rounds"] or 0),
-        delta=delta,
-        sampling=sampling,
-        relation=relation,
-        clients=clients,
-    )
-    return value, solved
+    return value, composition(**given)
 
 
 def chosen_accountants(names: Sequence[str], external: bool) -> list[str]:

@@ -74,31 +74,12 @@ def mechanism_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--all", "everything", is_flag=True, help="Second opinions too: prv, dp_accounting, opacus."
 )
-def command(
-    noise_multiplier: float,
-    sampling_ratio: float | None,
-    rounds: int,
-    delta: float | None,
-    sampling: str,
-    relation: str,
-    clients: int | None,
-    form: str,
-    chosen: tuple[str, ...],
-    everything: bool,
-) -> None:
+def command(form: str, chosen: tuple[str, ...], everything: bool, **releases: Any) -> None:
     """Print lower and upper bounds on epsilon by accountant, and which one is the guarantee."""
     from privplan.accounting.composition import chosen_accountants, composition
     from privplan.cli import render
 
-    composed = composition(
-        noise_multiplier,
-        sampling_ratio,
-        rounds,
-        delta=delta,
-        sampling=sampling,
-        relation=relation,
-        clients=clients,
-    )
+    composed = composition(**releases)
     rows, notes, warnings = composed.certify(chosen_accountants(chosen, everything))
     if form == "json":
         render.data([row.model_dump(mode="json") for row in rows])

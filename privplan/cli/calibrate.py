@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from privplan.cli.account import population_options, show
@@ -24,35 +26,12 @@ UNKNOWNS = ("noise_multiplier", "sampling_ratio", "rounds", "cohort", "delta")
 @click.option(
     "--accountant", default="pld", show_default=True, help="Accountant of the upper bound."
 )
-def command(
-    epsilon: float,
-    solve_for: str,
-    noise_multiplier: float | None,
-    sampling_ratio: float | None,
-    rounds: int | None,
-    delta: float | None,
-    sampling: str,
-    relation: str,
-    clients: int | None,
-    form: str,
-    accountant: str,
-) -> None:
+def command(epsilon: float, solve_for: str, form: str, accountant: str, **given: Any) -> None:
     """Print a value at which the accountant's upper bound is at most the budget."""
     from privplan.accounting.composition import calibrated_composition
     from privplan.cli import render
 
-    value, solved = calibrated_composition(
-        solve_for,
-        epsilon,
-        noise_multiplier=noise_multiplier,
-        sampling_ratio=sampling_ratio,
-        rounds=rounds,
-        delta=delta,
-        sampling=sampling,
-        relation=relation,
-        clients=clients,
-        accountant=accountant,
-    )
+    value, solved = calibrated_composition(solve_for, epsilon, accountant=accountant, **given)
     rows, notes, warnings = solved.certify(list(dict.fromkeys([accountant, "pld", "rdp"])))
     if form == "json":
         extra = {"solved_for": solve_for, "value": value, "budget": epsilon}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from privplan.cli.account import mechanism_options, population_options
@@ -11,17 +13,7 @@ from privplan.cli.account import mechanism_options, population_options
 @mechanism_options
 @population_options
 @click.option("-o", "--output", metavar="PICTURE", help="Draw the curve (.png, .svg or .pdf).")
-def command(
-    noise_multiplier: float,
-    sampling_ratio: float | None,
-    rounds: int,
-    delta: float | None,
-    sampling: str,
-    relation: str,
-    clients: int | None,
-    form: str,
-    output: str | None,
-) -> None:
+def command(form: str, output: str | None, **releases: Any) -> None:
     """Print upper bounds on every attack that distinguishes two neighbouring data sets."""
     from privplan.accounting.composition import composition
     from privplan.cli import render
@@ -30,15 +22,7 @@ def command(
         from privplan.report.plots import picture_name
 
         kind = picture_name(output)
-    composed = composition(
-        noise_multiplier,
-        sampling_ratio,
-        rounds,
-        delta=delta,
-        sampling=sampling,
-        relation=relation,
-        clients=clients,
-    )
+    composed = composition(**releases)
     row, curve, warnings = composed.tradeoff()
     named = curve.to_dict()
     if output is not None:
