@@ -81,13 +81,13 @@ def measure(clients: int) -> Found:
     small = prepare(request_for(2 * COHORT))  # what every run needs is there before
     run_round(small, initial_state(small), MemoryLedger(""))
     before, started = peak(), time.process_time()
-    setting = prepare(request)
-    evaluation_interval(setting)
+    experiment = prepare(request)
+    evaluation_interval(experiment)
     ready, rounds = time.process_time(), []
-    progress, journal = initial_state(setting), MemoryLedger("")
+    progress, ledger = initial_state(experiment), MemoryLedger("")
     for _ in range(ROUNDS):
         begun = time.process_time()
-        progress = run_round(setting, progress, journal)
+        progress = run_round(experiment, progress, ledger)
         rounds.append(time.process_time() - begun)
     return Found(clients, before, peak(), ready - started, tuple(rounds))
 

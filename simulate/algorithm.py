@@ -63,7 +63,7 @@ class Algorithm:
             rule = f"must draw by the plan's law, {self.plan.spec.sampling}"
             raise InputError.one("algorithm.sampler", rule, str(self.sampler.law))
         for group in self.plan.groups:
-            sums = self.mechanism.noisy and self.mechanism.alone is None
+            sums = self.mechanism.noisy and self.mechanism.release_client is None
             if sums and sensitivity_bound(self, group) is None:
                 rule = "must follow a transform that bounds each update, such as clip"
                 names = [transform.name for transform in self.transforms]

@@ -1,8 +1,8 @@
-"""The eight slots of an algorithm, as values that hold pure functions.
+"""The eight components of an algorithm, as values that hold pure functions.
 
-Vectors are float32 tensors. ``d`` is the model's dimension, ``k`` the number of coordinates
-that leave clients in a round (``d`` unless a split or a mask narrows it), ``K`` a number of
-clients, ``p`` the length of what a client keeps, ``D`` the number of parameters of the model.
+Vectors are float32 tensors. ``d`` is the length of the global vector, ``k`` the number of
+released coordinates in a round (``d`` unless a split or a mask selects fewer), ``K`` a number of
+clients, ``p`` the length of a personal vector, ``D`` the number of parameters of the model.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Sampler:
 
 @dataclass(frozen=True)
 class Split:
-    """Which parameters are global, which are personal, and what a client makes of both.
+    """Which parameters are shared, which are personal, and the model that a client uses.
 
     Attributes:
         name: for messages and records.
@@ -50,9 +50,9 @@ class Split:
         shared: model to the sorted coordinates of the global vector that may leave a client
             [k]; None for all.
         personal: (model, first global vector [d]) to the first personal vector [p], the same
-            for every client; None when a client keeps nothing.
+            for every client; None without personal vectors.
         use: (model, global vector [d], personal vectors [K, p] or None, clients [K]) to the
-            parameters of the model that the clients use, one set for all or one a client.
+            parameters of the model that the clients use, one set for all or one per client.
     """
 
     name: str
@@ -65,23 +65,23 @@ class Split:
 
 @dataclass(frozen=True)
 class ClientBatch:
-    """What a local rule is given for K clients of one group.
+    """Input of a local rule: models and mini-batches of K clients of one group.
 
     Attributes:
         model: the network.
         theta: global vector [d].
-        personal: the clients' personal vectors [K, p]; None when they keep nothing.
+        personal: the clients' personal vectors [K, p]; None without personal vectors.
         x: their mini-batches [K, steps, B, ...].
         y: labels [K, steps, B], -1 for a padding row.
         learning_rate: step size of this round.
         momentum: momentum of local SGD.
-        workers: how many threads may be used; the result must not depend on it.
+        workers: number of threads; the result must not depend on it.
         round: training round, from 1.
         server: the server's state.
         group: the clients' group.
         clients: numbers of the clients [K].
-        records: records that each of them holds [K].
-        noise: client to the generator of the noise that it draws itself (record level).
+        records: number of records of each client [K].
+        noise: client to the generator of its locally drawn noise (record level).
     """
 
     model: Model
@@ -102,20 +102,20 @@ class ClientBatch:
 
 @dataclass(frozen=True)
 class RecordNoiseEvidence:
-    """What clients who draw their own noise have to show for it, one value a client [K].
+    """Per-client evidence of locally drawn DP-SGD noise, shape [K].
 
     Attributes:
         noise_std: standard deviation of the noise on each step's sum of records.
-        bound: proven bound on the norm of what one record adds to such a sum.
+        bound: proven bound on the norm of one record's contribution to such a sum.
         noise_sum_squares: sum of squares of the noise that was drawn.
         noise_state: hash of the generator's state before the first draw.
         drawn: coordinates that were drawn, over all steps.
         steps: steps taken.
-        records: records that the client holds.
+        records: number of records of the client.
         taken: records in the batches, over all steps.
-        largest_norm: largest norm that a record added.
-        clipped: records that were shortened.
-        excluded: records whose gradient was not finite, and that added nothing.
+        largest_norm: largest norm of a clipped gradient.
+        clipped: number of clipped records.
+        excluded: number of records whose gradient was not finite, which add nothing.
     """
 
     noise_std: np.ndarray
@@ -133,17 +133,17 @@ class RecordNoiseEvidence:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """What a local rule hands back.
+    """Result of a local rule.
 
     Attributes:
-        updates: what the clients would send [K, d], before any transform.
-        personal: what they keep [K, p]; None when they keep nothing.
-        spent: evidence of noise that they drew themselves; None when they drew none.
+        updates: updates of the clients [K, d], before any transform.
+        personal: their new personal vectors [K, p]; None without personal vectors.
+        noise_evidence: evidence of locally drawn noise; None without such noise.
     """
 
     updates: Tensor
     personal: Tensor | None = None
-    spent: RecordNoiseEvidence | None = None
+    noise_evidence: RecordNoiseEvidence | None = None
 
 
 Train = Callable[[ClientBatch], LocalResult]
@@ -157,7 +157,7 @@ class Local:
         name: for messages and records.
         train: the rule.
         poisson: whether mini-batches are Poisson samples of a client's records, for the
-            group's ``record_sampling_ratio`` and ``steps``; else passes in random order.
+            group's ``record_sampling_ratio`` and ``steps``; else shuffled epochs.
     """
 
     name: str
@@ -167,7 +167,7 @@ class Local:
 
 @dataclass(frozen=True)
 class TransformContext:
-    """What a transform may look at besides the update: only what every client knows.
+    """Input of a transform besides the update: only public values and the client's group.
 
     Attributes:
         round: training round, from 1.
@@ -188,10 +188,10 @@ class Transform:
 
     Attributes:
         name: for messages and records.
-        apply: (updates [K, k], context) to (updates [K, k], which were shortened [K] or None).
-        bound: (L2 bound on an update before, group) to the bound after; None is no proof.
+        apply: (updates [K, k], context) to (updates [K, k], whether each was clipped [K] or None).
+        bound: (L2 bound on an update before, group) to the bound after; None without a bound.
         support: (generator, model dimension) to the sorted coordinates that are released; it
-            sees no data, which is what lets it narrow the noise. None keeps all.
+            has no access to data, so noise is needed only there. None releases all.
         extra: coordinates that ``apply`` appends, such as a count.
     """
 
@@ -204,7 +204,7 @@ class Transform:
 
 @dataclass(frozen=True)
 class GroupSum:
-    """What secure aggregation reveals of one group in a round, and the evidence beside it.
+    """Result of secure aggregation for one group in a round, with its evidence.
 
     Attributes:
         group: the group.
@@ -212,12 +212,12 @@ class GroupSum:
         sampling: law executed.
         ratio: ratio executed.
         participants: positions in the group of those who took part [cohort].
-        bound: proven bound on each summand's norm; None without one.
-        largest_norm: largest norm among the summands.
-        clipped: how many updates were shortened.
-        excluded: how many updates were not finite and added zero.
-        canaries: how many canaries of an audit are in the sum beside the participants.
-        others: the sum without the canaries [k]; None in a run without any.
+        bound: proven bound on each summand's norm; None without a bound.
+        largest_norm: largest norm of a summand.
+        clipped: number of clipped updates.
+        excluded: number of updates that were not finite and added zero.
+        canaries: number of audit canaries in the sum, in addition to the participants.
+        others: the sum without the canaries [k]; None in a run without canaries.
     """
 
     group: GroupPlan
@@ -235,34 +235,34 @@ class GroupSum:
 
 @dataclass(frozen=True)
 class ClientUpdate:
-    """One client's own release, where clients send for themselves.
+    """Update of one client whose mechanism releases single clients' updates.
 
     Attributes:
         group: the client's group.
         client: the client's number.
         position: its position in the group.
-        vector: what it sends [k], float32, after every transform.
-        spent: evidence of the noise that it drew, a value each [1]; None when it drew none.
-        excluded: whether its update was not finite, so that it sends zero.
+        vector: the update [k], float32, after every transform.
+        noise_evidence: evidence of locally drawn noise, shape [1]; None without such noise.
+        excluded: whether the update was not finite, so that the client sends zero.
     """
 
     group: GroupPlan
     client: int
     position: int
     vector: Tensor
-    spent: RecordNoiseEvidence | None
+    noise_evidence: RecordNoiseEvidence | None
     excluded: bool = False
 
 
 @dataclass(frozen=True)
 class Released:
-    """A sum that left the clients: what the server sees, and its line in the ledger.
+    """A release: the vector that the server receives, and its line in the ledger.
 
     Attributes:
-        vector: the sum with its noise [k], float32.
-        record: what was released.
-        groups: the groups whose clients are in it.
-        client: number of the client, where it sent for itself.
+        vector: the released vector with its noise [k], float32.
+        record: ledger record of the release.
+        groups: groups whose clients contribute.
+        client: number of the client, for a release of one client.
     """
 
     vector: Tensor
@@ -277,22 +277,22 @@ Noise = Callable[[int], np.random.Generator]
 
 @dataclass(frozen=True)
 class Mechanism:
-    """How sums are released. The only slot that draws privacy noise.
+    """How sums are released. The only component that draws privacy noise.
 
     Attributes:
         name: for messages and records.
         noisy: whether it adds noise, and so needs a proven bound on each update.
         joint: whether one sum holds all groups.
         release: (round, sums, weight of each group, noise) to releases.
-        alone: (round, update, weight of its group) to the release of one client, where clients
-            send for themselves; None where only sums leave them.
+        release_client: (round, update, weight of its group) to the release of one client; None
+            if only sums are released.
     """
 
     name: str
     noisy: bool
     joint: bool
     release: Callable[[int, Sequence[GroupSum], Mapping[str, float], Noise], tuple[Released, ...]]
-    alone: Callable[[int, ClientUpdate, float], Released] | None = None
+    release_client: Callable[[int, ClientUpdate, float], Released] | None = None
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ class Aggregator:
         name: for messages and records.
         weight: (group, plan) to the constant factor on the sum that holds the group.
         combine: (releases, global vector [d], state) to (step [k], state).
-        start: first global vector [d] to what it remembers, under names of its own.
+        start: first global vector [d] to the aggregator's part of the state, by distinct keys.
     """
 
     name: str
@@ -314,7 +314,7 @@ class Aggregator:
 
 @dataclass(frozen=True)
 class Server:
-    """What the server does with a step.
+    """How the server applies a step.
 
     Attributes:
         name: for messages and records.
@@ -329,12 +329,12 @@ class Server:
 
 @dataclass(frozen=True)
 class Personalise:
-    """What clients use once training is over.
+    """The model that clients use once training is over.
 
     Attributes:
         name: for messages and records.
-        own: whether each client is judged on test records of its own.
-        deploy: (parameters that the split gives [D] or [K, D], work with the clients' own
+        own: whether each client is evaluated on its own test records.
+        deploy: (parameters that the split returns [D] or [K, D], batch of the clients' own
             records) to the parameters that are used, [D] or [K, D].
     """
 

@@ -1,4 +1,4 @@
-"""Norms of updates in double precision, and the factors that shorten vectors to a bound."""
+"""Norms and sums of updates in double precision, and clipping factors in single precision."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 BLOCK_VALUES = 2**17
-"""Values that are made doubles at a time on a CPU: 1 MB, which the caches hold."""
+"""Values that are converted to double precision at a time on a CPU: 1 MB, which fits caches."""
 
 
 def norms(updates: Tensor) -> Tensor:
-    """L2 norm of each update.
+    """Returns the L2 norm of each update.
 
     Args:
         updates: [K, k], float32.
@@ -20,7 +20,7 @@ def norms(updates: Tensor) -> Tensor:
     Returns:
         [K], float64.
     """
-    return torch.cat([torch.linalg.vector_norm(block, dim=1) for block in _doubled(updates)])
+    return torch.cat([torch.linalg.vector_norm(block, dim=1) for block in _double_blocks(updates)])
 
 
 def add_sum(total: Tensor, updates: Tensor) -> None:
@@ -30,16 +30,16 @@ def add_sum(total: Tensor, updates: Tensor) -> None:
         total: [k], float64; changed in place.
         updates: [K, k], float32.
     """
-    for block in _doubled(updates):
+    for block in _double_blocks(updates):
         total.add_(block.sum(0))
 
 
-def _doubled(updates: Tensor) -> Iterator[Tensor]:
-    """The updates as doubles, a few rows at a time on a CPU."""
+def _double_blocks(updates: Tensor) -> Iterator[Tensor]:
+    """The updates in double precision, in blocks of rows on a CPU."""
     rows = (
         BLOCK_VALUES // max(1, updates.shape[1]) if updates.device.type == "cpu" else len(updates)
     )
-    for block in updates.split(max(1, rows)):
+    for block in torch.split(updates, max(1, rows)):
         yield block.double()
 
 
@@ -52,11 +52,11 @@ factor and 2^-24 for the products, relatively; the margin is twice both together
 
 
 def factors(norms: Tensor, bound: float) -> Tensor:
-    """What to multiply each gradient by: 1 for a short one, 0 for one that is not finite.
+    """Returns clipping factors: 1 up to the bound, 0 for a norm that is not finite.
 
     Args:
         norms: L2 norms [B], float64.
-        bound: the largest norm that may result, above 0.
+        bound: largest norm after clipping, above 0.
 
     Returns:
         Factors [B], float32.
@@ -66,10 +66,10 @@ def factors(norms: Tensor, bound: float) -> Tensor:
 
 
 def single(factor: Tensor) -> Tensor:
-    """Factors in single precision, and not above what they were where that has few digits left.
+    """Returns factors in single precision, rounded down where they are subnormal.
 
-    Below 1.2e-38 single precision loses digits, so that rounding would exceed the margin.
+    Below 1.2e-38 single precision loses digits, so that rounding could exceed the margin.
     """
     rounded = factor.float()
-    few = rounded < torch.finfo(torch.float32).tiny
-    return torch.where(few, torch.nextafter(rounded, torch.zeros_like(rounded)), rounded)
+    subnormal = rounded < torch.finfo(torch.float32).tiny
+    return torch.where(subnormal, torch.nextafter(rounded, torch.zeros_like(rounded)), rounded)

@@ -1,23 +1,15 @@
-"""The global pseudo-gradient of DP-FedPGN, kept as the step that it made.
+"""Server updates: how the global model moves by a step.
 
 DP-FedPGN (Algorithm 1) estimates the gradient of the global loss by g = -(1 / (eta K)) times the
-mean update of K local steps at learning rate eta, and moves the model by -gamma g; its
-experiments (Section VI-A) have gamma = eta K. The step is then -eta K g, with eta of the round
-that made it. K local steps along g in the next round, whose learning rate is ``decay`` times
-that, go ``decay`` times as far: no other number is needed, and none is if a step is zero.
+mean update of K local steps at learning rate eta, and moves the model by -gamma g; its experiments
+(Section VI-A) have gamma = eta K. The step is then -eta K g, with eta of the round that made it. K
+local steps along g in the next round, whose learning rate is ``decay`` times that, go ``decay``
+times as far; so the last step is the only state that the server keeps.
 
-The global model moves by the step.
-
-Laplacian smoothing of the global step.
-
-S. Osher, B. Wang, P. Yin, X. Luo, F. Barekat, M. Pham, A. Lin, Laplacian smoothing gradient
-descent, Research in the Mathematical Sciences 9, 2022: the step v becomes the solution x of
-(I - s L) x = v, where L is the one-dimensional periodic Laplacian over the order in which the
-parameters lie in the flat vector: (L x)_i = x_{i-1} - 2 x_i + x_{i+1}.
-
-A server that keeps its last step, which the next round's clients are told.
-
-What the server does with a step.
+Laplacian smoothing (S. Osher, B. Wang, P. Yin, X. Luo, F. Barekat, M. Pham, A. Lin, Laplacian
+smoothing gradient descent, Research in the Mathematical Sciences 9, 2022) replaces the step v by
+the solution x of (I - s L) x = v, where L is the one-dimensional periodic Laplacian over the order
+of the parameters in the flat vector: (L x)_i = x_{i-1} - 2 x_i + x_{i+1}.
 """
 
 from __future__ import annotations
@@ -30,26 +22,26 @@ from torch import Tensor
 from simulate.components import Server, State
 
 LAST_STEP = "last_step"
-"""Name of the step [d] in the server's state."""
+"""Key of the last step [d] in the server's state."""
 
 
-def carried(state: State, decay: float) -> Tensor:
-    """Where K local steps along the pseudo-gradient lead in this round, -eta K g [d].
+def pseudo_gradient_step(state: State, decay: float) -> Tensor:
+    """Returns the sum of K local steps along the pseudo-gradient in this round, -eta K g [d].
 
     Args:
         state: the server's state.
-        decay: factor on the local learning rate from a round to the next.
+        decay: factor on the local learning rate per round.
     """
     return decay * state[LAST_STEP]
 
 
 def add() -> Server:
-    """The neutral server, without state."""
+    """Adds the step to the global model; the neutral default, without state."""
     return Server("add", lambda theta: {}, lambda theta, step, state: (theta + step, state))
 
 
 def smoothed(vector: Tensor, strength: float) -> Tensor:
-    """The solution of the circulant system, by FFT in double precision.
+    """Returns the solution of the circulant system, by FFT in double precision.
 
     The eigenvalue of I - s L at frequency k is 1 + 2 s (1 - cos(2 pi k / d)), at least 1.
 
@@ -64,14 +56,15 @@ def smoothed(vector: Tensor, strength: float) -> Tensor:
     frequencies = torch.arange(size // 2 + 1, dtype=torch.float64, device=vector.device)
     eigenvalues = 1 + 2 * strength * (1 - torch.cos(2 * math.pi / size * frequencies))
     spectrum = torch.fft.rfft(vector.double()) / eigenvalues
-    return torch.fft.irfft(spectrum, n=size).to(vector.dtype)
+    solution: Tensor = torch.fft.irfft(spectrum, n=size)
+    return solution.to(vector.dtype)
 
 
 def laplacian(strength: float) -> Server:
-    """The global model moves by the smoothed step; without state.
+    """Adds the smoothed step to the global model; without state.
 
     Args:
-        strength: s, at least 0; 0 leaves the step as it is.
+        strength: s, at least 0; 0 does not change the step.
     """
     return Server(
         "laplacian",
@@ -81,10 +74,10 @@ def laplacian(strength: float) -> Server:
 
 
 def remembering(strength: float = 0.0) -> Server:
-    """The global model moves by the step, smoothed if wanted, and the step is kept.
+    """Adds the step, optionally smoothed, to the global model and stores it in the state.
 
     Args:
-        strength: of Laplacian smoothing, at least 0; 0 leaves the step as it is.
+        strength: s of Laplacian smoothing, at least 0; 0 does not change the step.
     """
 
     def start(theta: Tensor) -> State:

@@ -1,19 +1,4 @@
-"""A model's parameters as a head, its last dense layer, and the body, all the rest.
-
-Every parameter is shared, and clients keep nothing.
-
-The last linear layer is personal, the body before it is shared.
-
-Every parameter is personal: nothing ever leaves a client.
-
-Each client uses the sum of the shared parameters and parameters of its own.
-
-Clients share a hypernetwork that makes their body; embedding and head are their own.
-
-The server keeps a hypernetwork and an embedding of every client, and makes their models.
-
-Which parameters are shared and which never leave a client.
-"""
+"""Splits of a model into shared parameters and personal ones, which never leave a client."""
 
 from __future__ import annotations
 
@@ -26,8 +11,8 @@ from simulate.models.hypernetwork import (
     EMBEDDING,
     Hypernetwork,
     embedding,
+    generated,
     initial,
-    made,
     of_body,
     spreads,
 )
@@ -35,7 +20,7 @@ from simulate.models.network import Model, join_head, split_head
 
 
 def whole() -> Split:
-    """The neutral split: the global vector is the model's parameters."""
+    """All parameters are shared; the neutral default, without personal vectors."""
     return Split(
         name="whole",
         dimension=lambda model: model.parameters,
@@ -47,15 +32,15 @@ def whole() -> Split:
 
 
 def head() -> Split:
-    """Each client keeps a classifier head of its own; only the body leaves it.
+    """Each client has a personal classifier head (its last dense layer); the body is shared.
 
-    The global vector holds all parameters; its head is the one that every client starts from.
+    The global vector holds all parameters; its head is the initial head of every client.
     """
 
     def body(model: Model) -> Tensor:
-        kept = torch.ones(model.parameters, dtype=torch.bool)
-        kept[model.head] = False
-        return kept.nonzero().flatten()
+        in_body = torch.ones(model.parameters, dtype=torch.bool)
+        in_body[model.head] = False
+        return in_body.nonzero().flatten()
 
     def use(model: Model, theta: Tensor, personal: Tensor | None, clients: np.ndarray) -> Tensor:
         if personal is None:
@@ -75,7 +60,7 @@ def head() -> Split:
 
 
 def private() -> Split:
-    """Each client keeps parameters of its own, which start from the same initialisation."""
+    """All parameters are personal, with the same initialisation for all clients."""
     return Split(
         name="private",
         dimension=lambda model: model.parameters,
@@ -87,12 +72,12 @@ def private() -> Split:
 
 
 def additive() -> Split:
-    """Personal offsets of the whole model, zero at first; only the shared part leaves a client.
+    """Each client uses the sum of the shared parameters and a personal offset, initially zero.
 
-    A client who took part keeps as many numbers as the model has parameters.
+    A client that took part stores as many numbers as the model has parameters.
     """
 
-    def first(model: object, theta: Tensor) -> Tensor:
+    def zero_offset(model: object, theta: Tensor) -> Tensor:
         return torch.zeros_like(theta)
 
     return Split(
@@ -100,37 +85,37 @@ def additive() -> Split:
         dimension=lambda model: model.parameters,
         start=lambda model, generator: model.initial(generator),
         shared=lambda model: None,
-        personal=first,
+        personal=zero_offset,
         use=lambda model, theta, personal, clients: theta if personal is None else theta + personal,
     )
 
 
 def client_hypernetwork(hidden: int) -> Split:
-    """Only the hypernetwork leaves a client.
+    """Clients share a hypernetwork that generates their body; embedding and head are personal.
 
-    The global vector is (hypernetwork, embedding, head); the last two are what every client
-    starts from, and they stay as they are.
+    The global vector is (hypernetwork, embedding, head); the last two are the initial values of
+    every client and are not trained globally.
 
     Args:
         hidden: units of the hypernetwork's hidden layer.
     """
 
     def dimension(model: Model) -> int:
-        its = of_body(model, hidden)
-        return its.parameters + EMBEDDING + model.parameters - its.made
+        network = of_body(model, hidden)
+        return network.parameters + EMBEDDING + model.parameters - network.made
 
     def start(model: Model, generator: torch.Generator) -> Tensor:
-        usual = model.initial(generator)
-        body, head = split_head(model, usual)
-        spread, _ = split_head(model, spreads(model.shapes, usual))
+        standard = model.initial(generator)
+        body, head = split_head(model, standard)
+        spread, _ = split_head(model, spreads(model.shapes, standard))
         weights = initial(of_body(model, hidden), body, spread, generator)
         return torch.cat([weights, embedding(generator), head])
 
     def use(model: Model, theta: Tensor, personal: Tensor | None, clients: np.ndarray) -> Tensor:
-        its = of_body(model, hidden)
-        own = theta[its.parameters :].expand(1, -1) if personal is None else personal
-        weights = theta[: its.parameters].expand(1, -1)
-        bodies = made(its, weights, own[None, :, :EMBEDDING])[0]
+        network = of_body(model, hidden)
+        own = theta[network.parameters :].expand(1, -1) if personal is None else personal
+        weights = theta[: network.parameters].expand(1, -1)
+        bodies = generated(network, weights, own[None, :, :EMBEDDING])[0]
         return join_head(model, bodies, own[:, EMBEDDING:])
 
     return Split(
@@ -144,30 +129,31 @@ def client_hypernetwork(hidden: int) -> Split:
 
 
 def server_hypernetwork(population: int, hidden: int, *, personal_head: bool) -> Split:
-    """What a client is sent is made of its embedding; hypernetwork and embeddings stay.
+    """The server's hypernetwork generates each client's parameters from the client's embedding.
 
-    The global vector is (hypernetwork, embeddings of all clients, first head), without the head
-    when it is made as well. Clients send changes of what they were sent, which are shorter.
+    The global vector is (hypernetwork, embeddings of all clients, initial head), without the head
+    if it is generated as well. Clients receive generated parameters and send their changes, which
+    are shorter than the global vector.
 
     Args:
         population: clients in all groups.
         hidden: units of the hypernetwork's hidden layer.
-        personal_head: whether clients keep a head of their own, and are sent the body alone.
+        personal_head: whether clients have a personal head and receive only the body.
     """
 
     def start(model: Model, generator: torch.Generator) -> Tensor:
-        usual = model.initial(generator)
-        spread = spreads(model.shapes, usual)
-        values, head = split_head(model, usual) if personal_head else (usual, usual[:0])
+        standard = model.initial(generator)
+        spread = spreads(model.shapes, standard)
+        values, head = split_head(model, standard) if personal_head else (standard, standard[:0])
         spread = split_head(model, spread)[0] if personal_head else spread
         weights = initial(Hypernetwork(len(values), hidden), values, spread, generator)
         return torch.cat([weights, embedding(generator).repeat(population), head])
 
     def use(model: Model, theta: Tensor, personal: Tensor | None, clients: np.ndarray) -> Tensor:
-        its = sizes(model)
+        network = sizes(model)
         chosen = torch.from_numpy(clients).to(theta.device)
-        embeddings = theta[its.parameters :][: population * EMBEDDING].view(population, -1)
-        sent = made(its, theta[None, : its.parameters], embeddings[None, chosen])[0]
+        embeddings = theta[network.parameters :][: population * EMBEDDING].view(population, -1)
+        sent = generated(network, theta[None, : network.parameters], embeddings[None, chosen])[0]
         return sent if personal is None else join_head(model, sent, personal)
 
     def sizes(model: Model) -> Hypernetwork:
@@ -175,8 +161,8 @@ def server_hypernetwork(population: int, hidden: int, *, personal_head: bool) ->
         return Hypernetwork(model.parameters - head * personal_head, hidden)
 
     def dimension(model: Model) -> int:
-        its = sizes(model)
-        return its.parameters + population * EMBEDDING + model.parameters - its.made
+        network = sizes(model)
+        return network.parameters + population * EMBEDDING + model.parameters - network.made
 
     return Split(
         name="hypernetwork at the server",

@@ -1,19 +1,8 @@
-"""Clipping: shorten each update to a bound on its L2 norm.
+"""Transforms of each client's update before it is summed.
 
-A clipping norm that follows a private quantile of the updates' norms.
-
-G. Andrew, O. Thakkar, H. B. McMahan, S. Ramaswamy, Differentially Private Learning with Adaptive
-Clipping, NeurIPS 2021.
-
-A random mask, drawn anew in each round without looking at data.
-
-Scaling: each group's updates by the group's own factor.
-
-The shift of DP-FedPGN: take what everybody knows off an update before it is clipped.
-
-Sparsification of each update by its own largest coordinates.
-
-Steps on each client's update before it is summed.
+Clipping to a fixed or an adaptive norm (G. Andrew, O. Thakkar, H. B. McMahan, S. Ramaswamy,
+Differentially Private Learning with Adaptive Clipping, NeurIPS 2021), scaling per group, the shift
+of DP-FedPGN, random masks drawn without data, and sparsification by magnitude.
 """
 
 from __future__ import annotations
@@ -27,32 +16,32 @@ from torch import Tensor
 from privplan.plan import Clipping, GroupPlan
 from simulate.components import Transform, TransformContext
 from simulate.norms import ROUNDING, norms, single
-from simulate.server import carried
+from simulate.server import pseudo_gradient_step
 
 
 def clip(norm: float) -> Transform:
     """Scale each update by min(1, norm / its own norm).
 
-    An update that is short enough is left as it is, bit for bit. One that is shortened lands
-    within 5e-7 of the bound, relatively, and never above it.
+    An update within the bound is not changed, bit for bit. The norm of a clipped update is within
+    a relative distance of 5e-7 of the bound, never above it.
 
     Args:
         norm: the bound C, in the units of an update, above 0.
     """
-    return _to("clip", lambda group: norm)
+    return _clip_to("clip", lambda group: norm)
 
 
 def own_clip(norm: float) -> Transform:
-    """Clip each group's updates to the group's own bound, as in individualised privacy.
+    """Clip each group's updates to the group's clipping norm, as in individualised privacy.
 
     Args:
-        norm: the bound of groups that have no ``clipping_norm`` of their own, above 0.
+        norm: the bound of groups without a ``clipping_norm``, above 0.
     """
-    return _to("own_clip", lambda group: group.clipping_norm or norm)
+    return _clip_to("own_clip", lambda group: group.clipping_norm or norm)
 
 
-def _to(name: str, norm_of: Callable[[GroupPlan], float]) -> Transform:
-    """Clipping to a bound that depends on the group."""
+def _clip_to(name: str, norm_of: Callable[[GroupPlan], float]) -> Transform:
+    """A transform that clips to a bound that depends on the group."""
 
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
         return shortened(updates, norm_of(context.group))
@@ -64,44 +53,46 @@ def _to(name: str, norm_of: Callable[[GroupPlan], float]) -> Transform:
 
 
 def shortened(updates: Tensor, norm: float) -> tuple[Tensor, Tensor]:
-    """Updates [K, k] whose norms are at most a bound, and which were shortened [K]."""
-    found = norms(updates)
-    long = found > norm
-    factor = torch.where(long, norm * (1 - ROUNDING) / found, 1.0)
+    """Returns updates [K, k] clipped to a norm, and whether each was clipped [K]."""
+    lengths = norms(updates)
+    long = lengths > norm
+    factor = torch.where(long, norm * (1 - ROUNDING) / lengths, 1.0)
     return updates * single(factor)[:, None], long
 
 
 NORM = "clipping_norm"
-"""Name of the current clipping norm in the server's state, a single number."""
+"""Key of the current clipping norm, a scalar, in the server's state."""
 
 
-def price(clipping: Clipping) -> float:
-    """What the count's coordinate is multiplied by, in units of the clipping norm.
+def count_scale(clipping: Clipping) -> float:
+    """Returns the factor on the count's coordinate, in units of the clipping norm.
 
-    One Gaussian of equal noise on update / C and on the count times this is the plan's pair.
+    One Gaussian with equal noise on update / C and on the scaled count is equivalent to the
+    plan's pair of releases.
     """
     return clipping.update_noise_multiplier / clipping.count_noise_multiplier
 
 
 def adaptive_clip(clipping: Clipping) -> Transform:
-    """Clip to the norm of the round, in units of that norm, and count who was short enough.
+    """Clip to the norm C of the round, divide by C, and append the scaled count coordinate.
 
-    The update becomes one of d + 1 coordinates: clip_C(update) / C, and the price times the
-    indicator of |update| <= C less a half. C is the server's: it comes from earlier releases.
+    The result has d + 1 coordinates: clip_C(update) / C, and ``count_scale`` times (the indicator
+    of |update| <= C minus 1/2). C is part of the server's state and depends only on earlier
+    releases.
 
     Args:
-        clipping: how the plan pays for the count.
+        clipping: the plan's adaptive clipping.
     """
-    worth = price(clipping)
+    scale_of_count = count_scale(clipping)
 
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
         norm = context.server[NORM].to(updates.device)
         norms = torch.linalg.vector_norm(updates, dim=1, dtype=torch.float64)
         long = norms > norm
         factor = (1 - ROUNDING) / torch.where(long, norms, norm)
-        counted = torch.where(long, -0.5, 0.5) * worth * (1 - ROUNDING)
+        indicator = torch.where(long, -0.5, 0.5) * scale_of_count * (1 - ROUNDING)
         unit = updates * factor.to(updates.dtype)[:, None]
-        return torch.cat([unit, counted.to(updates.dtype)[:, None]], 1), long
+        return torch.cat([unit, indicator.to(updates.dtype)[:, None]], 1), long
 
     def bound(before: float | None, group: GroupPlan) -> float:
         return clipping.bound
@@ -109,15 +100,15 @@ def adaptive_clip(clipping: Clipping) -> Transform:
     return Transform("following_clip", apply, bound, extra=1)
 
 
-def random_mask(kept: float) -> Transform:
-    """Release only a uniformly drawn part of the coordinates; noise goes only there.
+def random_mask(fraction: float) -> Transform:
+    """Release only uniformly drawn coordinates; only these receive noise.
 
     Args:
-        kept: fraction of the coordinates that are released, in (0, 1].
+        fraction: fraction of the coordinates that are released, in (0, 1].
     """
 
     def support(generator: np.random.Generator, dimension: int) -> Tensor:
-        size = max(1, round(kept * dimension))
+        size = max(1, round(fraction * dimension))
         chosen = generator.choice(dimension, size=size, replace=False, shuffle=False)
         return torch.from_numpy(np.sort(chosen))
 
@@ -147,18 +138,18 @@ def scale() -> Transform:
 
 
 def shift(share: float, decay: float) -> Transform:
-    """Subtract ``share`` of where the pseudo-gradient carries in this round (line 11).
+    """Subtract ``share`` times the round's pseudo-gradient step (DP-FedPGN, line 11).
 
-    The vector is made of earlier releases and is the same for all clients, so it reveals nothing
-    and needs no budget. It may lengthen an update: the bound is left to clipping.
+    The vector depends only on earlier releases and is equal for all clients, so it has no privacy
+    cost. It may increase an update's norm, so clipping must follow.
 
     Args:
         share: share of the pseudo-gradient in local steps, 1 - beta.
-        decay: factor on the local learning rate from a round to the next.
+        decay: factor on the local learning rate per round.
     """
 
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
-        return updates - share * carried(context.server, decay), None
+        return updates - share * pseudo_gradient_step(context.server, decay), None
 
     def bound(before: float | None, group: GroupPlan) -> float | None:
         return None
@@ -166,18 +157,18 @@ def shift(share: float, decay: float) -> Transform:
     return Transform("shift", apply, bound)
 
 
-def sparsify(kept: float) -> Transform:
+def sparsify(fraction: float) -> Transform:
     """Set all but the largest coordinates of each update to zero.
 
-    Which coordinates stay depends on the client's data, so every coordinate is released and
-    noised all the same.
+    The selection depends on the client's data, so every coordinate is released and receives
+    noise.
 
     Args:
-        kept: fraction of the coordinates that stay, in (0, 1].
+        fraction: fraction of the coordinates that are not zeroed, in (0, 1].
     """
 
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
-        return keep_largest(updates, kept), None
+        return keep_largest(updates, fraction), None
 
     def bound(before: float | None, group: GroupPlan) -> float | None:
         return before
@@ -185,16 +176,16 @@ def sparsify(kept: float) -> Transform:
     return Transform("sparsify", apply, bound)
 
 
-def keep_largest(vector: Tensor, kept: float) -> Tensor:
-    """The vector with all but its largest coordinates in absolute value set to zero.
+def keep_largest(vector: Tensor, fraction: float) -> Tensor:
+    """Returns a vector with all but its largest coordinates in absolute value set to zero.
 
     Args:
-        vector: [k], or several of them [K, k].
-        kept: fraction of the coordinates that stay, in (0, 1]; at least one does.
+        vector: [k], or several vectors [K, k].
+        fraction: fraction of the coordinates that are not zeroed, in (0, 1]; at least one.
     """
     size = vector.shape[-1]
-    dropped = size - max(1, round(kept * size))
-    if dropped <= 0:
+    zeroed = size - max(1, round(fraction * size))
+    if zeroed <= 0:
         return vector
-    smallest = torch.topk(vector.abs(), dropped, largest=False, sorted=False).indices
+    smallest = torch.topk(vector.abs(), zeroed, largest=False, sorted=False).indices
     return vector.scatter(-1, smallest, 0.0)

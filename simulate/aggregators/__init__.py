@@ -1,4 +1,4 @@
-"""How releases become one step of the global model.
+"""Aggregators: from the releases of a round to one step of the global model.
 
-Averages divide by a constant, the expected cohort, never by the realised cohort size.
+Means divide by a constant, the expected cohort, never by the realised cohort size.
 """

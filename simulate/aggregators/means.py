@@ -1,18 +1,9 @@
-"""The sum of releases, each times the weight that its ledger line states.
+"""Aggregators of sums: weighted sums of the releases, and post-processing of them.
 
-The plain mean over the expected cohort.
-
-The weights of GDPFed+'s Algorithm 1, as its Appendix B.2 prints them.
-
-The weighted mean of the groups' mean updates.
-
-Clients count in proportion to their epsilon.
-
-Top-k after the release (Algorithm 3 of GDPFed+): post-processing, so it costs no privacy.
-
-The mean with the shift of DP-FedPGN put back: post-processing, so it costs no privacy.
-
-The server's side of a clipping norm that follows a private quantile.
+The weights are the plain mean over the expected cohort, those of GDPFed+'s Algorithm 1 (as its
+Appendix B.2 prints them), the weighted mean of the groups' mean updates, or proportional to
+epsilon. Top-k (Algorithm 3 of GDPFed+), the shift of DP-FedPGN and the update of an adaptive
+clipping norm are post-processing, so they have no privacy cost.
 """
 
 from __future__ import annotations
@@ -26,17 +17,17 @@ from torch import Tensor
 from privplan.plan import Clipping, GroupPlan, Plan
 from privplan.planning import weights
 from simulate.components import Aggregator, Released, State
-from simulate.server import carried
-from simulate.transforms import NORM, keep_largest, price
+from simulate.server import pseudo_gradient_step
+from simulate.transforms import NORM, count_scale, keep_largest
 
 
 def weighted_sum(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
-    """The step [k] that the releases make together; remembers nothing.
+    """Returns the sum of the releases [k], each times the weight in its ledger line.
 
     Args:
-        releases: all of one round; the groups within one release share one weight.
-        theta: global vector [d]; not looked at.
-        state: the server's state; stays as it is.
+        releases: all releases of a round; the groups within one release share one weight.
+        theta: global vector [d]; not used.
+        state: the server's state; not changed.
     """
     parts = [part.record.shares[0].weight * part.vector for part in releases]
     return torch.stack(parts).sum(0), state
@@ -72,7 +63,7 @@ def by_epsilon() -> Aggregator:
     """
 
     def weight(group: GroupPlan, plan: Plan) -> float:
-        return group.epsilon / sum(one.epsilon * one.expected_cohort for one in plan.groups)
+        return group.epsilon / sum(other.epsilon * other.expected_cohort for other in plan.groups)
 
     return Aggregator("by epsilon", weight, weighted_sum)
 
@@ -81,7 +72,7 @@ def top_k(inner: Aggregator) -> Aggregator:
     """Sparsify each group's released sum by the group's ``kept_fraction``, then combine.
 
     Args:
-        inner: the aggregator that combines the sparse sums.
+        inner: aggregator of the sparse sums.
     """
 
     def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
@@ -95,33 +86,33 @@ def top_k(inner: Aggregator) -> Aggregator:
 
 
 def add_shift(inner: Aggregator, share: float, decay: float) -> Aggregator:
-    """Combine the releases, then add what ``shift`` took off every update (line 14).
+    """Combine the releases, then add the vector that ``shift`` subtracted (DP-FedPGN, line 14).
 
     Args:
-        inner: the aggregator that combines the releases; its weights on updates add up to 1.
+        inner: aggregator of the releases; its weights on updates add up to 1.
         share: share of the pseudo-gradient in local steps, 1 - beta.
-        decay: factor on the local learning rate from a round to the next.
+        decay: factor on the local learning rate per round.
     """
 
     def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
         step, after = inner.combine(releases, theta, state)
-        return step + share * carried(state, decay), after
+        return step + share * pseudo_gradient_step(state, decay), after
 
     return Aggregator(f"unshifted {inner.name}", inner.weight, combine, inner.start)
 
 
 def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggregator:
-    """Undo the unit of the clipped updates, and move the norm by the noisy count.
+    """Multiply the mean by the clipping norm C, and update C by the noisy count.
 
-    C becomes C exp(-learning_rate (b - quantile)), with b the noisy share of the expected
-    cohort, by scale, that was not longer than C (Andrew et al., Section 2.1).
+    C becomes C exp(-learning_rate (b - quantile)), with b the noisy share of the expected cohort,
+    weighted by scale, whose updates have norm at most C (Andrew et al., Section 2.1).
 
     Args:
-        inner: the aggregator of the sums; its weights make them a mean.
+        inner: aggregator of the sums whose weights make them a mean.
         plan: the plan.
-        clipping: how its clipping norm moves.
+        clipping: the plan's adaptive clipping.
     """
-    worth = price(clipping)
+    scale_of_count = count_scale(clipping)
 
     def start(theta: Tensor) -> State:
         first = torch.tensor(plan.spec.clipping_norm, dtype=torch.float64, device=theta.device)
@@ -129,7 +120,7 @@ def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggr
 
     def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
         mean, state = inner.combine(releases, theta, state)
-        share = 0.5 + mean[-1].double() / worth
+        share = 0.5 + mean[-1].double() / scale_of_count
         moved = torch.exp(-clipping.learning_rate * (share - clipping.quantile))
         norm = state[NORM]
         return mean[:-1] * norm.to(mean.dtype), {**state, NORM: norm * moved}

@@ -1,9 +1,8 @@
-"""Weighted means of what clients sent for themselves; weights add up to 1 over a round."""
+"""Aggregators of releases by single clients: weighted means and the update of a hypernetwork."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -11,19 +10,20 @@ from torch import Tensor
 from privplan.plan import GroupPlan, Plan
 from simulate.aggregators.robust_pca import pursuit
 from simulate.components import Aggregator, Released, State
+from simulate.models.hypernetwork import EMBEDDING, Hypernetwork, pull_back
 
 Weights = Callable[[Tensor, Sequence[Released]], Tensor]
-"""(updates [K, k], releases) to what each client's update counts [K], to be normalised."""
+"""(updates [K, k], releases) to the unnormalised weight of each client's update [K]."""
 
 
 def client_mean(name: str, weights: Weights) -> Aggregator:
-    """The mean of clients' updates by some weights: post-processing, so it costs no privacy.
+    """A weighted mean of clients' updates; post-processing, so it has no privacy cost.
 
-    An update that is zero was not finite at its client, and does not count.
+    A zero update was not finite at its client and has weight 0.
 
     Args:
         name: for messages and records.
-        weights: what each update counts.
+        weights: unnormalised weights of the updates.
     """
 
     def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
@@ -39,54 +39,18 @@ def client_mean(name: str, weights: Weights) -> Aggregator:
     return Aggregator(name, planned_weight, combine)
 
 
-def projected_clients(directions: int) -> Aggregator:
-    """The mean by weights as planned, of updates projected as in the original PFA.
-
-    Public are the clients of the largest epsilon; the others' updates are projected onto the
-    leading directions of the public ones.
-
-    Args:
-        directions: most directions of the public subspace, at least 1.
-    """
-
-    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
-        projected = _projected(releases, directions)
-        return client_mean("by epsilon", as_planned).combine(projected, theta, state)
-
-    return Aggregator("projected, by epsilon", planned_weight, combine)
-
-
-def _projected(releases: Sequence[Released], directions: int) -> list[Released]:
-    epsilons = [release.groups[0].epsilon for release in releases]
-    public = [
-        release.vector.double()
-        for release, epsilon in zip(releases, epsilons, strict=True)
-        if epsilon == max(epsilons)
-    ]
-    if not public:
-        return list(releases)
-    _, _, basis = torch.linalg.svd(torch.stack(public), full_matrices=False)
-    basis = basis[:directions]
-    return [
-        release
-        if epsilon == max(epsilons)
-        else replace(release, vector=((basis @ release.vector.double()) @ basis).float())
-        for release, epsilon in zip(releases, epsilons, strict=True)
-    ]
-
-
 def planned_weight(group: GroupPlan, plan: Plan) -> float:
-    """A client's share of its group's planned weight."""
+    """Planned weight of a group divided by its number of clients."""
     return group.weight / group.clients
 
 
 def as_planned(updates: Tensor, releases: Sequence[Released]) -> Tensor:
-    """Each client counts what the plan says, which its ledger line repeats."""
+    """The planned weights, as in the clients' ledger lines."""
     return torch.tensor([release.record.shares[0].weight for release in releases])
 
 
 def by_noise(rows: int) -> Weights:
-    """1 / sigma_i^2, with the noise estimated from the updates alone (Robust-HDP, Algorithm 1).
+    """Weights 1 / sigma_i^2 with noise estimated from the updates only (Robust-HDP, Algorithm 1).
 
     Args:
         rows: rows p' of the sub-matrices that are decomposed (Section 3.6).
@@ -99,7 +63,7 @@ def by_noise(rows: int) -> Weights:
 
 
 def noise_estimates(updates: Tensor, rows: int) -> Tensor:
-    """Estimates of sigma_i^2 of each update, up to one common factor [K], float64.
+    """Returns estimates of sigma_i^2 of each update up to a common factor [K], float64.
 
     Args:
         updates: noisy updates of K clients [K, k]; a column of the matrix M each.
@@ -108,9 +72,45 @@ def noise_estimates(updates: Tensor, rows: int) -> Tensor:
     size = updates.shape[1]
     width = min(rows, size)
     parts = size // width
-    found = torch.zeros(len(updates), dtype=torch.float64, device=updates.device)
+    estimate = torch.zeros(len(updates), dtype=torch.float64, device=updates.device)
     for part in range(parts):
         _, sparse = pursuit(updates[:, part * width : (part + 1) * width].T)
-        found += sparse.square().sum(0)
+        estimate += sparse.square().sum(0)
     smallest = torch.finfo(torch.float64).tiny
-    return (found / parts * (size / width)).clamp(min=smallest)
+    return (estimate / parts * (size / width)).clamp(min=smallest)
+
+
+def through_hypernetwork(population: int, hidden: int, rate: float) -> Aggregator:
+    """The chain rule of pFedHN (its Algorithm 1), for releases by single clients.
+
+    The hypernetwork moves by ``rate`` times the mean, over the expected cohort, of the product of
+    each client's change with the derivative of its model by the hypernetwork; the embedding of
+    each participant moves by ``rate`` times the product with the derivative by the embedding.
+
+    Args:
+        population: clients in all groups.
+        hidden: units of the hypernetwork's hidden layer.
+        rate: the server's learning rate.
+    """
+
+    def weight(group: GroupPlan, plan: Plan) -> float:
+        return 1.0 / sum(group.expected_cohort for group in plan.groups)
+
+    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+        step = torch.zeros_like(theta)
+        if not releases:
+            return step, state
+        changes = torch.stack([release.vector for release in releases])
+        clients = torch.tensor([release.client for release in releases], device=theta.device)
+        factor = releases[0].record.shares[0].weight * rate
+        network = Hypernetwork(changes.shape[1], hidden)
+        end = network.parameters + population * EMBEDDING
+        embeddings = theta[network.parameters : end].view(population, -1)[None, clients]
+        weights, to_weights = theta[None, : network.parameters], step[None, : network.parameters]
+        slopes = pull_back(network, weights, embeddings, changes[None], to_weights, factor)[0]
+        step[network.parameters : end].view(population, -1).index_add_(
+            0, clients, slopes, alpha=rate
+        )
+        return step, state
+
+    return Aggregator("through the hypernetwork", weight, combine)

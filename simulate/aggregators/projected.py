@@ -1,4 +1,8 @@
-"""Projection of the strictest groups' sums onto what the loosest groups release (PFA)."""
+"""Projections of PFA, and aggregators that apply them to sums or to clients' updates.
+
+The sums (or updates) of the strictest privacy preferences are projected onto a subspace that the
+least strict ones span. Projection is post-processing of releases.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from simulate.aggregators.per_client import as_planned, client_mean, planned_weight
 from simulate.components import Aggregator, Released, State
 
 PUBLIC = "public"
-"""Name of the public sums [directions, k] in the server's state, the latest first."""
+"""Key of the public sums [directions, k], latest first, in the server's state."""
 
 
 def project(vector: Tensor, rows: Tensor) -> Tensor:
@@ -19,23 +24,23 @@ def project(vector: Tensor, rows: Tensor) -> Tensor:
 
     Args:
         vector: [k].
-        rows: [n, k]; they may depend on each other or be zero, n is small.
+        rows: [n, k]; they may be linearly dependent or zero, n is small.
     """
     wide = rows.double()
     gram = torch.linalg.pinv(wide @ wide.T, hermitian=True)
-    return ((gram @ (wide @ vector.double())) @ wide).to(vector.dtype)
+    projection: Tensor = (gram @ (wide @ vector.double())) @ wide
+    return projection.to(vector.dtype)
 
 
 def projected(inner: Aggregator, directions: int) -> Aggregator:
-    """Project the sums of the groups of least epsilon, then combine.
+    """Project the sums of the groups with the smallest epsilon, then combine.
 
-    Public are the groups of the largest epsilon; the subspace is spanned by their last noisy
-    sums, this round's first. Groups in between stay as they are, and so does everybody where
-    all have one epsilon. Everything here is made of releases.
+    The groups with the largest epsilon are public; their last noisy sums, including this round's,
+    span the subspace. Other groups are not projected, and no group is if all have one epsilon.
 
     Args:
-        inner: the aggregator that combines the sums.
-        directions: how many of the last public sums span the subspace, at least 1.
+        inner: aggregator of the sums.
+        directions: number of the last public sums that span the subspace, at least 1.
     """
 
     def start(theta: Tensor) -> State:
@@ -58,3 +63,39 @@ def projected(inner: Aggregator, directions: int) -> Aggregator:
         return inner.combine(parts, theta, {**state, PUBLIC: public})
 
     return Aggregator(f"projected, {inner.name}", inner.weight, combine, start)
+
+
+def projected_clients(directions: int) -> Aggregator:
+    """The mean by planned weights of updates that are projected as in the original PFA.
+
+    The clients with the largest epsilon are public; the others' updates are projected onto the
+    leading singular directions of the public ones.
+
+    Args:
+        directions: most directions of the public subspace, at least 1.
+    """
+
+    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+        projected = _projected(releases, directions)
+        return client_mean("by epsilon", as_planned).combine(projected, theta, state)
+
+    return Aggregator("projected, by epsilon", planned_weight, combine)
+
+
+def _projected(releases: Sequence[Released], directions: int) -> list[Released]:
+    epsilons = [release.groups[0].epsilon for release in releases]
+    public = [
+        release.vector.double()
+        for release, epsilon in zip(releases, epsilons, strict=True)
+        if epsilon == max(epsilons)
+    ]
+    if not public:
+        return list(releases)
+    _, _, basis = torch.linalg.svd(torch.stack(public), full_matrices=False)
+    basis = basis[:directions]
+    return [
+        release
+        if epsilon == max(epsilons)
+        else replace(release, vector=((basis @ release.vector.double()) @ basis).float())
+        for release, epsilon in zip(releases, epsilons, strict=True)
+    ]

@@ -30,8 +30,8 @@ def pursuit(
 
     Args:
         matrix: M [rows, columns].
-        tolerance: stop when |M - L - S|_F is at most so much of |M|_F.
-        iterations: stop after so many steps at the latest.
+        tolerance: stop when |M - L - S|_F / |M|_F is at most this.
+        iterations: largest number of steps.
 
     Returns:
         L and S, float64, on the device of M.
@@ -47,21 +47,22 @@ def pursuit(
     for _ in range(iterations):
         low = _singular_shrink(m - sparse + dual / mu, 1 / mu)
         sparse = softshrink(m - low + dual / mu, price / mu)
-        left = m - low - sparse
-        dual = dual + mu * left
+        residual = m - low - sparse
+        dual = dual + mu * residual
         mu *= GROWTH
-        if float(torch.linalg.matrix_norm(left)) <= goal:
+        if float(torch.linalg.matrix_norm(residual)) <= goal:
             break
     return low, sparse
 
 
 def _singular_shrink(values: Tensor, by: float) -> Tensor:
-    """Singular values moved towards zero. A tall matrix is decomposed by its small Gram matrix."""
+    """Soft-thresholds the singular values, from the smaller Gram matrix of a tall matrix."""
     if values.shape[0] < values.shape[1]:
         return _singular_shrink(values.T, by).T
     squares, right = torch.linalg.eigh(values.T @ values)
     singular = squares.clamp(min=0).sqrt()
-    kept = singular > by
-    factor = (singular[kept] - by) / singular[kept]
-    basis = right[:, kept]
-    return (values @ basis) * factor @ basis.T
+    above = singular > by
+    factor = (singular[above] - by) / singular[above]
+    basis = right[:, above]
+    shrunk: Tensor = (values @ basis) * factor @ basis.T
+    return shrunk

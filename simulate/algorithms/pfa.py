@@ -17,8 +17,7 @@ from dataclasses import replace
 
 from privplan.plan import Plan
 from privplan.planning.baselines import either
-from simulate.aggregators.per_client import projected_clients
-from simulate.aggregators.projected import projected
+from simulate.aggregators.projected import projected, projected_clients
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dp_fedavg_records import by_client
 from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters

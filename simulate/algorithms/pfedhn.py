@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from privplan.plan import Plan
 from privplan.planning.baselines import uniform
-from simulate.aggregators.hypernetwork import through_hypernetwork
+from simulate.aggregators.per_client import through_hypernetwork
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
 from simulate.algorithms.hyperfl import HIDDEN

@@ -1,1 +1,1 @@
-"""Canaries in real rounds: what they send, when, and what is seen of them afterwards."""
+"""Empirical privacy audit: canaries, their participation in rounds, and their scores."""

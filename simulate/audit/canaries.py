@@ -1,14 +1,12 @@
-"""Unit vectors that canaries send: orthogonal where there is room for them.
+"""Canaries: additional clients with known updates whose participation is decided by a fair coin.
 
-Canaries: clients beyond the plan's, whose updates are known and who are in or out by a coin.
-
-Before the run a fair coin decides for each canary whether it is in. One that is in is drawn in
-every round by its group's law, as any client of the group; one that is out never sends. Telling
-the two apart is telling neighbours apart, so what the canaries lose bounds from below what a
-client of the group may lose. Under a fixed-size law the places of the canaries are drawn by that
-law among themselves, with a ratio that is not above the group's.
-
-A canary sends far more than the clipping allows, so that only clipping keeps it in its bound.
+Before the run a fair coin decides for each canary whether it is included. An included canary is
+drawn in every round by its group's sampling law, as any client of the group; an excluded one never
+sends. Distinguishing the two cases means distinguishing neighbouring data sets, so the canaries'
+empirical privacy loss is a lower bound on epsilon of the group. Under a fixed-size law the
+canaries' places are drawn by that law among the canaries, with a ratio not above the group's.
+Canaries send unit vectors (orthogonal if the dimension allows it) times NORM_FACTOR times the
+clipping norm, so that only clipping limits their influence.
 """
 
 from __future__ import annotations
@@ -29,13 +27,13 @@ from simulate.engine.seeds import Purpose, stream
 class Directions:
     """Unit vectors of equal entries up to signs.
 
-    With at least as many coordinates as vectors each vector owns coordinates of its own, so all
-    are orthogonal; else every vector spans all coordinates with random signs, and two of them
-    have a product of about 1 / sqrt(d).
+    With at least as many coordinates as vectors, the vectors have disjoint supports and are
+    orthogonal; else every vector spans all coordinates with random signs, and the product of two
+    vectors is about 1 / sqrt(d).
 
     Attributes:
-        count: how many vectors there are.
-        owner: the vector that owns each coordinate [d]; None where they share all.
+        count: number of vectors.
+        owner: vector whose support contains each coordinate [d]; None if all vectors share all.
         signs: sign of each coordinate [d], or of each vector's [count, d].
     """
 
@@ -49,35 +47,36 @@ class Directions:
         return self.owner is not None
 
     def rows(self, which: np.ndarray) -> np.ndarray:
-        """Some of the vectors [n, d], float32."""
+        """The vectors with the given indices [n, d], float32."""
         if self.owner is None:
             shared: np.ndarray = self.signs[which] / np.sqrt(self.signs.shape[1])
             return shared.astype(np.float32)
-        found = np.zeros((len(which), len(self.owner)), dtype=np.float32)
+        vectors = np.zeros((len(which), len(self.owner)), dtype=np.float32)
         sizes = np.bincount(self.owner, minlength=self.count)
         for row, vector in enumerate(which):
-            mine = self.owner == vector
-            found[row, mine] = self.signs[mine] / np.sqrt(sizes[vector])
-        return found
+            owned = self.owner == vector
+            vectors[row, owned] = self.signs[owned] / np.sqrt(sizes[vector])
+        return vectors
 
-    def products(self, seen: np.ndarray, kept: np.ndarray | None) -> np.ndarray:
-        """The part of a vector along each direction, as far as its coordinates were released.
+    def products(self, released_vector: np.ndarray, released: np.ndarray | None) -> np.ndarray:
+        """Projections of a released vector on each direction, restricted to released coordinates.
 
         Args:
-            seen: what was released [k].
-            kept: the coordinates that were released; None for all.
+            released_vector: the released vector [k].
+            released: released coordinates; None for all.
 
         Returns:
-            Products with the directions, restricted and normalised anew [count]; 0 for one of
-            whom nothing was released.
+            Products with the restricted, renormalised directions [count]; 0 for a direction
+            without released coordinates.
         """
         if self.owner is None:
-            signs = self.signs if kept is None else self.signs[:, kept]
-            return signs @ seen / np.sqrt(len(seen))
-        owner = self.owner if kept is None else self.owner[kept]
-        signs = self.signs if kept is None else self.signs[kept]
+            signs = self.signs if released is None else self.signs[:, released]
+            products: np.ndarray = signs @ released_vector / np.sqrt(len(released_vector))
+            return products
+        owner = self.owner if released is None else self.owner[released]
+        signs = self.signs if released is None else self.signs[released]
         sizes = np.bincount(owner, minlength=self.count)
-        sums = np.bincount(owner, weights=signs * seen, minlength=self.count)
+        sums = np.bincount(owner, weights=signs * released_vector, minlength=self.count)
         return sums / np.sqrt(np.maximum(sizes, 1))
 
 
@@ -91,10 +90,10 @@ def directions(seed: int, count: int, dimension: int) -> Directions:
     return Directions(count, owner, source.choice(np.array([-1.0, 1.0]), size=dimension))
 
 
-REACH = 10.0
-"""How many times the clipping norm a canary sends."""
-MOST = 20_000
-"""Most canaries in all groups together, where they do not fit into the coordinates."""
+NORM_FACTOR = 10.0
+"""Norm of a canary's update as a multiple of the clipping norm."""
+MOST_CANARIES = 20_000
+"""Most canaries over all groups if there are more canaries than coordinates."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +102,9 @@ class Canaries:
 
     Attributes:
         seed: the run's seed.
-        each: how many there are in each group.
-        unit: their directions, those of one group after those of the other.
-        included: which of them are in, a row a group [M, each].
+        each: number of canaries per group.
+        unit: their directions, group by group.
+        included: whether each canary is included, one row per group [M, each].
     """
 
     seed: int
@@ -116,7 +115,7 @@ class Canaries:
     def sending(
         self, algorithm: Algorithm, index: int, group: GroupPlan, round_: int
     ) -> np.ndarray:
-        """The group's canaries who take part in a round, by position."""
+        """Positions of the group's canaries that take part in a round."""
         law, ratio = algorithm.sampler.law, group.sampling_ratio
         if law == SamplingLaw.FIXED_SIZE:
             ratio = math.floor(self.each * ratio) / self.each
@@ -126,33 +125,37 @@ class Canaries:
         return chosen
 
     def updates(self, index: int, which: np.ndarray, norm: float) -> np.ndarray:
-        """What canaries of a group send [n, d]."""
-        return REACH * norm * self.unit.rows(index * self.each + which)
+        """Updates of canaries of a group [n, d]."""
+        return NORM_FACTOR * norm * self.unit.rows(index * self.each + which)
 
 
 def check_canaries(algorithm: Algorithm, each: int, dimension: int) -> None:
-    """Refuse canaries where there is no place for them.
+    """Raises if the algorithm or the dimension does not allow canaries.
 
     Raises:
-        InputError: for an algorithm whose clients send for themselves, or nothing, or more than
-            updates; or for more canaries than can be kept.
+        InputError: for an algorithm without sums of updates or with additional coordinates, or
+            for too many canaries.
     """
-    if algorithm.mechanism.alone is not None or not dimension or extra_coordinates(algorithm):
+    if (
+        algorithm.mechanism.release_client is not None
+        or not dimension
+        or extra_coordinates(algorithm)
+    ):
         rule = "are only for algorithms that release sums of updates and nothing else"
         raise InputError.one("canaries", rule, algorithm.name)
     total = each * len(algorithm.plan.groups)
-    if total > max(MOST, dimension):
-        rule = f"must be at most {max(MOST, dimension)} in all groups together"
+    if total > max(MOST_CANARIES, dimension):
+        rule = f"must be at most {max(MOST_CANARIES, dimension)} in all groups together"
         raise InputError.one("canaries", rule, total)
 
 
 def make_canaries(seed: int, each: int, groups: int, dimension: int) -> Canaries:
-    """The canaries of a run: a function of the seed and their number alone.
+    """Returns the canaries of a run, which depend only on the seed and their number.
 
     Args:
         seed: the run's seed.
-        each: canaries in each group, at least one.
-        groups: how many groups there are.
+        each: canaries per group, at least one.
+        groups: number of groups.
         dimension: length of the global vector.
     """
     coins = [stream(seed, Purpose.CANARY, 1, index).random(each) < 0.5 for index in range(groups)]

@@ -1,4 +1,4 @@
-"""What an observer of the releases, or of the final model, sees of each canary."""
+"""Scores of each canary for an observer of the releases or of the final model."""
 
 from __future__ import annotations
 
@@ -12,81 +12,87 @@ from privplan.plan import Plan
 from simulate.audit.canaries import Canaries
 from simulate.components import GroupSum, Released
 
-SHARPEST = 20.0
-"""How many times less noise than planned an observer believes in, where the ledger books less."""
+LARGEST_NOISE_RATIO = 20.0
+"""Largest ratio of planned to booked noise that enters the observer's likelihood ratio."""
 
 
-def canary_scores(canaries: Canaries) -> np.ndarray:
-    """Nothing was seen yet [M, each]."""
+def initial_scores(canaries: Canaries) -> np.ndarray:
+    """Scores before the first round [M, canaries per group]."""
     return np.zeros(canaries.included.shape)
 
 
-def observed(
+def score_changes(
     canaries: Canaries | None,
     plan: Plan,
     sums: Sequence[GroupSum],
     releases: Sequence[Released],
-    kept: Tensor | None,
+    released: Tensor | None,
 ) -> np.ndarray | float:
-    """What the releases of one round tell of each canary: the logarithm of a likelihood ratio.
+    """Log-likelihood ratios of each canary's participation, from the releases of one round.
 
-    The observer is the one whom the guarantee is made against: it knows the plan, every
-    direction and what all other clients sent, and takes that away. Along a canary's direction
-    the rest is normal with the planned deviation, or a smaller one that the ledger books, around
-    the bound, with the planned chance, or around zero.
+    The observer is the adversary of the guarantee: it knows the plan, every direction and the
+    updates of all other clients, which it subtracts. Along a canary's direction the difference is
+    normal with the planned standard deviation (or a smaller one if the ledger books it); its mean
+    is the clipping bound, with probability equal to the sampling ratio, or zero.
 
     Args:
-        canaries: the canaries; None in a run without any.
+        canaries: the canaries; None in a run without canaries.
         plan: the plan.
-        sums: what the clients handed in, a sum a group.
-        releases: what the mechanism made of it.
-        kept: the coordinates that were released; None for all.
+        sums: input of the mechanism, one sum per group.
+        releases: output of the mechanism.
+        released: released coordinates; None for all.
 
     Returns:
-        What is to be added to their scores [M, each]; 0 without canaries.
+        Increments of the scores [M, canaries per group]; 0 without canaries.
     """
     if canaries is None:
         return 0.0
-    told = np.zeros(canaries.included.shape)
-    coordinates = None if kept is None else kept.cpu().numpy()
+    changes = np.zeros(canaries.included.shape)
+    coordinates = None if released is None else released.cpu().numpy()
     for release in releases:
         within = {group.name for group in release.groups}
-        rest = release.vector.double()
+        difference = release.vector.double()
         for part in sums:
             if part.group.name in within and part.others is not None:
-                rest = rest - part.others
-        seen = canaries.unit.products(rest.cpu().numpy(), coordinates).reshape(told.shape)
+                difference = difference - part.others
+        projections = canaries.unit.products(difference.cpu().numpy(), coordinates).reshape(
+            changes.shape
+        )
         for index, part in enumerate(sums):
             if part.group.name in within:
                 bound, group = plan.clip_bound(part.group), part.group
-                booked = max(release.record.noise_std / bound, group.noise_multiplier / SHARPEST)
+                booked = max(
+                    release.record.noise_std / bound, group.noise_multiplier / LARGEST_NOISE_RATIO
+                )
                 sigma = min(group.noise_multiplier, booked)
-                told[index] += _log_ratio(seen[index] / bound, group.sampling_ratio, sigma)
-    return told
+                changes[index] += _log_ratio(
+                    projections[index] / bound, group.sampling_ratio, sigma
+                )
+    return changes
 
 
-def _log_ratio(seen: np.ndarray, ratio: float, sigma: float) -> np.ndarray:
-    shifted = (2 * seen - 1) / (2 * sigma**2)
+def _log_ratio(projections: np.ndarray, ratio: float, sigma: float) -> np.ndarray:
+    log_density_ratio = (2 * projections - 1) / (2 * sigma**2)
     if ratio >= 1:
-        return shifted
-    found: np.ndarray = np.logaddexp(np.log1p(-ratio), np.log(ratio) + shifted)
-    return found
+        return log_density_ratio
+    mixture: np.ndarray = np.logaddexp(np.log1p(-ratio), np.log(ratio) + log_density_ratio)
+    return mixture
 
 
 def final_scores(canaries: Canaries, start: Tensor, end: Tensor) -> np.ndarray:
-    """What the way from the first to the last model tells of each canary [M, each]."""
-    way = (end.double() - start.to(end.device).double()).cpu().numpy()
-    return canaries.unit.products(way, None).reshape(canaries.included.shape)
+    """Projections of the final minus the initial model on each canary [M, canaries per group]."""
+    movement = (end.double() - start.to(end.device).double()).cpu().numpy()
+    return canaries.unit.products(movement, None).reshape(canaries.included.shape)
 
 
-def written(
+def audit_evidence(
     canaries: Canaries, plan: Plan, chain: str, rounds: np.ndarray, final: np.ndarray
 ) -> AuditEvidence:
-    """The evidence as it is kept in the run folder."""
+    """The evidence as it is stored in the run folder."""
     groups = tuple(
         GroupTraces(
             group=group.name,
-            included="".join("1" if one else "0" for one in canaries.included[index]),
+            included="".join("1" if included else "0" for included in canaries.included[index]),
             rounds=tuple(rounds[index].tolist()),
             final=tuple(final[index].tolist()),
         )

@@ -73,9 +73,9 @@ def command(
     before = read_text(spec, "spec")
     known = provisional(before, spec.parent)
     keep(known.sources(spec), [output])
-    asked = Pilot(known, dataset, rounds, clients, seed, partition, records, data_dir, download)
+    pilot = Pilot(known, dataset, rounds, clients, seed, partition, records, data_dir, download)
     with render.progress(f"pilot on {dataset}") as report:
-        measured = run(asked, report)
+        measured = run(pilot, report)
     text = written(before, measured)
     folder = spec.parent if output is None else Path(output).parent
     Spec.parse(load_yaml(text, "spec"), folder)  # what solve will read

@@ -39,21 +39,22 @@ def command(
 
     torchrun --nproc-per-node K -m simulate PLAN ... spreads one run over K processes.
     """
-    from simulate.parallel.distributed import joined
-    from simulate.runs.run import follow
+    from simulate.parallel.distributed import process_group
+    from simulate.runs.run import execute_nonzero_rank
 
-    asked = request_of(plan, algorithm, output, options)
-    request = replace(asked, seed=seed, canaries=canaries)
-    with joined(cuda=request.device != "cpu") as ranks:
-        if ranks.leads:
-            _lead(request, ranks)
+    request = request_of(plan, algorithm, output, options)
+    request = replace(request, seed=seed, canaries=canaries)
+    with process_group(cuda=request.device != "cpu") as ranks:
+        if ranks.is_main:
+            _execute_main_rank(request, ranks)
         else:
-            follow(request, ranks)
+            execute_nonzero_rank(request, ranks)
 
 
-def _lead(request: Request, ranks: Ranks) -> None:
+def _execute_main_rank(request: Request, ranks: Ranks) -> None:
     from privplan.cli import render
-    from simulate.runs.run import PLOT, execute
+    from simulate.runs.record import PLOT
+    from simulate.runs.run import execute
 
     with render.progress(f"{request.algorithm} on {request.dataset}") as report:
         outcome = execute(request, report, ranks)

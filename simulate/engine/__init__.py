@@ -1,1 +1,1 @@
-"""The training loop and what one round consists of."""
+"""The engine: experiment, training loop, rounds, evaluation and measurements of releases."""

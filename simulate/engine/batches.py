@@ -1,4 +1,4 @@
-"""The mini-batches of a client in a round, from the client's own stream of randomness."""
+"""Mini-batches of clients in a round, drawn from each client's own random stream."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from simulate.engine.seeds import Purpose, stream
 from simulate.local.sgd import PADDING
 
 ABSENT = -1
-"""Index of a row that is not a record."""
+"""Index of a padding row."""
 
 
 def schedule(
     records: np.ndarray, steps: int, size: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Which record stands where in a client's mini-batches.
+    """Indices of the records in a client's mini-batches.
 
-    Passes over the client's records, each in a fresh order, cut into batches of ``size``; the
-    last batch of a pass may be shorter.
+    Each epoch shuffles the client's records and cuts them into batches of ``size``; the last
+    batch of an epoch may be shorter.
 
     Args:
         records: indices of the client's records [n].
@@ -33,10 +33,10 @@ def schedule(
         Indices [steps, size], ``ABSENT`` where a batch is shorter.
     """
     chosen = np.full((steps, size), ABSENT, np.int64)
-    a_pass = -(-len(records) // size)
-    for first in range(0, steps, a_pass):
+    batches_per_epoch = -(-len(records) // size)
+    for first in range(0, steps, batches_per_epoch):
         order = generator.permutation(records)
-        for step in range(first, min(first + a_pass, steps)):
+        for step in range(first, min(first + batches_per_epoch, steps)):
             batch = order[(step - first) * size : (step - first + 1) * size]
             chosen[step, : len(batch)] = batch
     return chosen
@@ -45,23 +45,23 @@ def schedule(
 def poisson_schedule(
     records: np.ndarray, steps: int, ratio: float, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Which records are in a client's mini-batches when each is drawn by itself.
+    """Indices of the records in a client's Poisson-sampled mini-batches.
 
     Args:
         records: indices of the client's records [n].
         steps: number of batches.
-        ratio: chance of each record in each batch.
+        ratio: sampling probability of each record in each batch.
         generator: the client's stream for this round.
 
     Returns:
-        One array of indices a batch; any of them may be empty.
+        One array of indices per batch; any of them may be empty.
     """
     return [records[generator.random(len(records)) < ratio] for _ in range(steps)]
 
 
 def batches(
     data: Dataset,
-    held: ClientPartition,
+    partition: ClientPartition,
     clients: np.ndarray,
     *,
     seed: int,
@@ -75,15 +75,15 @@ def batches(
 
     Args:
         data: the data set.
-        held: who holds which records.
+        partition: assignment of training records to clients.
         clients: numbers of the clients [K].
         seed: the run's seed.
         round_: training round, from 1.
-        steps: batches a client.
+        steps: batches per client.
         size: rows of a batch (B).
-        device: where training happens.
-        ratio: chance of each record in each batch, for Poisson samples; passes in random order
-            when None. Then B is the largest batch that was drawn.
+        device: device of the result.
+        ratio: sampling probability of each record in each batch, for Poisson sampling, where B
+            is the largest batch drawn; shuffled epochs when None.
 
     Returns:
         Records [K, steps, B, *shape] as ``Dataset.inputs`` gives them and labels [K, steps, B],
@@ -91,7 +91,7 @@ def batches(
         only.
     """
     streams = [stream(seed, Purpose.CLIENT, round_, int(client)) for client in clients]
-    owned = [held.records(int(client)) for client in clients]
+    owned = [partition.records(int(client)) for client in clients]
     if ratio is None:
         rows = [
             schedule(own, steps, size, source) for own, source in zip(owned, streams, strict=True)
@@ -101,7 +101,7 @@ def batches(
             poisson_schedule(own, steps, ratio, source)
             for own, source in zip(owned, streams, strict=True)
         ]
-        rows = _filled(drawn)
+        rows = _padded(drawn)
     chosen = torch.from_numpy(np.stack(rows))
     absent = chosen == ABSENT
     safe = chosen.clamp(min=0)
@@ -110,8 +110,8 @@ def batches(
     return x, y
 
 
-def _filled(drawn: list[list[np.ndarray]]) -> list[np.ndarray]:
-    """Batches of different lengths as [steps, B] a client, ``ABSENT`` where one is shorter."""
+def _padded(drawn: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """Batches as one array [steps, B] per client, filled up with ``ABSENT``."""
     width = max(1, max(len(batch) for client in drawn for batch in client))
     rows = []
     for client in drawn:

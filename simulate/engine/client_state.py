@@ -1,4 +1,4 @@
-"""What clients keep between rounds: personal vectors, by number of the client."""
+"""Personal state of clients between rounds, and its form in a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,43 +9,45 @@ import torch
 from torch import Tensor
 
 PersonalState = Mapping[int, Tensor]
-"""Personal vectors [p] of the clients who took part so far, on the CPU. The others still hold
-the start that all have in common, so nothing grows with the population."""
+"""Personal vectors [p] by number of the client, on the CPU, of the clients that have taken part.
+
+All other clients have the common initial vector, so memory does not grow with the population.
+"""
 
 
-def rows_of(
-    kept: PersonalState, clients: np.ndarray, start: Tensor | None, device: torch.device
+def personal_rows(
+    personal: PersonalState, clients: np.ndarray, start: Tensor | None, device: torch.device
 ) -> Tensor | None:
-    """The personal vectors of some clients.
+    """Returns the personal vectors of some clients.
 
     Args:
-        kept: what clients kept so far.
-        clients: their numbers [K].
-        start: what a client holds before its first round [p]; None when clients keep nothing.
-        device: where the vectors are needed.
+        personal: personal vectors so far.
+        clients: numbers of the clients [K].
+        start: personal vector before a client's first round [p]; None when clients have none.
+        device: device of the result.
 
     Returns:
-        Personal vectors [K, p], or None.
+        Personal vectors [K, p], or None when clients have none.
     """
     if start is None:
         return None
     if len(clients) == 0:
         return start.new_empty((0, len(start))).to(device)
-    return torch.stack([kept.get(int(client), start) for client in clients]).to(device)
+    return torch.stack([personal.get(int(client), start) for client in clients]).to(device)
 
 
-def packed(kept: PersonalState) -> dict[str, Tensor]:
-    """As tensors, in the order of the clients, for a checkpoint."""
-    clients = sorted(kept)
+def to_tensors(personal: PersonalState) -> dict[str, Tensor]:
+    """Personal state as tensors in the order of the client numbers, for a checkpoint."""
+    clients = sorted(personal)
     if not clients:
         return {}
-    rows = torch.stack([kept[client] for client in clients])
+    rows = torch.stack([personal[client] for client in clients])
     return {"clients": torch.tensor(clients, dtype=torch.int64), "rows": rows}
 
 
-def unpacked(data: Mapping[str, Tensor]) -> dict[int, Tensor]:
-    """The inverse of ``packed``."""
+def from_tensors(data: Mapping[str, Tensor]) -> dict[int, Tensor]:
+    """The inverse of ``to_tensors``."""
     if not data:
         return {}
-    found = zip(data["clients"].tolist(), data["rows"].cpu(), strict=True)
-    return {int(client): row.clone() for client, row in found}
+    pairs = zip(data["clients"].tolist(), data["rows"].cpu(), strict=True)
+    return {int(client): row.clone() for client, row in pairs}

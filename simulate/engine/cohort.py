@@ -1,8 +1,8 @@
 """The clients' side of a round: local training, transforms, and what leaves the clients.
 
-Secure aggregation is modelled by the one thing that ``play`` of an algorithm with sums is
-handed: a sum a group. Single updates leave this file only where the algorithm's clients send
-for themselves, and then each of them is a release.
+Secure aggregation is modelled by its result: an algorithm with sums receives one sum per group.
+Updates of single clients leave this module only where the algorithm's clients send their own
+releases.
 """
 
 from __future__ import annotations
@@ -34,231 +34,251 @@ from simulate.engine.round import (
     positions,
 )
 from simulate.norms import add_sum, norms
-from simulate.parallel.distributed import gather, largest, share, total
+from simulate.parallel.distributed import all_gather, all_reduce_max, all_reduce_sum, rank_slice
 
 
 @dataclass
-class _Tally:
-    """A group's sum in one process while the cohort is trained; never seen outside this file.
+class _PartialSum:
+    """One rank's part of a group's sum while the cohort is trained; private to this module.
 
     Attributes:
         total: sum of the transformed updates [k], float64.
-        participants: positions in the group of those who take part, in all processes.
-        largest: largest norm among the summands, float64.
-        counts: how many updates were shortened, and how many were not finite [2].
-        canaries: how many canaries of an audit take part, in all processes.
-        others: the total without the canaries [k]; None in a run without any.
+        participants: positions in the group of the participants of all ranks.
+        largest_norm: largest norm of a summand, float64.
+        counts: number of clipped updates and of updates that were not finite [2].
+        canaries: number of participating audit canaries, over all ranks.
+        others: the total without the canaries [k]; None in a run without canaries.
     """
 
     total: Tensor
     participants: tuple[int, ...]
-    largest: Tensor
+    largest_norm: Tensor
     counts: Tensor
     canaries: int = 0
     others: Tensor | None = None
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Clients of one group who are trained together, and what came of it."""
+class _TrainedChunk:
+    """Clients of one group that were trained in one batch, and the result.
+
+    Attributes:
+        index: index of the group in the plan.
+        group: the group in this round.
+        clients: numbers of the clients [K].
+        positions: their positions in the group [K].
+        result: result of the local rule.
+    """
 
     index: int
     group: GroupPlan
     clients: np.ndarray
     positions: np.ndarray
-    trained: LocalResult
-
-
-def group_sums(
-    setting: Experiment, told: RoundContext
-) -> tuple[tuple[GroupSum, ...], PersonalState]:
-    """Train a round's cohort and sum its updates.
-
-    Args:
-        setting: the run.
-        told: what clients are told.
-
-    Returns:
-        One sum a group of the plan, in the plan's order, zero for a group without participants;
-        and what the participants keep.
-    """
-    groups = groups_in_round(setting.algorithm, told.number)
-    size = setting.dimension if told.kept is None else len(told.kept)
-    size += extra_coordinates(setting.algorithm)
-    tallies = [_begun(setting, size, drawn) for drawn in positions(setting, told.number)]
-    personal: dict[int, Tensor] = {}
-    for part in _parts(setting, told):
-        personal.update(_keeps(part))
-        updates = _sent(part.trained.updates, told.kept)
-        context = TransformContext(told.number, told.theta, told.server, part.group)
-        _add(tallies[part.index], updates, setting, context)
-    for index, group in enumerate(groups):
-        _add_canaries(tallies[index], index, group, setting, told)
-    sums = tuple(
-        _closed(setting, group, tally) for group, tally in zip(groups, tallies, strict=True)
-    )
-    return sums, _of_all(setting, personal)
-
-
-def client_updates(
-    setting: Experiment, told: RoundContext
-) -> tuple[tuple[ClientUpdate, ...], PersonalState]:
-    """Train a round's cohort whose clients send for themselves.
-
-    Args:
-        setting: the run.
-        told: what clients are told.
-
-    Returns:
-        One update a participant, and what the participants keep. An update that is not finite
-        is sent as zero.
-    """
-    personal: dict[int, Tensor] = {}
-    sent: list[ClientUpdate] = []
-    for part in _parts(setting, told):
-        personal.update(_keeps(part))
-        updates = _sent(part.trained.updates, told.kept)
-        context = TransformContext(told.number, told.theta, told.server, part.group)
-        made = _transformed(updates, setting, context)
-        for row, (client, position) in enumerate(zip(part.clients, part.positions, strict=True)):
-            spent = None if part.trained.spent is None else _row(part.trained.spent, row)
-            vector = made.updates[row].clone()
-            whole = bool(made.finite[row])
-            sent.append(
-                ClientUpdate(part.group, int(client), int(position), vector, spent, not whole)
-            )
-    everybody = gather(setting.ranks, sent, setting.device)
-    order = {group.name: index for index, group in enumerate(setting.algorithm.plan.groups)}
-    everybody.sort(key=lambda one: (order[one.group.name], one.position))
-    return tuple(everybody), _of_all(setting, personal)
-
-
-def _parts(setting: Experiment, told: RoundContext) -> Iterator[_Part]:
-    """Train this process's share of the cohort, a chunk of one group's clients at a time."""
-    groups = groups_in_round(setting.algorithm, told.number)
-    step = clients_per_chunk(setting)
-    for index, (group, drawn, members) in enumerate(
-        zip(groups, positions(setting, told.number), setting.held.members, strict=True)
-    ):
-        own = drawn[share(setting.ranks, len(drawn), turn=index)]
-        for first in range(0, len(own), step):
-            some = own[first : first + step]
-            clients = np.asarray(members)[some]
-            work = client_batch(setting, told, group, clients, round_=told.number)
-            yield _Part(index, group, clients, some, setting.algorithm.local.train(work))
-
-
-def _keeps(part: _Part) -> Mapping[int, Tensor]:
-    """What the clients of a part keep, by number."""
-    if part.trained.personal is None:
-        return {}
-    kept = part.trained.personal.cpu()
-    return {int(client): row.clone() for client, row in zip(part.clients, kept, strict=True)}
-
-
-def _of_all(setting: Experiment, personal: PersonalState) -> PersonalState:
-    """What the participants of all processes keep, by number."""
-    parts = gather(setting.ranks, [personal], torch.device("cpu"))
-    return {client: row for part in parts for client, row in part.items()}
-
-
-def _sent(updates: Tensor, kept: Tensor | None) -> Tensor:
-    """The coordinates of the updates that may leave the clients [K, k]."""
-    return updates if kept is None else updates.index_select(1, kept)
-
-
-def _finite(updates: Tensor) -> tuple[Tensor, Tensor]:
-    """The updates with zero in place of those that are not finite, and which were [K]."""
-    finite = norms(updates).isfinite()
-    return torch.where(finite[:, None], updates, 0.0), finite
-
-
-def _begun(setting: Experiment, size: int, drawn: np.ndarray) -> _Tally:
-    return _Tally(
-        total=torch.zeros(size, dtype=torch.float64, device=setting.device),
-        participants=tuple(int(one) for one in drawn),
-        largest=torch.zeros((), dtype=torch.float64, device=setting.device),
-        counts=torch.zeros(2, dtype=torch.int64, device=setting.device),
-    )
+    result: LocalResult
 
 
 @dataclass(frozen=True)
-class _Made:
-    """What transforms made of the updates of K clients.
+class _Transformed:
+    """Updates of K clients after all transforms.
 
     Attributes:
-        updates: what they send [K, k]; zero where an update is not finite.
-        norms: norms of these [K], float64.
-        shortened: which of them a transform shortened [K].
-        finite: which updates were finite, before the transforms and after them [K].
+        updates: transformed updates [K, k]; zero where an update is not finite.
+        norms: their norms [K], float64.
+        clipped: whether a transform shortened the update [K].
+        finite: whether the update was finite before and after the transforms [K].
     """
 
     updates: Tensor
     norms: Tensor
-    shortened: Tensor
+    clipped: Tensor
     finite: Tensor
 
 
-def _transformed(updates: Tensor, setting: Experiment, context: TransformContext) -> _Made:
-    """Apply every transform; an update that is not finite, or is made so, becomes zero."""
-    updates, sound = _finite(updates)
-    shortened = torch.zeros_like(sound)
-    for transform in setting.algorithm.transforms:
+def group_sums(
+    experiment: Experiment, context: RoundContext
+) -> tuple[tuple[GroupSum, ...], PersonalState]:
+    """Train a round's cohort and sum its updates.
+
+    Args:
+        experiment: the run.
+        context: what clients receive at the start of the round.
+
+    Returns:
+        One sum per group of the plan, in the plan's order, zero for a group without
+        participants; and the participants' personal vectors.
+    """
+    groups = groups_in_round(experiment.algorithm, context.round)
+    coordinates = context.released_coordinates
+    size = experiment.dimension if coordinates is None else len(coordinates)
+    size += extra_coordinates(experiment.algorithm)
+    sums = [_empty_sum(experiment, size, drawn) for drawn in positions(experiment, context.round)]
+    personal: dict[int, Tensor] = {}
+    for chunk in _train(experiment, context):
+        personal.update(_personal_vectors(chunk))
+        updates = _released_part(chunk.result.updates, coordinates)
+        _add(sums[chunk.index], updates, experiment, _transform_context(context, chunk.group))
+    for index, group in enumerate(groups):
+        _add_canaries(sums[index], index, group, experiment, context)
+    totals = tuple(
+        _reduced(experiment, group, partial) for group, partial in zip(groups, sums, strict=True)
+    )
+    return totals, _from_all_ranks(experiment, personal)
+
+
+def client_updates(
+    experiment: Experiment, context: RoundContext
+) -> tuple[tuple[ClientUpdate, ...], PersonalState]:
+    """Train a round's cohort whose clients send their own releases.
+
+    Args:
+        experiment: the run.
+        context: what clients receive at the start of the round.
+
+    Returns:
+        One update per participant, and the participants' personal vectors. An update that is
+        not finite is sent as zero.
+    """
+    personal: dict[int, Tensor] = {}
+    sent: list[ClientUpdate] = []
+    for chunk in _train(experiment, context):
+        personal.update(_personal_vectors(chunk))
+        updates = _released_part(chunk.result.updates, context.released_coordinates)
+        transformed = _transformed(updates, experiment, _transform_context(context, chunk.group))
+        evidence = chunk.result.noise_evidence
+        for row, (client, position) in enumerate(zip(chunk.clients, chunk.positions, strict=True)):
+            own_evidence = None if evidence is None else _evidence_row(evidence, row)
+            vector = transformed.updates[row].clone()
+            finite = bool(transformed.finite[row])
+            sent.append(
+                ClientUpdate(
+                    chunk.group, int(client), int(position), vector, own_evidence, not finite
+                )
+            )
+    updates_of_all = all_gather(experiment.ranks, sent, experiment.device)
+    order = {group.name: index for index, group in enumerate(experiment.algorithm.plan.groups)}
+    updates_of_all.sort(key=lambda update: (order[update.group.name], update.position))
+    return tuple(updates_of_all), _from_all_ranks(experiment, personal)
+
+
+def _train(experiment: Experiment, context: RoundContext) -> Iterator[_TrainedChunk]:
+    """Train this rank's share of the cohort, one chunk of one group's clients at a time."""
+    groups = groups_in_round(experiment.algorithm, context.round)
+    step = clients_per_chunk(experiment)
+    for index, (group, drawn, members) in enumerate(
+        zip(groups, positions(experiment, context.round), experiment.partition.members, strict=True)
+    ):
+        own = drawn[rank_slice(experiment.ranks, len(drawn), turn=index)]
+        for first in range(0, len(own), step):
+            chosen = own[first : first + step]
+            clients = np.asarray(members)[chosen]
+            batch = client_batch(experiment, context, group, clients, round_=context.round)
+            result = experiment.algorithm.local.train(batch)
+            yield _TrainedChunk(index, group, clients, chosen, result)
+
+
+def _transform_context(context: RoundContext, group: GroupPlan) -> TransformContext:
+    return TransformContext(context.round, context.theta, context.server, group)
+
+
+def _personal_vectors(chunk: _TrainedChunk) -> Mapping[int, Tensor]:
+    """Personal vectors of a chunk's clients, by number of the client."""
+    if chunk.result.personal is None:
+        return {}
+    rows = chunk.result.personal.cpu()
+    return {int(client): row.clone() for client, row in zip(chunk.clients, rows, strict=True)}
+
+
+def _from_all_ranks(experiment: Experiment, personal: PersonalState) -> PersonalState:
+    """Personal vectors of the participants of all ranks, by number of the client."""
+    parts = all_gather(experiment.ranks, [personal], torch.device("cpu"))
+    return {client: row for part in parts for client, row in part.items()}
+
+
+def _released_part(updates: Tensor, coordinates: Tensor | None) -> Tensor:
+    """The coordinates of the updates that may leave the clients [K, k]."""
+    return updates if coordinates is None else updates.index_select(1, coordinates)
+
+
+def _transformed(
+    updates: Tensor, experiment: Experiment, context: TransformContext
+) -> _Transformed:
+    """Apply every transform; an update that is not finite, before or after, becomes zero."""
+    finite_before = norms(updates).isfinite()
+    updates = torch.where(finite_before[:, None], updates, 0.0)
+    clipped = torch.zeros_like(finite_before)
+    for transform in experiment.algorithm.transforms:
         updates, touched = transform.apply(updates, context)
-        shortened = shortened if touched is None else shortened | touched
+        clipped = clipped if touched is None else clipped | touched
     lengths = norms(updates)
-    finite = sound & lengths.isfinite()
+    finite = finite_before & lengths.isfinite()
     updates = torch.where(finite[:, None], updates, 0.0)
-    return _Made(updates, torch.where(finite, lengths, 0.0), shortened & finite, finite)
+    return _Transformed(updates, torch.where(finite, lengths, 0.0), clipped & finite, finite)
 
 
-def _add(tally: _Tally, updates: Tensor, setting: Experiment, context: TransformContext) -> None:
-    """Transform the updates of one group and add them to this process's sum."""
-    made = _transformed(updates, setting, context)
-    add_sum(tally.total, made.updates)
-    tally.largest = torch.maximum(tally.largest, made.norms.max())
-    tally.counts += torch.stack([made.shortened.sum(), (~made.finite).sum()])
-
-
-def _add_canaries(
-    tally: _Tally, index: int, group: GroupPlan, setting: Experiment, told: RoundContext
-) -> None:
-    """Add the group's canaries to its sum, through the very transforms of clients, once."""
-    if setting.canary is None:
-        return
-    sending = setting.canary.sending(setting.algorithm, index, group, told.number)
-    tally.canaries, tally.others = len(sending), tally.total.clone()
-    norm = group.clipping_norm or setting.algorithm.plan.spec.clipping_norm
-    context = TransformContext(told.number, told.theta, told.server, group)
-    if not setting.ranks.leads:
-        return
-    for first in range(0, len(sending), CHUNK_CLIENTS):
-        rows = setting.canary.updates(index, sending[first : first + CHUNK_CLIENTS], norm)
-        updates = torch.from_numpy(rows).to(setting.device)
-        _add(tally, _sent(updates, told.kept), setting, context)
-
-
-def _closed(setting: Experiment, group: GroupPlan, tally: _Tally) -> GroupSum:
-    """The group's sum over all processes."""
-    sampler, ranks = setting.algorithm.sampler, setting.ranks
-    clipped, excluded = total(ranks, tally.counts).tolist()
-    return GroupSum(
-        group=group,
-        total=total(ranks, tally.total),
-        sampling=sampler.law or SamplingLaw.FULL,
-        ratio=sampler.ratio(group.clients, group.sampling_ratio),
-        participants=tally.participants,
-        bound=sensitivity_bound(setting.algorithm, group),
-        largest_norm=float(largest(ranks, tally.largest)),
-        clipped=clipped,
-        excluded=excluded,
-        canaries=tally.canaries,
-        others=None if tally.others is None else total(ranks, tally.others),
+def _empty_sum(experiment: Experiment, size: int, drawn: np.ndarray) -> _PartialSum:
+    device = experiment.device
+    return _PartialSum(
+        total=torch.zeros(size, dtype=torch.float64, device=device),
+        participants=tuple(int(position) for position in drawn),
+        largest_norm=torch.zeros((), dtype=torch.float64, device=device),
+        counts=torch.zeros(2, dtype=torch.int64, device=device),
     )
 
 
-def _row(spent: RecordNoiseEvidence, row: int) -> RecordNoiseEvidence:
-    """The evidence of one client."""
+def _add(
+    partial: _PartialSum, updates: Tensor, experiment: Experiment, context: TransformContext
+) -> None:
+    """Transform updates of one group and add them to this rank's sum."""
+    transformed = _transformed(updates, experiment, context)
+    add_sum(partial.total, transformed.updates)
+    partial.largest_norm = torch.maximum(partial.largest_norm, transformed.norms.max())
+    partial.counts += torch.stack([transformed.clipped.sum(), (~transformed.finite).sum()])
+
+
+def _add_canaries(
+    partial: _PartialSum,
+    index: int,
+    group: GroupPlan,
+    experiment: Experiment,
+    context: RoundContext,
+) -> None:
+    """Add the group's canaries to its sum, once over all ranks, by the clients' transforms."""
+    if experiment.canary is None:
+        return
+    sending = experiment.canary.sending(experiment.algorithm, index, group, context.round)
+    partial.canaries, partial.others = len(sending), partial.total.clone()
+    norm = group.clipping_norm or experiment.algorithm.plan.spec.clipping_norm
+    if not experiment.ranks.is_main:
+        return
+    for first in range(0, len(sending), CHUNK_CLIENTS):
+        rows = experiment.canary.updates(index, sending[first : first + CHUNK_CLIENTS], norm)
+        updates = _released_part(
+            torch.from_numpy(rows).to(experiment.device), context.released_coordinates
+        )
+        _add(partial, updates, experiment, _transform_context(context, group))
+
+
+def _reduced(experiment: Experiment, group: GroupPlan, partial: _PartialSum) -> GroupSum:
+    """The group's sum over all ranks."""
+    sampler, ranks = experiment.algorithm.sampler, experiment.ranks
+    clipped, excluded = all_reduce_sum(ranks, partial.counts).tolist()
+    return GroupSum(
+        group=group,
+        total=all_reduce_sum(ranks, partial.total),
+        sampling=sampler.law or SamplingLaw.FULL,
+        ratio=sampler.ratio(group.clients, group.sampling_ratio),
+        participants=partial.participants,
+        bound=sensitivity_bound(experiment.algorithm, group),
+        largest_norm=float(all_reduce_max(ranks, partial.largest_norm)),
+        clipped=clipped,
+        excluded=excluded,
+        canaries=partial.canaries,
+        others=None if partial.others is None else all_reduce_sum(ranks, partial.others),
+    )
+
+
+def _evidence_row(evidence: RecordNoiseEvidence, row: int) -> RecordNoiseEvidence:
+    """The noise evidence of one client."""
     return RecordNoiseEvidence(
-        **{name: value[row : row + 1] for name, value in vars(spent).items()}
+        **{name: value[row : row + 1] for name, value in vars(evidence).items()}
     )

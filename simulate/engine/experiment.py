@@ -1,4 +1,4 @@
-"""What one training run is of, checked before anything is trained."""
+"""One training run: algorithm, model, data and partition, checked before training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition
 from simulate.engine.seeds import Purpose, stream
 from simulate.models.network import Model
-from simulate.parallel.distributed import ALONE, Ranks
+from simulate.parallel.distributed import SINGLE_PROCESS, Ranks
 
 
 @dataclass(frozen=True)
@@ -28,25 +28,26 @@ class Experiment:
         algorithm: the algorithm, with the plan that it executes.
         model: the network.
         data: the data set.
-        held: who holds which records.
+        partition: assignment of training records to clients.
         seed: the run's seed.
         device: where training happens.
         workers: threads on a CPU; no result depends on it.
-        ranks: the processes that share the run; results depend on it by rounding only.
-        canaries: canaries of an audit in each group, beyond the plan's clients.
+        ranks: processes of a distributed run; results depend on them by rounding only.
+        canaries: audit canaries per group, in addition to the plan's clients.
 
     Raises:
-        InputError: when the model is not the plan's, or does not fit the images.
+        InputError: when the model differs from the plan's, or model, data and partition do not
+            match.
     """
 
     algorithm: Algorithm
     model: Model
     data: Dataset
-    held: ClientPartition
+    partition: ClientPartition
     seed: int
     device: torch.device
     workers: int = field(default_factory=torch.get_num_threads)
-    ranks: Ranks = ALONE
+    ranks: Ranks = SINGLE_PROCESS
     canaries: int = 0
 
     def __post_init__(self) -> None:
@@ -58,13 +59,16 @@ class Experiment:
             rule = f"must be {self.model.parameters} for {self.model.name}"
             faults.append(Fault("model.parameters", rule, planned.parameters))
         if self.model.input_shape != self.data.shape:
-            rule = f"must have images of shape {_by(self.model.input_shape)} for {self.model.name}"
-            faults.append(Fault("dataset", rule, f"{self.data.name} with {_by(self.data.shape)}"))
+            shape = _dimensions(self.model.input_shape)
+            rule = f"must have images of shape {shape} for {self.model.name}"
+            faults.append(
+                Fault("dataset", rule, f"{self.data.name} with {_dimensions(self.data.shape)}")
+            )
         if self.model.classes < len(self.data.classes):
             rule = f"must have at most the {self.model.classes} classes of {self.model.name}"
             faults.append(Fault("dataset", rule, len(self.data.classes)))
-        faults += self._short()
-        sizes = [len(part) for part in self.held.members]
+        faults += self._groups_with_too_few_records()
+        sizes = [len(part) for part in self.partition.members]
         if sizes != [group.clients for group in self.algorithm.plan.groups]:
             faults.append(Fault("partition", "must have the plan's clients in each group", sizes))
         if faults:
@@ -72,12 +76,12 @@ class Experiment:
         if self.canaries:
             canary_clients.check_canaries(self.algorithm, self.canaries, self.dimension)
 
-    def _short(self) -> list[Fault]:
-        """Where a client holds fewer records than the plan protects it for."""
+    def _groups_with_too_few_records(self) -> list[Fault]:
+        """Groups in which a client has fewer records than the plan assumes."""
         faults = []
-        for group, members in zip(self.algorithm.plan.groups, self.held.members, strict=False):
+        for group, members in zip(self.algorithm.plan.groups, self.partition.members, strict=False):
             if group.records is not None:
-                fewest = min(len(self.held.records(int(client))) for client in members)
+                fewest = min(len(self.partition.records(int(client))) for client in members)
                 if fewest < group.records:
                     rule = f"must leave each client of {group.name} {group.records} records"
                     faults.append(Fault("partition", rule, fewest))
@@ -102,12 +106,12 @@ class Experiment:
 
     @cached_property
     def personal_start(self) -> Tensor | None:
-        """What every client keeps before its first round [p]; None when clients keep nothing."""
+        """Personal vector before a client's first round [p]; None without personal state."""
         return self.algorithm.split.personal(self.model, self.start)
 
     @cached_property
     def canary(self) -> canary_clients.Canaries | None:
-        """The canaries of an audit; None without."""
+        """The audit canaries; None in a run without canaries."""
         if not self.canaries:
             return None
         groups = len(self.algorithm.plan.groups)
@@ -115,7 +119,7 @@ class Experiment:
 
     @property
     def clients(self) -> int:
-        """Clients in all groups."""
+        """Number of clients in all groups."""
         return sum(group.clients for group in self.algorithm.plan.groups)
 
     @property
@@ -124,17 +128,17 @@ class Experiment:
         return self.algorithm.plan.spec.rounds
 
     def learning_rate(self, round_: int) -> float:
-        """Local learning rate in a round, from 1."""
+        """Local learning rate in a round (counted from 1)."""
         return self.local.learning_rate * self.local.learning_rate_decay ** (round_ - 1)
 
     def label_shares(self) -> dict[str, np.ndarray]:
         """Share of each class among the training records of each group, by name of the group."""
         labels = self.data.train_y.numpy()
         shares = {}
-        for group, members in zip(self.algorithm.plan.groups, self.held.members, strict=True):
-            shares[group.name] = self.held.mix(members, labels, len(self.data.classes))
+        for group, members in zip(self.algorithm.plan.groups, self.partition.members, strict=True):
+            shares[group.name] = self.partition.mix(members, labels, len(self.data.classes))
         return shares
 
 
-def _by(shape: tuple[int, ...]) -> str:
+def _dimensions(shape: tuple[int, ...]) -> str:
     return "x".join(str(side) for side in shape)

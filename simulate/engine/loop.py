@@ -1,4 +1,4 @@
-"""The training loop. There is one."""
+"""The training loop: one round after another, each booked in the ledger before it is used."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ from simulate.engine.cohort import client_updates, group_sums
 from simulate.engine.evaluation import AccuracyMeasures, evaluate_personal, interval, measure
 from simulate.engine.experiment import Experiment
 from simulate.engine.measurements import measure_client_release, measure_releases
-from simulate.engine.round import RoundContext, public_mask
+from simulate.engine.round import RoundContext, released_coordinates
 from simulate.engine.seeds import Purpose, stream
-from simulate.parallel.distributed import led
+from simulate.parallel.distributed import broadcast_state
 from simulate.runs.ledger_writer import LedgerWriter
 
-SAMPLED = 100
-"""Clients with models of their own that are looked at while training goes on."""
-LOOKED = 10_000
-"""Most test records that the one model is measured on while training goes on."""
+EVALUATED_CLIENTS = 100
+"""Most clients whose personal models are evaluated during training."""
+EVALUATED_RECORDS = 10_000
+"""Most test records on which the global model is evaluated during training."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands after a round; all that the next round depends on.
+    """State of training after a round: everything that the next round depends on.
 
     Attributes:
-        round: rounds done.
+        round: number of completed rounds.
         theta: global vector [d].
         server: the server's state.
-        personal: what clients keep.
-        metrics: what was measured so far.
-        chain: hash of the last ledger line whose result is in ``theta``.
-        audit: what the releases told of the canaries [M, each]; None without canaries.
+        personal: personal vectors, by number of the client.
+        metrics: evaluations so far.
+        chain: hash of the last ledger line whose release is used in ``theta``.
+        canary_scores: log-likelihood ratios of the canaries [M, canaries per group]; None
+            without canaries.
     """
 
     round: int
@@ -50,136 +51,145 @@ class Progress:
     personal: PersonalState
     metrics: tuple[RoundMetrics, ...]
     chain: str
-    audit: np.ndarray | None = None
+    canary_scores: np.ndarray | None = None
 
 
-def initial_state(setting: Experiment) -> Progress:
-    """Before the first round."""
-    theta, algorithm = setting.start.to(setting.device), setting.algorithm
+def initial_state(experiment: Experiment) -> Progress:
+    """State of training before the first round."""
+    theta, algorithm = experiment.start.to(experiment.device), experiment.algorithm
     server = {**algorithm.server.start(theta), **algorithm.aggregator.start(theta)}
-    seen = None if setting.canary is None else traces.canary_scores(setting.canary)
-    return Progress(0, theta, server, {}, (), algorithm.plan.digest, seen)
+    scores = None if experiment.canary is None else traces.initial_scores(experiment.canary)
+    return Progress(0, theta, server, {}, (), algorithm.plan.digest, scores)
 
 
-def run_round(setting: Experiment, progress: Progress, journal: LedgerWriter) -> Progress:
-    """One round: sample, train, sum, release, write down, and only then step.
+def run_round(experiment: Experiment, progress: Progress, ledger: LedgerWriter) -> Progress:
+    """Run one round: sample, train, sum, release, write to the ledger, then take the step.
 
     Args:
-        setting: the run.
-        progress: where training stands.
-        journal: where the releases are written before they are used.
+        experiment: the run.
+        progress: state of training before the round.
+        ledger: receives the releases before they are used.
 
     Returns:
-        Where training stands after the round, not yet measured.
+        State of training after the round, not yet evaluated.
     """
-    round_, algorithm = progress.round + 1, setting.algorithm
-    kept = public_mask(setting, round_)
-    told = RoundContext(round_, progress.theta, progress.server, kept, progress.personal)
-    releases, personal, heard = _released(setting, told)
-    journal.append([release.record for release in releases])
-    seen = None if progress.audit is None else progress.audit + heard
+    round_, algorithm = progress.round + 1, experiment.algorithm
+    coordinates = released_coordinates(experiment, round_)
+    context = RoundContext(round_, progress.theta, progress.server, coordinates, progress.personal)
+    releases, personal, score_changes = _release(experiment, context)
+    ledger.append([release.record for release in releases])
+    scores = None if progress.canary_scores is None else progress.canary_scores + score_changes
     step, server = algorithm.aggregator.combine(releases, progress.theta, progress.server)
-    if kept is not None:
-        step = torch.zeros_like(progress.theta).index_copy(0, kept, step)
+    if coordinates is not None:
+        step = torch.zeros_like(progress.theta).index_copy(0, coordinates, step)
     theta, server = algorithm.server.step(progress.theta, step, server)
-    theta, server = led(setting.ranks, theta, server)
-    everybody = {**progress.personal, **personal}
-    return Progress(round_, theta, server, everybody, progress.metrics, journal.chain, seen)
+    theta, server = broadcast_state(experiment.ranks, theta, server)
+    all_personal = {**progress.personal, **personal}
+    return Progress(round_, theta, server, all_personal, progress.metrics, ledger.chain, scores)
 
 
-def _released(
-    setting: Experiment, told: RoundContext
+def _release(
+    experiment: Experiment, context: RoundContext
 ) -> tuple[tuple[Released, ...], PersonalState, np.ndarray | float]:
-    """What leaves the clients in a round, what they keep, and what it tells of canaries."""
-    algorithm, factors = setting.algorithm, weights(setting.algorithm, told.number)
-    alone = algorithm.mechanism.alone
-    if alone is not None:
-        updates, personal = client_updates(setting, told)
-        sent = (alone(told.number, one, factors[one.group.name]) for one in updates)
-        found = tuple(measure_client_release(setting, told.number, one) for one in sent)
-        return found, personal, 0.0
-    sums, personal = group_sums(setting, told)
+    """A round's releases, personal vectors, and increments of the canary scores."""
+    algorithm, factors = experiment.algorithm, weights(experiment.algorithm, context.round)
+    release_client = algorithm.mechanism.release_client
+    if release_client is not None:
+        updates, personal = client_updates(experiment, context)
+        sent = (
+            release_client(context.round, update, factors[update.group.name]) for update in updates
+        )
+        measured = tuple(
+            measure_client_release(experiment, context.round, release) for release in sent
+        )
+        return measured, personal, 0.0
+    sums, personal = group_sums(experiment, context)
 
     def noise(index: int) -> np.random.Generator:
-        return stream(setting.seed, Purpose.NOISE, told.number, index)
+        return stream(experiment.seed, Purpose.NOISE, context.round, index)
 
-    releases = algorithm.mechanism.release(told.number, sums, factors, noise)
-    heard = traces.observed(setting.canary, algorithm.plan, sums, releases, told.kept)
-    return measure_releases(releases, sums, told.kept), personal, heard
+    releases = algorithm.mechanism.release(context.round, sums, factors, noise)
+    coordinates = context.released_coordinates
+    score_changes = traces.score_changes(
+        experiment.canary, algorithm.plan, sums, releases, coordinates
+    )
+    return measure_releases(releases, sums, coordinates), personal, score_changes
 
 
-def measured(setting: Experiment, progress: Progress, every: int) -> Progress:
-    """The same, with a measurement when one is due: each ``every`` rounds and after the last.
+def evaluate_if_due(experiment: Experiment, progress: Progress, every: int) -> Progress:
+    """Add an evaluation to the metrics every ``every`` rounds and after the last round.
 
-    Looked at are the same clients or test records in every round, which the run's seed draws
-    where there are more than SAMPLED or LOOKED; the final accuracy of a run is of all of them.
-    Only the process that leads measures, because it alone writes down what it finds.
+    The same clients or test records are evaluated each time; the run's seed draws them if there
+    are more than EVALUATED_CLIENTS or EVALUATED_RECORDS. The final accuracy of a run uses all
+    test records. Only the main rank evaluates, because it alone writes the metrics.
     """
-    due = progress.round % every == 0 or progress.round == setting.rounds
-    if not (due and setting.ranks.leads):
+    due = progress.round % every == 0 or progress.round == experiment.rounds
+    if not (due and experiment.ranks.is_main):
         return progress
-    found = evaluate(setting, progress, SAMPLED, looked_at(setting))
-    point = RoundMetrics(round=progress.round, accuracy=found.accuracy, loss=found.loss)
+    measures = evaluate(experiment, progress, EVALUATED_CLIENTS, evaluation_rows(experiment))
+    point = RoundMetrics(round=progress.round, accuracy=measures.accuracy, loss=measures.loss)
     return replace(progress, metrics=(*progress.metrics, point))
 
 
-def looked_at(setting: Experiment) -> Tensor | None:
-    """Test records that are looked at while training goes on [LOOKED], in order; None for all."""
-    total = len(setting.data.test_y)
-    if total <= LOOKED:
+def evaluation_rows(experiment: Experiment) -> Tensor | None:
+    """Indices of the test records that are evaluated during training, sorted; None for all."""
+    total = len(experiment.data.test_y)
+    if total <= EVALUATED_RECORDS:
         return None
-    drawn = stream(setting.seed, Purpose.EVALUATION, 1).permutation(total)[:LOOKED]
-    return torch.from_numpy(np.sort(drawn))
+    generator = stream(experiment.seed, Purpose.EVALUATION, 1)
+    return torch.from_numpy(np.sort(generator.permutation(total)[:EVALUATED_RECORDS]))
 
 
 def evaluate(
-    setting: Experiment, progress: Progress, most: int, rows: Tensor | None = None
+    experiment: Experiment, progress: Progress, most: int, rows: Tensor | None = None
 ) -> AccuracyMeasures:
-    """Accuracy of what clients use now: of the one model, or the mean over clients of their own.
+    """Accuracy of the global model, or the clients' mean accuracy of their personal models.
 
     Args:
-        setting: the run.
-        progress: where training stands.
-        most: most clients that are looked at, where each has a model of its own.
-        rows: test records that the one model is measured on; all when None.
+        experiment: the run.
+        progress: state of training.
+        most: most clients whose personal models are evaluated.
+        rows: test records on which the global model is evaluated; all when None.
     """
     round_ = max(progress.round, 1)
-    told = RoundContext(round_, progress.theta, progress.server, None, progress.personal)
-    if setting.algorithm.personalise.own:
-        return evaluate_personal(setting, told, most)
-    thetas = setting.algorithm.split.use(setting.model, progress.theta, None, np.arange(0))
-    return measure(setting.model, thetas, setting.data, setting.workers, rows)
+    context = RoundContext(round_, progress.theta, progress.server, None, progress.personal)
+    if experiment.algorithm.personalise.own:
+        return evaluate_personal(experiment, context, most)
+    split, model = experiment.algorithm.split, experiment.model
+    theta = split.use(model, progress.theta, None, np.arange(0))
+    return measure(model, theta, experiment.data, experiment.workers, rows)
 
 
 def train(
-    setting: Experiment,
-    journal: LedgerWriter,
+    experiment: Experiment,
+    ledger: LedgerWriter,
     progress: Progress | None = None,
     after: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
     """Train until the plan's last round.
 
     Args:
-        setting: the run.
-        journal: where releases are written.
-        progress: where to go on; from the beginning when None.
+        experiment: the run.
+        ledger: receives the releases.
+        progress: state of training to continue from; the initial state when None.
         after: called after each round.
 
     Returns:
-        Where training stands after the last round.
+        State of training after the last round.
     """
-    progress = progress or initial_state(setting)
-    every = evaluation_interval(setting)
+    progress = progress or initial_state(experiment)
+    every = evaluation_interval(experiment)
     with one_core():
-        while progress.round < setting.rounds:
-            progress = measured(setting, run_round(setting, progress, journal), every)
+        while progress.round < experiment.rounds:
+            progress = run_round(experiment, progress, ledger)
+            progress = evaluate_if_due(experiment, progress, every)
             after(progress)
     return progress
 
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Single operations use one core: threads go over clients, and idle ones would only spin."""
+    """Limit single operations to one core: threads work on clients, idle ones would only spin."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -188,11 +198,11 @@ def one_core() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def evaluation_interval(setting: Experiment) -> int:
-    """Rounds between two measurements of a run."""
-    local = setting.local
-    held = setting.held.sizes(np.concatenate(setting.held.members)).mean()
-    images = round(local.steps * min(local.batch_size, held))
-    cohort = sum(group.expected_cohort for group in setting.algorithm.plan.groups)
-    looked = min(len(setting.data.test_y), LOOKED)
-    return interval(setting.rounds, cohort, images, looked)
+def evaluation_interval(experiment: Experiment) -> int:
+    """Number of rounds between two evaluations of a run."""
+    local, partition = experiment.local, experiment.partition
+    records = partition.sizes(np.concatenate(partition.members)).mean()
+    images = round(local.steps * min(local.batch_size, records))
+    cohort = sum(group.expected_cohort for group in experiment.algorithm.plan.groups)
+    test_records = min(len(experiment.data.test_y), EVALUATED_RECORDS)
+    return interval(experiment.rounds, cohort, images, test_records)

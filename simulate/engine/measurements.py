@@ -1,4 +1,4 @@
-"""Evidence that no slot of an algorithm gives of itself: taken by the loop, from outside."""
+"""Measurements of releases by the training loop, independent of the algorithm's components."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.seeds import Purpose, stream
 
 
-def executed(setting: Experiment) -> Executed:
-    """What the algorithm says of itself before it sees any data."""
-    algorithm, dimension = setting.algorithm, setting.dimension
-    shared, extra = algorithm.split.shared(setting.model), extra_coordinates(algorithm)
+def executed(experiment: Experiment) -> Executed:
+    """Properties that the algorithm declares before it has access to any data."""
+    algorithm, dimension = experiment.algorithm, experiment.dimension
+    shared, extra = algorithm.split.shared(experiment.model), extra_coordinates(algorithm)
     masks = []
     for index, transform in enumerate(algorithm.transforms):
         if transform.support is not None:
-            kept = transform.support(stream(setting.seed, Purpose.SUPPORT, 1, index), dimension)
-            masks.append(public_mask.Mask(index=index, name=transform.name, size=len(kept)))
+            generator = stream(experiment.seed, Purpose.SUPPORT, 1, index)
+            size = len(transform.support(generator, dimension))
+            masks.append(public_mask.Mask(index=index, name=transform.name, size=size))
     return Executed(
         aggregator=algorithm.aggregator.name,
         coordinates=dimension + extra,
@@ -36,60 +37,62 @@ def executed(setting: Experiment) -> Executed:
 
 
 def measure_releases(
-    releases: Sequence[Released], sums: Sequence[GroupSum], kept: Tensor | None
+    releases: Sequence[Released], sums: Sequence[GroupSum], coordinates: Tensor | None
 ) -> tuple[Released, ...]:
-    """The releases with what the loop itself saw of each.
+    """Releases whose records include the residual that the loop measured.
 
     Args:
-        releases: what the mechanism made of the sums.
-        sums: what the clients handed in, a sum a group.
-        kept: the coordinates that were released, sorted; None for all.
+        releases: output of the mechanism.
+        sums: input of the mechanism, one sum per group.
+        coordinates: released coordinates, sorted; None for all.
     """
-    name = "" if kept is None else public_mask.mask_digest(kept.cpu().numpy())
+    digest = "" if coordinates is None else public_mask.mask_digest(coordinates.cpu().numpy())
     totals = {part.group.name: part.total for part in sums}
-    return tuple(_witnessed(release, totals, name) for release in releases)
+    return tuple(_with_residual(release, totals, digest) for release in releases)
 
 
-def _witnessed(release: Released, totals: dict[str, Tensor], name: str) -> Released:
+def _with_residual(release: Released, totals: dict[str, Tensor], digest: str) -> Released:
     record = release.record
     if record.family != "gaussian":
         return release
     total = torch.stack([totals[share.group] for share in record.shares]).sum(0)
-    rest, length = release.vector.double() - total, float(total.norm())
+    difference, length = release.vector.double() - total, float(total.norm())
     residual = Residual(
-        sum_squares=float(rest.square().sum()),
-        along_sum=float(rest @ total) / length if length > 0 else None,
+        sum_squares=float(difference.square().sum()),
+        along_sum=float(difference @ total) / length if length > 0 else None,
     )
-    changes = {"support": name, "residual": residual}
+    changes = {"support": digest, "residual": residual}
     return replace(release, record=record.model_copy(update=changes))
 
 
-def measure_client_release(setting: Experiment, round_: int, release: Released) -> Released:
-    """A client's own release with what is in it beside its noise, which is drawn again.
+def measure_client_release(experiment: Experiment, round_: int, release: Released) -> Released:
+    """A client's release with its residual after subtracting its noise, which is generated again.
 
     Args:
-        setting: the run.
+        experiment: the run.
         round_: training round, from 1.
-        release: what the client sent; without noise of its own it is handed back as it is.
+        release: the client's release; returned unchanged if it has no noise of its own.
     """
     [group], client = release.groups, release.client
     batch = group.record_batch
     if release.record.unit != "record" or batch is None or client is None:
         return release
-    if not release.vector.any():  # not finite at the client
+    if not release.vector.any():  # the update was not finite, so the client sent zero
         return release
-    steps = release.vector.double() * -(batch / setting.learning_rate(round_))
-    rest = steps - _noise_again(setting, round_, group, client).to(steps)
-    residual = Residual(sum_squares=float(rest.square().sum()), along_sum=None)
+    steps = release.vector.double() * -(batch / experiment.learning_rate(round_))
+    difference = steps - _noise_again(experiment, round_, group, client).to(steps)
+    residual = Residual(sum_squares=float(difference.square().sum()), along_sum=None)
     return replace(release, record=release.record.model_copy(update={"residual": residual}))
 
 
-def _noise_again(setting: Experiment, round_: int, group: GroupPlan, client: int) -> Tensor:
-    """The planned noise of a client's steps, summed as its momentum sums steps [d], float64."""
-    std = group.noise_multiplier * setting.algorithm.plan.spec.clipping_norm
-    source = stream(setting.seed, Purpose.RECORD_NOISE, round_, client)
-    speed = total = np.zeros(setting.dimension)
+def _noise_again(experiment: Experiment, round_: int, group: GroupPlan, client: int) -> Tensor:
+    """The planned noise of a client's steps, accumulated as by its momentum [d], float64."""
+    std = group.noise_multiplier * experiment.algorithm.plan.spec.clipping_norm
+    source = stream(experiment.seed, Purpose.RECORD_NOISE, round_, client)
+    speed = total = np.zeros(experiment.dimension)
     for _ in range(group.steps or 0):
-        speed = setting.local.momentum * speed + std * source.standard_normal(setting.dimension)
+        speed = experiment.local.momentum * speed + std * source.standard_normal(
+            experiment.dimension
+        )
         total = total + speed
     return torch.from_numpy(total)

@@ -1,6 +1,6 @@
-"""Who takes part in a round, and which coordinates may leave them: drawn without any data.
+"""Inputs of a round: cohort, released coordinates, and the batches of the participants.
 
-What clients are told and given in a round, and how many of them are trained together.
+Cohort and released coordinates are drawn from the seed without access to data.
 """
 
 from __future__ import annotations
@@ -15,121 +15,126 @@ from privplan.plan import GroupPlan
 from simulate.algorithm import groups_in_round
 from simulate.components import ClientBatch, State
 from simulate.engine.batches import batches
-from simulate.engine.client_state import PersonalState, rows_of
+from simulate.engine.client_state import PersonalState, personal_rows
 from simulate.engine.experiment import Experiment
 from simulate.engine.seeds import Purpose, stream
 
-
-def public_mask(setting: Experiment, round_: int) -> Tensor | None:
-    """The coordinates that are released in a round [k], sorted; None for all.
-
-    They depend on the model, the seed and the round, never on data.
-    """
-    algorithm, dimension = setting.algorithm, setting.dimension
-    shared = algorithm.split.shared(setting.model)
-    kept = None if shared is None else shared.numpy()
-    for index, transform in enumerate(algorithm.transforms):
-        if transform.support is not None:
-            generator = stream(setting.seed, Purpose.SUPPORT, round_, index)
-            drawn = transform.support(generator, dimension).numpy()
-            kept = drawn if kept is None else np.intersect1d(kept, drawn)
-    return None if kept is None else torch.from_numpy(kept).to(setting.device)
-
-
-def positions(setting: Experiment, round_: int) -> list[np.ndarray]:
-    """Who takes part in a round: positions within each group, sorted."""
-    sampler = setting.algorithm.sampler
-    return [
-        sampler.draw(
-            stream(setting.seed, Purpose.SAMPLING, round_, index),
-            group.clients,
-            group.sampling_ratio,
-            round_,
-        )
-        for index, group in enumerate(groups_in_round(setting.algorithm, round_))
-    ]
-
-
-def participants(setting: Experiment, round_: int) -> list[np.ndarray]:
-    """The clients of each group who take part in a round, by number."""
-    drawn = positions(setting, round_)
-    return [
-        np.asarray(members)[chosen]
-        for members, chosen in zip(setting.held.members, drawn, strict=True)
-    ]
-
-
 CHUNK_CLIENTS = 128
 CHUNK_BYTES = 64 * 2**20
-"""Most clients, and most bytes of their mini-batches, that are trained at a time."""
+"""Most clients, and most bytes of their mini-batches, in one chunk of local training."""
 
 
 @dataclass(frozen=True)
 class RoundContext:
-    """What clients are told at the start of a round.
+    """What clients receive at the start of a round.
 
     Attributes:
-        number: training round, from 1.
+        round: training round, from 1.
         theta: global vector [d].
         server: the server's state.
-        kept: the coordinates that are released [k], sorted; None for all.
-        personal: what clients keep from earlier rounds, by number.
+        released_coordinates: coordinates that are released [k], sorted; None for all.
+        personal: personal vectors from earlier rounds, by number of the client.
     """
 
-    number: int
+    round: int
     theta: Tensor
     server: State
-    kept: Tensor | None
+    released_coordinates: Tensor | None
     personal: PersonalState
 
 
-def clients_per_chunk(setting: Experiment) -> int:
-    """How many clients are trained together."""
-    local = setting.local
-    pixels = int(np.prod(setting.data.shape))
-    a_client = 4 * local.steps * local.batch_size * pixels + 16 * max(
-        setting.model.parameters, setting.dimension
+def released_coordinates(experiment: Experiment, round_: int) -> Tensor | None:
+    """Coordinates that are released in a round [k], sorted; None for all.
+
+    They depend on the model, the seed and the round, never on data.
+    """
+    algorithm, dimension = experiment.algorithm, experiment.dimension
+    shared = algorithm.split.shared(experiment.model)
+    coordinates = None if shared is None else shared.numpy()
+    for index, transform in enumerate(algorithm.transforms):
+        if transform.support is not None:
+            generator = stream(experiment.seed, Purpose.SUPPORT, round_, index)
+            drawn = transform.support(generator, dimension).numpy()
+            coordinates = drawn if coordinates is None else np.intersect1d(coordinates, drawn)
+    return None if coordinates is None else torch.from_numpy(coordinates).to(experiment.device)
+
+
+def positions(experiment: Experiment, round_: int) -> list[np.ndarray]:
+    """Positions of a round's participants within each group, sorted."""
+    sampler = experiment.algorithm.sampler
+    return [
+        sampler.draw(
+            stream(experiment.seed, Purpose.SAMPLING, round_, index),
+            group.clients,
+            group.sampling_ratio,
+            round_,
+        )
+        for index, group in enumerate(groups_in_round(experiment.algorithm, round_))
+    ]
+
+
+def participants(experiment: Experiment, round_: int) -> list[np.ndarray]:
+    """Client numbers of a round's participants, per group."""
+    drawn = positions(experiment, round_)
+    return [
+        np.asarray(members)[chosen]
+        for members, chosen in zip(experiment.partition.members, drawn, strict=True)
+    ]
+
+
+def clients_per_chunk(experiment: Experiment) -> int:
+    """Number of clients that are trained in one chunk, limited by the memory of their batches."""
+    local = experiment.local
+    pixels = int(np.prod(experiment.data.shape))
+    bytes_per_client = 4 * local.steps * local.batch_size * pixels + 16 * max(
+        experiment.model.parameters, experiment.dimension
     )
-    return max(1, min(CHUNK_CLIENTS, CHUNK_BYTES // a_client))
+    return max(1, min(CHUNK_CLIENTS, CHUNK_BYTES // bytes_per_client))
 
 
 def client_batch(
-    setting: Experiment, told: RoundContext, group: GroupPlan, clients: np.ndarray, *, round_: int
+    experiment: Experiment,
+    context: RoundContext,
+    group: GroupPlan,
+    clients: np.ndarray,
+    *,
+    round_: int,
 ) -> ClientBatch:
-    """What clients of one group are given.
+    """Input of the local rule for clients of one group.
 
     Args:
-        setting: the run.
-        told: what they are told.
-        group: their group.
-        clients: their numbers [K].
-        round_: the round that names their stream of mini-batches.
+        experiment: the run.
+        context: what clients receive at the start of the round.
+        group: the clients' group.
+        clients: numbers of the clients [K].
+        round_: round that names the random streams of mini-batches and of record noise.
     """
-    local, drawn = setting.local, setting.algorithm.local.poisson
+    local, poisson = experiment.local, experiment.algorithm.local.poisson
     x, y = batches(
-        setting.data,
-        setting.held,
+        experiment.data,
+        experiment.partition,
         clients,
-        seed=setting.seed,
+        seed=experiment.seed,
         round_=round_,
-        steps=(group.steps or local.steps) if drawn else local.steps,
+        steps=(group.steps or local.steps) if poisson else local.steps,
         size=local.batch_size,
-        device=setting.device,
-        ratio=group.record_sampling_ratio if drawn else None,
+        device=experiment.device,
+        ratio=group.record_sampling_ratio if poisson else None,
     )
+    start = experiment.personal_start
     return ClientBatch(
-        model=setting.model,
-        theta=told.theta,
-        personal=rows_of(told.personal, clients, setting.personal_start, setting.device),
+        model=experiment.model,
+        theta=context.theta,
+        personal=personal_rows(context.personal, clients, start, experiment.device),
         x=x,
         y=y,
-        learning_rate=setting.learning_rate(told.number),
+        learning_rate=experiment.learning_rate(context.round),
         momentum=local.momentum,
-        workers=setting.workers,
-        round=told.number,
-        server=told.server,
+        workers=experiment.workers,
+        round=context.round,
+        server=context.server,
         group=group,
         clients=clients,
-        records=setting.held.sizes(clients),
-        noise=lambda client: stream(setting.seed, Purpose.RECORD_NOISE, round_, client),
+        records=experiment.partition.sizes(clients),
+        noise=lambda client: stream(experiment.seed, Purpose.RECORD_NOISE, round_, client),
     )

@@ -1,7 +1,7 @@
-"""Independent streams of randomness: one for every purpose, round and client.
+"""Independent random streams, one for every purpose, round and client.
 
-A stream is named by its purpose and its indices, never by how much was drawn before it, so
-results depend neither on batching nor on being interrupted, and no state is used twice.
+A stream is identified by its purpose and its indices, independent of earlier draws, so results
+depend neither on chunk sizes nor on interruptions, and no generator state is used twice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """What a stream is for; the numbers are part of what a seed means, so they never change."""
+    """Purpose of a stream. The numbers never change, because they determine a seed's results."""
 
     INITIAL = 0
     PARTITION = 1
@@ -28,15 +28,15 @@ class Purpose(IntEnum):
 
 
 def stream(seed: int, purpose: Purpose, *indices: int) -> np.random.Generator:
-    """The generator of one purpose.
+    """Returns the generator of one stream.
 
     Args:
         seed: the run's seed, 0 or more.
-        purpose: what is drawn.
+        purpose: purpose of the stream.
         indices: for example (round, client) or (round, release), each 0 or more.
 
     Returns:
-        A Philox generator keyed by all of them; equal arguments give equal streams.
+        A Philox generator keyed by all arguments; equal arguments give equal streams.
     """
     sequence = np.random.SeedSequence(entropy=seed, spawn_key=(int(purpose), *indices))
     return np.random.Generator(np.random.Philox(sequence))

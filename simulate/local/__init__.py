@@ -1,1 +1,1 @@
-"""Local update rules: what clients do with their own records."""
+"""Local update rules: how clients train on their own records."""

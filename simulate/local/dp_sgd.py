@@ -16,44 +16,47 @@ from simulate.mechanisms.record_noise import RecordNoise
 
 
 def dp_sgd(clipping_norm: float) -> Local:
-    """DP-SGD on Poisson samples of a client's records, noised as the client's group plans.
+    """DP-SGD on Poisson samples of a client's records, with the noise of the client's group plan.
 
-    A step is the noisy sum over the planned batch, whatever the realised one and whatever the
-    client really holds: a divisor that followed its records would give their number away.
-    Momentum acts on noisy steps, so it costs no privacy.
+    A step is the noisy sum divided by the planned batch size, independent of the drawn batch and
+    of the client's number of records, which a divisor derived from them would reveal. Momentum
+    acts on noisy steps, so it has no privacy cost.
 
     Args:
         clipping_norm: bound on the norm of a record's gradient.
     """
 
-    def train(work: ClientBatch) -> LocalResult:
-        batch = work.group.record_batch
-        if batch is None:
+    def train(batch: ClientBatch) -> LocalResult:
+        batch_size = batch.group.record_batch
+        if batch_size is None:
             raise InputError.one("plan.unit", "must be record for DP-SGD", "client")
-        std = work.group.noise_multiplier * clipping_norm
-        noise = [RecordNoise(work.noise(int(client)), std) for client in work.clients]
-        start = work.theta.expand(len(work.clients), -1)
-        thetas, speed, tally = start.clone(), torch.zeros_like(start), _Tally(len(start))
-        for step in range(work.y.shape[1]):
+        std = batch.group.noise_multiplier * clipping_norm
+        noise = [RecordNoise(batch.noise(int(client)), std) for client in batch.clients]
+        start = batch.theta.expand(len(batch.clients), -1)
+        thetas, speed, counts = start.clone(), torch.zeros_like(start), _Counts(len(start))
+        for step in range(batch.y.shape[1]):
             sums = clipped_sums(
-                work.model,
+                batch.model,
                 thetas,
-                work.x[:, step],
-                work.y[:, step],
+                batch.x[:, step],
+                batch.y[:, step],
                 clipping_norm=clipping_norm,
-                workers=work.workers,
+                workers=batch.workers,
             )
-            tally.add(sums, work.y[:, step])
-            drawn = torch.stack([one.like(row) for one, row in zip(noise, sums.total, strict=True)])
-            speed = work.momentum * speed + (sums.total + drawn) / batch
-            thetas = thetas - work.learning_rate * speed
-        return LocalResult(thetas - start, spent=tally.spent(noise, work, clipping_norm))
+            counts.add(sums, batch.y[:, step])
+            drawn = torch.stack(
+                [source.like(row) for source, row in zip(noise, sums.total, strict=True)]
+            )
+            speed = batch.momentum * speed + (sums.total + drawn) / batch_size
+            thetas = thetas - batch.learning_rate * speed
+        evidence = counts.evidence(noise, batch, clipping_norm)
+        return LocalResult(thetas - start, noise_evidence=evidence)
 
     return Local("dp-sgd", train, poisson=True)
 
 
-class _Tally:
-    """What the steps of K clients leave as evidence."""
+class _Counts:
+    """Counts and largest norms over the steps of K clients."""
 
     def __init__(self, clients: int) -> None:
         self.largest = np.zeros(clients)
@@ -62,25 +65,25 @@ class _Tally:
         self.taken = np.zeros(clients, np.int64)
 
     def add(self, sums: RecordSums, labels: Tensor) -> None:
-        """Count one step."""
+        """Add the counts of one step."""
         self.largest = np.maximum(self.largest, sums.largest.cpu().numpy())
         self.clipped += sums.clipped.cpu().numpy()
         self.excluded += sums.excluded.cpu().numpy()
         self.taken += (labels >= 0).sum(1).cpu().numpy()
 
-    def spent(
-        self, noise: list[RecordNoise], work: ClientBatch, clipping_norm: float
+    def evidence(
+        self, noise: list[RecordNoise], batch: ClientBatch, clipping_norm: float
     ) -> RecordNoiseEvidence:
-        """The evidence as the ledger needs it."""
+        """The evidence that is written to the ledger."""
         clients = len(noise)
         return RecordNoiseEvidence(
-            noise_std=np.array([one.std for one in noise]),
+            noise_std=np.array([source.std for source in noise]),
             bound=np.full(clients, clipping_norm),
-            noise_sum_squares=np.array([one.squares for one in noise]),
-            noise_state=tuple(one.state for one in noise),
-            drawn=np.array([one.drawn for one in noise]),
-            steps=np.full(clients, work.y.shape[1]),
-            records=work.records,
+            noise_sum_squares=np.array([source.squares for source in noise]),
+            noise_state=tuple(source.state for source in noise),
+            drawn=np.array([source.drawn for source in noise]),
+            steps=np.full(clients, batch.y.shape[1]),
+            records=batch.records,
             taken=self.taken,
             largest_norm=self.largest,
             clipped=self.clipped,

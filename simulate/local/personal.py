@@ -1,13 +1,4 @@
-"""The neutral local rule: plain mini-batch SGD on what the client uses.
-
-Local SGD of clients who keep every parameter.
-
-Local SGD at the sum of shared and personal parameters, which both take the gradient there.
-
-First the personal head with the body fixed, then the body with the new head fixed.
-
-Local SGD from what the server made for each client.
-"""
+"""Local SGD: plain, and the rules of clients with personal parameters (heads, offsets, models)."""
 
 from __future__ import annotations
 
@@ -18,72 +9,47 @@ from torch import Tensor
 
 from simulate.components import ClientBatch, Local, LocalResult, Split
 from simulate.local.penalised import Direction, Gradient, descend, sharpness_aware
-from simulate.local.sgd import local_sgd
+from simulate.local.sgd import batch_sgd
 from simulate.models.network import split_head
 
 
 def plain_sgd() -> Local:
     """Plain mini-batch SGD from the global model."""
-
-    def train(work: ClientBatch) -> LocalResult:
-        updates = local_sgd(
-            work.model,
-            work.theta,
-            work.x,
-            work.y,
-            learning_rate=work.learning_rate,
-            momentum=work.momentum,
-            workers=work.workers,
-        )
-        return LocalResult(updates)
-
-    return Local("sgd", train)
+    return Local("sgd", lambda batch: LocalResult(batch_sgd(batch, batch.theta)))
 
 
 def private_sgd() -> Local:
     """Plain mini-batch SGD from the client's own parameters; it sends nothing."""
 
-    def train(work: ClientBatch) -> LocalResult:
-        start = work.theta.expand(len(work.clients), -1) if work.personal is None else work.personal
-        updates = local_sgd(
-            work.model,
-            start,
-            work.x,
-            work.y,
-            learning_rate=work.learning_rate,
-            momentum=work.momentum,
-            workers=work.workers,
-        )
+    def train(batch: ClientBatch) -> LocalResult:
+        start = batch.personal
+        if start is None:
+            start = batch.theta.expand(len(batch.clients), -1)
+        updates = batch_sgd(batch, start)
         return LocalResult(updates, start + updates)
 
     return Local("private sgd", train)
 
 
 def additive_sgd(alpha: float) -> Local:
-    """Each step moves the shared and the personal part along the same gradient.
+    """Each step moves the shared and the personal offset along the same gradient.
 
-    The larger of the two step sizes is the learning rate and ``alpha`` is the shared one divided
-    by the personal one: 0 learns at the client alone, infinity learns the global model alone.
+    The larger of the two step sizes is the learning rate; ``alpha`` is the step size of the shared
+    part divided by that of the personal part: 0 trains only the personal part, infinity only the
+    shared one.
 
     Args:
-        alpha: from 0 on; may be infinite.
+        alpha: ratio of step sizes, at least 0; may be infinite.
     """
     shared = min(1.0, alpha)
     personal = min(1.0, 1 / alpha) if alpha else 1.0
 
-    def train(work: ClientBatch) -> LocalResult:
-        kept = torch.zeros_like(work.theta) if work.personal is None else work.personal
-        moved = local_sgd(
-            work.model,
-            (work.theta + kept).expand(len(work.clients), -1),
-            work.x,
-            work.y,
-            learning_rate=(shared + personal) * work.learning_rate,
-            momentum=work.momentum,
-            workers=work.workers,
-        )
+    def train(batch: ClientBatch) -> LocalResult:
+        offset = torch.zeros_like(batch.theta) if batch.personal is None else batch.personal
+        start = (batch.theta + offset).expand(len(batch.clients), -1)
+        moved = batch_sgd(batch, start, shared + personal)
         moved /= shared + personal
-        return LocalResult(shared * moved, kept + personal * moved)
+        return LocalResult(shared * moved, offset + personal * moved)
 
     return Local("sgd at the sum", train)
 
@@ -92,24 +58,24 @@ def alternating(split: Split, *, rho: float = 0.0, head_rate: float = 1.0) -> Lo
     """Local training of DP2-FedSAM (its Algorithm 2, lines 5 to 17).
 
     The head takes plain SGD steps on the round's mini-batches. The body then takes as many SAM
-    steps on the same mini-batches, whose ascent moves the body alone (Equations 11 and 12).
+    steps on the same mini-batches, whose ascent moves only the body (Equations 11 and 12).
 
     Args:
-        split: shares the body and keeps the head.
+        split: shares the body; the head is personal.
         rho: radius of the ascent, called q in the paper; with 0 the body takes plain SGD steps.
         head_rate: the head's learning rate as a multiple of the body's.
     """
     of_body = sharpness_aware(rho) if rho else plain
 
-    def train(work: ClientBatch) -> LocalResult:
-        head = work.model.head
-        in_head = torch.zeros_like(work.theta)
+    def train(batch: ClientBatch) -> LocalResult:
+        head = batch.model.head
+        in_head = torch.zeros_like(batch.theta)
         in_head[head] = 1.0
-        start = split.use(work.model, work.theta, work.personal, work.clients)
-        for_head = replace(work, learning_rate=head_rate * work.learning_rate)
-        begun = start + descend(for_head, start, within(in_head, plain))
-        moved = descend(work, begun, within(1 - in_head, of_body))
-        return LocalResult(moved, begun[:, head])
+        start = split.use(batch.model, batch.theta, batch.personal, batch.clients)
+        for_head = replace(batch, learning_rate=head_rate * batch.learning_rate)
+        with_new_head = start + descend(for_head, start, within(in_head, plain))
+        updates = descend(batch, with_new_head, within(1 - in_head, of_body))
+        return LocalResult(updates, with_new_head[:, head])
 
     return Local("alternating, SAM" if rho else "alternating", train)
 
@@ -120,11 +86,11 @@ def plain(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
 
 
 def within(part: Tensor, direction: Direction) -> Direction:
-    """A direction that sees and moves some coordinates alone.
+    """A direction restricted to some coordinates.
 
     Args:
-        part: 1 for a coordinate that moves, 0 for one that is fixed [d].
-        direction: what it does with the gradient of these coordinates.
+        part: 1 for a coordinate that is trained, 0 for one that is fixed [d].
+        direction: direction as a function of the gradient of the trained coordinates.
     """
 
     def masked(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
@@ -134,28 +100,20 @@ def within(part: Tensor, direction: Direction) -> Direction:
 
 
 def generated_sgd(split: Split) -> Local:
-    """Plain SGD on the whole model; a head that is the client's own moves with the rest.
+    """Plain SGD on the whole model that the server generated; a personal head is trained too.
 
-    The updates are as long as what the clients were sent.
+    The updates have the length of the vectors that the clients received.
 
     Args:
-        split: makes the clients' parameters.
+        split: generates the clients' parameters.
     """
 
-    def train(work: ClientBatch) -> LocalResult:
-        start = split.use(work.model, work.theta, work.personal, work.clients)
-        updates = local_sgd(
-            work.model,
-            start,
-            work.x,
-            work.y,
-            learning_rate=work.learning_rate,
-            momentum=work.momentum,
-            workers=work.workers,
-        )
-        if work.personal is None:
+    def train(batch: ClientBatch) -> LocalResult:
+        start = split.use(batch.model, batch.theta, batch.personal, batch.clients)
+        updates = batch_sgd(batch, start)
+        if batch.personal is None:
             return LocalResult(updates)
-        bodies, heads = split_head(work.model, updates)
-        return LocalResult(bodies, work.personal + heads)
+        bodies, heads = split_head(batch.model, updates)
+        return LocalResult(bodies, batch.personal + heads)
 
     return Local("sgd from what was made", train)

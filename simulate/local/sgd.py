@@ -1,7 +1,4 @@
-"""What local rules are given: records, labels and padding, checked and made numbers.
-
-Local training: plain mini-batch gradient descent, every client of a cohort at once.
-"""
+"""Mini-batch SGD of all clients of a cohort at once, and the gradients of their mini-batches."""
 
 from __future__ import annotations
 
@@ -10,30 +7,31 @@ from torch import Tensor
 from torch.nn import functional
 
 from privplan.errors import Fault, InputError
+from simulate.components import ClientBatch
 from simulate.models.network import Model
 from simulate.parallel.threads import over_chunks
 
 PADDING = -1
-"""Label of a row that is not a record (a client with fewer records than the batch)."""
+"""Label of a padding row (a client with fewer records than the batch)."""
 
 
 def pixels(x: Tensor) -> Tensor:
-    """Bytes become fractions of 255, float32; token numbers and float32 stay as they are."""
+    """Bytes divided by 255 as float32; token numbers and float32 values unchanged."""
     return x.float().div_(255) if x.dtype == torch.uint8 else x
 
 
 def check_shapes(model: Model, theta: Tensor, x: Tensor, y: Tensor, dimensions: int) -> None:
-    """Refuse tensors whose shapes do not fit, naming every one.
+    """Raises if shapes do not match; the error names every such tensor.
 
     Args:
         model: the network.
         theta: parameters, [d] or [K, d].
         x: records [*labels, *input_shape].
-        y: labels, of `dimensions` dimensions, the first being clients.
-        dimensions: how many.
+        y: labels with `dimensions` dimensions, of which the first is clients.
+        dimensions: expected number of dimensions of y.
 
     Raises:
-        InputError: a shape does not fit.
+        InputError: a shape does not match.
     """
     faults, d = [], model.parameters
     if theta.shape not in ((d,), (len(y), d)):
@@ -60,13 +58,13 @@ def gradients(
         x: records [K, B, *input_shape], float32, integers for token models, or uint8
             (divided by 255).
         y: labels [K, B], int64, -1 for a padding row.
-        workers: threads on a CPU; PyTorch's number of threads when not given.
+        workers: number of threads on a CPU; PyTorch's number of threads when None.
 
     Returns:
         Gradients [K, d]; zero for a client whose rows are all padding.
 
     Raises:
-        InputError: a shape does not fit.
+        InputError: a shape does not match.
     """
     check_shapes(model, thetas, x, y, dimensions=2)
     thetas = thetas.detach()
@@ -75,25 +73,25 @@ def gradients(
     if thetas.device.type != "cpu":
         return gradients_at(model, thetas, pixels(x), y)
 
-    def work(rows: slice) -> Tensor:
+    def of_chunk(rows: slice) -> Tensor:
         return gradients_at(model, thetas[rows], pixels(x[rows]), y[rows])
 
-    return over_chunks(work, len(y), model.together(y.shape[1]), workers)
+    return over_chunks(of_chunk, len(y), model.clients_per_chunk(y.shape[1]), workers)
 
 
 def gradients_at(model: Model, thetas: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """As ``gradients``, unchecked, for clients that are computed together.
+    """As ``gradients``, without checks, for the clients of one chunk.
 
     Args:
         model: the network.
         thetas: parameters [K, d].
-        x: records [K, B, *input_shape], as numbers.
+        x: records [K, B, *input_shape], as ``pixels`` returns them.
         y: labels [K, B].
     """
     if thetas.device.type != "cpu":
         return _gradients_whole(model, thetas, x, y)
-    found = model.packed_gradients(model.pack(thetas), x, y)
-    return model.unpack(found, len(y))
+    packed = model.packed_gradients(model.pack(thetas), x, y)
+    return model.unpack(packed, len(y))
 
 
 def local_sgd(
@@ -106,26 +104,26 @@ def local_sgd(
     momentum: float = 0.0,
     workers: int | None = None,
 ) -> Tensor:
-    """Updates of a cohort after local stochastic gradient descent.
+    """Returns the updates of a cohort after local stochastic gradient descent.
 
-    A step in which a client has no record (all rows padding) leaves that client as it is. On a
+    A step in which a client has no record (all rows padding) does not change that client. On a
     CPU the result is the same to the bit whatever the number of threads.
 
     Args:
         model: the network.
-        theta: start of every client [d], or one start a client [K, d].
+        theta: start of every client [d], or one start per client [K, d].
         x: records [K, steps, B, *input_shape], float32 (normalised), integers for
             token models, or uint8 (divided by 255).
         y: labels [K, steps, B], int64, -1 for padding rows.
         learning_rate: step size, at least 0.
         momentum: PyTorch's momentum, in [0, 1); each client starts from a zero buffer.
-        workers: threads on a CPU; PyTorch's number of threads when not given.
+        workers: number of threads on a CPU; PyTorch's number of threads when None.
 
     Returns:
         Updates [K, d], float32: parameters after minus parameters before; K may be 0.
 
     Raises:
-        InputError: a shape does not fit, or a number is out of range.
+        InputError: a shape does not match, or a number is out of range.
     """
     check_shapes(model, theta, x, y, dimensions=3)
     _check_rates(learning_rate, momentum)
@@ -135,10 +133,29 @@ def local_sgd(
     if theta.device.type != "cpu":
         return _descend_whole(model, starts, x, y, learning_rate, momentum)
 
-    def work(rows: slice) -> Tensor:
+    def of_chunk(rows: slice) -> Tensor:
         return _descend_chunk(model, starts[rows], x[rows], y[rows], learning_rate, momentum)
 
-    return over_chunks(work, len(y), model.together(y.shape[2]), workers)
+    return over_chunks(of_chunk, len(y), model.clients_per_chunk(y.shape[2]), workers)
+
+
+def batch_sgd(batch: ClientBatch, start: Tensor, rate_factor: float = 1.0) -> Tensor:
+    """Returns the updates [K, d] of ``local_sgd`` on a round's mini-batches.
+
+    Args:
+        batch: input of the local rule.
+        start: start of every client [d], or one start per client [K, d].
+        rate_factor: factor on the round's learning rate.
+    """
+    return local_sgd(
+        batch.model,
+        start,
+        batch.x,
+        batch.y,
+        learning_rate=rate_factor * batch.learning_rate,
+        momentum=batch.momentum,
+        workers=batch.workers,
+    )
 
 
 def _descend_chunk(
@@ -150,8 +167,8 @@ def _descend_chunk(
     values = [tensor for part in packed for tensor in part]
     speeds = [torch.zeros_like(value) for value in values] if momentum else []
     for step in range(steps):
-        found = model.packed_gradients(packed, pixels(x[:, step]), y[:, step])
-        slopes = [tensor for part in found for tensor in part]
+        gradient = model.packed_gradients(packed, pixels(x[:, step]), y[:, step])
+        slopes = [tensor for part in gradient for tensor in part]
         if momentum:
             idle = (y[:, step] == PADDING).all(1)
             pairs = zip(speeds, slopes, strict=True)
@@ -177,7 +194,7 @@ def _accelerate(speed: Tensor, slope: Tensor, momentum: float, idle: Tensor) -> 
 def _descend_whole(
     model: Model, starts: Tensor, x: Tensor, y: Tensor, learning_rate: float, momentum: float
 ) -> Tensor:
-    """Updates [K, d] of the whole cohort in one batch, without waiting for the device."""
+    """Updates [K, d] of the whole cohort in one batch, without synchronising with the device."""
     thetas, speed = starts.clone(), torch.zeros_like(starts)
     for step in range(y.shape[1]):
         slope = _gradients_whole(model, thetas, pixels(x[:, step]), y[:, step])
@@ -201,7 +218,7 @@ def _gradients_whole(model: Model, thetas: Tensor, x: Tensor, y: Tensor) -> Tens
 
 
 def _check_rates(learning_rate: float, momentum: float) -> None:
-    """Refuse a step size or a momentum out of range."""
+    """Raises if the step size or the momentum is out of range."""
     faults = []
     if not learning_rate >= 0:
         faults.append(Fault("learning_rate", "must be at least 0", learning_rate))

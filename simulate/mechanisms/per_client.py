@@ -33,7 +33,7 @@ def noised_by_client() -> Mechanism:
     """
 
     def alone(round_: int, update: ClientUpdate, weight: float) -> Released:
-        spent = update.spent
+        spent = update.noise_evidence
         if spent is None:
             rule = "must follow a local rule that draws noise on every step, such as dp_sgd"
             raise InputError.one("algorithm.mechanism", rule, update.group.name)

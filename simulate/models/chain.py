@@ -71,7 +71,7 @@ class Chain:
         """The same network as a plain PyTorch module; parameters in the same order."""
         return parts.module(self.layers)
 
-    def together(self, batch: int) -> int:
+    def clients_per_chunk(self, batch: int) -> int:
         """Clients that are trained together on one core: 4 for `cnn-2` in batches of 10."""
         widest = max(map(math.prod, parts.input_shapes(self.layers, self.input_shape)))
         return min(CHUNK_CLIENTS, max(1, CHUNK_VALUES // (max(1, batch) * widest)))

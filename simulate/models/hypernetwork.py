@@ -88,8 +88,8 @@ def spreads(shapes: Shapes, start: Tensor) -> Tensor:
     return torch.cat([part.std(correction=0).expand(len(part)) for part in parts])
 
 
-def made(sizes: Hypernetwork, weights: Tensor, embeddings: Tensor) -> Tensor:
-    """What hypernetworks make of embeddings.
+def generated(sizes: Hypernetwork, weights: Tensor, embeddings: Tensor) -> Tensor:
+    """Numbers that hypernetworks generate from embeddings.
 
     Args:
         sizes: their sizes.

@@ -109,7 +109,7 @@ class Modular:
             made.load_state_dict(self._constants, strict=False)
         return made
 
-    def together(self, batch: int) -> int:
+    def clients_per_chunk(self, batch: int) -> int:
         """Clients that are trained together on one core: each alone."""
         return 1
 

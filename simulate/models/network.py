@@ -62,7 +62,7 @@ class Model(Protocol):
     def module(self) -> nn.Module:
         """The same network as a plain PyTorch module; parameters in the same order."""
 
-    def together(self, batch: int) -> int:
+    def clients_per_chunk(self, batch: int) -> int:
         """How many clients are trained together on one core of a CPU, in batches of a size.
 
         It depends on the model and the batch alone, never on the machine.

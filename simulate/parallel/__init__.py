@@ -1,1 +1,1 @@
-"""Threads, processes, clusters and devices."""
+"""Parallel execution: threads within a process, ranks of a distributed run, Ray clusters."""

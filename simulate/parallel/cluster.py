@@ -1,4 +1,4 @@
-"""Work spread over a Ray cluster, ended at once when it is interrupted."""
+"""Work distributed over a Ray cluster, cancelled at once when it is interrupted."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 LOCAL = "local"
-"""The address of a cluster of this machine alone, which ends with the command."""
+"""Address of a cluster that consists of this machine only and ends with the command."""
 
-PAUSE = 1.0
-"""Seconds between two looks at whether Ctrl-C was pressed."""
+POLL_SECONDS = 1.0
+"""Seconds between two checks for Ctrl-C."""
 
 
 def ray_library() -> ModuleType:
-    """The library Ray.
+    """Returns the library Ray.
 
     Raises:
         InputError: when it is not installed.
@@ -34,55 +34,58 @@ def ray_library() -> ModuleType:
     except ImportError:
         rule = "needs the library Ray: pip install 'privplan[cluster]'"
         raise InputError.one("cluster", rule, "no module named ray") from None
-    return ray  # type: ignore[no-any-return]
+    library: ModuleType = ray
+    return library
 
 
 def on_cluster(
-    work: Callable[[Item], Result],
+    function: Callable[[Item], Result],
     items: Sequence[Item],
     jobs: int,
     *,
     address: str,
     gpus: int = 0,
 ) -> Iterator[Result]:
-    """Results of ``work``, each as soon as it is there; as ``in_processes``, over a cluster.
+    """Yields the results of ``function`` as they arrive; as ``in_processes``, over a cluster.
 
-    When the iteration ends early for any reason, tasks are ended where they are, so what they do
-    must survive that.
+    When the iteration ends early for any reason, running tasks are killed, so they must be
+    resumable.
 
     Args:
-        work: a function that the machines of the cluster can import.
-        items: what it is called with.
-        jobs: tasks at a time, at least 1; the cluster runs as many of them as it has cores.
-        address: ``auto`` for the cluster that this machine belongs to, ``local`` for one of this
-            machine alone, or an address as Ray takes it.
-        gpus: GPUs of each task.
+        function: a function that the machines of the cluster can import.
+        items: its arguments, one per task.
+        jobs: largest number of concurrent tasks, at least 1; the cluster runs as many of them as
+            it has cores.
+        address: ``auto`` for the cluster that this machine belongs to, ``local`` for a cluster of
+            this machine only, or an address in Ray's format.
+        gpus: GPUs per task.
 
     Raises:
         InputError: when Ray is not installed, or no cluster answers.
-        PrivplanError: when a worker dies; or what a task raised.
+        PrivplanError: when a worker dies; any exception of a task is raised as it is.
     """
     ray = ray_library()
-    with _connected(ray, address), _heard() as check:
-        task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(work)
-        waiting, running = list(reversed(items)), []
+    with _connected(ray, address), _exit_on_sigint() as check:
+        task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(function)
+        waiting = list(reversed(items))
+        running: list[Any] = []
         try:
             while waiting or running:
                 while waiting and len(running) < jobs:
                     running.append(task.remote(waiting.pop()))
-                done, running = ray.wait(running, timeout=PAUSE)
+                done, running = ray.wait(running, timeout=POLL_SECONDS)
                 check()
-                for one in done:
-                    yield ray.get(one)
+                for result in done:
+                    yield ray.get(result)
         except ray.exceptions.RayError as error:
-            raise _told(error) from None
+            raise _task_error(error) from None
         finally:
-            for one in running:
-                ray.cancel(one, force=True)
+            for result in running:
+                ray.cancel(result, force=True)
 
 
-def _told(error: Any) -> Exception:
-    """What a task raised, or that its worker is gone."""
+def _task_error(error: Any) -> Exception:
+    """The exception that a task raised, or an error that names its lost worker."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, Exception):
         return cause
@@ -91,11 +94,11 @@ def _told(error: Any) -> Exception:
 
 
 @contextmanager
-def _heard() -> Iterator[Callable[[], None]]:
-    """A check that raises where Ctrl-C was pressed, though the library swallowed it."""
+def _exit_on_sigint() -> Iterator[Callable[[], None]]:
+    """Yields a check that raises KeyboardInterrupt after SIGINT, even if Ray suppressed it."""
     pressed = threading.Event()
 
-    def hear(number: int, frame: object) -> None:
+    def on_sigint(number: int, frame: object) -> None:
         pressed.set()
         raise KeyboardInterrupt
 
@@ -106,7 +109,7 @@ def _heard() -> Iterator[Callable[[], None]]:
     if threading.current_thread() is not threading.main_thread():
         yield check
         return
-    before = signal.signal(signal.SIGINT, hear)
+    before = signal.signal(signal.SIGINT, on_sigint)
     try:
         yield check
     finally:
@@ -115,13 +118,13 @@ def _heard() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def _connected(ray: ModuleType, address: str) -> Iterator[None]:
-    """A connection to the cluster; one that stands already is used and kept."""
+    """A connection to the cluster; an existing connection is used and left open."""
     if ray.is_initialized():
         yield
         return
-    own = {"include_dashboard": False} if address == LOCAL else {}
+    options = {"include_dashboard": False} if address == LOCAL else {}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
     except (ConnectionError, OSError, RuntimeError, ValueError):
         rule = f"must be the address of a Ray cluster that runs, auto or {LOCAL}"
         raise InputError.one("cluster", rule, address) from None

@@ -1,9 +1,9 @@
-"""One run over several processes: each trains a share of the cohort, and sums are added up.
+"""Distributed runs: processes, collective operations, and the device of a process.
 
 The processes (ranks) are started by ``torchrun``; without it there is one. Every rank prepares
-the same run and draws the same cohort and the same noise, because streams are named and not
-consumed; it trains its share of the participants only. Rank 0 leads: it alone writes files, and
-the model that it steps to is the one that all go on with.
+the same run and draws the same cohort and the same noise, because random streams are identified
+by name; each rank trains only its share of the participants. Only rank 0, the main rank, writes
+files, and its global model is broadcast to the others after every step.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from privplan.errors import PrivplanError
+from privplan.errors import InputError, PrivplanError
 
 Item = TypeVar("Item")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
-SILENCE = timedelta(minutes=10)
-"""How long a rank waits for another one that says nothing, though its connection stands."""
+TIMEOUT = timedelta(minutes=10)
+"""How long a rank waits in a collective operation for ranks that do not answer."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which of how many processes this one is.
+    """Rank of this process and number of processes.
 
     Attributes:
-        rank: number of this process, from 0.
+        rank: rank of this process, from 0.
         size: number of processes.
-        local: number of this process on its machine, from 0.
+        local: rank of this process on its machine, from 0.
     """
 
     rank: int = 0
@@ -46,24 +46,24 @@ class Ranks:
     local: int = 0
 
     @property
-    def leads(self) -> bool:
-        """Whether this process writes the files of the run."""
+    def is_main(self) -> bool:
+        """Whether this process is rank 0, which writes the files of the run."""
         return self.rank == 0
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = Ranks()
 
 
 class LostRankError(PrivplanError):
-    """Another process of the run ended or fell silent, so the run cannot go on."""
+    """Another process of the run ended or stopped answering, so the run cannot continue."""
 
     def __init__(self, saved: str = "") -> None:
-        kept = f"{saved}; " if saved else ""
-        super().__init__(f"another process of this run ended; {kept}the same command resumes")
+        prefix = f"{saved}; " if saved else ""
+        super().__init__(f"another process of this run ended; {prefix}the same command resumes")
 
 
-class EndedTogetherError(PrivplanError):
-    """What another rank has said already ends this one too, without a word."""
+class EndedByRankError(PrivplanError):
+    """Ends this rank silently, because the main rank reports the error of the run."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__("")
@@ -71,151 +71,176 @@ class EndedTogetherError(PrivplanError):
 
 
 @contextmanager
-def joined(cuda: bool) -> Iterator[Ranks]:
-    """Be one of the processes that ``torchrun`` started, until the block ends.
+def process_group(cuda: bool) -> Iterator[Ranks]:
+    """Join the process group that ``torchrun`` started until the block ends.
 
     Args:
-        cuda: whether tensors on GPUs are exchanged too, by NCCL where there are GPUs; Gloo
-            exchanges the others.
+        cuda: whether tensors on GPUs are exchanged, by NCCL where there are GPUs; Gloo exchanges
+            tensors on CPUs.
 
     Raises:
-        LostRankError: when the others cannot be reached.
+        LostRankError: when the other processes cannot be reached.
     """
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
     defaults = ("0", "1", "0")
-    found = (os.environ.get(*pair) for pair in zip(names, defaults, strict=True))
-    ranks = Ranks(*map(int, found))
+    values = (os.environ.get(*pair) for pair in zip(names, defaults, strict=True))
+    ranks = Ranks(*map(int, values))
     if ranks.size == 1:
         yield ranks
         return
-    with _ended_by_torchrun():
-        with _losses():
+    with _raise_on_sigterm():
+        with _lost_rank_errors():
             backend = "cpu:gloo,cuda:nccl" if cuda and torch.cuda.is_available() else "gloo"
-            dist.init_process_group(backend, timeout=SILENCE)
+            dist.init_process_group(backend, timeout=TIMEOUT)
         try:
             yield ranks
         finally:
             dist.destroy_process_group()
 
 
-def share(ranks: Ranks, count: int, turn: int = 0) -> slice:
-    """This rank's consecutive part of ``count`` items; sizes differ by at most one.
+def rank_slice(ranks: Ranks, count: int, turn: int = 0) -> slice:
+    """Returns this rank's slice of ``count`` items; sizes of the slices differ by at most one.
 
     Args:
         ranks: the processes.
         count: number of items.
-        turn: shifts who gets the larger parts, so that many small lots come out even.
+        turn: shifts the ranks that get larger slices, which balances many small item lists.
     """
     place = (ranks.rank + turn) % ranks.size
     return slice(count * place // ranks.size, count * (place + 1) // ranks.size)
 
 
-def total(ranks: Ranks, values: Tensor) -> Tensor:
-    """The sum over ranks of tensors of one shape, the same bits on every rank."""
-    return _reduced(ranks, values, dist.ReduceOp.SUM)
+def all_reduce_sum(ranks: Ranks, values: Tensor) -> Tensor:
+    """The sum over ranks of tensors of one shape, equal bit for bit on every rank."""
+    return _all_reduce(ranks, values, dist.ReduceOp.SUM)
 
 
-def largest(ranks: Ranks, values: Tensor) -> Tensor:
+def all_reduce_max(ranks: Ranks, values: Tensor) -> Tensor:
     """The maximum over ranks of tensors of one shape."""
-    return _reduced(ranks, values, dist.ReduceOp.MAX)
+    return _all_reduce(ranks, values, dist.ReduceOp.MAX)
 
 
-def _reduced(ranks: Ranks, values: Tensor, how: Any) -> Tensor:
+def _all_reduce(ranks: Ranks, values: Tensor, how: Any) -> Tensor:
     if ranks.size == 1:
         return values
     values = values.clone()
-    with _losses():
+    with _lost_rank_errors():
         dist.all_reduce(values, how)
     return values
 
 
-def gather(ranks: Ranks, items: Sequence[Item], device: torch.device) -> list[Item]:
-    """The items of all ranks, in the order of the ranks.
+def all_gather(ranks: Ranks, items: Sequence[Item], device: torch.device) -> list[Item]:
+    """Returns the items of all ranks, in the order of the ranks.
 
     Args:
         ranks: the processes.
-        items: this rank's; tensors in them hold no more than they show.
-        device: where tensors of the result are.
+        items: this rank's items; tensors in them must not be views of larger storage.
+        device: device of tensors in the result.
     """
     if ranks.size == 1:
         return list(items)
     content = io.BytesIO()
     torch.save(list(items), content)
-    everybody: list[bytes] = [b""] * ranks.size
-    with _losses():
-        dist.all_gather_object(everybody, content.getvalue())
+    contents: list[bytes] = [b""] * ranks.size
+    with _lost_rank_errors():
+        dist.all_gather_object(contents, content.getvalue())
     parts = (
-        torch.load(io.BytesIO(part), map_location=device, weights_only=False) for part in everybody
+        torch.load(io.BytesIO(part), map_location=device, weights_only=False) for part in contents
     )
     return [item for part in parts for item in part]
 
 
-def led(
+def broadcast_state(
     ranks: Ranks, theta: Tensor, state: Mapping[str, Tensor]
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Rank 0's vector and state, on every rank.
+    """Returns rank 0's vector and state on every rank.
 
     Args:
         ranks: the processes.
-        theta: this rank's vector, equal to rank 0's but for rounding.
-        state: this rank's state, likewise.
+        theta: this rank's vector, equal to rank 0's up to rounding.
+        state: this rank's state, equal to rank 0's up to rounding.
     """
     if ranks.size == 1:
         return theta, dict(state)
     names = sorted(state)
-    vectors = [one.contiguous().clone() for one in (theta, *(state[name] for name in names))]
-    with _losses():
+    values = (theta, *(state[name] for name in names))
+    vectors = [value.contiguous().clone() for value in values]
+    with _lost_rank_errors():
         for vector in vectors:
             dist.broadcast(vector, src=0)
     return vectors[0], dict(zip(names, vectors[1:], strict=True))
 
 
-def together(ranks: Ranks, work: Callable[[], Found]) -> Found:
-    """What ``work`` gives here, unless it is refused on any rank; then all end.
+def on_all_ranks(ranks: Ranks, function: Callable[[], Result]) -> Result:
+    """Returns the result of ``function``, unless it fails on any rank; then all ranks end.
 
     Raises:
-        PrivplanError: on rank 0, what the first rank that refused had to say.
-        EndedTogetherError: on the others.
+        PrivplanError: on rank 0, with the message of the first rank that failed.
+        EndedByRankError: on the other ranks.
     """
     if ranks.size == 1:
-        return work()
-    found, said = None, []
+        return function()
+    failures: list[tuple[str, int]] = []
     try:
-        found = work()
+        result = function()
     except PrivplanError as error:
-        said = [(str(error), error.exit_code)]
-    refused = gather(ranks, said, torch.device("cpu"))
-    if not refused:
-        return found  # type: ignore[return-value]
-    line, code = refused[0]
-    if not ranks.leads:
-        raise EndedTogetherError(code)
-    error = PrivplanError(line)
-    error.exit_code = code
-    raise error
+        failures = [(str(error), error.exit_code)]
+    all_failures = all_gather(ranks, failures, torch.device("cpu"))
+    if not all_failures:
+        return result
+    line, code = all_failures[0]
+    if not ranks.is_main:
+        raise EndedByRankError(code)
+    failure = PrivplanError(line)
+    failure.exit_code = code
+    raise failure
+
+
+def device_of(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
+    """Returns the device with a given name; ``auto`` selects a GPU when there is one.
+
+    Args:
+        name: ``auto``, ``cpu`` or ``cuda``.
+        ranks: the processes of the run; those on one machine use one GPU each.
+
+    Raises:
+        InputError: when a GPU is requested and there is none, or fewer than processes.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "cpu" or (name == "auto" and not count):
+        return torch.device("cpu")
+    if not count:
+        raise InputError.one("device", "must be cpu or auto where no GPU is found", name)
+    if ranks.size == 1:
+        return torch.device("cuda")
+    if ranks.local >= count:
+        rule = f"must be cpu where {count} GPUs are found for more processes of a machine"
+        raise InputError.one("device", rule, name)
+    torch.cuda.set_device(ranks.local)
+    return torch.device("cuda", ranks.local)
 
 
 @contextmanager
-def _losses() -> Iterator[None]:
-    """What goes wrong between processes is a rank that was lost."""
+def _lost_rank_errors() -> Iterator[None]:
+    """Converts errors of collective operations into LostRankError."""
     try:
         yield
     except RuntimeError:  # broken connections and timeouts, whatever the backend
-        _hear_no_end()  # torchrun is about to end this rank, which still has to save
+        _ignore_sigterm()  # torchrun is about to end this rank, which must save its state first
         raise LostRankError from None
 
 
-def _hear_no_end() -> None:
+def _ignore_sigterm() -> None:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 @contextmanager
-def _ended_by_torchrun() -> Iterator[None]:
-    """``torchrun`` ends the ranks that are left by SIGTERM: here as an error that can be told."""
+def _raise_on_sigterm() -> Iterator[None]:
+    """Raises LostRankError on SIGTERM, by which ``torchrun`` ends the remaining ranks."""
 
     def stop(number: int, frame: object) -> None:
-        _hear_no_end()
+        _ignore_sigterm()
         raise LostRankError
 
     if threading.current_thread() is not threading.main_thread():

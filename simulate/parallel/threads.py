@@ -1,7 +1,7 @@
-"""Work split over clients and threads, with the same bits whatever the number of threads.
+"""Chunks of clients computed by threads; results do not depend on the number of threads.
 
-A chunk of clients is computed by one thread that uses one core. What a chunk contains depends on
-the model and the batch, never on the machine, so neither does the result.
+One thread computes a chunk on one core. The chunks depend on the model and the batch, never on
+the machine, so the results are equal bit for bit on any number of cores.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from privplan.errors import InputError
 Result = TypeVar("Result")
 
 
-def _settle() -> None:
-    """Make a new thread use one core and record nothing for autograd (both hold by thread)."""
+def _initialise_thread() -> None:
+    """Limit a new thread to one core and disable autograd; both settings are per thread."""
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
 
 
 def over_chunks(
-    work: Callable[[slice], Tensor],
+    function: Callable[[slice], Tensor],
     clients: int,
     size: int,
     workers: int | None = None,
 ) -> Tensor:
-    """Results of `work` on consecutive chunks of clients, joined in order.
+    """Returns the concatenated results of a function on consecutive chunks of clients.
 
     Args:
-        work: from a slice of clients to their rows; runs on one core, without autograd, in a
-            worker thread where there are several.
+        function: from a slice of clients to their rows; runs on one core, without autograd, in
+            a worker thread if there is more than one.
         clients: number of clients K, at least 1.
-        size: clients of a chunk; the last chunk may be smaller.
-        workers: threads; PyTorch's number of threads when not given.
+        size: clients per chunk; the last chunk may be smaller.
+        workers: number of threads; PyTorch's number of threads when None.
 
     Returns:
         The rows of all clients [K, ...].
@@ -48,18 +48,18 @@ def over_chunks(
     Raises:
         InputError: `workers` is below 1.
     """
-    return torch.cat(by_chunk(work, clients, size, workers))
+    return torch.cat(by_chunk(function, clients, size, workers))
 
 
 def by_chunk(
-    work: Callable[[slice], Result],
+    function: Callable[[slice], Result],
     clients: int,
     size: int,
     workers: int | None = None,
 ) -> list[Result]:
-    """Results of `work` on consecutive chunks of clients, in order; as `over_chunks`, not joined.
+    """Returns the results of a function on consecutive chunks of clients; see `over_chunks`.
 
-    A single worker is the calling thread.
+    With one worker, the calling thread does the work.
 
     Raises:
         InputError: `workers` is below 1.
@@ -70,13 +70,13 @@ def by_chunk(
     if workers < 1:
         raise InputError.one("workers", "must be at least 1", workers)
     chunks = [slice(start, start + size) for start in range(0, clients, size)]
-    torch.set_num_threads(1)  # idle threads of this one would spin beside the workers
+    torch.set_num_threads(1)  # idle threads of PyTorch's pool would spin beside the workers
     try:
         if min(workers, len(chunks)) == 1:
             with torch.no_grad():
-                return [work(chunk) for chunk in chunks]
-        with ThreadPoolExecutor(min(workers, len(chunks)), initializer=_settle) as pool:
-            return list(pool.map(work, chunks))
+                return [function(chunk) for chunk in chunks]
+        with ThreadPoolExecutor(min(workers, len(chunks)), initializer=_initialise_thread) as pool:
+            return list(pool.map(function, chunks))
     finally:
         torch.set_num_threads(threads)
 
@@ -86,20 +86,20 @@ TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8
 
 LIMIT = 2**31 - 1
 OLD_LIMIT = 2**25
-"""Largest threshold for separate mappings that older versions of glibc take, in bytes."""
+"""Largest mmap threshold that older versions of glibc accept, in bytes."""
 
 
 @cache
 def keep_freed() -> bool:
-    """Let the process keep freed memory for its next use, once and for all its threads.
+    """Configure the C library to keep freed memory for reuse by all threads of the process.
 
-    Every step of training frees its activations and asks for as much again. The C library would
-    hand blocks of megabytes back to the system in between, and the system would clear each page
-    anew: with a residual network that is up to a quarter of the time of a step. The peak of memory
-    is what it was; what is kept is free for everything else in the process.
+    Every training step frees its activations and allocates as much again. By default the C
+    library returns blocks of megabytes to the system in between, and the system clears each page
+    again: with a residual network that takes up to a quarter of the time of a step. The peak of
+    memory does not change, and the retained memory is available to the whole process.
 
     Returns:
-        Whether the C library does so now; False where it is not glibc.
+        Whether the C library accepted the setting; False if it is not glibc.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

@@ -1,7 +1,7 @@
-"""Estimators of the constants of planning, as plain functions over updates and gradients.
+"""Estimators of the constants of planning, as functions of updates and gradients.
 
-Each returns an estimate with its standard error. All of them are unbiased under independent
-clients, or say in which direction they err. Nothing here protects anybody.
+Each returns an estimate with its standard error. The estimators are unbiased for independent
+clients, or their docstring states the direction of the bias. They provide no privacy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POWER_STEPS = 16
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number that was measured.
+    """A measured number.
 
     Attributes:
         value: the estimate.
@@ -37,7 +37,8 @@ class Estimate:
 
 def norms(updates: Tensor) -> Floats:
     """L2 norms [K] of updates [K, d]."""
-    return torch.linalg.vector_norm(updates, dim=1, dtype=torch.float64).cpu().numpy()
+    lengths: Floats = torch.linalg.vector_norm(updates, dim=1, dtype=torch.float64).cpu().numpy()
+    return lengths
 
 
 def root_mean_square(values: Floats) -> Estimate:
@@ -79,16 +80,16 @@ def heterogeneity(updates: Tensor, groups: NDArray[np.int64], shares: Floats) ->
     member = (groups[:, None] == np.arange(len(shares))).astype(float)
     sums, own = member.T @ gram @ member, member.T @ np.diag(gram)
     value = _between(sums, own, member.sum(0), shares)
-    rest = []
+    jackknife = []
     for i, group in enumerate(groups):
         across = gram[i] @ member
         fewer = sums.copy()
         fewer[group] -= across
         fewer[:, group] -= across
         fewer[group, group] += gram[i, i]
-        left = own - gram[i, i] * member[i]
-        rest.append(_between(fewer, left, member.sum(0) - member[i], shares))
-    spread = float(np.var(rest)) * (len(groups) - 1)
+        own_left = own - gram[i, i] * member[i]
+        jackknife.append(_between(fewer, own_left, member.sum(0) - member[i], shares))
+    spread = float(np.var(jackknife)) * (len(groups) - 1)
     return Estimate(value, math.sqrt(spread))
 
 
@@ -99,11 +100,11 @@ def _between(sums: Floats, own: Floats, counts: Floats, shares: Floats) -> float
 
 
 def coherence(updates: Tensor) -> Estimate:
-    """c^2 = |E u|^2 / (E |u|)^2: how far updates point the same way, 1 for equal directions.
+    """c^2 = |E u|^2 / (E |u|)^2, the alignment of updates, 1 for equal directions.
 
     The numerator is the mean of <u_i, u_j> over pairs of different clients, so the clients'
-    scatter does not add to it. The error is a jackknife's over clients. Updates that are cut by
-    a share at random of their direction move their mean by c times the mean length cut off.
+    scatter does not add to it. The error is the jackknife's over clients. Clipping a random share
+    of the length of updates changes their mean by c times the mean removed length.
 
     Args:
         updates: updates of clients [K, d], K at least 3.
@@ -117,18 +118,18 @@ def coherence(updates: Tensor) -> Estimate:
 
     value = ratio(total - own.sum(), lengths.sum(), count)
     fewer = total - 2 * gram.sum(0) + own - (own.sum() - own)
-    rest = ratio(fewer, lengths.sum() - lengths, count - 1)
-    return Estimate(float(value), math.sqrt(float(rest.var()) * (count - 1)))
+    jackknife = ratio(fewer, lengths.sum() - lengths, count - 1)
+    return Estimate(float(value), math.sqrt(float(jackknife.var()) * (count - 1)))
 
 
 def local_variance(first: Tensor, second: Tensor) -> Estimate:
-    """zeta^2 = E |g - E g|^2 / d, a coordinate's variance of a client's mini-batch gradient.
+    """zeta^2 = E |g - E g|^2 / d, the variance per coordinate of a client's mini-batch gradient.
 
     Half the mean squared difference of two independent mini-batches of each client, over d.
 
     Args:
-        first: gradients of one mini-batch a client [K, d], all at the same parameters.
-        second: gradients of another [K, d].
+        first: gradients of one mini-batch per client [K, d], all at the same parameters.
+        second: gradients of another mini-batch per client [K, d].
     """
     squares = norms(first - second) ** 2 / (2 * first.shape[1])
     return mean_of(squares)
@@ -140,7 +141,7 @@ def dissimilarity(gradients: Tensor) -> Estimate:
     The sample variance sum_i |g_i - mean|^2 / (K - 1) of the clients' whole gradients.
 
     Args:
-        gradients: gradients of clients over all their records [K, d], K at least 2.
+        gradients: gradients over all records of each client [K, d], K at least 2.
     """
     clients = len(gradients)
     squares = norms(gradients - gradients.mean(0)) ** 2 * clients / (clients - 1)
@@ -159,14 +160,14 @@ def largest_curvature(gradient: Gradient, theta: Tensor, start: Tensor, radius: 
         start: any direction [d] that is not zero.
         radius: length of the step of the difference.
     """
-    direction, found = start / start.norm(), 0.0
+    direction, eigenvalue = start / start.norm(), 0.0
     for _ in range(POWER_STEPS):
-        product = _curved(gradient, theta, direction, radius)
-        found = float(product.norm())
-        if found == 0:
+        product = _hessian_product(gradient, theta, direction, radius)
+        eigenvalue = float(product.norm())
+        if eigenvalue == 0:
             break
-        direction = product / found
-    return found
+        direction = product / eigenvalue
+    return eigenvalue
 
 
 def mean_curvature(
@@ -174,8 +175,8 @@ def mean_curvature(
 ) -> Estimate:
     """tr(H) / d, the mean eigenvalue of the Hessian: mean of v' H v / |v|^2 over directions.
 
-    Unbiased for isotropic directions (M. Hutchinson, 1990). It is what isotropic noise of
-    variance s^2 a coordinate meets: E f(theta + noise) = f(theta) + d s^2 tr(H) / (2 d) + ...
+    Unbiased for isotropic directions (M. Hutchinson, 1990). It determines the effect of isotropic
+    noise of variance s^2 per coordinate: E f(theta + noise) = f(theta) + d s^2 tr(H) / (2 d) + ...
 
     Args:
         gradient: gradient of the objective.
@@ -183,14 +184,14 @@ def mean_curvature(
         directions: at least two random directions [d], isotropic.
         radius: length of the step of the difference.
     """
-    found = []
+    curvatures = []
     for direction in directions:
         unit = direction / direction.norm()
-        found.append(float(unit @ _curved(gradient, theta, unit, radius)))
-    return mean_of(np.array(found))
+        curvatures.append(float(unit @ _hessian_product(gradient, theta, unit, radius)))
+    return mean_of(np.array(curvatures))
 
 
-def _curved(gradient: Gradient, theta: Tensor, unit: Tensor, radius: float) -> Tensor:
+def _hessian_product(gradient: Gradient, theta: Tensor, unit: Tensor, radius: float) -> Tensor:
     step = radius * unit
     return (gradient(theta + step) - gradient(theta - step)) / (2 * radius)
 
@@ -198,5 +199,5 @@ def _curved(gradient: Gradient, theta: Tensor, unit: Tensor, radius: float) -> T
 def pooled(estimates: Sequence[Estimate]) -> Estimate:
     """The mean of independent estimates of one number."""
     count = len(estimates)
-    error = math.sqrt(sum(one.error**2 for one in estimates)) / count
-    return Estimate(sum(one.value for one in estimates) / count, error)
+    error = math.sqrt(sum(estimate.error**2 for estimate in estimates)) / count
+    return Estimate(sum(estimate.value for estimate in estimates) / count, error)

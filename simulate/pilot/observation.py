@@ -1,4 +1,4 @@
-"""What one round of a pilot shows: estimates from single clients' updates and gradients."""
+"""Estimates of one round of a pilot, from single clients' updates and gradients."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from simulate.pilot import estimators
 from simulate.pilot.estimators import Estimate
 
 PROBES = 8
-"""Directions a round for each mean curvature."""
-SHORT, LONG = 0.01, 0.5
+"""Directions per round for each mean curvature."""
+SHORT_STEP, LONG_STEP = 0.01, 0.5
 """Steps of the differences for the largest and for mean curvatures, in parameter norm."""
 GRADIENT_VALUES = 2**26
-"""Most numbers that clients' gradients may hold at a time."""
+"""Most values of clients' gradients in memory at a time."""
 
 Records = tuple[Tensor, Tensor]
 """Records [K, B, ...] and labels [K, B] of clients."""
@@ -41,7 +41,7 @@ class Observation:
         noise_curvature: mean curvature in isotropic directions.
         sampling_curvature: mean curvature along the scatter of the clients' updates.
         loss: mean loss over the clients.
-        local_variance: zeta^2, a coordinate.
+        local_variance: zeta^2, per coordinate.
         dissimilarity: kappa^2, in squared norm of a gradient.
     """
 
@@ -56,97 +56,103 @@ class Observation:
     dissimilarity: Estimate
 
 
-def observed(
-    setting: Experiment, theta: Tensor, round_: int, updates: Tensor, owners: NDArray[np.int64]
+def observe_round(
+    experiment: Experiment, theta: Tensor, round_: int, updates: Tensor, owners: NDArray[np.int64]
 ) -> Observation:
-    """Measure a round.
+    """Returns the estimates of one round.
 
     Args:
-        setting: the pilot's run.
+        experiment: the pilot's run.
         theta: parameters where the round begins [d].
         round_: the round, from 1.
         updates: its clients' updates [K, d].
         owners: group of each update [K].
     """
-    clients = np.concatenate(participants(setting, round_))
-    whole = _whole(setting, clients)
-    own = client_gradients(setting, theta, whole)
-    pair = [client_gradients(setting, theta, _batch(setting, clients, round_, i)) for i in (1, 2)]
+    clients = np.concatenate(participants(experiment, round_))
+    records_of_all = _all_records(experiment, clients)
+    own = client_gradients(experiment, theta, records_of_all)
+    pair = [
+        client_gradients(experiment, theta, _batch(experiment, clients, round_, i)) for i in (1, 2)
+    ]
 
     def gradient(at: Tensor) -> Tensor:
-        return client_gradients(setting, at, whole).mean(0)
+        return client_gradients(experiment, at, records_of_all).mean(0)
 
-    probes = _probes(setting, round_)
+    probes = _probes(experiment, round_)
     scatter = list((updates - updates.mean(0))[:PROBES])
-    shares = np.array([group.weight for group in setting.algorithm.plan.groups])
+    shares = np.array([group.weight for group in experiment.algorithm.plan.groups])
     return Observation(
         norms=estimators.norms(updates),
         heterogeneity=estimators.heterogeneity(updates, owners, shares),
         coherence=estimators.coherence(updates),
-        smoothness=estimators.largest_curvature(gradient, theta, probes[0], SHORT),
-        noise_curvature=estimators.mean_curvature(gradient, theta, probes, LONG),
-        sampling_curvature=estimators.mean_curvature(gradient, theta, scatter, LONG),
-        loss=_loss(setting, theta, whole),
+        smoothness=estimators.largest_curvature(gradient, theta, probes[0], SHORT_STEP),
+        noise_curvature=estimators.mean_curvature(gradient, theta, probes, LONG_STEP),
+        sampling_curvature=estimators.mean_curvature(gradient, theta, scatter, LONG_STEP),
+        loss=_loss(experiment, theta, records_of_all),
         local_variance=estimators.local_variance(*pair),
         dissimilarity=estimators.dissimilarity(own),
     )
 
 
-def client_gradients(setting: Experiment, theta: Tensor, records: Records) -> Tensor:
-    """Gradient of each client's mean loss over its records [K, d], a few clients at a time."""
+def client_gradients(experiment: Experiment, theta: Tensor, records: Records) -> Tensor:
+    """Gradients of the clients' mean losses over their records [K, d], computed in chunks."""
     x, y = records
     step = max(1, GRADIENT_VALUES // len(theta))
     parts = [
         gradients(
-            setting.model,
+            experiment.model,
             theta.expand(len(y[i : i + step]), -1),
             x[i : i + step],
             y[i : i + step],
-            workers=setting.workers,
+            workers=experiment.workers,
         )
         for i in range(0, len(y), step)
     ]
     return torch.cat(parts)
 
 
-def _whole(setting: Experiment, clients: NDArray[np.int64]) -> Records:
+def _all_records(experiment: Experiment, clients: NDArray[np.int64]) -> Records:
     """All records of each client, padded to the longest."""
-    most = max(len(setting.held.records(client)) for client in clients)
-    return _drawn(setting, clients, 1, most)
+    most = max(len(experiment.partition.records(client)) for client in clients)
+    return _single_batch(experiment, clients, 1, most)
 
 
-def _batch(setting: Experiment, clients: NDArray[np.int64], round_: int, index: int) -> Records:
-    """A mini-batch of each client from a stream of its own, beyond those of the rounds."""
-    return _drawn(setting, clients, 2 * round_ + index + 1_000_000, setting.local.batch_size)
+def _batch(experiment: Experiment, clients: NDArray[np.int64], round_: int, index: int) -> Records:
+    """A mini-batch of each client from streams that no training round uses."""
+    return _single_batch(
+        experiment, clients, 2 * round_ + index + 1_000_000, experiment.local.batch_size
+    )
 
 
-def _drawn(setting: Experiment, clients: NDArray[np.int64], round_: int, size: int) -> Records:
+def _single_batch(
+    experiment: Experiment, clients: NDArray[np.int64], round_: int, size: int
+) -> Records:
     x, y = batches(
-        setting.data,
-        setting.held,
+        experiment.data,
+        experiment.partition,
         clients,
-        seed=setting.seed,
+        seed=experiment.seed,
         round_=round_,
         steps=1,
         size=size,
-        device=setting.device,
+        device=experiment.device,
     )
     return x[:, 0], y[:, 0]
 
 
-def _probes(setting: Experiment, round_: int) -> list[Tensor]:
-    """Isotropic directions [d] from the round's own stream."""
+def _probes(experiment: Experiment, round_: int) -> list[Tensor]:
+    """Isotropic random directions [d] from the round's stream."""
     source = torch.Generator()
-    source.manual_seed(int(stream(setting.seed, Purpose.SUPPORT, round_).integers(2**63 - 1)))
-    size = setting.model.parameters
+    source.manual_seed(int(stream(experiment.seed, Purpose.SUPPORT, round_).integers(2**63 - 1)))
+    size = experiment.model.parameters
     return [torch.randn(size, generator=source) for _ in range(PROBES)]
 
 
-def _loss(setting: Experiment, theta: Tensor, records: Records) -> Estimate:
+def _loss(experiment: Experiment, theta: Tensor, records: Records) -> Estimate:
     """Mean over clients of their mean cross-entropy."""
     x, y = records
     with torch.no_grad():
-        logits = setting.model.logits(theta, x.flatten(0, 1))
+        logits = experiment.model.logits(theta, x.flatten(0, 1))
         each = functional.cross_entropy(
             logits.double(), y.flatten(), ignore_index=PADDING, reduction="none"
         )

@@ -1,8 +1,7 @@
-"""A pilot: short training without any privacy, to measure the constants of planning.
+"""A pilot: short training without privacy that measures the constants of planning.
 
-Everything here looks at single clients' updates and gradients, and nothing is noisy. So the
-data must be public, or stand in for the private ones (proxy data); what is measured is handed
-back as a value, which ``privplan.spec.measured`` writes into a spec.
+The pilot uses updates and gradients of single clients without noise, so its data must be public
+or proxy data. The result is a value, which ``privplan.spec.measured`` writes into a spec.
 """
 
 from __future__ import annotations
@@ -31,35 +30,36 @@ from simulate.engine.loop import initial_state, one_core, run_round
 from simulate.models.registry import model
 from simulate.pilot import estimators
 from simulate.pilot.estimators import Estimate, pooled
-from simulate.pilot.observation import Observation, observed
+from simulate.pilot.observation import Observation, observe_round
 from simulate.runs.ledger_writer import MemoryLedger
 
-LEVELS = 20
-"""How many quantiles of the update norms are kept."""
-FEWEST = 3
-"""Least clients of a group in a cohort of the pilot."""
-TWO_SIDED = 1.96
-"""Standard errors to the end of an interval of 95%."""
+QUANTILES = 20
+"""Number of quantiles of the update norms in the result."""
+LEAST_COHORT = 3
+"""Least number of clients per group in a pilot's cohort."""
+Z_95 = 1.96
+"""Half width of a 95% interval in standard errors."""
 
-Seen = dict[str, list[Tensor]]
-"""Updates of a round [K, d] by name of the group."""
+UpdatesByGroup = dict[str, list[Tensor]]
+"""Updates of a round, chunks [K, d] by name of the group."""
 
 
 @dataclass(frozen=True)
 class Pilot:
-    """What a pilot is asked for.
+    """Parameters of a pilot.
 
     Attributes:
         spec: the planning problem; its model, local training and groups' shares are used.
         dataset: name of a public or proxy data set.
         rounds: rounds of training, 1 or more.
-        clients: clients a round over all groups; at least three of each group take part.
-        seed: seed of everything that is drawn.
-        partition: as in ``simulate.data.partition.registry``; what groups hold decides h.
-        records: records of a client; None for as many as each of the spec's clients would
+        clients: clients per round over all groups; at least three of each group take part.
+        seed: seed of all random streams.
+        partition: as in ``simulate.data.partition.registry``; it determines the measured
+            heterogeneity h.
+        records: records per client; None for as many as each of the spec's clients would
             have of this data set, at least a mini-batch.
-        data_dir: where data are kept.
-        download: whether missing data may be fetched.
+        data_dir: folder with data sets.
+        download: whether missing data may be downloaded.
     """
 
     spec: Spec
@@ -74,38 +74,38 @@ class Pilot:
 
 
 def run(pilot: Pilot, report: Callable[[int, int], None] = lambda done, rounds: None) -> Measured:
-    """Train without privacy, measure, and hand back the constants.
+    """Train without privacy and return the measured constants.
 
     Args:
-        pilot: what is asked for.
-        report: told the rounds done and the rounds in all.
+        pilot: parameters of the pilot.
+        report: called with the number of completed rounds and of all rounds.
 
     Returns:
         The constants with their standard errors; equal for equal arguments.
 
     Raises:
-        PrivplanError: for data that are missing or too few, or a model that does not fit them.
+        PrivplanError: for missing or too few data, or a model that does not match them.
     """
-    setting, seen = setting_of(pilot)
-    names = [group.name for group in setting.algorithm.plan.groups]
-    progress, journal = initial_state(setting), MemoryLedger(setting.algorithm.plan.digest)
+    experiment, updates_by_group = pilot_experiment(pilot)
+    names = [group.name for group in experiment.algorithm.plan.groups]
+    progress, ledger = initial_state(experiment), MemoryLedger(experiment.algorithm.plan.digest)
     rounds = []
     with one_core():
         for round_ in range(1, pilot.rounds + 1):
             report(round_ - 1, pilot.rounds)
             before = progress.theta
-            seen.clear()
-            progress = run_round(setting, progress, journal)
-            updates = torch.cat([part for name in names for part in seen[name]])
-            counts = [sum(len(part) for part in seen[name]) for name in names]
+            updates_by_group.clear()
+            progress = run_round(experiment, progress, ledger)
+            updates = torch.cat([part for name in names for part in updates_by_group[name]])
+            counts = [sum(len(part) for part in updates_by_group[name]) for name in names]
             owners = np.repeat(np.arange(len(names)), counts)
-            rounds.append(observed(setting, before, round_, updates, owners))
+            rounds.append(observe_round(experiment, before, round_, updates, owners))
     report(pilot.rounds, pilot.rounds)
-    return handed_back(pilot, setting, rounds)
+    return measured_constants(pilot, experiment, rounds)
 
 
-def setting_of(pilot: Pilot) -> tuple[Experiment, Seen]:
-    """The pilot's FedAvg run, and where the engine leaves each round's updates.
+def pilot_experiment(pilot: Pilot) -> tuple[Experiment, UpdatesByGroup]:
+    """The pilot's FedAvg run, and the mapping that receives each round's updates.
 
     Raises:
         PrivplanError: as ``run``.
@@ -114,28 +114,30 @@ def setting_of(pilot: Pilot) -> tuple[Experiment, Seen]:
     network = model(pilot.spec.model.name)
     plan = _plan(pilot, data)
     labels, people = data.train_y.numpy(), data.train_people
-    held = partition(scheme(pilot.partition), labels, plan.groups, pilot.seed, people)
-    seen: Seen = {}
+    assigned = partition(scheme(pilot.partition), labels, plan.groups, pilot.seed, people)
+    updates_by_group: UpdatesByGroup = {}
 
-    def keep(updates: Tensor, context: TransformContext) -> tuple[Tensor, None]:
-        seen.setdefault(context.group.name, []).append(updates.clone())
+    def record_updates(updates: Tensor, context: TransformContext) -> tuple[Tensor, None]:
+        updates_by_group.setdefault(context.group.name, []).append(updates.clone())
         return updates, None
 
-    observe = Transform("observe", keep, lambda bound, group: bound)
+    observe = Transform("observe", record_updates, lambda bound, group: bound)
     algorithm = compose("pilot", plan, transforms=(observe,))
-    return Experiment(algorithm, network, data, held, pilot.seed, torch.device("cpu")), seen
+    return Experiment(
+        algorithm, network, data, assigned, pilot.seed, torch.device("cpu")
+    ), updates_by_group
 
 
 def _plan(pilot: Pilot, data: Dataset) -> Plan:
-    """Groups in proportion, as many clients as the data set has records for, fixed cohorts.
+    """A plan with proportional groups, as many clients as the data allow, and fixed cohorts.
 
-    It protects nobody: no noise is calibrated, and the algorithm that runs it draws none.
+    The plan protects no client: no noise is calibrated, and the algorithm draws none.
     """
     spec, total = pilot.spec, len(data.train_y)
     records = pilot.records or max(spec.local.batch_size, total // spec.population)
     shares = np.array([group.clients for group in spec.groups]) / spec.population
     sizes = np.floor(shares * (total // records)).astype(int)
-    cohorts = np.maximum(np.round(shares * pilot.clients), FEWEST).astype(int)
+    cohorts = np.maximum(np.round(shares * pilot.clients), LEAST_COHORT).astype(int)
     faults = [
         Fault("dataset", f"must have records for {cohort} clients of group {group.name}", int(size))
         for group, size, cohort in zip(spec.groups, sizes, cohorts, strict=True)
@@ -168,41 +170,43 @@ def _plan(pilot: Pilot, data: Dataset) -> Plan:
     )
 
 
-def handed_back(pilot: Pilot, setting: Experiment, rounds: Sequence[Observation]) -> Measured:
-    """The constants from the estimates of all rounds; docs/planning.md says why so."""
-    norms = np.sort(np.concatenate([one.norms for one in rounds]))
-    levels = (np.arange(LEVELS) + 0.5) / LEVELS
-    clients = sum(len(part) for part in setting.held.members)
+def measured_constants(
+    pilot: Pilot, experiment: Experiment, rounds: Sequence[Observation]
+) -> Measured:
+    """The constants from the estimates of all rounds; docs/planning.md gives the reasons."""
+    norms = np.sort(np.concatenate([estimates.norms for estimates in rounds]))
+    levels = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    clients = sum(len(part) for part in experiment.partition.members)
     return Measured(
         source=(
             f"{pilot.rounds} rounds, {len(norms) // len(rounds)} of {clients} clients a round, "
-            f"data set {setting.data.name}, partition {pilot.partition}, seed {pilot.seed}"
+            f"data set {experiment.data.name}, partition {pilot.partition}, seed {pilot.seed}"
         ),
         update_norm=_number(estimators.root_mean_square(norms)),
         update_norms=tuple(float(f"{x:.4g}") for x in np.quantile(norms, levels)),
-        update_coherence=_root(pooled([one.coherence for one in rounds])),
-        heterogeneity=_root(pooled([one.heterogeneity for one in rounds])),
-        smoothness=_largest([one.smoothness for one in rounds]),
-        noise_curvature=_number(pooled([one.noise_curvature for one in rounds])),
-        sampling_curvature=_number(pooled([one.sampling_curvature for one in rounds])),
+        update_coherence=_root(pooled([estimates.coherence for estimates in rounds])),
+        heterogeneity=_root(pooled([estimates.heterogeneity for estimates in rounds])),
+        smoothness=_largest([estimates.smoothness for estimates in rounds]),
+        noise_curvature=_number(pooled([estimates.noise_curvature for estimates in rounds])),
+        sampling_curvature=_number(pooled([estimates.sampling_curvature for estimates in rounds])),
         initial_gap=_number(rounds[0].loss),
-        local_variance=_number(pooled([one.local_variance for one in rounds])),
-        dissimilarity=_number(pooled([one.dissimilarity for one in rounds])),
+        local_variance=_number(pooled([estimates.local_variance for estimates in rounds])),
+        dissimilarity=_number(pooled([estimates.dissimilarity for estimates in rounds])),
     )
 
 
 def _number(estimate: Estimate) -> Number:
-    """An estimate with its interval of 95%."""
-    reach = TWO_SIDED * estimate.error
-    return Number(value=estimate.value, low=estimate.value - reach, high=estimate.value + reach)
+    """An estimate with its 95% interval."""
+    margin = Z_95 * estimate.error
+    return Number(value=estimate.value, low=estimate.value - margin, high=estimate.value + margin)
 
 
 def _root(estimate: Estimate) -> Number:
-    """The root of an estimated square; a negative estimate of a square is a zero."""
+    """The root of an estimated square; a negative estimate counts as zero."""
     square = _number(estimate)
     return Number(**{name: math.sqrt(max(x, 0.0)) for name, x in square.model_dump().items()})
 
 
 def _largest(values: Sequence[float]) -> Number:
-    """The largest of the rounds, from the smallest to it."""
+    """The largest value over the rounds, with the range of values as its interval."""
     return Number(value=max(values), low=min(values), high=max(values))

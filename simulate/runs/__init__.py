@@ -1,1 +1,1 @@
-"""Runs in their folders: started, resumed, compared, drawn."""
+"""Runs and their folders: execution, ledger, checkpoint, record, plots, and comparison."""

@@ -1,4 +1,4 @@
-"""Where training stands, on disk."""
+"""Checkpoint files: the state of training on disk."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ import torch
 from privplan.errors import InputError
 from privplan.io.files import write_bytes
 from privplan.record import CHECKPOINT, RoundMetrics
-from simulate.engine.client_state import packed, unpacked
+from simulate.engine.client_state import from_tensors, to_tensors
 from simulate.engine.loop import Progress
 
 VERSION = 3
 
 
 def save(folder: Path, progress: Progress) -> None:
-    """Write ``checkpoint.pt``: equal states give equal bytes.
+    """Write ``checkpoint.pt``; equal states give equal bytes.
 
     Raises:
         InputError: when it cannot be written.
     """
-    content = io.BytesIO()
+    content, scores = io.BytesIO(), progress.canary_scores
     torch.save(
         {
             "version": VERSION,
             "round": progress.round,
             "theta": progress.theta.cpu().clone(),
             "server": {name: value.cpu().clone() for name, value in progress.server.items()},
-            "personal": packed(progress.personal),
+            "personal": to_tensors(progress.personal),
             "metrics": [point.model_dump() for point in progress.metrics],
             "chain": progress.chain,
-            "audit": None if progress.audit is None else torch.from_numpy(progress.audit),
+            "audit": None if scores is None else torch.from_numpy(scores),
         },
         content,
     )
@@ -43,10 +43,10 @@ def save(folder: Path, progress: Progress) -> None:
 
 
 def load(folder: Path, device: torch.device) -> Progress | None:
-    """Read ``checkpoint.pt``; None when there is none. Runs no code that the file may hold.
+    """Returns the state in ``checkpoint.pt``; None without the file. Executes no code from it.
 
     Raises:
-        InputError: when the file is damaged or of another version.
+        InputError: when the file is damaged or has another version.
     """
     path = folder / CHECKPOINT
     try:
@@ -59,12 +59,12 @@ def load(folder: Path, device: torch.device) -> Progress | None:
         ) from None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a damaged file is refused below, in one line
+            warnings.simplefilter("ignore")  # a damaged file is reported below, in one line
             if zipfile.ZipFile(io.BytesIO(content)).testzip() is not None:
                 raise ValueError("a part of the file does not have its checksum")
             data = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
         return _progress(data)
-    except Exception:  # a damaged file can make its readers fail in any way
+    except Exception:  # readers of a damaged file can fail in any way
         rule = "must be a sound checkpoint; remove it to replay the run from its first round"
         raise InputError.one("checkpoint", rule, str(path)) from None
 
@@ -76,8 +76,8 @@ def _progress(data: Any) -> Progress:
         round=int(data["round"]),
         theta=data["theta"],
         server=dict(data["server"]),
-        personal=unpacked(data["personal"]),
+        personal=from_tensors(data["personal"]),
         metrics=tuple(RoundMetrics(**point) for point in data["metrics"]),
         chain=str(data["chain"]),
-        audit=None if data["audit"] is None else data["audit"].cpu().numpy(),
+        canary_scores=None if data["audit"] is None else data["audit"].cpu().numpy(),
     )

@@ -1,4 +1,4 @@
-"""A run folder holds one run."""
+"""Checks of a run folder, which holds exactly one run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from privplan.record import LEDGER, PLAN, RECORD, RunRecord, read_ledger
 _IDENTITY = ("algorithm", "dataset", "partition", "model", "seed", "device", "plan_digest")
 
 
-def existing_run(folder: Path, blank: RunRecord) -> RunRecord | None:
-    """The record that the folder holds already, when it is of this very run.
+def existing_run(folder: Path, initial: RunRecord) -> RunRecord | None:
+    """Returns the record in the folder if it belongs to the requested run; None if there is none.
+
+    Args:
+        folder: the run folder.
+        initial: initial record of the requested run.
 
     Raises:
-        InputError: when the folder holds another run, or something that is no run.
+        InputError: when the folder holds another run, or files that are no run.
     """
     if not folder.is_dir():
         raise InputError.one("output", "must be a folder", str(folder))
@@ -23,41 +27,41 @@ def existing_run(folder: Path, blank: RunRecord) -> RunRecord | None:
         if any(path.name != PLAN for path in folder.iterdir() if not path.name.startswith(".")):
             rule = "must be a run folder, a new folder or an empty one"
             raise InputError.one("output", rule, str(folder))
-        _keep_plan(folder, blank)
+        _check_plan(folder, initial)
         return None
-    found = RunRecord.load(folder)
+    record = RunRecord.load(folder)
     faults = []
     for name in _IDENTITY:
-        held, asked = getattr(found, name), getattr(blank, name)
-        if held != asked:
-            rule = f"must be {held!r}, as in {folder}; or choose another folder with -o"
-            faults.append(Fault(name, rule, asked))
+        expected, requested = getattr(record, name), getattr(initial, name)
+        if expected != requested:
+            rule = f"must be {expected!r}, as in {folder}; or choose another folder with -o"
+            faults.append(Fault(name, rule, requested))
     for name in ("aggregation", "numbers", "data", "canaries"):
-        if found.configuration.get(name) != blank.configuration[name]:
+        if record.configuration.get(name) != initial.configuration[name]:
             rule = f"must be as in {folder}; or choose another folder with -o"
-            faults.append(Fault(name, rule, blank.configuration[name]))
-    began = found.configuration.get("processes", 1)
-    if found.status == "running" and began != blank.configuration["processes"]:
-        rule = f"must be {began}, as when the run in {folder} began"
-        faults.append(Fault("processes", rule, blank.configuration["processes"]))
+            faults.append(Fault(name, rule, initial.configuration[name]))
+    processes = record.configuration.get("processes", 1)
+    if record.status == "running" and processes != initial.configuration["processes"]:
+        rule = f"must be {processes}, as when the run in {folder} began"
+        faults.append(Fault("processes", rule, initial.configuration["processes"]))
     if faults:
         raise InputError(faults)
-    return found
+    return record
 
 
-def _keep_plan(folder: Path, blank: RunRecord) -> None:
-    """Refuse to put the executed plan in the place of another one."""
+def _check_plan(folder: Path, initial: RunRecord) -> None:
+    """Raises if the executed plan would overwrite another plan."""
     path = folder / PLAN
-    if path.exists() and Plan.load(path).digest != blank.plan_digest:
+    if path.exists() and Plan.load(path).digest != initial.plan_digest:
         rule = "must not hold a plan that the executed one would replace; choose another with -o"
         raise InputError.one("output", rule, str(folder))
 
 
 def check_finished(folder: Path, record: RunRecord) -> None:
-    """Refuse a finished run whose ledger is no longer the one that it wrote.
+    """Raises if the ledger of a finished run differs from the one that the run wrote.
 
     Raises:
-        InputError: saying what is wrong, and that no resuming mends it.
+        InputError: with the fault of the ledger; resuming cannot repair it.
     """
     advice = "what was lost cannot be recovered, so choose another folder with -o"
     if not (folder / LEDGER).exists():

@@ -1,4 +1,4 @@
-"""Where releases are written down before their result is used."""
+"""Ledger writers: they book releases before their result is used."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class LedgerWriter(Protocol):
 
     @property
     def chain(self) -> str:
-        """Hash that the next line builds on."""
+        """Hash of the last line, which the next line includes."""
 
     def append(self, records: Sequence[ReleaseRecord]) -> None:
-        """Write releases down for good; afterwards their result may be used."""
+        """Write releases permanently; only afterwards may their result be used."""
 
 
 class MemoryLedger:
-    """A journal that is kept in memory.
+    """A ledger in memory.
 
     Args:
         digest: digest of the plan.
@@ -35,63 +35,62 @@ class MemoryLedger:
         self.records: list[ReleaseRecord] = []
 
     def append(self, records: Sequence[ReleaseRecord]) -> None:
-        """Keep the releases."""
+        """Append the releases to the list."""
         for record in records:
             _, self.chain = chained(record, self.chain)
             self.records.append(record)
 
 
 class RemoteLedger:
-    """The journal of a process whose releases another one writes down."""
+    """Ledger of a non-zero rank, whose releases the main rank writes."""
 
     chain = ""
 
     def append(self, records: Sequence[ReleaseRecord]) -> None:
-        """Do nothing; the next round begins only when the other process has written."""
+        """Does nothing; the next round begins only after the main rank has written."""
 
 
 class FileLedger:
-    """A journal in ``ledger.jsonl``, on disk before ``append`` returns.
+    """The ledger file ``ledger.jsonl``, synchronised to disk before ``append`` returns.
 
-    A release that is already in the file is not written again: replaying a round after an
-    interruption must give the very line that stands there, because it is the same release and
-    no second one.
+    A release that is already in the file is not written again: a round replayed after an
+    interruption must reproduce its line exactly, because it is the same release.
 
     Args:
         folder: the run folder.
         digest: digest of the plan.
-        chain: hash of the last line that the checkpoint has seen; the plan's digest without a
-            checkpoint. Lines after it are replayed.
+        chain: hash of the last line included in the checkpoint; the plan's digest without a
+            checkpoint. Later lines are replayed.
 
     Raises:
-        InputError: when the file was changed, or does not hold the checkpoint's last line.
+        InputError: when the file was changed, or lacks the checkpoint's last line.
     """
 
     def __init__(self, folder: Path, digest: str, chain: str) -> None:
         self._path = folder / LEDGER
         self.chain = digest
-        self._ahead: deque[str] = deque()
-        lines = _sound_lines(folder, digest) if self._path.exists() else []
+        self._replayed: deque[str] = deque()
+        lines = _valid_lines(folder, digest) if self._path.exists() else []
         while self.chain != chain:
             if not lines:
                 rule = f"must continue the releases in {LEDGER}; use another folder with -o"
                 raise InputError.one("checkpoint", rule, str(folder))
             _, self.chain = lines.pop(0)
-        self._ahead.extend(line for line, _ in lines)
+        self._replayed.extend(line for line, _ in lines)
 
     def append(self, records: Sequence[ReleaseRecord]) -> None:
-        """Write the releases, or compare them with the lines that are there already.
+        """Write the releases, or compare replayed ones with their lines in the file.
 
         Raises:
-            InputError: when a replayed release is not the one in the file, or it cannot be
+            InputError: when a replayed release differs from its line, or the file cannot be
                 written.
         """
         text = ""
         for record in records:
             line, self.chain = chained(record, self.chain)
-            if not self._ahead:
+            if not self._replayed:
                 text += line
-            elif self._ahead.popleft() != line:
+            elif self._replayed.popleft() != line:
                 rule = (
                     f"round {record.round} came out differently when it was replayed (another "
                     "machine or version?); use another folder with -o"
@@ -101,8 +100,8 @@ class FileLedger:
             _append(self._path, text.encode("utf-8"))
 
 
-def _sound_lines(folder: Path, digest: str) -> list[tuple[str, str]]:
-    """Each line with the hash after it; a last line that was cut off is removed from the file."""
+def _valid_lines(folder: Path, digest: str) -> list[tuple[str, str]]:
+    """The lines with their hashes; an incomplete last line is removed from the file."""
     ledger = read_ledger(folder, digest)
     if ledger.fault is not None and not ledger.torn:
         raise InputError.one("ledger", f"must be as it was written; {ledger.fault}", str(folder))

@@ -1,4 +1,4 @@
-"""Pictures of runs."""
+"""Plots of test accuracy by round."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from privplan.io.files import write_bytes
 from privplan.record import RunRecord
 from privplan.report.plots import verbatim
 
-A_COLUMN = 16
-"""Most names in a column of the legend."""
+LEGEND_ROWS = 16
+"""Most entries per column of the legend."""
 COLOURS = 10
-"""Colours that matplotlib goes through before it begins again."""
+"""Length of matplotlib's cycle of colours."""
 STYLES = ("-", "--", ":", "-.")
 
 
 def accuracy_by_round(path: Path, record: RunRecord) -> None:
-    """Write a plot of a run's test accuracy, round by round, with its groups at the end."""
+    """Write a plot of a run's test accuracy by round, with the final accuracy per group."""
     figure, axes = _figure()
     rounds = [point.round for point in record.metrics]
     axes.plot(rounds, [100 * point.accuracy for point in record.metrics], marker="o", ms=3)
@@ -34,18 +34,18 @@ def accuracy_by_round(path: Path, record: RunRecord) -> None:
 
 
 def comparison(path: Path, runs: Mapping[str, Sequence[RunRecord]], title: str) -> None:
-    """Write a plot of mean accuracy by round, with a band of one standard deviation.
+    """Write a plot of mean accuracy by round with a band of one standard deviation.
 
     Args:
-        path: the picture.
-        runs: the runs of each algorithm, one a seed, measured in the same rounds.
-        title: what is compared.
+        path: the image file.
+        runs: the runs per algorithm, one per seed, evaluated in the same rounds.
+        title: title of the plot.
     """
-    columns = -(-len(runs) // A_COLUMN)
+    columns = -(-len(runs) // LEGEND_ROWS)
     figure, axes = _figure(wider=0.0 if columns == 1 else 2.2 * columns)
     for number, (name, records) in enumerate(runs.items()):
         rounds = [point.round for point in records[0].metrics]
-        values = np.array([[100 * point.accuracy for point in one.metrics] for one in records])
+        values = np.array([[100 * point.accuracy for point in run.metrics] for run in records])
         mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1 if len(records) > 1 else 0)
         style = STYLES[number // COLOURS % len(STYLES)]
         [line] = axes.plot(rounds, mean, style, marker="o", ms=3, label=name)

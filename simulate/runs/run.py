@@ -1,77 +1,67 @@
-"""A run in its folder: begun, resumed, or found finished."""
+"""A training run in its folder: started, resumed, or returned when it is finished."""
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from privplan.auditing.findings import AuditEvidence
 from privplan.errors import PrivplanError
 from privplan.io.lock import locked
 from privplan.plan import Plan
 from privplan.record import PLAN, RunRecord
 from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.registry import algorithm, row
-from simulate.audit import traces
 from simulate.data.partition.clients import ClientPartition
 from simulate.data.partition.registry import partition, require_unshared, scheme
 from simulate.data.registry import load
-from simulate.engine.evaluation import by_group
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import Progress, evaluate, initial_state, one_core, train
-from simulate.engine.measurements import executed
+from simulate.engine.loop import Progress, initial_state, train
 from simulate.models.registry import model
-from simulate.parallel.device import device_of
 from simulate.parallel.distributed import (
-    ALONE,
-    EndedTogetherError,
+    SINGLE_PROCESS,
+    EndedByRankError,
     LostRankError,
     Ranks,
-    gather,
-    together,
+    all_gather,
+    device_of,
+    on_all_ranks,
 )
 from simulate.runs import checkpoint
 from simulate.runs.folder import check_finished, existing_run
 from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger
-from simulate.runs.plots import accuracy_by_round
+from simulate.runs.record import initial_record, record_at, write_finished
 
-PLOT = "accuracy.png"
 SAVE_SECONDS = 2.0
 """Least time between two checkpoints; the last state is always saved."""
 SAVE_SHARE = 0.05
-"""Most of a run's time that saving may take, where clients keep much."""
-EVALUATED = 10_000
-"""Most clients whose own models are judged in the end."""
+"""Largest share of a run's time for saving, where the personal state is large."""
 
 
 class InterruptedRunError(PrivplanError):
-    """A run that was stopped from the keyboard; everything so far is saved."""
+    """A run was interrupted from the keyboard; its state is saved."""
 
     exit_code = 130
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asks for.
+    """Parameters of a run.
 
     Attributes:
         plan: the solved plan.
-        algorithm: name in the catalogue of algorithms.
+        algorithm: name of a registered algorithm.
         dataset: name of the data set.
         folder: the run folder.
         seed: the run's seed, 0 or more.
         device: ``auto``, ``cpu`` or ``cuda``.
-        partition: how records are spread over clients, such as ``dirichlet:0.3``.
-        choices: what else may be chosen of the algorithm.
-        data_dir: where data are kept; PRIVPLAN_DATA or the user's cache when None.
-        download: whether missing data may be fetched.
-        canaries: canaries of an audit in each group, beyond the plan's clients.
+        partition: partition of the records over clients, such as ``dirichlet:0.3``.
+        choices: hyperparameters of the algorithm.
+        data_dir: folder with data sets; PRIVPLAN_DATA or the user's cache when None.
+        download: whether missing data may be downloaded.
+        canaries: audit canaries per group, in addition to the plan's clients.
     """
 
     plan: Plan
@@ -89,12 +79,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a request came to.
+    """Result of a request.
 
     Attributes:
         record: the finished run's record.
-        folder: where it is.
-        reused: whether it was finished before.
+        folder: the run folder.
+        reused: whether the run was already finished.
     """
 
     record: RunRecord
@@ -103,19 +93,18 @@ class Outcome:
 
 
 Report = Callable[[int, int], None]
-"""Called with the rounds done and the rounds in all."""
+"""Called with the number of completed rounds and the number of all rounds."""
 
 
-def prepare(request: Request, ranks: Ranks = ALONE) -> Experiment:
-    """Everything that the request needs, checked before anything is written.
+def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
+    """Build the experiment of a request; all checks precede the first write.
 
     Args:
-        request: what is asked for.
-        ranks: the processes that share the run.
+        request: parameters of the run.
+        ranks: processes of a distributed run.
 
     Raises:
-        PrivplanError: for a name that is not known, data that are missing, or parts that do
-            not fit each other.
+        PrivplanError: for an unknown name, missing data, or components that do not match.
     """
     chosen = scheme(request.partition)
     row(request.algorithm).complete(request.choices)
@@ -123,17 +112,18 @@ def prepare(request: Request, ranks: Ranks = ALONE) -> Experiment:
     device = device_of(request.device, ranks)
     data = load(request.dataset, request.data_dir, request.download)
     labels, groups = data.train_y.numpy(), request.plan.groups
-    held = partition(chosen, labels, groups, request.seed, data.train_people)
+    assigned = partition(chosen, labels, groups, request.seed, data.train_people)
     if row(request.algorithm).protects(request.plan) == "record":
-        require_unshared(request.algorithm, chosen, held, len(labels))
-    records = _fewest(request, held) if row(request.algorithm).unit == "record" else None
+        require_unshared(request.algorithm, chosen, assigned, len(labels))
+    by_records = row(request.algorithm).unit == "record"
+    records = _fewest_records(request.plan, assigned) if by_records else None
     built = algorithm(request.algorithm, request.plan, request.choices, records)
     network = model(built.plan.spec.model.name)
     return Experiment(
         built,
         network,
         data,
-        held,
+        assigned,
         request.seed,
         device,
         ranks=ranks,
@@ -141,205 +131,143 @@ def prepare(request: Request, ranks: Ranks = ALONE) -> Experiment:
     )
 
 
-def _fewest(request: Request, held: ClientPartition) -> dict[str, int]:
-    """The fewest records that a client of each group holds, by name of the group.
+def _fewest_records(plan: Plan, assigned: ClientPartition) -> dict[str, int]:
+    """Smallest number of records of a client in each group, by name of the group.
 
-    A number that a plan may use is public; a deployment knows it beforehand, a simulation looks.
+    A plan uses this number, so it is public: in a deployment it is known beforehand, and a
+    simulation takes it from the partition.
     """
     return {
-        group.name: int(held.sizes(members).min())
-        for group, members in zip(request.plan.groups, held.members, strict=True)
+        group.name: int(assigned.sizes(members).min())
+        for group, members in zip(plan.groups, assigned.members, strict=True)
     }
 
 
 def execute(
-    request: Request, report: Report = lambda done, rounds: None, ranks: Ranks = ALONE
+    request: Request, report: Report = lambda done, rounds: None, ranks: Ranks = SINGLE_PROCESS
 ) -> Outcome:
-    """Train as requested, from where the folder stands.
+    """Train as requested, from the state that the folder holds.
 
     Args:
-        request: what is asked for.
+        request: parameters of the run.
         report: called after each round.
-        ranks: the processes that share the run; this one leads, and the others ``follow``.
+        ranks: processes of a distributed run; this one is the main rank, and the others call
+            ``execute_nonzero_rank``.
 
     Returns:
-        The finished run; a finished one is not trained again.
+        The finished run; a run that is already finished is not trained again.
 
     Raises:
         InterruptedRunError: on Ctrl-C; the run is saved and the same request resumes it.
-        LostRankError: when another process ends; saved likewise.
-        PrivplanError: as ``prepare``, or when the folder is another run's or in use.
+        LostRankError: when another process ends; the run is saved likewise.
+        PrivplanError: as ``prepare``, or when the folder holds another run or is in use.
     """
-    return run_prepared(request, together(ranks, lambda: prepare(request, ranks)), report)
+    return run_prepared(request, on_all_ranks(ranks, lambda: prepare(request, ranks)), report)
 
 
 def run_prepared(
-    request: Request, setting: Experiment, report: Report = lambda done, rounds: None
+    request: Request, experiment: Experiment, report: Report = lambda done, rounds: None
 ) -> Outcome:
-    """As ``execute``, in a setting that was prepared for the request."""
-    ranks = setting.ranks
-    with ExitStack() as opened:
-        found = together(ranks, lambda: _entered(request, setting, opened))
-        gather(ranks, [found.begun], setting.device)
-        if found.begun is None:
-            return Outcome(found.record, request.folder, reused=True)
-        record = _train(request.folder, setting, found, found.begun, report)
+    """As ``execute``, with the experiment that was prepared for the request."""
+    ranks = experiment.ranks
+    with ExitStack() as stack:
+        opened = on_all_ranks(ranks, lambda: _open_folder(request, experiment, stack))
+        all_gather(ranks, [opened.progress], experiment.device)
+        if opened.progress is None:
+            return Outcome(opened.record, request.folder, reused=True)
+        record = _train(request.folder, experiment, opened, opened.progress, report)
     return Outcome(record, request.folder, reused=False)
 
 
+def execute_nonzero_rank(request: Request, ranks: Ranks) -> None:
+    """Train as a non-zero rank of a distributed run; the main rank writes all files.
+
+    Args:
+        request: parameters of the run, equal on all ranks.
+        ranks: the processes; this one is not the main rank.
+
+    Raises:
+        LostRankError: when another process of the run ends before the last round.
+        EndedByRankError: when another rank reports an error, or on Ctrl-C.
+    """
+    try:
+        experiment = on_all_ranks(ranks, lambda: prepare(request, ranks))
+        on_all_ranks(ranks, lambda: None)
+        received: list[Progress | None] = all_gather(ranks, [], experiment.device)
+        [progress] = received
+        if progress is not None:
+            train(experiment, RemoteLedger(), progress)
+    except KeyboardInterrupt:
+        raise EndedByRankError(InterruptedRunError.exit_code) from None
+
+
 @dataclass(frozen=True)
-class _Found:
-    """How a run's folder stands, once it is held; nothing has begun where all is done."""
+class _OpenedFolder:
+    """State of a locked run folder.
+
+    Attributes:
+        record: the run's record.
+        progress: state of training to continue from; None when the run is finished.
+        ledger: where further releases are written.
+    """
 
     record: RunRecord
-    begun: Progress | None
-    journal: LedgerWriter
+    progress: Progress | None
+    ledger: LedgerWriter
 
 
-def _entered(request: Request, setting: Experiment, opened: ExitStack) -> _Found:
-    """Hold the folder until ``opened`` ends, and find where the run stands."""
-    folder, blank = request.folder, _blank(request, setting)
+def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> _OpenedFolder:
+    """Lock the folder until ``stack`` closes, and read the state of its run."""
+    folder, plan = request.folder, experiment.algorithm.plan
+    numbers = row(request.algorithm).complete(request.choices).numbers
+    aggregation = request.choices.aggregation
+    initial = initial_record(experiment, request.partition, aggregation, numbers)
     if folder.exists():
-        existing_run(folder, blank)  # refused before even the lock is made
-    opened.enter_context(locked(folder))
-    before = existing_run(folder, blank)
+        existing_run(folder, initial)  # refuses a wrong folder before the lock file is created
+    stack.enter_context(locked(folder))
+    before = existing_run(folder, initial)
     if before is None:
-        setting.algorithm.plan.save(folder / PLAN)
-        blank.save(folder)
+        plan.save(folder / PLAN)
+        initial.save(folder)
     if before is not None and before.status == "complete":
         check_finished(folder, before)
-        return _Found(before, None, RemoteLedger())
-    begun = checkpoint.load(folder, setting.device) or initial_state(setting)
-    journal = FileLedger(folder, setting.algorithm.plan.digest, begun.chain)
-    return _Found(before or blank, begun, journal)
+        return _OpenedFolder(before, None, RemoteLedger())
+    progress = checkpoint.load(folder, experiment.device) or initial_state(experiment)
+    ledger = FileLedger(folder, plan.digest, progress.chain)
+    return _OpenedFolder(before or initial, progress, ledger)
 
 
 def _train(
-    folder: Path, setting: Experiment, found: _Found, begun: Progress, report: Report
+    folder: Path, experiment: Experiment, opened: _OpenedFolder, start: Progress, report: Report
 ) -> RunRecord:
-    """Train to the end and write the record; when stopped, save where training stands."""
-    record = found.record
-    latest, saved, started = begun, time.monotonic(), time.monotonic()
+    """Train to the last round and write the record; save the state when interrupted."""
+    record = opened.record
+    latest, saved, started = start, time.monotonic(), time.monotonic()
     pause = SAVE_SECONDS
 
-    def spent() -> float:
+    def wall_seconds() -> float:
         return record.wall_seconds + max(0.0, time.monotonic() - started)
 
     def after(progress: Progress) -> None:
         nonlocal latest, saved, pause
         latest = progress
-        report(progress.round, setting.rounds)
+        report(progress.round, experiment.rounds)
         now = time.monotonic()
-        if not 0 <= now - saved < pause:  # a clock that was set back must not put saving off
+        if not 0 <= now - saved < pause:  # a clock that was set back must not delay saving
             checkpoint.save(folder, progress)
             saved = time.monotonic()
             pause = max(SAVE_SECONDS, (saved - now) / SAVE_SHARE)
 
-    report(begun.round, setting.rounds)
+    report(start.round, experiment.rounds)
     try:
-        end = train(setting, found.journal, begun, after)
+        end = train(experiment, opened.ledger, start, after)
     except (KeyboardInterrupt, LostRankError) as stop:
         checkpoint.save(folder, latest)
-        _stopped(record, latest, spent()).save(folder)
-        done = f"{latest.round} of {setting.rounds} rounds are saved in {folder}"
+        record_at(record, latest, wall_seconds()).save(folder)
+        done = f"{latest.round} of {experiment.rounds} rounds are saved in {folder}"
         if isinstance(stop, LostRankError):
             raise LostRankError(done) from None
         line = f"interrupted: {done}; the same command resumes"
         raise InterruptedRunError(line) from None
     checkpoint.save(folder, end)
-    return _finished(folder, setting, end, _stopped(record, end, spent()))
-
-
-def _stopped(record: RunRecord, progress: Progress, seconds: float) -> RunRecord:
-    changes = {
-        "rounds_done": progress.round,
-        "metrics": progress.metrics,
-        "wall_seconds": seconds,
-    }
-    return record.model_copy(update=changes)
-
-
-def _finished(folder: Path, setting: Experiment, end: Progress, record: RunRecord) -> RunRecord:
-    with one_core():
-        found = evaluate(setting, end, most=EVALUATED)
-    known = zip(setting.data.classes, found.by_class, found.total, strict=True)
-    evidence = _audit(setting, end)
-    if evidence is not None:
-        evidence.save(folder)
-    finished = record.model_copy(
-        update={
-            "status": "complete",
-            "chain": end.chain,
-            "audit": "" if evidence is None else evidence.digest,
-            "accuracy": found.accuracy,
-            "accuracy_by_class": {name: float(share) for name, share, total in known if total},
-            "accuracy_by_group": by_group(found, setting.label_shares()),
-        }
-    )
-    accuracy_by_round(folder / PLOT, finished)
-    finished.save(folder)
-    return finished
-
-
-def _audit(setting: Experiment, end: Progress) -> AuditEvidence | None:
-    """What was seen of the canaries; None without."""
-    if setting.canary is None or end.audit is None:
-        return None
-    final = traces.final_scores(setting.canary, setting.start, end.theta)
-    return traces.written(setting.canary, setting.algorithm.plan, end.chain, end.audit, final)
-
-
-def _blank(request: Request, setting: Experiment) -> RunRecord:
-    """The record of a run before its first round."""
-    configuration: dict[str, Any] = {
-        "aggregation": request.choices.aggregation,
-        "numbers": dict(row(request.algorithm).complete(request.choices).numbers),
-        "data": setting.data.digest,
-        "clients": setting.algorithm.plan.spec.population,
-        "rounds": setting.rounds,
-        "processes": setting.ranks.size,
-        "canaries": request.canaries,
-    }
-    return RunRecord(
-        plan_digest=setting.algorithm.plan.digest,
-        algorithm=setting.algorithm.name,
-        dataset=setting.data.name,
-        partition=request.partition,
-        model=setting.model.name,
-        seed=request.seed,
-        device=setting.device.type,
-        configuration=configuration,
-        versions={
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("privplan", "torch", "numpy")},
-        },
-        status="running",
-        rounds_done=0,
-        metrics=(),
-        accuracy=None,
-        accuracy_by_class={},
-        accuracy_by_group={},
-        wall_seconds=0.0,
-        executed=executed(setting),
-    )
-
-
-def follow(request: Request, ranks: Ranks) -> None:
-    """Train beside the process that leads, which writes down what comes of it.
-
-    Args:
-        request: what is asked for, as in the process that leads.
-        ranks: the processes; this one does not lead.
-
-    Raises:
-        LostRankError: when another process of the run ends before the last round.
-        EndedTogetherError: when another process says why the run cannot be, or on Ctrl-C.
-    """
-    try:
-        setting = together(ranks, lambda: prepare(request, ranks))
-        together(ranks, lambda: None)
-        [begun] = gather(ranks, [], setting.device)
-        if begun is not None:
-            train(setting, RemoteLedger(), begun)
-    except KeyboardInterrupt:
-        raise EndedTogetherError(InterruptedRunError.exit_code) from None
+    return write_finished(folder, experiment, end, record_at(record, end, wall_seconds()))

@@ -92,7 +92,7 @@ def test_clients_who_send_for_themselves_send_zero_and_are_counted() -> None:
     updates, _ = client_updates(world, told(world))
     assert [update.excluded for update in updates] == [False, True, False, False]
     assert [update.vector.tolist() for update in updates][1] == [0.0, 0.0]
-    journal = MemoryLedger("")
-    end = run_round(world, initial_state(world), journal)
+    ledger = MemoryLedger("")
+    end = run_round(world, initial_state(world), ledger)
     assert end.theta.isfinite().all()
-    assert [record.shares[0].excluded for record in journal.records] == [0, 1, 0, 0]
+    assert [record.shares[0].excluded for record in ledger.records] == [0, 1, 0, 0]

@@ -84,20 +84,20 @@ def honest(algorithm: str, sampling: str, seed: int) -> Verdict:
         folder = Path(parent) / "run"
         request = Request(plan(sampling), algorithm, "digits", folder, seed=seed)
         try:
-            setting = prepare(request)
+            experiment = prepare(request)
         except InputError:
             request = replace(request, plan=plan())
-            setting = prepare(request)
-        run_prepared(request, setting)
+            experiment = prepare(request)
+        run_prepared(request, experiment)
         return judge(load_run(folder))
 
 
 def planted(fault: Fault, folder: Path, seed: int = 1, canaries: int = 0) -> Run:
     """A run with a fault in it, as its folder tells it."""
     request = Request(plan(), fault.algorithm, "digits", folder, seed=seed, canaries=canaries)
-    setting = replace(prepare(request), workers=1)
+    experiment = replace(prepare(request), workers=1)
     with _patched(fault.patches):
-        run_prepared(request, fault.breaks(setting))
+        run_prepared(request, fault.breaks(experiment))
     fault.tampers(folder)
     return load_run(folder)
 

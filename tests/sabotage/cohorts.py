@@ -10,7 +10,7 @@ import numpy as np
 from simulate.components import GroupSum, Noise, Released
 from simulate.engine.experiment import Experiment
 from simulate.samplers import fixed_size
-from tests.sabotage.fault import Break, Fault, with_slots
+from tests.sabotage.fault import Break, Fault, with_components
 
 Draw = Callable[[np.random.Generator, int, float, int], np.ndarray]
 
@@ -18,9 +18,9 @@ Draw = Callable[[np.random.Generator, int, float, int], np.ndarray]
 def drawn(change: Callable[[Draw], Draw]) -> Break:
     """Change who is drawn; the ledger still says that the planned law was executed."""
 
-    def breaks(setting: Experiment) -> Experiment:
-        sampler = setting.algorithm.sampler
-        return with_slots(setting, sampler=replace(sampler, draw=change(sampler.draw)))
+    def breaks(experiment: Experiment) -> Experiment:
+        sampler = experiment.algorithm.sampler
+        return with_components(experiment, sampler=replace(sampler, draw=change(sampler.draw)))
 
     return breaks
 
@@ -59,8 +59,8 @@ class _Longer(Experiment):
         return super().rounds + 4
 
 
-def _longer(setting: Experiment) -> Experiment:
-    return _Longer(**{name: getattr(setting, name) for name in setting.__dataclass_fields__})
+def _longer(experiment: Experiment) -> Experiment:
+    return _Longer(**{name: getattr(experiment, name) for name in experiment.__dataclass_fields__})
 
 
 def repeated(
@@ -68,19 +68,21 @@ def repeated(
 ) -> Break:
     """Release the sums once for each set of weights, with fresh noise each time."""
 
-    def breaks(setting: Experiment) -> Experiment:
-        mechanism = setting.algorithm.mechanism
+    def breaks(experiment: Experiment) -> Experiment:
+        mechanism = experiment.algorithm.mechanism
 
         def release(
             round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
         ) -> tuple[Released, ...]:
-            made: list[Released] = []
+            releases: list[Released] = []
             for factors in change(round_, sums, weights):
-                shift = len(made)
-                made += mechanism.release(round_, sums, factors, lambda i, s=shift: noise(i + s))
-            return tuple(made)
+                shift = len(releases)
+                releases += mechanism.release(
+                    round_, sums, factors, lambda i, s=shift: noise(i + s)
+                )
+            return tuple(releases)
 
-        return with_slots(setting, mechanism=replace(mechanism, release=release))
+        return with_components(experiment, mechanism=replace(mechanism, release=release))
 
     return breaks
 

@@ -13,7 +13,7 @@ from simulate.components import GroupSum, Noise, Released, Transform, TransformC
 from simulate.engine import loop
 from simulate.engine.experiment import Experiment
 from simulate.transforms import clip
-from tests.sabotage.fault import Break, Fault, with_slots
+from tests.sabotage.fault import Break, Fault, with_components
 
 Apply = Callable[[Tensor, TransformContext], tuple[Tensor, Tensor | None]]
 REACH = 50
@@ -23,17 +23,17 @@ REACH = 50
 def clipped_by(change: Callable[[Apply, Experiment], Apply]) -> Break:
     """Change what the clipping does; it still claims its bound."""
 
-    def breaks(setting: Experiment) -> Experiment:
+    def breaks(experiment: Experiment) -> Experiment:
         parts = tuple(
-            replace(part, apply=change(part.apply, setting)) if part.name == "clip" else part
-            for part in setting.algorithm.transforms
+            replace(part, apply=change(part.apply, experiment)) if part.name == "clip" else part
+            for part in experiment.algorithm.transforms
         )
-        return with_slots(setting, transforms=parts)
+        return with_components(experiment, transforms=parts)
 
     return breaks
 
 
-def _one_client(honest: Apply, setting: Experiment) -> Apply:
+def _one_client(honest: Apply, experiment: Experiment) -> Apply:
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
         clipped, long = honest(updates, context)
         largest = updates.norm(dim=1).argmax()
@@ -43,7 +43,7 @@ def _one_client(honest: Apply, setting: Experiment) -> Apply:
 
 
 def _where(skipped: Callable[[TransformContext], bool]) -> Callable[[Apply, Experiment], Apply]:
-    def change(honest: Apply, setting: Experiment) -> Apply:
+    def change(honest: Apply, experiment: Experiment) -> Apply:
         def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
             return (updates, None) if skipped(context) else honest(updates, context)
 
@@ -52,54 +52,54 @@ def _where(skipped: Callable[[TransformContext], bool]) -> Callable[[Apply, Expe
     return change
 
 
-def _half_median(honest: Apply, setting: Experiment) -> Apply:
+def _half_median(honest: Apply, experiment: Experiment) -> Apply:
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
         return clip(float(updates.norm(dim=1).median()) / 2).apply(updates, context)
 
     return apply
 
 
-def _by_learning_rate(setting: Experiment) -> Experiment:
+def _by_learning_rate(experiment: Experiment) -> Experiment:
     """Clients divide what they send by the learning rate, to send gradients."""
 
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
-        return updates / setting.learning_rate(context.round), None
+        return updates / experiment.learning_rate(context.round), None
 
     part = Transform("by learning rate", apply, lambda before, group: before)
-    return with_slots(setting, transforms=(*setting.algorithm.transforms, part))
+    return with_components(experiment, transforms=(*experiment.algorithm.transforms, part))
 
 
-def _after_the_noise(setting: Experiment) -> Experiment:
+def _after_the_noise(experiment: Experiment) -> Experiment:
     """The sum of whole updates is noised first, and shortened then."""
-    mechanism = setting.algorithm.mechanism
+    mechanism = experiment.algorithm.mechanism
 
     def release(
         round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
     ) -> tuple[Released, ...]:
-        made = mechanism.release(round_, sums, weights, noise)
-        return tuple(_shortened(one, part) for one, part in zip(made, sums, strict=True))
+        releases = mechanism.release(round_, sums, weights, noise)
+        return tuple(_shortened(one, part) for one, part in zip(releases, sums, strict=True))
 
     def _shortened(one: Released, part: GroupSum) -> Released:
         most = (part.bound or 0.0) * part.group.expected_cohort
         return replace(one, vector=one.vector * (most / one.vector.norm()).clamp(max=1.0))
 
-    unclipped = clipped_by(_where(lambda context: True))(setting)
-    return with_slots(unclipped, mechanism=replace(mechanism, release=release))
+    unclipped = clipped_by(_where(lambda context: True))(experiment)
+    return with_components(unclipped, mechanism=replace(mechanism, release=release))
 
 
-def _everything(setting: Experiment, round_: int) -> None:
+def _everything(experiment: Experiment, round_: int) -> None:
     """All coordinates are released, the personal ones too."""
     return None
 
 
-def _largest_gradients(setting: Experiment, round_: int) -> Tensor:
+def _largest_gradients(experiment: Experiment, round_: int) -> Tensor:
     """A mask as large as the public one, on the pixels that the private images use most."""
-    pixels = setting.data.train_x.flatten(1).double().mean(0).numpy()
-    size = len(HONEST_SUPPORT(setting, round_))
-    return torch.from_numpy(np.sort(np.argsort(-np.resize(pixels, setting.dimension))[:size]))
+    pixels = experiment.data.train_x.flatten(1).double().mean(0).numpy()
+    size = len(HONEST_SUPPORT(experiment, round_))
+    return torch.from_numpy(np.sort(np.argsort(-np.resize(pixels, experiment.dimension))[:size]))
 
 
-HONEST_SUPPORT = loop.public_mask
+HONEST_SUPPORT = loop.released_coordinates
 
 CONTRIBUTIONS = (
     Fault(
@@ -149,7 +149,7 @@ CONTRIBUTIONS = (
         "The heads that should stay at the clients are in the sums.",
         "coordinates",
         "coordinates left the clients",
-        patches=((loop, "public_mask", _everything),),
+        patches=((loop, "released_coordinates", _everything),),
         algorithm="CENTAUR",
     ),
     Fault(
@@ -157,7 +157,7 @@ CONTRIBUTIONS = (
         "The mask keeps the coordinates of the pixels that the private images use most.",
         "coordinates",
         "depend on data",
-        patches=((loop, "public_mask", _largest_gradients),),
+        patches=((loop, "released_coordinates", _largest_gradients),),
         algorithm="Fed-SMP",
     ),
 )

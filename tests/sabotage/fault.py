@@ -24,10 +24,10 @@ class Fault:
         words: part of the reason that it must give.
         weakens: whether clients are protected less than the plan promises; a fault of the
             books alone does not.
-        breaks: the run's setting with the fault in it.
+        breaks: from the experiment to the experiment with the fault.
         tampers: what is done to the run folder afterwards.
         patches: (module, attribute, replacement) while the run lasts, for faults outside the
-            slots of an algorithm.
+            components of an algorithm.
         algorithm: the method that is broken.
     """
 
@@ -36,12 +36,12 @@ class Fault:
     check: str
     words: str
     weakens: bool = True
-    breaks: Break = lambda setting: setting
+    breaks: Break = lambda experiment: experiment
     tampers: Tamper = lambda folder: None
     patches: tuple[tuple[Any, str, Any], ...] = ()
     algorithm: str = "planned"
 
 
-def with_slots(setting: Experiment, **slots: Any) -> Experiment:
-    """The setting with other parts in its algorithm."""
-    return replace(setting, algorithm=replace(setting.algorithm, **slots))
+def with_components(experiment: Experiment, **components: Any) -> Experiment:
+    """The experiment with other components in its algorithm."""
+    return replace(experiment, algorithm=replace(experiment.algorithm, **components))

@@ -15,7 +15,7 @@ from simulate.components import GroupSum, Noise, Released
 from simulate.engine.experiment import Experiment
 from simulate.engine.seeds import Purpose, stream
 from simulate.mechanisms.unprotected import unprotected
-from tests.sabotage.fault import Break, Fault, with_slots
+from tests.sabotage.fault import Break, Fault, with_components
 
 Change = Callable[[Tensor, Released, GroupSum], Tensor]
 """(noise, honest release, sum) to the noise that is really added."""
@@ -23,7 +23,7 @@ Book = Callable[[ReleaseRecord, Tensor], ReleaseRecord]
 """(honest record, noise that is really added) to the record that is written."""
 
 
-def told(record: ReleaseRecord, noise: Tensor) -> ReleaseRecord:
+def evidence_of_drawn(record: ReleaseRecord, noise: Tensor) -> ReleaseRecord:
     """The evidence is of what was really drawn."""
     return record.model_copy(update={"noise_sum_squares": float(noise.square().sum())})
 
@@ -35,22 +35,22 @@ def hidden(record: ReleaseRecord, noise: Tensor) -> ReleaseRecord:
 
 def rebooked(record: ReleaseRecord, noise: Tensor) -> ReleaseRecord:
     """The deviation that was really used stands in the record too."""
-    drawn, squares = told(record, noise), float(noise.square().sum())
+    drawn, squares = evidence_of_drawn(record, noise), float(noise.square().sum())
     factor = math.sqrt(squares / record.noise_sum_squares)
     return drawn.model_copy(update={"noise_std": record.noise_std * factor})
 
 
-def noised(change: Change, book: Book = told) -> Break:
+def noised(change: Change, book: Book = evidence_of_drawn) -> Break:
     """Change the noise of each group's sum."""
 
-    def breaks(setting: Experiment) -> Experiment:
-        mechanism = setting.algorithm.mechanism
+    def breaks(experiment: Experiment) -> Experiment:
+        mechanism = experiment.algorithm.mechanism
 
         def release(
             round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
         ) -> tuple[Released, ...]:
-            made = mechanism.release(round_, sums, weights, noise)
-            return tuple(_other(one, part) for one, part in zip(made, sums, strict=True))
+            releases = mechanism.release(round_, sums, weights, noise)
+            return tuple(_other(one, part) for one, part in zip(releases, sums, strict=True))
 
         def _other(one: Released, part: GroupSum) -> Released:
             really = change(one.vector.double() - part.total, one, part)
@@ -58,7 +58,7 @@ def noised(change: Change, book: Book = told) -> Break:
                 one, vector=(part.total + really).float(), record=book(one.record, really)
             )
 
-        return with_slots(setting, mechanism=replace(mechanism, release=release))
+        return with_components(experiment, mechanism=replace(mechanism, release=release))
 
     return breaks
 
@@ -86,8 +86,8 @@ def _shares(noise: Tensor, one: Released, part: GroupSum) -> Tensor:
     return noise * math.sqrt(min(1.0, reported / part.group.expected_cohort))
 
 
-def _next_group(setting: Experiment) -> Experiment:
-    mechanism = setting.algorithm.mechanism
+def _next_group(experiment: Experiment) -> Experiment:
+    mechanism = experiment.algorithm.mechanism
 
     def release(
         round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
@@ -99,45 +99,45 @@ def _next_group(setting: Experiment) -> Experiment:
         ]
         return mechanism.release(round_, wrong, weights, noise)
 
-    return with_slots(setting, mechanism=replace(mechanism, release=release))
+    return with_components(experiment, mechanism=replace(mechanism, release=release))
 
 
-def _same_noise(setting: Experiment) -> Experiment:
-    mechanism = setting.algorithm.mechanism
+def _same_noise(experiment: Experiment) -> Experiment:
+    mechanism = experiment.algorithm.mechanism
 
     def release(
         round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
     ) -> tuple[Released, ...]:
         def again(index: int) -> np.random.Generator:
-            return stream(setting.seed, Purpose.NOISE, 1, index)
+            return stream(experiment.seed, Purpose.NOISE, 1, index)
 
         return mechanism.release(round_, sums, weights, again)
 
-    return with_slots(setting, mechanism=replace(mechanism, release=release))
+    return with_components(experiment, mechanism=replace(mechanism, release=release))
 
 
-def _mean_of_who_came(setting: Experiment) -> Experiment:
+def _mean_of_who_came(experiment: Experiment) -> Experiment:
     def change(noise: Tensor, one: Released, part: GroupSum) -> Tensor:
         mean = part.total * (part.group.expected_cohort / max(1, len(part.participants)) - 1)
         return noise + mean
 
-    return noised(change, hidden)(setting)
+    return noised(change, hidden)(experiment)
 
 
-def _unprotected(setting: Experiment) -> Experiment:
-    return with_slots(setting, mechanism=replace(unprotected(), joint=False))
+def _unprotected(experiment: Experiment) -> Experiment:
+    return with_components(experiment, mechanism=replace(unprotected(), joint=False))
 
 
-def _in_the_clear_too(setting: Experiment) -> Experiment:
-    mechanism = setting.algorithm.mechanism
+def _in_the_clear_too(experiment: Experiment) -> Experiment:
+    mechanism = experiment.algorithm.mechanism
 
     def release(
         round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
     ) -> tuple[Released, ...]:
-        made = mechanism.release(round_, sums, weights, noise)
-        return (*made, *unprotected().release(round_, sums[:1], weights, noise))
+        releases = mechanism.release(round_, sums, weights, noise)
+        return (*releases, *unprotected().release(round_, sums[:1], weights, noise))
 
-    return with_slots(setting, mechanism=replace(mechanism, release=release))
+    return with_components(experiment, mechanism=replace(mechanism, release=release))
 
 
 NOISE = (
@@ -216,7 +216,7 @@ NOISE = (
         "Every second round adds the negative of the noise before it.",
         "noise fresh",
         "the noise is that of round 1 again",
-        breaks=lambda setting: noised(_undone())(setting),
+        breaks=lambda experiment: noised(_undone())(experiment),
     ),
     Fault(
         "dropouts unprovisioned",

@@ -14,7 +14,7 @@ from simulate.components import ClientBatch, LocalResult
 from simulate.engine.experiment import Experiment
 from simulate.local.per_record import RecordSums, clipped_sums
 from simulate.mechanisms.record_noise import RecordNoise
-from tests.sabotage.fault import Fault, with_slots
+from tests.sabotage.fault import Fault, with_components
 
 DP_SGD = sys.modules["simulate.local.dp_sgd"]
 """The module; its package exports a function of the same name."""
@@ -37,16 +37,16 @@ def unclipped(*given: Any, clipping_norm: float, **options: Any) -> RecordSums:
     return replace(honest, total=loose.total)
 
 
-def _by_own_records(setting: Experiment) -> Experiment:
+def _by_own_records(experiment: Experiment) -> Experiment:
     """Steps are divided by what the client holds, so that its length tells how much that is."""
-    local = setting.algorithm.local
+    local = experiment.algorithm.local
 
-    def train(work: ClientBatch) -> LocalResult:
-        made = local.train(work)
-        factors = np.float32((work.group.records or 1) / work.records)
-        return replace(made, updates=made.updates * torch.from_numpy(factors)[:, None])
+    def train(batch: ClientBatch) -> LocalResult:
+        releases = local.train(batch)
+        factors = np.float32((batch.group.records or 1) / batch.records)
+        return replace(releases, updates=releases.updates * torch.from_numpy(factors)[:, None])
 
-    return with_slots(setting, local=replace(local, train=train))
+    return with_components(experiment, local=replace(local, train=train))
 
 
 OWN_NOISE = (

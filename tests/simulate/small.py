@@ -112,9 +112,9 @@ def moved(algorithm: Algorithm) -> Tensor:
 def played(algorithm: Algorithm) -> Progress:
     """Where the engine stands after all rounds."""
     world = setting(algorithm)
-    now, journal = initial_state(world), MemoryLedger("")
+    now, ledger = initial_state(world), MemoryLedger("")
     while now.round < ROUNDS:
-        now = run_round(world, now, journal)
+        now = run_round(world, now, ledger)
     return now
 
 
@@ -149,7 +149,7 @@ def mini_batches(world: Experiment, round_: int, number: int) -> Batches:
     local = world.local
     x, y = batches(
         world.data,
-        world.held,
+        world.partition,
         np.array([number]),
         seed=world.seed,
         round_=round_,

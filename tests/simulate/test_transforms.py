@@ -53,8 +53,8 @@ def built(**changes: object) -> Algorithm:
 def test_a_round_by_hand() -> None:
     """Norms 5, 10, 5, 20 against C = 5: half are short enough, the others become (3, 4)."""
     setting, how = tiny.setting(built()), clipping()
-    begin, journal = initial_state(setting), MemoryLedger("")
-    end = run_round(setting, begin, journal)
+    begin, ledger = initial_state(setting), MemoryLedger("")
+    end = run_round(setting, begin, ledger)
     worth = how.update_noise_multiplier / how.count_noise_multiplier
     std = SIGMA * how.bound
     drawn = std * stream(7, Purpose.NOISE, 1, 0).standard_normal(3)
@@ -63,7 +63,7 @@ def test_a_round_by_hand() -> None:
     share = 0.5 + (worth * (2 * 0.5 - 2 * 0.5) + drawn[2]) / worth / 4
     expected = 5.0 * math.exp(-0.2 * (share - 0.5))
     assert float(end.server[NORM]) == pytest.approx(expected, rel=1e-5)
-    [record] = journal.records
+    [record] = ledger.records
     assert record.dimension == 3
     assert record.noise_std == pytest.approx(std, rel=1e-12)
     for one in record.shares:
@@ -111,9 +111,9 @@ def test_without_noise_the_norm_comes_to_the_quantile() -> None:
     plan = plan.model_copy(update={"clipping": how, "groups": groups, "spec": spec})
     algorithm = replace(ALGORITHMS["planned"].build(plan, Hyperparameters()), local=tiny.LOCAL)
     setting = replace(setting, algorithm=algorithm)
-    progress, journal = initial_state(setting), MemoryLedger("")
+    progress, ledger = initial_state(setting), MemoryLedger("")
     for _ in range(200):
-        progress = run_round(setting, progress, journal)
+        progress = run_round(setting, progress, ledger)
     assert float(progress.server[NORM]) == pytest.approx(15.0, rel=0.05)
 
 

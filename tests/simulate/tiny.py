@@ -109,10 +109,10 @@ def setting(
 
 def one_round(setting: Experiment) -> tuple[np.ndarray, list[ReleaseRecord], Progress]:
     """The step of the first round, its releases, and where training stands then."""
-    journal = MemoryLedger(setting.algorithm.plan.digest)
+    ledger = MemoryLedger(setting.algorithm.plan.digest)
     begin = initial_state(setting)
-    end = run_round(setting, begin, journal)
-    return (end.theta - begin.theta).numpy(), journal.records, end
+    end = run_round(setting, begin, ledger)
+    return (end.theta - begin.theta).numpy(), ledger.records, end
 
 
 def noise(release: int, std: float, size: int = 2, round_: int = 1) -> np.ndarray:

@@ -121,7 +121,7 @@ def sequential_mean(setting: Experiment, theta: torch.Tensor) -> torch.Tensor:
     for client in np.concatenate(participants(setting, 1)):
         x, y = batches(
             setting.data,
-            setting.held,
+            setting.partition,
             np.array([client]),
             seed=setting.seed,
             round_=1,

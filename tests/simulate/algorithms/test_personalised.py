@@ -99,7 +99,7 @@ def test_embedding_and_head_never_enter_a_release(case: Case) -> None:
 @pytest.mark.parametrize(("case", "length"), list(zip(SERVER, (BODY + HEAD, BODY), strict=True)))
 def test_a_client_sends_what_it_did_to_what_it_was_sent(case: Case, length: int) -> None:
     algorithm, journal, seen = case.build(), MemoryLedger(""), []
-    alone = algorithm.mechanism.alone
+    alone = algorithm.mechanism.release_client
     assert alone is not None
 
     def watched(round_, update, weight):  # type: ignore[no-untyped-def]

@@ -30,8 +30,8 @@ from simulate.aggregators.per_client import (
     by_noise,
     client_mean,
     noise_estimates,
-    projected_clients,
 )
+from simulate.aggregators.projected import projected_clients
 from simulate.aggregators.robust_pca import pursuit
 from simulate.algorithms.dp_fedavg_records import by_client
 from simulate.algorithms.registry import ALGORITHMS, algorithm, fitting
@@ -77,7 +77,7 @@ def with_noise(run: Experiment, sigma: float, norm: float) -> Experiment:
 
 def plain_steps(run: Experiment, client: int, norm: float) -> torch.Tensor:
     """Full-batch steps with the gradient of every record clipped, by a loop over records."""
-    held = run.held.records(client)
+    held = run.partition.records(client)
     group = run.algorithm.plan.groups[0]
     network = run.model.module()
     nn.utils.vector_to_parameters(run.start.clone(), network.parameters())
@@ -103,9 +103,9 @@ def test_dp_sgd_against_a_loop_over_records(norm: float, short_plan: Plan) -> No
     for update in sent[:3]:
         expected = plain_steps(run, update.client, norm)
         torch.testing.assert_close(update.vector, expected, rtol=1e-3, atol=1e-6)
-        assert update.spent is not None
-        assert update.spent.largest_norm[0] <= norm
-        assert bool(update.spent.clipped[0]) is (norm < 1)
+        assert update.noise_evidence is not None
+        assert update.noise_evidence.largest_norm[0] <= norm
+        assert bool(update.noise_evidence.clipped[0]) is (norm < 1)
 
 
 def test_clipping_is_what_that_comparison_sees(short_plan: Plan) -> None:
@@ -123,21 +123,23 @@ def test_the_noise_of_every_step_is_in_the_update_and_in_the_ledger(short_plan: 
     steps = loud.algorithm.plan.groups[0].steps or 0
     ratios = []
     for update in sent:
-        assert update.spent is not None
-        assert update.spent.drawn[0] == steps * loud.model.parameters
+        assert update.noise_evidence is not None
+        assert update.noise_evidence.drawn[0] == steps * loud.model.parameters
         step = loud.local.learning_rate / update.group.records
         variance = steps * (step * 3.0 * 0.5) ** 2
         moved = (update.vector - still[update.client]).square().mean()
         ratios.append(float(moved) / variance)
-        drawn = update.spent.noise_sum_squares[0] / (update.spent.drawn[0] * 1.5**2)
-        assert drawn == pytest.approx(1, abs=6 * math.sqrt(2 / update.spent.drawn[0]))
+        drawn = update.noise_evidence.noise_sum_squares[0] / (
+            update.noise_evidence.drawn[0] * 1.5**2
+        )
+        assert drawn == pytest.approx(1, abs=6 * math.sqrt(2 / update.noise_evidence.drawn[0]))
     assert np.mean(ratios) == pytest.approx(1, abs=0.05)  # gradients move a little along
 
 
 def test_no_step_tells_how_many_records_a_client_holds(short_plan: Plan) -> None:
     """The noise in an update is that of the planned batch, whoever holds one record more."""
     run = with_noise(setting("DPFedAvg", short_plan), 1e3, 1e-3)
-    sizes = run.held.sizes(np.arange(run.clients))
+    sizes = run.partition.sizes(np.arange(run.clients))
     assert set(sizes) == {4, 5}
     sent, _ = client_updates(run, told(run))
     group = run.algorithm.plan.groups[0]
@@ -199,7 +201,7 @@ def test_poisson_batches_take_each_record_with_its_chance(short_plan: Plan) -> N
     clients = np.arange(200)
     _, y = batches(
         run.data,
-        run.held,
+        run.partition,
         clients,
         seed=1,
         round_=1,
@@ -208,7 +210,7 @@ def test_poisson_batches_take_each_record_with_its_chance(short_plan: Plan) -> N
         device=run.device,
         ratio=0.3,
     )
-    trials = 40 * sum(len(run.held.records(int(client))) for client in clients)
+    trials = 40 * sum(len(run.partition.records(int(client))) for client in clients)
     found = int((y >= 0).sum())
     assert abs(found - 0.3 * trials) < 6 * math.sqrt(trials * 0.21)
 

@@ -328,7 +328,7 @@ def test_a_run_trains_on_what_clients_hold(text: str, short_plan: Plan, tmp_path
     record = execute(asked).record
     assert record.partition == text
     assert record.accuracy > 0.2  # a tenth by chance
-    chosen = prepare(asked).held
+    chosen = prepare(asked).partition
     everybody = np.concatenate(chosen.members)
     sizes = [len(chosen.records(client)) for client in everybody]
     np.testing.assert_array_equal(chosen.sizes(everybody), sizes)

@@ -43,10 +43,10 @@ def test_measuring_against_plain_predictions_on_any_number_of_threads() -> None:
     predicted = network.logits(theta, data.inputs(data.test_x)).argmax(1)
     for label in range(10):
         of_class = data.test_y == label
-        assert found.right[label] == int((predicted[of_class] == label).sum())
+        assert found.correct[label] == int((predicted[of_class] == label).sum())
         assert found.total[label] == int(of_class.sum())
     again = measure(network, theta, data, workers=2)
-    np.testing.assert_array_equal(found.right, again.right)
+    np.testing.assert_array_equal(found.correct, again.correct)
     assert found.loss == again.loss
 
 
@@ -56,31 +56,31 @@ def test_measuring_on_some_of_the_test_records() -> None:
     rows = torch.arange(3, 350, 2)
     part = replace(data, test_x=data.test_x[rows], test_y=data.test_y[rows])
     found, expected = measure(network, theta, data, rows=rows), measure(network, theta, part)
-    np.testing.assert_array_equal(found.right, expected.right)
+    np.testing.assert_array_equal(found.correct, expected.correct)
     np.testing.assert_array_equal(found.total, expected.total)
     assert found.loss == expected.loss
 
 
-def test_many_test_records_are_all_looked_at_only_in_the_end(
+def test_all_test_records_are_evaluated_only_in_the_end(
     short_plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = execute(Request(short_plan, "FedAvg", "digits", tmp_path / "plain", seed=4)).record
-    monkeypatch.setattr(loop, "LOOKED", 100)
+    monkeypatch.setattr(loop, "EVALUATED_RECORDS", 100)
     asked = Request(short_plan, "FedAvg", "digits", tmp_path / "part", seed=4)
     part, setting = execute(asked).record, prepare(asked)
     assert part.accuracy == plain.accuracy == plain.metrics[-1].accuracy
     assert part.accuracy_by_class == plain.accuracy_by_class
-    rows = loop.looked_at(setting)
+    rows = loop.evaluation_rows(setting)
     assert rows is not None
-    assert torch.equal(rows, loop.looked_at(setting))
+    assert torch.equal(rows, loop.evaluation_rows(setting))
     assert len(rows) == len(rows.unique()) == 100
-    assert not torch.equal(rows, loop.looked_at(replace(setting, seed=5)))
+    assert not torch.equal(rows, loop.evaluation_rows(replace(setting, seed=5)))
     theta = checkpoint.load(tmp_path / "part", torch.device("cpu")).theta
     assert (
         part.metrics[-1].accuracy == measure(setting.model, theta, setting.data, 1, rows).accuracy
     )
-    monkeypatch.setattr(loop, "LOOKED", len(setting.data.test_y))
-    assert loop.looked_at(setting) is None
+    monkeypatch.setattr(loop, "EVALUATED_RECORDS", len(setting.data.test_y))
+    assert loop.evaluation_rows(setting) is None
 
 
 def test_a_loss_that_is_not_finite_is_none() -> None:

@@ -188,9 +188,9 @@ def test_a_failing_chunk_is_raised_and_leaves_the_setting_alone():
 
 
 def test_chunks_hold_four_clients_of_the_published_workload():
-    assert model("cnn-2").together(batch=10) == 4
-    assert model("cnn-2").together(batch=10_000) == 1
-    assert model("mlp-digits").together(batch=10) == chain.CHUNK_CLIENTS
+    assert model("cnn-2").clients_per_chunk(batch=10) == 4
+    assert model("cnn-2").clients_per_chunk(batch=10_000) == 1
+    assert model("mlp-digits").clients_per_chunk(batch=10) == chain.CHUNK_CLIENTS
 
 
 def test_each_client_may_have_its_own_start():

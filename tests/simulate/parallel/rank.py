@@ -7,18 +7,18 @@ import sys
 from pathlib import Path
 
 from privplan.plan import Plan
-from simulate.parallel.distributed import joined
-from simulate.runs.run import Request, execute, follow
+from simulate.parallel.distributed import process_group
+from simulate.runs.run import Request, execute, execute_nonzero_rank
 
 
 def main(plan: str, folder: str, *algorithms: str) -> None:
-    with joined(cuda=False) as ranks:
+    with process_group(cuda=False) as ranks:
         for name in algorithms:
             request = Request(Plan.load(Path(plan)), name, "digits", Path(folder) / name, seed=5)
-            if ranks.leads:
+            if ranks.is_main:
                 execute(request, ranks=ranks)
             else:
-                follow(request, ranks)
+                execute_nonzero_rank(request, ranks)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def test_what_a_task_says_and_what_it_cannot_say(cluster: str) -> None:
         list(on_cluster(die, [3], 1, address=cluster))
 
 
-def test_ctrl_c_that_the_library_swallows_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_that_the_library_swallows_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     cancelled = []
 
     def wait(tasks: list[int], timeout: float) -> tuple[list[int], list[int]]:
@@ -93,7 +93,7 @@ def test_ctrl_c_that_the_library_swallows_is_heard(monkeypatch: pytest.MonkeyPat
             time.sleep(60)
         return [], tasks
 
-    deaf = ModuleType("ray")
+    library = ModuleType("ray")
     for name, value in {
         "is_initialized": lambda: True,
         "remote": lambda **options: lambda work: SimpleNamespace(remote=lambda item: item),
@@ -101,8 +101,8 @@ def test_ctrl_c_that_the_library_swallows_is_heard(monkeypatch: pytest.MonkeyPat
         "cancel": lambda task, force: cancelled.append(task),
         "exceptions": SimpleNamespace(RayError=RuntimeError),
     }.items():
-        monkeypatch.setattr(deaf, name, value, raising=False)
-    monkeypatch.setitem(sys.modules, "ray", deaf)
+        monkeypatch.setattr(library, name, value, raising=False)
+    monkeypatch.setitem(sys.modules, "ray", library)
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         list(on_cluster(refuse, [3], 1, address="auto"))

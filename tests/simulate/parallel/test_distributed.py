@@ -21,8 +21,17 @@ from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, RunRecord, read_ledger
 from privplan.verification.verify import judge, load_run
 from simulate.engine import cohort
-from simulate.engine.round import RoundContext, public_mask
-from simulate.parallel.distributed import ALONE, Ranks, gather, largest, led, share, together, total
+from simulate.engine.round import RoundContext, released_coordinates
+from simulate.parallel.distributed import (
+    SINGLE_PROCESS,
+    Ranks,
+    all_gather,
+    all_reduce_max,
+    all_reduce_sum,
+    broadcast_state,
+    on_all_ranks,
+    rank_slice,
+)
 from simulate.runs.run import Request, execute, prepare
 from tests.simulate.conftest import digits_spec
 from tests.simulate.parallel import rank
@@ -41,7 +50,7 @@ def plan() -> Plan:
 
 
 @pytest.fixture(scope="module")
-def together_folder(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def distributed_folder(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run of each algorithm over two processes."""
     folder = tmp_path_factory.mktemp("two")
     plan.save(folder / "plan.json")
@@ -58,10 +67,10 @@ def _environment() -> dict[str, str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_two_processes_give_what_one_gives(
-    name: str, plan: Plan, together_folder: Path, tmp_path: Path
+    name: str, plan: Plan, distributed_folder: Path, tmp_path: Path
 ) -> None:
     execute(Request(plan, name, "digits", tmp_path / "one", seed=5))
-    folders = (together_folder / name, tmp_path / "one")
+    folders = (distributed_folder / name, tmp_path / "one")
     states = [torch.load(folder / CHECKPOINT, weights_only=True) for folder in folders]
     _close(states[0]["theta"], states[1]["theta"])
     assert states[0]["personal"].keys() == states[1]["personal"].keys()
@@ -86,8 +95,8 @@ def _close(ours: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(ours, expected, rtol=0, atol=TOLERANCE)
 
 
-def test_the_verdict_holds_for_two_processes(together_folder: Path) -> None:
-    verdict = judge(load_run(together_folder / "GDPFed+"))
+def test_the_verdict_holds_for_two_processes(distributed_folder: Path) -> None:
+    verdict = judge(load_run(distributed_folder / "GDPFed+"))
     assert verdict.kept
 
 
@@ -149,7 +158,7 @@ def _variables(process: str) -> list[bytes]:
 
 @given(st.integers(1, 9), st.integers(0, 40), st.integers(0, 5))
 def test_shares_hold_every_item_once(size: int, count: int, turn: int) -> None:
-    shares = [range(count)[share(Ranks(rank, size), count, turn)] for rank in range(size)]
+    shares = [range(count)[rank_slice(Ranks(rank, size), count, turn)] for rank in range(size)]
     assert sorted(item for part in shares for item in part) == list(range(count))
     lengths = [len(part) for part in shares]
     assert max(lengths) - min(lengths) <= 1
@@ -157,32 +166,33 @@ def test_shares_hold_every_item_once(size: int, count: int, turn: int) -> None:
 
 def test_small_lots_come_out_even() -> None:
     sizes = [
-        sum(len(range(1)[share(Ranks(rank, 2), 1, turn)]) for turn in range(4)) for rank in (0, 1)
+        sum(len(range(1)[rank_slice(Ranks(rank, 2), 1, turn)]) for turn in range(4))
+        for rank in (0, 1)
     ]
     assert sizes == [2, 2]
 
 
-def test_alone_nothing_is_exchanged(plan: Plan) -> None:
+def test_a_single_process_exchanges_nothing(plan: Plan) -> None:
     values = torch.arange(3.0)
-    assert total(ALONE, values) is values
-    assert largest(ALONE, values) is values
-    assert gather(ALONE, [values], torch.device("cpu"))[0] is values
-    assert led(ALONE, values, {"a": values}) == (values, {"a": values})
-    assert together(ALONE, lambda: 3) == 3
+    assert all_reduce_sum(SINGLE_PROCESS, values) is values
+    assert all_reduce_max(SINGLE_PROCESS, values) is values
+    assert all_gather(SINGLE_PROCESS, [values], torch.device("cpu"))[0] is values
+    assert broadcast_state(SINGLE_PROCESS, values, {"a": values}) == (values, {"a": values})
+    assert on_all_ranks(SINGLE_PROCESS, lambda: 3) == 3
     with pytest.raises(PrivplanError, match="algorithm: must be one of"):
         prepare(replace(Request(plan, "no", "digits", Path("run")), seed=1))
 
 
 def test_each_process_trains_a_share_only(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    for exchange in ("total", "largest"):
+    for exchange in ("all_reduce_sum", "all_reduce_max"):
         monkeypatch.setattr(cohort, exchange, lambda ranks, values: values)
-    monkeypatch.setattr(cohort, "gather", lambda ranks, items, device: list(items))
+    monkeypatch.setattr(cohort, "all_gather", lambda ranks, items, device: list(items))
     whole = prepare(Request(plan, "P-FedSAM", "digits", Path("run"), seed=5))
-    told = RoundContext(1, whole.start, {}, public_mask(whole, 1), {})
-    halves = [cohort.group_sums(replace(whole, ranks=Ranks(rank, 2)), told) for rank in (0, 1)]
-    sums, kept = cohort.group_sums(whole, told)
-    assert len(halves[0][1]) + len(halves[1][1]) == len(kept)
-    assert halves[0][1].keys() | halves[1][1].keys() == kept.keys()
+    context = RoundContext(1, whole.start, {}, released_coordinates(whole, 1), {})
+    halves = [cohort.group_sums(replace(whole, ranks=Ranks(rank, 2)), context) for rank in (0, 1)]
+    sums, personal = cohort.group_sums(whole, context)
+    assert len(halves[0][1]) + len(halves[1][1]) == len(personal)
+    assert halves[0][1].keys() | halves[1][1].keys() == personal.keys()
     assert abs(len(halves[0][1]) - len(halves[1][1])) <= len(sums)
     for one, other, both in zip(halves[0][0], halves[1][0], sums, strict=True):
         torch.testing.assert_close(one.total + other.total, both.total, rtol=0, atol=TOLERANCE)

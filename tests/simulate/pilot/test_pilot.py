@@ -16,7 +16,7 @@ from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from simulate.cli.pilot import command
 from simulate.engine.loop import initial_state, run_round
-from simulate.pilot.pilot import Pilot, run, setting_of
+from simulate.pilot.pilot import Pilot, pilot_experiment, run
 from simulate.runs.ledger_writer import MemoryLedger
 
 SPEC = preset("digits")
@@ -30,7 +30,7 @@ def pilot_of(tmp_path: Path, **changes: object) -> Pilot:
 
 
 def test_updates_that_are_seen_make_the_engine_s_step(tmp_path: Path) -> None:
-    setting, seen = setting_of(pilot_of(tmp_path))
+    setting, seen = pilot_experiment(pilot_of(tmp_path))
     begun = initial_state(setting)
     after = run_round(setting, begun, MemoryLedger(setting.algorithm.plan.digest))
     updates = torch.cat([part for parts in seen.values() for part in parts])

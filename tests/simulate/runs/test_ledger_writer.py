@@ -20,17 +20,17 @@ DIGEST = "d" * 64
 
 def releases() -> list[ReleaseRecord]:
     """The six releases of a whole run, two a round."""
-    journal = MemoryLedger(DIGEST)
-    train(tiny.setting(build("GDPFed")), journal)
-    return journal.records
+    ledger = MemoryLedger(DIGEST)
+    train(tiny.setting(build("GDPFed")), ledger)
+    return ledger.records
 
 
 def written(folder: Path, count: int = 6) -> str:
     """A ledger with the first releases; returns the chain after the fourth."""
-    journal, records, chain = FileLedger(folder, DIGEST, DIGEST), releases(), ""
+    ledger, records, chain = FileLedger(folder, DIGEST, DIGEST), releases(), ""
     for index in range(0, count, 2):
-        journal.append(records[index : index + 2])
-        chain = journal.chain if index == 2 else chain
+        ledger.append(records[index : index + 2])
+        chain = ledger.chain if index == 2 else chain
     return chain
 
 
@@ -48,10 +48,10 @@ def test_lines_are_chained_from_the_plan(tmp_path: Path) -> None:
 def test_a_replayed_release_is_not_written_twice(tmp_path: Path) -> None:
     chain = written(tmp_path)
     before = (tmp_path / LEDGER).read_bytes()
-    journal = FileLedger(tmp_path, DIGEST, chain)
-    journal.append(releases()[4:])
+    ledger = FileLedger(tmp_path, DIGEST, chain)
+    ledger.append(releases()[4:])
     assert (tmp_path / LEDGER).read_bytes() == before
-    journal.append(releases()[:1])  # anything more is appended
+    ledger.append(releases()[:1])  # anything more is appended
     assert (tmp_path / LEDGER).read_bytes().count(b"\n") == 7
 
 
@@ -69,8 +69,8 @@ def test_a_torn_last_line_is_dropped_and_written_again(tmp_path: Path, cut: int)
     chain = written(tmp_path)
     whole = (tmp_path / LEDGER).read_bytes()
     (tmp_path / LEDGER).write_bytes(whole[:-cut])
-    journal = FileLedger(tmp_path, DIGEST, chain)
-    journal.append(releases()[4:])
+    ledger = FileLedger(tmp_path, DIGEST, chain)
+    ledger.append(releases()[4:])
     assert (tmp_path / LEDGER).read_bytes() == whole
 
 
@@ -104,12 +104,12 @@ def test_a_ledger_that_ends_before_the_checkpoint_is_refused(tmp_path: Path) -> 
 def test_every_algorithm_books_every_group_in_every_round(name: str) -> None:
     found = ALGORITHMS[name]
     built = found.build(small.plan("per_group"), found.complete(Hyperparameters()))
-    journal = MemoryLedger(DIGEST)
-    train(small.setting(built), journal)
-    booked = [(record.round, share.group) for record in journal.records for share in record.shares]
+    ledger = MemoryLedger(DIGEST)
+    train(small.setting(built), ledger)
+    booked = [(record.round, share.group) for record in ledger.records for share in record.shares]
     rounds = range(1, small.ROUNDS + 1)
     expected = [(round_, group) for round_ in rounds for group in small.EPSILONS]
-    if built.mechanism.alone is not None:  # a line a client
+    if built.mechanism.release_client is not None:  # a line a client
         assert list(dict.fromkeys(booked)) == expected
     else:
         assert booked == expected

@@ -24,7 +24,8 @@ from privplan.verification.verify import load_run
 from simulate.algorithms.entry import Hyperparameters
 from simulate.engine import round
 from simulate.runs.ledger_writer import FileLedger
-from simulate.runs.run import PLOT, InterruptedRunError, Request, execute
+from simulate.runs.record import PLOT
+from simulate.runs.run import InterruptedRunError, Request, execute
 
 MOMENTS = sorted(random.Random(20).sample(range(1, 8), 3))
 
@@ -110,8 +111,8 @@ def test_a_crash_between_the_ledger_and_the_step(
 ) -> None:
     append, request = FileLedger.append, request_for(short_plan, tmp_path / "run")
 
-    def crash(journal: FileLedger, records: list) -> None:
-        append(journal, records)
+    def crash(ledger: FileLedger, records: list) -> None:
+        append(ledger, records)
         if records[0].round == 4:
             raise CrashError
 

@@ -66,7 +66,7 @@ def check_ratios(*ratios: Sequence[float]) -> Callable[[Algorithm], None]:
         theta = begin = world.start
         for round_, now in enumerate(ratios, 1):
             cohort = [_drawn(world.seed, round_, m, ratio) for m, ratio in enumerate(now)]
-            cohort = [world.held.members[m][found] for m, found in enumerate(cohort)]
+            cohort = [world.partition.members[m][found] for m, found in enumerate(cohort)]
             groups = small.loop(world, round_, theta, small.plain_client, cohort)
             updates = [one for group in groups for one in group]
             theta = theta + torch.stack(updates).sum(0) / small.COHORT

@@ -1,0 +1,119 @@
+"""The record of a run before its first round, at an interruption, and after its last round."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from privplan.auditing.findings import AuditEvidence
+from privplan.record import RunRecord
+from simulate.audit import traces
+from simulate.engine.evaluation import by_group
+from simulate.engine.experiment import Experiment
+from simulate.engine.loop import Progress, evaluate, one_core
+from simulate.engine.measurements import executed
+from simulate.runs.plots import accuracy_by_round
+
+PLOT = "accuracy.png"
+FINAL_CLIENTS = 10_000
+"""Most clients whose personal models are evaluated after the last round."""
+
+
+def initial_record(
+    experiment: Experiment, partition: str, aggregation: str, numbers: Mapping[str, float]
+) -> RunRecord:
+    """Record of a run before its first round.
+
+    Args:
+        experiment: the run.
+        partition: name of the partition scheme, such as ``dirichlet:0.3``.
+        aggregation: how the group methods scale, ``paper`` or ``mean``.
+        numbers: hyperparameters of the algorithm by name.
+    """
+    algorithm = experiment.algorithm
+    return RunRecord(
+        plan_digest=algorithm.plan.digest,
+        algorithm=algorithm.name,
+        dataset=experiment.data.name,
+        partition=partition,
+        model=experiment.model.name,
+        seed=experiment.seed,
+        device=experiment.device.type,
+        configuration={
+            "aggregation": aggregation,
+            "numbers": dict(numbers),
+            "data": experiment.data.digest,
+            "clients": algorithm.plan.spec.population,
+            "rounds": experiment.rounds,
+            "processes": experiment.ranks.size,
+            "canaries": experiment.canaries,
+        },
+        versions={
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("privplan", "torch", "numpy")},
+        },
+        status="running",
+        rounds_done=0,
+        metrics=(),
+        accuracy=None,
+        accuracy_by_class={},
+        accuracy_by_group={},
+        wall_seconds=0.0,
+        executed=executed(experiment),
+    )
+
+
+def record_at(record: RunRecord, progress: Progress, seconds: float) -> RunRecord:
+    """The record with the state of training and the wall time so far."""
+    changes = {
+        "rounds_done": progress.round,
+        "metrics": progress.metrics,
+        "wall_seconds": seconds,
+    }
+    return record.model_copy(update=changes)
+
+
+def write_finished(
+    folder: Path, experiment: Experiment, end: Progress, record: RunRecord
+) -> RunRecord:
+    """Evaluate the final state; write the audit evidence, the plot and the complete record.
+
+    Args:
+        folder: the run folder.
+        experiment: the run.
+        end: state of training after the last round.
+        record: the record with this state.
+
+    Returns:
+        The complete record.
+    """
+    with one_core():
+        measures = evaluate(experiment, end, most=FINAL_CLIENTS)
+    classes = zip(experiment.data.classes, measures.by_class, measures.total, strict=True)
+    evidence = _audit_evidence(experiment, end)
+    if evidence is not None:
+        evidence.save(folder)
+    finished = record.model_copy(
+        update={
+            "status": "complete",
+            "chain": end.chain,
+            "audit": "" if evidence is None else evidence.digest,
+            "accuracy": measures.accuracy,
+            "accuracy_by_class": {name: float(share) for name, share, total in classes if total},
+            "accuracy_by_group": by_group(measures, experiment.label_shares()),
+        }
+    )
+    accuracy_by_round(folder / PLOT, finished)
+    finished.save(folder)
+    return finished
+
+
+def _audit_evidence(experiment: Experiment, end: Progress) -> AuditEvidence | None:
+    """The canaries' scores as evidence; None in a run without canaries."""
+    if experiment.canary is None or end.canary_scores is None:
+        return None
+    final = traces.final_scores(experiment.canary, experiment.start, end.theta)
+    plan = experiment.algorithm.plan
+    return traces.audit_evidence(experiment.canary, plan, end.chain, end.canary_scores, final)
