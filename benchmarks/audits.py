@@ -17,7 +17,7 @@ import numpy as np
 from privplan.accounting.accountant import accountant
 from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release
-from privplan.auditing.registry import AUDITORS
+from privplan.auditing.registry import auditors
 from privplan.verification.verify import judge, load_run
 from simulate.runs.run import Request, prepare, run_prepared
 from tests.sabotage import plan
@@ -56,7 +56,7 @@ def closed_forms(runs: int) -> None:
         response: 1.0,
     }
     for mechanism, truth in truths.items():
-        for name, auditor in AUDITORS.items():
+        for name, auditor in auditors().items():
             if mechanism is response and auditor.kind != "bound":
                 continue
             found = []
@@ -68,7 +68,7 @@ def closed_forms(runs: int) -> None:
 
 def real_runs(runs: int, canaries: int = 800) -> None:
     """Print one line a method: real runs, every group and view."""
-    excess: dict[str, list[float]] = {name: [] for name in AUDITORS}
+    excess: dict[str, list[float]] = {name: [] for name in auditors()}
     for seed in range(runs):
         with tempfile.TemporaryDirectory() as parent:
             folder = Path(parent) / "run"
@@ -77,7 +77,7 @@ def real_runs(runs: int, canaries: int = 800) -> None:
             for group in judge(load_run(folder)).groups:
                 for found in group.audit:
                     excess[found.method].append(found.epsilon / (group.realised_upper or np.inf))
-    for name, auditor in AUDITORS.items():
+    for name, auditor in auditors().items():
         _line("simulator", name, auditor.kind, 1.0, np.array(excess[name]))
 
 

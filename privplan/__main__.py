@@ -1,17 +1,17 @@
-"""The command line as a process: ``privplan``, and ``python -m privplan``."""
+"""The command line as a process: ``privplan`` and ``python -m privplan``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privplan.io.interrupts import exit_on_sigint
+from privplan.io.processes import exit_on_sigint
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """Carry out a command and exit.
+    """Run a command and exit.
 
     Args:
-        arguments: what follows ``privplan``; those of the process when left out.
+        arguments: the words after ``privplan``; by default those of the process.
     """
     with exit_on_sigint():
         from privplan.cli import main

@@ -1,7 +1,4 @@
-"""What a run kept of its canaries (``audit.json``).
-
-What canaries say of a run, beside what the ledger says.
-"""
+"""The canaries of a run (``audit.json``), and the empirical epsilons computed from their scores."""
 
 from __future__ import annotations
 
@@ -14,24 +11,27 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from privplan.auditing.registry import AUDITORS, Kind
+from privplan.auditing.registry import Kind, auditors
 from privplan.errors import InputError
 from privplan.io.files import read_text, write_text
 from privplan.values import Value, parse
 from privplan.verification.statistics import FALSE_ALARM
 
 AUDIT = "audit.json"
+CONFIDENCE = 0.95
+View = Literal["every release", "final model"]
+VIEWS: tuple[View, ...] = ("every release", "final model")
 Score = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class GroupTraces(Value):
-    """What was seen of one group's canaries; a higher score means more likely in.
+    """Scores of one group's canaries; a higher score means more likely included.
 
     Attributes:
         group: name of the group.
-        included: ``1`` for each canary that was in, ``0`` for each that was out.
-        rounds: scores of an observer of every release [m].
-        final: scores of an observer of the final model alone [m].
+        included: ``1`` for each canary that was included, ``0`` for each that was not.
+        rounds: scores by an observer of every release [m].
+        final: scores by an observer of the final model only [m].
     """
 
     group: str
@@ -40,7 +40,7 @@ class GroupTraces(Value):
     final: tuple[Score, ...]
 
     @model_validator(mode="after")
-    def _as_many(self) -> GroupTraces:
+    def _equal_lengths(self) -> GroupTraces:
         if not len(self.included) == len(self.rounds) == len(self.final):
             rule = "must have a coin and two scores for each canary"
             raise InputError.one(f"audit.{self.group}", rule, len(self.included))
@@ -48,7 +48,7 @@ class GroupTraces(Value):
 
     @property
     def truth(self) -> np.ndarray:
-        """Which canaries were in [m]."""
+        """Whether each canary was included [m]."""
         return np.array([letter == "1" for letter in self.included])
 
 
@@ -58,8 +58,8 @@ class AuditEvidence(Value):
     Attributes:
         plan_digest: content hash of the executed plan.
         chain: hash of the ledger's last line.
-        orthogonal: whether the canaries' directions are orthogonal, or only random.
-        groups: what was seen of each group's canaries.
+        orthogonal: whether the canaries' directions are orthogonal, not only random.
+        groups: scores of each group's canaries.
     """
 
     schema_version: Literal[1] = 1
@@ -74,7 +74,7 @@ class AuditEvidence(Value):
 
     @property
     def digest(self) -> str:
-        """Hash of the text; the run's record repeats it."""
+        """Hash of the text; the run's record stores it too."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def save(self, folder: Path) -> None:
@@ -96,21 +96,16 @@ class AuditEvidence(Value):
         return parse(cls, data)
 
 
-CONFIDENCE = 0.95
-View = Literal["every release", "final model"]
-VIEWS: tuple[View, ...] = ("every release", "final model")
-
-
-class Finding(Value):
+class EmpiricalEpsilon(Value):
     """One empirical epsilon of a group, at the group's delta.
 
     Attributes:
-        method: name in the table of auditors.
-        kind: whether it is a lower bound, one if the trade-off curve is a Gaussian's, or an
+        method: name of the auditor.
+        kind: a lower bound, a lower bound if the trade-off curve is that of a Gaussian, or an
             estimate.
-        view: what the observer saw.
-        canaries: how many canaries the group had, in and out.
-        confidence: chance that a bound holds; it says nothing of an estimate.
+        view: what the observer sees.
+        canaries: number of the group's canaries, included and excluded.
+        confidence: probability that a bound holds; has no meaning for an estimate.
         epsilon: the bound or estimate.
     """
 
@@ -123,16 +118,22 @@ class Finding(Value):
 
 
 def scores_of(traces: GroupTraces, view: View) -> np.ndarray:
-    """The scores that an observer has [m]."""
+    """The scores by an observer [m]."""
     return np.array(traces.rounds if view == "every release" else traces.final)
 
 
-def findings(
+def empirical_epsilons(
     traces: GroupTraces, delta: float, confidence: float = CONFIDENCE
-) -> tuple[Finding, ...]:
-    """Every method on both views of a group's canaries."""
+) -> tuple[EmpiricalEpsilon, ...]:
+    """Epsilon at delta by every auditor and view.
+
+    Args:
+        traces: the group's canaries.
+        delta: failure probability.
+        confidence: probability that a bound holds.
+    """
     return tuple(
-        Finding(
+        EmpiricalEpsilon(
             method=name,
             kind=auditor.kind,
             view=view,
@@ -141,7 +142,7 @@ def findings(
             epsilon=auditor.answer(scores_of(traces, view), traces.truth, delta, confidence),
         )
         for view in VIEWS
-        for name, auditor in AUDITORS.items()
+        for name, auditor in auditors().items()
     )
 
 
@@ -150,29 +151,30 @@ def exceeded(
     uppers: Mapping[str, tuple[float, float]],
     false_alarm: float = FALSE_ALARM,
 ) -> Iterator[str]:
-    """The groups whose canaries lost more than an upper bound, at a rate of false alarms.
+    """Groups whose empirical lower bound exceeds the realised upper bound.
 
-    The rate is shared among all groups, views and methods that give bounds. Methods that take
-    the trade-off curve for a Gaussian's are among them: many rounds of Gaussian noise have one.
+    The false-alarm rate is shared by all groups, views and auditors that compute bounds. Bounds
+    that assume a Gaussian trade-off curve are included, because the composition of many rounds of
+    Gaussian noise has one.
 
     Args:
         evidence: the canaries of the run.
         uppers: upper bound on epsilon and its delta, by name of the group.
-        false_alarm: chance that an honest run has any such group, at most.
+        false_alarm: largest probability that an honest run has any such group.
 
     Yields:
-        What was found, a line each.
+        One line per group, view and auditor.
     """
-    bounds = [name for name, auditor in AUDITORS.items() if auditor.kind != "estimate"]
+    bounds = [(name, one) for name, one in auditors().items() if one.kind != "estimate"]
     confidence = 1 - false_alarm / (len(evidence.groups) * len(VIEWS) * len(bounds))
     for traces in evidence.groups:
         upper, delta = uppers[traces.group]
         for view in VIEWS:
             scores = scores_of(traces, view)
-            for name in bounds:
-                found = AUDITORS[name].answer(scores, traces.truth, delta, confidence)
-                if found > upper:
+            for name, auditor in bounds:
+                lower = auditor.answer(scores, traces.truth, delta, confidence)
+                if lower > upper:
                     yield (
-                        f"{traces.group}: canaries lost epsilon {found:.4g} at least ({name}, "
+                        f"{traces.group}: canaries lost epsilon {lower:.4g} at least ({name}, "
                         f"{view}), where {upper:.4g} is the most that was released"
                     )

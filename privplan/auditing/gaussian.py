@@ -1,12 +1,11 @@
-"""The Gaussian audit: bounds on false positive and false negative rates, read as mu-GDP.
+"""Audits by Gaussians: a bound from error rates as mu-GDP, and the one-shot estimate.
 
-M. Nasr, J. Hayes, T. Steinke, B. Balle, F. Tramer, M. Jagielski, N. Carlini, A. Terzis, Tight
-Auditing of Differentially Private Machine Learning, USENIX Security 2023.
-
-The one-shot estimate: two Gaussians fitted to the scores. An estimate, never a bound.
-
-G. Andrew, P. Kairouz, S. Oh, A. Oprea, H. B. McMahan, V. M. Suriyakumar, One-shot Empirical
-Privacy Estimation for Federated Learning, ICLR 2024 (arXiv 2302.03098, 2023).
+The bound converts upper bounds on the false-positive and false-negative rates to mu of Gaussian
+DP: M. Nasr, J. Hayes, T. Steinke, B. Balle, F. Tramer, M. Jagielski, N. Carlini, A. Terzis, Tight
+Auditing of Differentially Private Machine Learning, USENIX Security 2023. The estimate fits two
+Gaussians to the scores and is never a bound: G. Andrew, P. Kairouz, S. Oh, A. Oprea,
+H. B. McMahan, V. M. Suriyakumar, One-shot Empirical Privacy Estimation for Federated Learning,
+ICLR 2024 (arXiv 2302.03098, 2023).
 """
 
 from __future__ import annotations
@@ -18,38 +17,44 @@ from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtri
 
 from privplan.accounting.gdp import epsilon_of
+from privplan.auditing.registry import register
 
 PILOT = 5
-"""Every fifth canary only serves to place the thresholds, so that the others may judge them."""
+"""Every fifth canary is only used to choose thresholds, which the others then test."""
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95)
+LARGEST = 200.0
+"""Largest estimate of epsilon."""
+POINTS = 20_001
+REACH = 14.0
+"""Densities are summed over this many standard deviations on both sides."""
 
 
 def upper_rate(hits: int, trials: int, level: float) -> float:
-    """Clopper and Pearson's exact upper bound on a rate."""
+    """Upper bound on a rate, at confidence 1 - ``level`` (Clopper and Pearson, 1934)."""
     if hits >= trials:
         return 1.0
     return float(betaincinv(hits + 1, trials - hits, 1 - level))
 
 
 def mu_lower_bound(scores: np.ndarray, included: np.ndarray, confidence: float) -> float:
-    """The largest mu that is refuted, where the trade-off curve is a Gaussian's.
+    """Lower bound on mu if the trade-off curve is that of a Gaussian mechanism.
 
-    Rates are counted over canaries, whose scores are taken for independent: so they are for
-    orthogonal directions under Gaussian noise.
+    The scores of different canaries are assumed to be independent, as they are for orthogonal
+    directions under Gaussian noise.
 
     Args:
-        scores: how much each canary seems to be in [m].
-        included: which of them were [m].
-        confidence: chance that the bound holds, in (0, 1).
+        scores: score of each canary; a higher score means more likely included [m].
+        included: whether each canary was included [m].
+        confidence: probability that the bound holds, in (0, 1).
     """
     pilot = np.arange(len(scores)) % PILOT == 0
-    judged, truth = scores[~pilot], included[~pilot].astype(bool)
-    if len(judged) == 0 or truth.all() or not truth.any():
+    tested, truth = scores[~pilot], included[~pilot].astype(bool)
+    if len(tested) == 0 or truth.all() or not truth.any():
         return 0.0
     level = (1 - confidence) / (2 * len(QUANTILES))
     best = 0.0
     for threshold in np.quantile(scores[pilot], QUANTILES):
-        positive = judged > threshold
+        positive = tested > threshold
         false_positive = upper_rate(int(positive[~truth].sum()), int((~truth).sum()), level)
         false_negative = upper_rate(int((~positive[truth]).sum()), int(truth.sum()), level)
         if false_positive < 1 and false_negative < 1:
@@ -57,48 +62,45 @@ def mu_lower_bound(scores: np.ndarray, included: np.ndarray, confidence: float) 
     return best
 
 
+@register("Gaussian", "bound if Gaussian", order=40)
 def lower_bound(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:
-    """Epsilon at delta is at least this where the trade-off curve is a Gaussian's.
+    """Lower bound on epsilon at delta if the trade-off curve is that of a Gaussian mechanism.
 
     Args:
-        scores: how much each canary seems to be in [m].
-        included: which of them were [m].
+        scores: score of each canary; a higher score means more likely included [m].
+        included: whether each canary was included [m].
         delta: failure probability.
-        confidence: chance that the bound holds, in (0, 1).
+        confidence: probability that the bound holds, in (0, 1).
     """
     mu = mu_lower_bound(scores, included, confidence)
     return epsilon_of(mu, delta) if mu > 0 else 0.0
 
 
-LARGEST = 200.0
-POINTS = 20_001
-REACH = 14.0
-"""Standard deviations on either side over which densities are summed."""
-
-
+@register("one-shot", "estimate", order=50)
 def estimate(
     scores: np.ndarray, included: np.ndarray, delta: float, confidence: float = 0.0
 ) -> float:
-    """Epsilon at delta between the Gaussians that fit the scores of those in and of those out.
+    """Epsilon at delta between Gaussians fitted to the scores of included and excluded canaries.
 
     Args:
-        scores: how much each canary seems to be in [m].
-        included: which of them were [m].
+        scores: score of each canary; a higher score means more likely included [m].
+        included: whether each canary was included [m].
         delta: failure probability.
         confidence: ignored; an estimate has none.
 
     Returns:
-        The estimate; 0 where a side has fewer than two canaries or no spread.
+        The estimate; 0 where a side has fewer than two canaries or equal scores.
     """
-    there, away = scores[included.astype(bool)], scores[~included.astype(bool)]
-    if min(len(there), len(away)) < 2 or min(there.std(), away.std()) == 0:
+    inside, outside = scores[included.astype(bool)], scores[~included.astype(bool)]
+    if min(len(inside), len(outside)) < 2 or min(inside.std(), outside.std()) == 0:
         return 0.0
-    one, two = (there.mean(), there.std(ddof=1)), (away.mean(), away.std(ddof=1))
+    one = (inside.mean(), inside.std(ddof=1))
+    two = (outside.mean(), outside.std(ddof=1))
     return max(_epsilon(one, two, delta), _epsilon(two, one, delta))
 
 
 def _epsilon(one: tuple[float, float], two: tuple[float, float], delta: float) -> float:
-    """Epsilon at delta of the first Gaussian against the second, by summed densities."""
+    """Epsilon at delta of the first Gaussian (mean, std) against the second, by quadrature."""
     low = min(mean - REACH * std for mean, std in (one, two))
     high = max(mean + REACH * std for mean, std in (one, two))
     x = np.linspace(low, high, POINTS)

@@ -1,8 +1,8 @@
-"""Guesses of who was in, from scores: the surest first, the others left open.
+"""The one-run audit: a lower bound on epsilon from guesses about many canaries of one run.
 
-The one-run audit: many canaries, one run, guesses who was in.
-
-T. Steinke, M. Nasr, M. Jagielski, Privacy Auditing with One (1) Training Run, NeurIPS 2023.
+The canaries with the highest and lowest scores are guessed to be included or not; the others are
+not guessed. T. Steinke, M. Nasr, M. Jagielski, Privacy Auditing with One (1) Training Run,
+NeurIPS 2023.
 """
 
 from __future__ import annotations
@@ -12,52 +12,54 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binom
 
+from privplan.auditing.registry import register
+
 FEWEST = 16
+"""Smallest number of guesses, where there are as many canaries."""
+LARGEST = 60.0
+"""Upper end of the search for a bound on epsilon."""
 
 
 @dataclass(frozen=True)
-class Guessed:
-    """How many canaries were guessed, and how many of the guesses were right."""
+class Guesses:
+    """The number of guessed canaries and of correct guesses."""
 
     guesses: int
     correct: int
 
 
-def guessed(scores: np.ndarray, included: np.ndarray) -> list[Guessed]:
-    """A quarter as many guesses each time: on both ends of the scores, and on the upper end alone.
+def count_guesses(scores: np.ndarray, included: np.ndarray) -> list[Guesses]:
+    """Guesses at both ends of the scores and at the upper end only, for decreasing numbers.
 
-    How many are guessed is fixed beforehand and depends on the number of canaries only.
+    Each number of guesses is a quarter of the one before, and depends only on the number of
+    canaries, so that the choice is independent of the scores.
 
     Args:
-        scores: how much each canary seems to be in [m].
-        included: which of them were [m].
+        scores: score of each canary; a higher score means more likely included [m].
+        included: whether each canary was included [m].
     """
     ranked = included[np.argsort(-scores, kind="stable")].astype(bool)
-    found, size = [], len(ranked) - len(ranked) % 2
+    counts, size = [], len(ranked) - len(ranked) % 2
     while size >= min(FEWEST, len(ranked) - len(ranked) % 2) > 0:
         top, bottom = ranked[: size // 2], ranked[len(ranked) - size // 2 :]
-        found.append(Guessed(size, int(top.sum() + (~bottom).sum())))
-        found.append(Guessed(size // 2, int(top.sum())))
+        counts.append(Guesses(size, int(top.sum() + (~bottom).sum())))
+        counts.append(Guesses(size // 2, int(top.sum())))
         size = size // 8 * 2
-    return found
-
-
-LARGEST = 60.0
-"""No bound above this is looked for."""
+    return counts
 
 
 def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Chance of so many correct guesses against any (epsilon, delta)-DP mechanism, at most.
+    """Upper bound on the probability of ``correct`` guesses under (epsilon, delta)-DP.
 
-    Their main theorem: each guess is right as randomised response at epsilon would have it, and
-    delta adds at most 2 m delta times the largest mean over i of the chances of falling short of
-    the number of correct guesses by 1 to i.
+    Main theorem of the paper: each guess is correct with the probability of randomised response at
+    epsilon, and delta adds at most 2 m delta times the largest mean over i of the probabilities of
+    falling short of the number of correct guesses by 1 to i.
 
     Args:
-        canaries: canaries, each in by a fair coin (m).
-        guesses: how many of them were guessed (r).
-        correct: right guesses (v).
-        epsilon: the privacy that is doubted.
+        canaries: number of canaries, each included with probability 1/2 (m).
+        guesses: number of guesses (r).
+        correct: number of correct guesses (v).
+        epsilon: epsilon of the tested hypothesis.
         delta: its failure probability.
     """
     rate = 1 / (1 + np.exp(-epsilon))
@@ -67,27 +69,28 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
     return min(1.0, reached + 2 * canaries * delta * worst)
 
 
+@register("one run", "bound", order=10)
 def lower_bound(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:
-    """Epsilon at delta is at least this, with the given confidence, whatever the mechanism.
+    """Lower bound on epsilon at delta for any mechanism.
 
-    Several numbers of guesses share the rate of errors among them.
+    The numbers of guesses share the error rate equally (union bound).
 
     Args:
-        scores: how much each canary seems to be in [m].
-        included: which of them were [m].
+        scores: score of each canary; a higher score means more likely included [m].
+        included: whether each canary was included [m].
         delta: failure probability.
-        confidence: chance that the bound holds, in (0, 1).
+        confidence: probability that the bound holds, in (0, 1).
     """
-    tries = guessed(scores, included)
-    level = (1 - confidence) / len(tries)
+    counts = count_guesses(scores, included)
+    level = (1 - confidence) / len(counts)
     return max(
-        (_largest(len(scores), one.guesses, one.correct, delta, level) for one in tries),
+        (_largest(len(scores), one.guesses, one.correct, delta, level) for one in counts),
         default=0.0,
     )
 
 
 def _largest(canaries: int, guesses: int, correct: int, delta: float, level: float) -> float:
-    """The largest epsilon that is refuted at the level, rounded down."""
+    """The largest epsilon that is rejected at the level, rounded down."""
     low, high = 0.0, LARGEST
     if p_value(canaries, guesses, correct, 0.0, delta) >= level:
         return 0.0

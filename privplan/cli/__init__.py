@@ -1,56 +1,66 @@
-"""The command line: one file a command, loaded only when it is called."""
+"""The command line: one module per command, imported only when the command is called.
+
+Commands of other packages are entry points of the group ``privplan.commands``: the name is the
+command's, the value a ``click.Command``. Those of the simulation backend are declared the same
+way, so that this package lists none of them.
+"""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from privplan.errors import PrivplanError
-from privplan.io.interrupts import INTERRUPTED
+from privplan.io.processes import INTERRUPTED
 
-# name: (module, one line of help); each module holds a click command named ``command``.
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "privplan.commands"
 COMMANDS = {
-    "init": ("privplan.cli.init", "Write a commented spec to start from."),
-    "solve": ("privplan.cli.solve", "Solve a spec: the plan and its certificate."),
-    "explain": ("privplan.cli.explain", "Show each term of the bounds, formula and number."),
-    "what-if": ("privplan.cli.what_if", "Solve a spec with some of its numbers varied."),
-    "frontier": ("privplan.cli.frontier", "Show what rounds, cohort and budgets buy."),
-    "verify": ("privplan.cli.verify", "Say what a run really spent, and whether it kept the plan."),
-    "book": ("privplan.cli.book", "What groups have spent over all runs, and what is left."),
-    "account": ("privplan.cli.account", "What a mechanism costs, by every accountant."),
-    "calibrate": ("privplan.cli.calibrate", "Find the one parameter that meets a budget."),
-    "tradeoff": ("privplan.cli.tradeoff", "What the best attacker can achieve, as a curve."),
+    "init": "Write a commented spec to start from.",
+    "solve": "Solve a spec: the plan and its certificate.",
+    "explain": "Show each term of the bounds, formula and number.",
+    "what-if": "Solve a spec with some of its numbers varied.",
+    "frontier": "Show what rounds, cohort and budgets buy.",
+    "verify": "Say what a run really spent, and whether it kept the plan.",
+    "book": "What groups have spent over all runs, and what is left.",
+    "account": "What a mechanism costs, by every accountant.",
+    "calibrate": "Find the one parameter that meets a budget.",
+    "tradeoff": "What the best attacker can achieve, as a curve.",
 }
-# Commands of the simulation backend, which is an extra.
-SIMULATION = {
-    "pilot": "Measure the constants of planning on public or proxy data.",
-    "algorithms": "List the algorithms that can be trained.",
-    "simulate": "Train an algorithm under a plan.",
-    "compare": "Train several algorithms under a plan, side by side.",
-}
+"""Commands of this package with one line of help; each is ``command`` of the module so named."""
 
 
 class _Commands(click.Group):
     """A group that imports a command when it is called; an error is one line, never a traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, *SIMULATION]
+        return [*COMMANDS, *_extensions()]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS:
-            found = import_module(COMMANDS[name][0]).command
-            return found if isinstance(found, click.Command) else None
-        if name in SIMULATION:
-            return _simulation_command(name)
-        return None
+            command = import_module(f"{__name__}.{name.replace('-', '_')}").command
+            return command if isinstance(command, click.Command) else None
+        point = _extensions().get(name)
+        return None if point is None else _load(point)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, line) for name, (_, line) in COMMANDS.items()]
+        lines = [(name, _help_line(point)) for name, point in _extensions().items()]
         with formatter.section("Commands"):
-            formatter.write_dl([*rows, *SIMULATION.items()])
+            formatter.write_dl([*COMMANDS.items(), *lines])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            name = ctx.invoked_subcommand or ""
+            if (error.name or "").partition(".")[0] == "privplan":
+                raise  # not a package to install, but an error in this one
+            raise _missing(name, _extensions().get(name), error) from None
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:
@@ -65,8 +75,8 @@ class _Commands(click.Group):
         except click.Abort:
             code = _refuse("interrupted", INTERRUPTED)
         except OSError as error:
-            what = error.filename or "output"
-            code = _refuse(f"{what}: {error.strerror or error}", PrivplanError.exit_code)
+            file = error.filename or "output"
+            code = _refuse(f"{file}: {error.strerror or error}", PrivplanError.exit_code)
         except MemoryError:
             code = _refuse("memory: does not suffice for this", PrivplanError.exit_code)
         sys.exit(code if isinstance(code, int) else 0)
@@ -79,17 +89,52 @@ def _refuse(message: str, code: int) -> int:
     return code
 
 
-def _simulation_command(name: str) -> click.Command:
+def _extensions() -> dict[str, EntryPoint]:
+    """Entry points of commands by name; the first of several with equal names."""
     from importlib.metadata import entry_points
 
-    found = [e for e in entry_points(group="privplan.commands") if e.name == name]
+    points: dict[str, EntryPoint] = {}
+    for point in entry_points(group=GROUP):
+        points.setdefault(point.name, point)
+    return points
+
+
+def _load(point: EntryPoint) -> click.Command:
+    """The command of an entry point.
+
+    Raises:
+        ClickException: when it cannot be imported, or is no command.
+    """
+    rule = f"entry point {point.value!r} of group {GROUP} must be a click command"
     try:
-        command = found[0].load()
-    except (IndexError, ModuleNotFoundError):
-        raise click.ClickException(
-            f"{name}: needs the simulation backend; pip install 'privplan[simulate]'"
-        ) from None
-    return command if isinstance(command, click.Command) else click.Command(name)
+        command = point.load()
+    except ModuleNotFoundError as error:
+        raise _missing(point.name, point, error) from None
+    except (ImportError, AttributeError) as error:
+        raise click.ClickException(f"{point.name}: {rule}, found {error}") from None
+    if not isinstance(command, click.Command):
+        raise click.ClickException(f"{point.name}: {rule}, found {type(command).__name__}")
+    return command
+
+
+def _help_line(point: EntryPoint) -> str:
+    """First sentence of a command's help, or why the command cannot be loaded."""
+    try:
+        return _load(point).get_short_help_str(limit=100)
+    except click.ClickException as error:
+        return error.format_message().removeprefix(f"{point.name}: ")
+
+
+def _missing(
+    name: str, point: EntryPoint | None, error: ModuleNotFoundError
+) -> click.ClickException:
+    """A line that names the package to install; the backend's commands are this project's."""
+    package = (error.name or "a package").partition(".")[0]
+    if point is not None and point.dist is not None and point.dist.name == "privplan":
+        needs = f"the simulation backend (no {package}); pip install 'privplan[simulate]'"
+    else:
+        needs = f"the package {package}, which is not installed"
+    return click.ClickException(f"{name}: needs {needs}")
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -178,9 +178,9 @@ def export(form: str, output: str | None, address: str | None) -> None:
     """Every run, group and release of the book, as CSV or JSON."""
     from privplan.book.database import address_of, shown
     from privplan.book.report import export_csv, export_data
-    from privplan.io.files import keep, write_text
+    from privplan.io.files import refuse_overwriting, write_text
 
-    keep([shown(address_of(address))], [output])
+    refuse_overwriting([shown(address_of(address))], [output])
     runs = _runs(address)
     if form == "csv":
         text = export_csv(runs)

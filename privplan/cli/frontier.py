@@ -1,8 +1,6 @@
-"""``privplan frontier``: what rounds, cohort and budgets buy."""
+"""``privplan frontier``: noise against rounds, cohort and budgets."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import click
 
@@ -15,42 +13,21 @@ from privplan.cli import render
 @click.option("--plot", metavar="PNG", help="Draw the noise against each of them.")
 def command(spec: str, form: str, plot: str | None) -> None:
     """Noise against rounds, cohort, epsilon and groups; shadow prices; wrong constants."""
-    from privplan.errors import InputError
-    from privplan.io.files import keep, write_bytes
+    from privplan.io.files import refuse_overwriting, write_bytes
     from privplan.report.plots import frontier_picture, picture_name
-    from privplan.sensitivity.frontier import frontier
-    from privplan.spec.rules import SEARCHED
-    from privplan.spec.spec import Spec
+    from privplan.report.tables import frontier_table
+    from privplan.sensitivity.frontier import frontier, load_problem
 
     kind = picture_name(plot) if plot is not None else ""
-    problem = Spec.load(spec)
-    keep(problem.sources(spec), [plot])
-    if problem.groups_from is not None:
-        source = str((Path(spec).parent / problem.groups_from).resolve())
-        problem = problem.model_copy(update={"groups_from": source})
-    if problem.unit != "client":
-        raise InputError.one("unit", "must be client for a frontier", problem.unit)
-    if problem.planning.ratios not in SEARCHED:
-        rule = f"must be one of {', '.join(SEARCHED)} for a frontier"
-        raise InputError.one("planning.ratios", rule, problem.planning.ratios)
+    problem = load_problem(spec)
+    refuse_overwriting(problem.sources(spec), [plot])
     with render.progress("frontier") as progress:
-        answers = frontier(problem, progress)
+        points = frontier(problem, progress)
     if plot is not None:
-        write_bytes(plot, frontier_picture(answers, kind))
+        write_bytes(plot, frontier_picture(points, kind))
     if form == "json":
-        render.data([vars(answer) for answer in answers])
+        render.data([vars(point) for point in points])
         return
-    rows = [
-        [
-            answer.question,
-            answer.what,
-            f"{answer.noise:.4g}" if answer.noise is not None else "-",
-            f"{answer.change:+.2%}" if answer.change is not None else "-",
-            answer.note,
-        ]
-        for answer in answers
-    ]
-    title = f"Frontier of {problem.name}: noise of the mean update, in norm"
-    render.table(title, ["question", "what", "noise", "change", "note"], rows)
+    render.table(*frontier_table(problem.name, points))
     if plot is not None:
         render.text(f"wrote {plot}")

@@ -88,12 +88,12 @@ def _planned(
     population: str,
 ) -> Plan:
     """The plan of the spec, from what a book leaves when there is one."""
-    from privplan.io.files import keep
+    from privplan.io.files import refuse_overwriting
     from privplan.planning.solver import solve
     from privplan.spec.spec import Spec
 
     problem = Spec.load(spec)
-    keep(problem.sources(spec), outputs)
+    refuse_overwriting(problem.sources(spec), outputs)
     if book is None:
         return solve(problem, second_opinion=second_opinion)
     from privplan.book.database import address_of, shown
@@ -101,6 +101,6 @@ def _planned(
     from privplan.book.store import runs
 
     url = address_of(book)
-    keep([shown(url)], outputs)
+    refuse_overwriting([shown(url)], outputs)
     past = runs(url)
     return solve_from_book(problem, past, population=population, second_opinion=second_opinion)

@@ -1,4 +1,4 @@
-"""Reading and writing files so that nothing is lost and nothing is half written."""
+"""Files: reading with one-line errors, atomic writing, and folders locked by one process."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import fcntl
 import glob
 import os
 import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from privplan.errors import InputError
 
+LOCK = ".lock"
+"""Name of the file in a folder that is locked while a process uses the folder."""
+
 
 def read_text(path: Path | str, what: str) -> str:
-    """The text of a file that a person named.
+    """The text of a file.
 
     Args:
         path: the file.
-        what: what the file is, for the message, for example ``spec``.
+        what: the field that error messages name, for example ``spec``.
 
     Raises:
         InputError: when there is no such file, it is a directory, or it is not UTF-8 text.
@@ -40,15 +43,15 @@ def read_text(path: Path | str, what: str) -> str:
         raise InputError.one(what, f"must be readable ({error.strerror})", str(path)) from None
 
 
-def keep(inputs: Iterable[Path | str], outputs: Iterable[Path | str | None]) -> None:
-    """Refuse to write over a file that is read.
+def refuse_overwriting(inputs: Iterable[Path | str], outputs: Iterable[Path | str | None]) -> None:
+    """Raise an error when an output is one of the inputs.
 
     Args:
         inputs: files that are read.
-        outputs: files to write, None where none is asked for.
+        outputs: files that will be written; None for those that are not.
 
     Raises:
-        InputError: naming the output that is an input, under whatever name.
+        InputError: naming the output that is an input, also through links.
     """
     read = {os.path.realpath(path) for path in inputs}
     for output in outputs:
@@ -58,9 +61,10 @@ def keep(inputs: Iterable[Path | str], outputs: Iterable[Path | str | None]) -> 
 
 
 def write_bytes(path: Path | str, content: bytes) -> None:
-    """Write beside, then rename: a reader sees the old file or the new one, never a part.
+    """Replace a file atomically: a reader sees the old content or the new one, never a part.
 
-    What writers of the same file left beside it when they were killed is removed.
+    The content is written to a temporary file in the same folder, which is then renamed.
+    Temporary files of writers that were killed are removed.
 
     Raises:
         InputError: when the file cannot be written there.
@@ -73,13 +77,15 @@ def write_bytes(path: Path | str, content: bytes) -> None:
             dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
         ) as file:
             temporary = Path(file.name)
-            fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed, so that nobody removes it
+            fcntl.flock(
+                file, fcntl.LOCK_EX
+            )  # held until the file is closed, so that no other writer removes it
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
             temporary.chmod(0o666 & ~_umask())
             os.replace(temporary, path)
-        _remove_left_over(path)
+        _remove_temporary_files(path)
     except OSError as error:
         raise InputError.one("output", f"must be writable ({error.strerror})", str(path)) from None
     finally:
@@ -87,17 +93,17 @@ def write_bytes(path: Path | str, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _remove_left_over(path: Path) -> None:
-    """Remove parts of the file whose writers are gone; a writer holds a lock on its own."""
+def _remove_temporary_files(path: Path) -> None:
+    """Remove temporary files whose writers have ended; a writer holds a lock on its own."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         with suppress(OSError), open(part, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(file.fileno()).st_size:  # an empty one may be about to be locked
+            if os.fstat(file.fileno()).st_size:  # an empty one may not be locked yet
                 part.unlink(missing_ok=True)
 
 
 def write_text(path: Path | str, content: str) -> None:
-    """Like ``write_bytes``, for text in UTF-8."""
+    """Replace a file atomically by UTF-8 text, as ``write_bytes``."""
     write_bytes(path, content.encode("utf-8"))
 
 
@@ -105,3 +111,27 @@ def _umask() -> int:
     current = os.umask(0)
     os.umask(current)
     return current
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on the folder, which is created if missing, until the block ends.
+
+    The operating system releases the lock when a process dies.
+
+    Raises:
+        InputError: when another process holds the lock, or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / LOCK, "a")  # noqa: SIM115
+    except OSError as error:
+        rule = f"must be a folder that can be written ({error.strerror})"
+        raise InputError.one("output", rule, str(folder)) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            rule = "must not be in use by another run"
+            raise InputError.one("output", rule, str(folder)) from None
+        yield

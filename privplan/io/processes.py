@@ -1,43 +1,111 @@
-"""Work spread over processes of this machine, stopped at once when it is interrupted."""
+"""Processes of the command line: work spread over processes of this machine, and Ctrl-C.
+
+Imports nothing heavy, because ``privplan.__main__`` handles SIGINT from here on before it imports
+anything else.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from types import FrameType
 from typing import TypeVar
-
-from privplan.errors import PrivplanError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+INTERRUPTED = 130
+"""Exit code of a command that Ctrl-C ended."""
+_LINE = "privplan: interrupted\n"
+_SHOW_CURSOR = "\x1b[?25h"
+"""Shows the cursor of a terminal again, which a progress bar may have hidden."""
+
+
+@contextmanager
+def exit_on_sigint() -> Iterator[None]:
+    """Ctrl-C ends this process with one line and exit code 130, at any moment.
+
+    Inside the block Ctrl-C raises ``KeyboardInterrupt``, and one that leaves the block ends the
+    process. During the import of a module it ends the process at once, because libraries that are
+    partly loaded swallow the exception or abort. After the block it also ends the process at
+    once. A process that ignores SIGINT continues to ignore it.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _raise_or_exit)
+    try:
+        yield
+    except KeyboardInterrupt:
+        _exit()
+    finally:
+        signal.signal(signal.SIGINT, _exit)
+
+
+def _raise_or_exit(number: int, frame: FrameType | None) -> None:
+    if _importing(frame):
+        _exit()
+    raise KeyboardInterrupt
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether the stack contains the import of a module."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _exit(*_: object) -> None:
+    """Write one line and end the process without anything that could block or be interrupted."""
+    cursor = _SHOW_CURSOR if os.isatty(2) else ""
+    os.write(2, f"{cursor}{_LINE}".encode())
+    os._exit(INTERRUPTED)
+
+
+@contextmanager
+def ignore_sigint() -> Iterator[None]:
+    """Ignore Ctrl-C in this block, and always in processes that start in it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def in_processes(
     work: Callable[[Item], Result], items: Sequence[Item], jobs: int
 ) -> Iterator[Result]:
-    """Results of ``work``, each as soon as it is there.
+    """Results of ``work`` in the order of completion.
 
-    Ctrl-C reaches this process only. When the iteration ends early for any reason, or this process
-    is killed, the workers are ended where they are, so what they do must survive that.
+    Ctrl-C reaches this process only. When the iteration ends early for any reason, or this
+    process is killed, the workers are terminated, so ``work`` must survive that.
 
     Args:
-        work: a function that a fresh process can import.
-        items: what it is called with.
-        jobs: processes at a time, at least 1.
+        work: a function that a new process can import.
+        items: its arguments, one per call.
+        jobs: largest number of processes at the same time, at least 1.
 
     Raises:
         PrivplanError: when a worker dies.
     """
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from concurrent.futures.process import BrokenProcessPool
+
+    from privplan.errors import PrivplanError
+
     others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
     size = max(1, min(jobs, len(items)))
-    with ProcessPoolExecutor(size, mp_context=context, initializer=_follow) as pool:
+    with ProcessPoolExecutor(size, mp_context=context, initializer=_end_with_parent) as pool:
         with ignore_sigint():
             running = [pool.submit(work, item) for item in items]
         try:
@@ -47,15 +115,17 @@ def in_processes(
             line = "a worker process died (out of memory?); the same command resumes"
             raise PrivplanError(line) from None
         except BaseException:
-            with ignore_sigint():  # a second Ctrl-C must not disturb the end
+            with ignore_sigint():  # a second Ctrl-C must not interrupt the clean-up
                 for child in set(multiprocessing.active_children()) - others:
                     child.terminate()
                 pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
-def _follow() -> None:
-    """End this worker as soon as the process that it works for is gone."""
+def _end_with_parent() -> None:
+    """End this worker as soon as its parent process has ended."""
+    import multiprocessing
+
     parent = multiprocessing.parent_process()
 
     def wait() -> None:
@@ -64,16 +134,3 @@ def _follow() -> None:
             os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
-
-
-@contextmanager
-def ignore_sigint() -> Iterator[None]:
-    """Ctrl-C is not heard in this block, nor ever by processes that start in it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -1,7 +1,4 @@
-"""Plain data from JSON text, loaded strictly.
-
-Plain data from YAML text, loaded safely and strictly.
-"""
+"""Plain data from JSON and YAML text, loaded safely and strictly."""
 
 from __future__ import annotations
 
@@ -14,34 +11,33 @@ import yaml
 
 from privplan.errors import InputError
 
+MOST_NODES = 1_000_000
+"""Largest number of values in a document after all aliases are expanded."""
+
+MERGE = "tag:yaml.org,2002:merge"
+MOST_DEPTH = 100
+"""Largest depth of nested brackets; the time of parsing grows with its square."""
+
 
 def load_json(text: str) -> Any:
     """Plain data from JSON text.
 
     Raises:
-        ValueError: when the text is not JSON, is nested too deeply, or holds a number that JSON
-            has no word for, such as NaN.
+        ValueError: when the text is not JSON, is nested too deeply, or contains a number that
+            JSON cannot express, such as NaN.
     """
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
-def _refuse(word: str) -> Any:
+def _refuse_constant(word: str) -> Any:
     raise ValueError(f"{word} is no number of JSON")
 
 
-MOST_NODES = 1_000_000
-"""Most values in a document, with every alias written out."""
-
-MERGE = "tag:yaml.org,2002:merge"
-MOST_DEPTH = 100
-"""Most brackets inside each other; the time that reading takes grows with their square."""
-
-
 class _UniqueKeys(yaml.SafeLoader):
-    """YAML's safe loader, refusing a key that stands twice and aliases that multiply."""
+    """PyYAML's safe loader that rejects duplicate keys and exponentially growing aliases."""
 
     def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
         if self.flow_level >= MOST_DEPTH:
@@ -67,11 +63,11 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """Values in a node with every alias written out; one that holds itself has no end."""
+    """Values in a node after all aliases are expanded; above the limit for a recursive node."""
     if not isinstance(node, yaml.CollectionNode):
         return 1
     if id(node) not in known:
-        known[id(node)] = MOST_NODES + 1  # what is found on the way down is inside itself
+        known[id(node)] = MOST_NODES + 1  # a node met again below itself is recursive
         parts = itertools.chain.from_iterable(
             part if isinstance(part, tuple) else (part,) for part in node.value
         )
@@ -80,10 +76,14 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def load_yaml(text: str, what: str) -> Any:
-    """Plain data from YAML text, loaded safely.
+    """Plain data from YAML text.
+
+    Args:
+        text: the document.
+        what: the field that error messages name, for example ``spec``.
 
     Raises:
-        InputError: when the text is not YAML, or would fill the memory.
+        InputError: when the text is not YAML, or would need too much memory.
     """
     try:
         return yaml.load(text, Loader=_UniqueKeys)

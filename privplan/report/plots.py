@@ -1,7 +1,4 @@
-"""Plans as pictures: bytes of an image file, made without a display.
-
-The attacker's trade-off curve as a picture.
-"""
+"""Figures of plans, sweeps, frontiers and trade-off curves, as the bytes of an image file."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from privplan.plan import Plan
-    from privplan.sensitivity.frontier import Answer
+    from privplan.sensitivity.frontier import FrontierPoint
 
 _MOST_TICKS = 5
 FORMATS = ("png", "svg", "pdf")
@@ -29,10 +26,10 @@ BLUE, ORANGE, GREY = "#3b6ea5", "#d9822b", "#b8bec6"
 
 
 def picture_name(path: str) -> str:
-    """The image format that a file name asks for.
+    """The image format of a file name.
 
     Raises:
-        InputError: when its ending is not one of ``FORMATS``.
+        InputError: when its suffix is not one of ``FORMATS``.
     """
     ending = Path(path).suffix.lower().lstrip(".")
     if ending not in FORMATS:
@@ -52,7 +49,7 @@ def picture(figure: Figure, form: str) -> bytes:
 
 
 def verbatim(figure: Figure) -> None:
-    """Names are drawn as they are written: a dollar sign in them begins no formula."""
+    """Draw all text literally, without TeX formulas in dollar signs."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -60,21 +57,26 @@ def verbatim(figure: Figure) -> None:
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure that no display needs to know about, in inches."""
+    """An empty figure without a display.
+
+    Args:
+        width: in inches.
+        height: in inches.
+    """
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def tidy(axes: Axes, title: str) -> None:
-    """A title, and no frame that carries no information."""
+    """Set a title and remove the upper and right spines."""
     axes.set_title(title, loc="left", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=9)
 
 
 def plan_picture(plan: Plan, form: str = "png") -> bytes:
-    """Ratios, noise, weights and the budget beside what is spent, a panel each."""
+    """Sampling ratios, noise multipliers, weights and budgets, one panel each."""
     page = figure(10.0, 3.2)
     panels = page.subplots(1, 4)
     names = [group.name for group in plan.groups]
@@ -101,7 +103,7 @@ def _bars(axes: Axes, title: str, values: list[float], names: list[str]) -> None
 
 
 def _budgets(axes: Axes, plan: Plan) -> None:
-    """Budget as an outline, what the guarantee certifies as a bar."""
+    """Budgets as wide bars, certified upper bounds as narrow ones."""
     names = [group.name for group in plan.groups]
     spent = {row.group: row.epsilon_upper for row in plan.certificate if row.guarantee}
     axes.bar(names, [g.epsilon for g in plan.groups], color=GREY, width=0.8, label="budget")
@@ -115,11 +117,11 @@ def _budgets(axes: Axes, plan: Plan) -> None:
 
 
 def sweep_picture(rows: Sequence[dict[str, Any]], paths: Sequence[str], form: str = "png") -> bytes:
-    """Noise of the mean and the groups' weights along the first varied number.
+    """Noise of the mean update and the groups' weights against the first varied number.
 
     Args:
         rows: rows of a sweep; those without a plan are left out.
-        paths: the varied numbers; a line for each value of the others.
+        paths: the varied numbers; one line per value of the others.
         form: image format.
     """
     page = figure(9.0, 3.6)
@@ -145,11 +147,11 @@ def sweep_picture(rows: Sequence[dict[str, Any]], paths: Sequence[str], form: st
     return picture(page, form)
 
 
-def frontier_picture(answers: Sequence[Answer], form: str = "png") -> bytes:
-    """Noise of the mean against rounds, cohort, budgets, and groups where these are made.
+def frontier_picture(points: Sequence[FrontierPoint], form: str = "png") -> bytes:
+    """Noise of the mean update against rounds, cohort, budgets and number of groups.
 
     Args:
-        answers: what a frontier found.
+        points: the points of a frontier; without individual budgets none has groups.
         form: image format.
     """
     titles = {
@@ -160,9 +162,9 @@ def frontier_picture(answers: Sequence[Answer], form: str = "png") -> bytes:
     }
     lines = {
         question: [
-            (float(answer.what.removeprefix("x ")), answer.noise)
-            for answer in answers
-            if answer.question == question and answer.noise is not None
+            (float(point.what.removeprefix("x ")), point.noise)
+            for point in points
+            if point.question == question and point.noise is not None
         ]
         for question in titles
     }
@@ -185,11 +187,11 @@ def frontier_picture(answers: Sequence[Answer], form: str = "png") -> bytes:
 
 
 def tradeoff_picture(found: TradeOff, title: str, form: str = "png") -> bytes:
-    """True-positive against false-positive rate, linear and logarithmic side by side.
+    """True-positive rate against false-positive rate, on linear and logarithmic axes.
 
     Args:
-        found: the readings.
-        title: what the curve belongs to (law, relation, delta).
+        found: the trade-off curve.
+        title: sampling law, relation and delta of the curve.
         form: image format.
     """
     from scipy.special import ndtr, ndtri

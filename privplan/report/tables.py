@@ -1,10 +1,15 @@
-"""Plans as tables: a title, column heads, rows of text, a caption. Nothing here prints."""
+"""Tables of plans, certificates, sweeps and frontiers: title, column heads, rows, caption."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from privplan.plan import Plan
+
+if TYPE_CHECKING:
+    from privplan.sensitivity.frontier import FrontierPoint
 
 _PUBLISHED = "bound (Theorem 3's movable terms, in units of L d C^2)"
 _UNITS = {
@@ -17,8 +22,8 @@ Table = tuple[str, list[str], list[list[str]], str]
 
 
 def plan_table(plan: Plan) -> Table:
-    """What each group does."""
-    columns, rows = _of_records(plan) if plan.unit == "record" else _of_clients(plan)
+    """Parameters of each group."""
+    columns, rows = _record_rows(plan) if plan.unit == "record" else _client_rows(plan)
     spec = plan.spec
     law = f"{spec.sampling} sampling" + (" of records, unit record" * (plan.unit == "record"))
     caption = (
@@ -29,7 +34,7 @@ def plan_table(plan: Plan) -> Table:
     return f"Plan {spec.name}", columns, rows, caption
 
 
-def _of_clients(plan: Plan) -> tuple[list[str], list[list[str]]]:
+def _client_rows(plan: Plan) -> tuple[list[str], list[list[str]]]:
     extra: dict[str, list[str]] = {}
     if plan.release == "joint":
         extra["scale"] = [f"{group.scale:.4f}" for group in plan.groups]
@@ -60,7 +65,7 @@ def _of_clients(plan: Plan) -> tuple[list[str], list[list[str]]]:
     return [*columns, "kept", "weight", *extra], rows
 
 
-def _of_records(plan: Plan) -> tuple[list[str], list[list[str]]]:
+def _record_rows(plan: Plan) -> tuple[list[str], list[list[str]]]:
     columns = ["group", "clients", "records", "epsilon", "delta", "q", "steps", "sigma", "weight"]
     rows = [
         [
@@ -80,7 +85,7 @@ def _of_records(plan: Plan) -> tuple[list[str], list[list[str]]]:
 
 
 def certificate_table(plan: Plan) -> Table:
-    """What every accountant says of each group."""
+    """Bounds on epsilon by every accountant, one row per group and accountant."""
     columns = ["group", "accountant", "epsilon", "at most", "delta", "law", "relation", "role"]
     rows = [
         [
@@ -101,7 +106,7 @@ def certificate_table(plan: Plan) -> Table:
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """Objective, bound and status, a line each."""
+    """Objective, bound and status, one line each."""
     norm = plan.noise_std * math.sqrt(plan.spec.model.parameters)
     terms = ", ".join(f"{name} {value:.6g}" for name, value in plan.bound.items())
     return [
@@ -110,3 +115,36 @@ def plan_lines(plan: Plan) -> list[str]:
         f"noise of the mean update: {plan.noise_std:.4g} a coordinate, {norm:.4g} in norm",
         f"status: {plan.status}",
     ]
+
+
+def sweep_table(rows: Sequence[dict[str, Any]], paths: Sequence[str]) -> Table:
+    """Noise of the mean update and weights, one row per point of a what-if sweep.
+
+    Args:
+        rows: rows of the sweep, one per point and group.
+        paths: the varied numbers.
+    """
+    cells: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        point = tuple(f"{row[path]:g}" for path in paths)
+        noise = row.get("error") or f"{row['noise_norm']:.4g}"
+        weight = [f"{row['group']} {row['weight']:.3f}"] if "weight" in row else []
+        line = cells.setdefault(point, [*point, noise, ""])
+        line[-1] = ", ".join([*filter(None, line[-1:]), *weight])
+    return "What if", [*paths, "noise of the mean, norm", "weights"], list(cells.values()), ""
+
+
+def frontier_table(name: str, points: Sequence[FrontierPoint]) -> Table:
+    """Noise of the mean update and its change, one row per point of a frontier."""
+    rows = [
+        [
+            point.question,
+            point.what,
+            f"{point.noise:.4g}" if point.noise is not None else "-",
+            f"{point.change:+.2%}" if point.change is not None else "-",
+            point.note,
+        ]
+        for point in points
+    ]
+    title = f"Frontier of {name}: noise of the mean update, in norm"
+    return title, ["question", "what", "noise", "change", "note"], rows, ""

@@ -1,15 +1,14 @@
-"""What-if: plans of one spec with some of its numbers varied.
+"""What-if sweeps: the plans of one spec with some of its numbers varied.
 
-A sweep is a list of points; each is solved by itself, on any core, and kept in a journal as
-soon as it is done, so that an interrupted sweep goes on where it stopped.
+The points of a sweep are all combinations of the varied values. They are solved independently,
+over processes, and stored in a journal, so that an interrupted sweep resumes.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +16,16 @@ from typing import Any
 
 from privplan.errors import InputError, PrivplanError
 from privplan.io.files import read_text, write_text
-from privplan.io.lock import locked
-from privplan.io.text import load_json
+from privplan.io.resume import Journal, Progress, finish, in_jobs, key_of, resumable
+from privplan.io.text import load_yaml
 from privplan.values import digest
 
 JOURNAL = "what-if.jsonl"
 TABLE = "what-if.csv"
 SECTIONS = ("planning", "local", "constants")
-"""Parts of a spec that may be left out, and varied all the same."""
-MOST = 1e100
-"""Largest end of a range."""
+"""Sections that a spec may omit although their numbers can be varied."""
+LARGEST = 1e100
+"""Largest absolute value of the ends of a range."""
 MOST_POINTS = 1_000_000
 COLUMNS = (
     "group", "clients", "epsilon", "delta", "sampling_ratio", "expected_cohort",
@@ -35,27 +34,13 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class InterruptedSweepError(PrivplanError):
-    """A sweep that was stopped from the keyboard.
-
-    Args:
-        folder: where the points that are done are kept; None when nowhere.
-    """
-
-    exit_code = 130
-
-    def __init__(self, folder: str | None) -> None:
-        kept = f"what is done is kept in {folder}; the same command resumes"
-        super().__init__(f"interrupted: {kept if folder else 'name a folder with -o to resume'}")
-
-
 @dataclass(frozen=True)
 class Vary:
-    """One number of the spec and the values it takes.
+    """One number of the spec and its values.
 
     Attributes:
-        path: where it stands, for example ``groups.strict.epsilon``.
-        values: what it becomes.
+        path: its place in the spec, for example ``groups.strict.epsilon``.
+        values: the values, in the order of the sweep.
     """
 
     path: str
@@ -63,10 +48,10 @@ class Vary:
 
 
 def parse_vary(text: str) -> Vary:
-    """``PATH=FROM:TO:COUNT`` (even steps) or ``PATH=FROM:TO:COUNT:log`` (even factors).
+    """Values of ``PATH=FROM:TO:COUNT`` (equal steps) or ``PATH=FROM:TO:COUNT:log`` (equal factors).
 
     Raises:
-        InputError: naming what is wrong.
+        InputError: when the text is not of this form, or an end is out of range.
     """
     rule = "must be PATH=FROM:TO:COUNT or PATH=FROM:TO:COUNT:log"
     path, _, span = text.partition("=")
@@ -82,8 +67,8 @@ def parse_vary(text: str) -> Vary:
         raise InputError.one("vary", "must have finite ends and 1 to 10000 values", text)
     if log and not (first > 0 and last > 0):
         raise InputError.one("vary", "must have positive ends with log", text)
-    if max(abs(first), abs(last)) > MOST or (log and min(first, last) < 1 / MOST):
-        raise InputError.one("vary", f"must have ends of a size up to {MOST:g}", text)
+    if max(abs(first), abs(last)) > LARGEST or (log and min(first, last) < 1 / LARGEST):
+        raise InputError.one("vary", f"must have ends of a size up to {LARGEST:g}", text)
     steps = [i / max(count - 1, 1) for i in range(count)]
     if log:
         return Vary(path, tuple(float(f"{first * (last / first) ** s:.12g}") for s in steps))
@@ -91,10 +76,10 @@ def parse_vary(text: str) -> Vary:
 
 
 def points(varies: Sequence[Vary]) -> list[dict[str, float]]:
-    """Every combination of the varied values.
+    """All combinations of the varied values, the last number varying fastest.
 
     Raises:
-        InputError: when they are too many.
+        InputError: when there are more than ``MOST_POINTS``.
     """
     total = math.prod(len(vary.values) for vary in varies)
     if total > MOST_POINTS:
@@ -103,25 +88,26 @@ def points(varies: Sequence[Vary]) -> list[dict[str, float]]:
     return [dict(combination) for combination in itertools.product(*axes)]
 
 
-def changed(data: dict[str, Any], point: dict[str, float]) -> dict[str, Any]:
-    """The spec's plain data with the numbers of a point; whole numbers stay whole.
+def with_point(data: dict[str, Any], point: dict[str, float]) -> dict[str, Any]:
+    """A copy of the spec's plain data with the numbers of a point; integers stay integers.
 
     Raises:
-        InputError: when the spec has no such place.
+        InputError: when a path is not a place of the spec.
     """
     data = deepcopy(data)
     for path, value in point.items():
         *parents, last = path.split(".")
         place: Any = data
         for part in parents:
-            place = _step(place, part, path)
+            place = _descend(place, part, path)
         if not isinstance(place, dict) or isinstance(place.get(last), dict | list):
             raise InputError.one("vary", "must name a number of the spec", path)
         place[last] = int(value) if value == int(value) else value
     return data
 
 
-def _step(place: Any, part: str, path: str) -> Any:
+def _descend(place: Any, part: str, path: str) -> Any:
+    """The item of a mapping, or the group of that name in a list of groups."""
     if isinstance(place, list):
         named = [item for item in place if isinstance(item, dict) and item.get("name") == part]
         if named:
@@ -134,25 +120,30 @@ def _step(place: Any, part: str, path: str) -> Any:
     raise InputError.one("vary", "must name a place of the spec", path)
 
 
-def solved(data: dict[str, Any], point: dict[str, float]) -> list[dict[str, Any]]:
-    """One point: a row a group, or one row with the reason why there is no plan."""
+def solve_point(task: tuple[dict[str, Any], dict[str, float]]) -> list[dict[str, Any]]:
+    """Rows of one point: one per group, or a single row with the reason why there is no plan.
+
+    Args:
+        task: the spec's plain data, and the point.
+    """
     from privplan.planning.solver import solve
     from privplan.spec.spec import Spec
 
+    data, point = task
     try:
-        plan = solve(Spec.parse(changed(data, point)), second_opinion=False)
+        plan = solve(Spec.parse(with_point(data, point)), second_opinion=False)
     except PrivplanError as error:
         return [{**point, "error": " ".join(str(error).split())}]
-    spent = {row.group: row for row in plan.certificate if row.guarantee}
+    guarantees = {row.group: row for row in plan.certificate if row.guarantee}
     rows = []
     for group in plan.groups:
-        row = group.model_dump(include={*COLUMNS} & set(type(group).model_fields))
-        certified = spent[group.name]
+        fields = group.model_dump(include={*COLUMNS} & set(type(group).model_fields))
+        certified = guarantees[group.name]
         rows.append(
             {
                 **point,
                 "group": group.name,
-                **row,
+                **fields,
                 "epsilon_upper": certified.epsilon_upper,
                 "accountant": certified.accountant,
                 "sampling": certified.sampling,
@@ -168,68 +159,73 @@ def solved(data: dict[str, Any], point: dict[str, float]) -> list[dict[str, Any]
     return rows
 
 
+def spec_data(path: str) -> dict[str, Any]:
+    """Plain data of a valid spec file, with the path of a file of budgets resolved.
+
+    Raises:
+        InputError: when the file is not a valid spec.
+    """
+    from privplan.spec.spec import Spec
+
+    sources = Spec.load(path).sources(path)
+    data: dict[str, Any] = load_yaml(read_text(path, "spec"), "spec")
+    if len(sources) > 1:
+        data["groups_from"] = str(sources[1].resolve())
+    return data
+
+
 def sweep(
     data: dict[str, Any],
     varies: Sequence[Vary],
-    folder: Path,
+    folder: Path | None = None,
     *,
     workers: int = 1,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> list[dict[str, Any]]:
-    """Solve every point, keep each in the folder's journal, and write the table at the end.
+    """Rows of every point, in the order of ``points``.
 
     Args:
         data: the spec as plain data.
-        varies: what is varied.
-        folder: where journal and table go; points that its journal has are not solved again.
-        workers: how many processes solve.
-        progress: told how many points are done, of how many.
+        varies: the varied numbers.
+        folder: where journal and table are written; points in its journal are not solved again.
+            Nothing is stored when None.
+        workers: number of processes.
+        progress: called with the number of finished points and of all points.
 
     Raises:
-        InputError: when a path names no number of the spec, or the folder holds another sweep.
+        InputError: when a path is not a number of the spec, or the folder holds another sweep.
+        InterruptedSweepError: on Ctrl-C; the same call resumes.
     """
     todo = points(varies)
-    _must_be_numbers(data, todo)
-    mark = digest({"spec": data, "vary": [[vary.path, list(vary.values)] for vary in varies]})
-    journal = folder / JOURNAL
-    _kept(journal, mark)  # another sweep is refused before even the lock is made
-    with locked(folder):
-        done, sound = _kept(journal, mark)
-        write_text(journal, sound)
-        missing = [point for point in todo if _key(point) not in done]
-        progress(len(todo) - len(missing), len(todo))
-        for point, rows in _all(data, missing, workers):
-            done[_key(point)] = rows
-            _keep(journal, {"sweep": mark, "point": point, "rows": rows})
-            progress(len(done), len(todo))
-        table = [row for point in todo for row in done[_key(point)]]
-        write_text(folder / TABLE, csv_text(table, [vary.path for vary in varies]))
-    return table
+    _require_numbers(data, todo)
+    journal = None if folder is None else _journal(folder, data, varies)
+    if journal is not None:
+        journal.load()  # another sweep is refused before the lock is created
+    items = {key_of(point): (data, point) for point in todo}
+    with resumable(folder):
+        spread = in_jobs(min(workers, len(items)))
+        results = finish(items, solve_point, spread=spread, journal=journal, progress=progress)
+        rows = [row for point in todo for row in results[key_of(point)]]
+        if folder is not None:
+            write_text(folder / TABLE, csv_text(rows, [vary.path for vary in varies]))
+    return rows
 
 
-def _must_be_numbers(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> None:
-    """Refuse what is wrong at the first point and at the last: a name, not a value."""
+def _require_numbers(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> None:
+    """Raise the faults that the first and the last point share: those of a path, not a value."""
     from privplan.spec.spec import Spec
 
-    found = []
+    errors = []
     for point in (todo[0], todo[-1]):
         try:
-            Spec.parse(changed(data, point))
+            Spec.parse(with_point(data, point))
         except InputError as error:
-            found.append(error.faults)
-    if len(found) == 2:
-        rules = {(fault.field, fault.rule) for fault in found[1]}
-        faults = [fault for fault in found[0] if (fault.field, fault.rule) in rules]
+            errors.append(error.faults)
+    if len(errors) == 2:
+        rules = {(fault.field, fault.rule) for fault in errors[1]}
+        faults = [fault for fault in errors[0] if (fault.field, fault.rule) in rules]
         if faults:
             raise InputError(faults)
-
-
-def _keep(path: Path, line: dict[str, Any]) -> None:
-    try:
-        with path.open("a", encoding="utf-8") as journal:
-            journal.write(json.dumps(line, allow_nan=False) + "\n")
-    except OSError as error:
-        raise InputError.one("output", f"must be writable ({error.strerror})", str(path)) from None
 
 
 def csv_text(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
@@ -245,63 +241,24 @@ def csv_text(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
     return buffer.getvalue()
 
 
-def _key(point: dict[str, float]) -> str:
-    return json.dumps(point, sort_keys=True)
+def _journal(
+    folder: Path, data: dict[str, Any], varies: Sequence[Vary]
+) -> Journal[list[dict[str, Any]]]:
+    """The journal of a sweep, identified by the spec and the varied values."""
+    varied = [[vary.path, list(vary.values)] for vary in varies]
+    return Journal(folder / JOURNAL, digest({"spec": data, "vary": varied}), _check_rows)
 
 
-def _kept(path: Path, mark: str) -> tuple[dict[str, list[dict[str, Any]]], str]:
-    """Points of the journal, and its text without a last line that was cut off.
-
-    Raises:
-        InputError: when the journal is of another sweep, or was damaged.
-    """
-    if not path.exists():
-        return {}, ""
-    text = read_text(path, "output")
-    sound = text[: text.rfind("\n") + 1]
-    done = {}
-    for number, line in enumerate(sound.split("\n")[:-1], start=1):
-        try:
-            entry = load_json(line)
-            found, point, rows = entry["sweep"], entry["point"], entry["rows"]
-            _check(point, rows)
-        except (ValueError, KeyError, TypeError):
-            rule = f"must be as it was written; line {number} is none of a sweep"
-            raise InputError.one("output", rule, str(path)) from None
-        if found != mark:
-            raise InputError.one("output", "must not hold another sweep", str(path))
-        done[_key(point)] = rows
-    return done, sound
-
-
-def _check(point: dict[str, float], rows: list[dict[str, Any]]) -> None:
-    """Whether rows of a journal are those of a point.
+def _check_rows(point: dict[str, float], rows: list[dict[str, Any]]) -> None:
+    """Check that rows of a journal can be those of a point.
 
     Raises:
-        KeyError, TypeError, ValueError: when they are not.
+        KeyError, TypeError, ValueError: when they cannot.
     """
     for row in rows:
-        known = {name: row[name] for name in point}
+        varied = [row[name] for name in point]
         numbers = () if "error" in row else (row["weight"], row["noise_norm"])
         if not {*row} <= {*point, *COLUMNS} or not all(
-            isinstance(value, int | float) for value in (*known.values(), *numbers)
+            isinstance(value, int | float) for value in (*varied, *numbers)
         ):
             raise ValueError
-
-
-def _all(
-    data: dict[str, Any], missing: Sequence[dict[str, float]], workers: int
-) -> Iterator[tuple[dict[str, float], list[dict[str, Any]]]]:
-    if workers <= 1 or len(missing) <= 1:
-        for point in missing:
-            yield point, solved(data, point)
-        return
-    from privplan.io.processes import in_processes
-
-    yield from in_processes(_one, [(data, point) for point in missing], workers)
-
-
-def _one(
-    work: tuple[dict[str, Any], dict[str, float]],
-) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    return work[1], solved(*work)

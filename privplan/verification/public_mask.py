@@ -1,4 +1,4 @@
-"""Which coordinates leave the clients in a round: named, and drawn again without any data."""
+"""Public random masks: the coordinates released in a round, drawn from the seed without data."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import numpy as np
 from privplan.values import Count, Natural, Value
 
 STREAM = 6
-"""Purpose of the stream of random masks; part of what a seed means."""
+"""Key of the random stream of masks; changing it changes the result of every seed."""
 LETTERS = 24
+"""Length of a digest."""
 
 
 class Mask(Value):
-    """A random mask as every client knows it.
+    """A uniform random mask of a fixed size.
 
     Attributes:
-        index: its place among the transforms; it names the stream.
+        index: its place among the transforms, which selects the random stream.
         name: name of the transform.
-        size: how many coordinates it keeps.
+        size: number of coordinates in the mask.
     """
 
     index: Natural
@@ -29,13 +30,13 @@ class Mask(Value):
 
 
 def mask_digest(coordinates: np.ndarray) -> str:
-    """A hash of sorted coordinates: equal sets have equal names."""
+    """A hash of sorted coordinates."""
     content = np.ascontiguousarray(coordinates, dtype="<i8").tobytes()
     return hashlib.sha256(content).hexdigest()[:LETTERS]
 
 
 def draw_mask(seed: int, round_: int, masks: Sequence[Mask], dimension: int) -> np.ndarray:
-    """The coordinates that all the masks of a round keep, sorted.
+    """The coordinates in all masks of a round, sorted.
 
     Args:
         seed: the run's seed.
@@ -43,10 +44,10 @@ def draw_mask(seed: int, round_: int, masks: Sequence[Mask], dimension: int) -> 
         masks: uniform masks without replacement, at least one.
         dimension: length of the global vector.
     """
-    kept = np.arange(dimension)
+    released = np.arange(dimension)
     for mask in masks:
         words = np.random.SeedSequence(entropy=seed, spawn_key=(STREAM, round_, mask.index))
         generator = np.random.Generator(np.random.Philox(words))
-        one = generator.choice(dimension, size=mask.size, replace=False, shuffle=False)
-        kept = np.intersect1d(kept, one)
-    return kept
+        drawn = generator.choice(dimension, size=mask.size, replace=False, shuffle=False)
+        released = np.intersect1d(released, drawn)
+    return released

@@ -1,4 +1,4 @@
-"""From a plan and the ledger of a run to a verdict: what was really spent."""
+"""The verdict on a run: the epsilon that its ledger implies, against the plan's budgets."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from typing import Literal
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import Relation, SamplingLaw
-from privplan.auditing.findings import AuditEvidence, Finding, exceeded, findings
+from privplan.auditing.findings import (
+    AuditEvidence,
+    EmpiricalEpsilon,
+    empirical_epsilons,
+    exceeded,
+)
 from privplan.errors import InputError
 from privplan.io.files import write_text
 from privplan.plan import GroupPlan, Plan
 from privplan.record import LEDGER, PLAN, VERDICT, RunRecord, history_of, read_ledger
 from privplan.values import Value
-from privplan.verification.checks.check import Check, Run, first
-from privplan.verification.checks.registry import CHECKS
+from privplan.verification.checks.check import Check, Run, first, run_checks
 from privplan.verification.statistics import FALSE_ALARM
 from privplan.verification.worst_client import most_exposed
 
@@ -24,17 +28,18 @@ GUARANTEE = "pld"
 
 
 class GroupVerdict(Value):
-    """What one group's clients spent, beside what they were promised.
+    """Realised epsilon of one group's clients, with budget and planned epsilon.
 
-    Epsilon is None where it is infinite. ``realised_lower`` and ``realised_upper`` are by the
-    own PLD accountant, from the ledger alone; ``realised_rdp`` is an independent upper bound.
+    Epsilon is None where it is infinite. ``realised_lower`` and ``realised_upper`` are computed
+    by this project's PLD accountant, from the ledger only; ``realised_rdp`` is an independent
+    upper bound.
 
     Attributes:
         budget: epsilon that the group must not exceed at ``delta``.
         planned: upper bound on epsilon that the plan certified.
-        realised_lower: what the group's worst-off client spent at least.
+        realised_lower: lower bound on the epsilon of the group's worst-off client.
         headroom: budget minus realised upper bound.
-        audit: what canaries say was spent at least; empty in a run without canaries.
+        audit: empirical epsilons from canaries; empty in a run without canaries.
     """
 
     group: str
@@ -51,16 +56,16 @@ class GroupVerdict(Value):
     accountant: str
     kept: bool
     accuracy: float | None
-    audit: tuple[Finding, ...] = ()
+    audit: tuple[EmpiricalEpsilon, ...] = ()
 
 
 class WorstOff(Value):
-    """The client who spent the largest part of its budget; epsilon is None where infinite.
+    """The client with the largest ratio of realised epsilon to budget; None where infinite.
 
     Attributes:
         group: the client's group.
-        client: its position in the group, where clients of a group differ; None where all of
-            them are exposed alike.
+        client: its position in the group, where clients of a group differ; None where all have
+            the same history.
     """
 
     group: str
@@ -77,7 +82,7 @@ class WorstOff(Value):
 
 
 class Verdict(Value):
-    """Whether a run kept its plan's promise, and if not, how it broke it."""
+    """Whether a run kept its plan's budgets, and the checks that decide it."""
 
     schema_version: Literal[1] = 1
     kept: bool
@@ -100,57 +105,59 @@ def _finite(value: float) -> float | None:
 
 
 def _group_verdict(run: Run, group: GroupPlan) -> tuple[GroupVerdict, WorstOff]:
-    """What a group spent at most, and what its worst-off client did."""
+    """The verdict on a group, and on its worst-off client."""
     relation = Relation(run.plan.spec.relation)
     history = history_of(run.ledger.records, group.name)
     client, own = most_exposed(run.ledger.records, group.name)
     spent = accountant(GUARANTEE).epsilon(history, group.delta, relation)
-    most = spent if own == history else accountant(GUARANTEE).epsilon(own, group.delta, relation)
+    worst_off = (
+        spent if own == history else accountant(GUARANTEE).epsilon(own, group.delta, relation)
+    )
     rdp = accountant("rdp")
-    second = (
+    renyi = (
         math.inf
         if rdp.why_not(history, relation)
         else rdp.epsilon(history, group.delta, relation).upper
     )
     certified = [row for row in run.plan.certificate if row.guarantee and row.group == group.name]
-    promised = {
+    shared = {
         "group": group.name,
         "budget": group.epsilon,
         "planned": certified[0].epsilon_upper if certified else None,
-        "realised_lower": _finite(most.lower),
+        "realised_lower": _finite(worst_off.lower),
         "delta": group.delta,
         "sampling": run.plan.spec.sampling,
         "relation": relation,
         "accountant": GUARANTEE,
     }
     verdict = GroupVerdict(
-        **promised,
+        **shared,
         clients=group.clients,
         realised_upper=_finite(spent.upper),
-        realised_rdp=_finite(second),
+        realised_rdp=_finite(renyi),
         headroom=_finite(group.epsilon - spent.upper),
         kept=spent.upper <= group.epsilon,
         accuracy=run.record.accuracy_by_group.get(group.name),
-        audit=_findings(run, group),
+        audit=_empirical(run, group),
     )
     worst = WorstOff(
-        **promised,
+        **shared,
         client=client,
-        realised_upper=_finite(most.upper),
-        headroom=_finite(group.epsilon - most.upper),
+        realised_upper=_finite(worst_off.upper),
+        headroom=_finite(group.epsilon - worst_off.upper),
     )
     return verdict, worst
 
 
-def _findings(run: Run, group: GroupPlan) -> tuple[Finding, ...]:
+def _empirical(run: Run, group: GroupPlan) -> tuple[EmpiricalEpsilon, ...]:
     if run.audit is None:
         return ()
-    found = [traces for traces in run.audit.groups if traces.group == group.name]
-    return findings(found[0], group.delta) if found else ()
+    own = [traces for traces in run.audit.groups if traces.group == group.name]
+    return empirical_epsilons(own[0], group.delta) if own else ()
 
 
 def _used(worst: WorstOff) -> float:
-    """Part of the budget that was spent."""
+    """Ratio of the realised upper bound to the budget."""
     return _or_infinite(worst.realised_upper) / worst.budget
 
 
@@ -159,28 +166,28 @@ def _budget_check(groups: list[GroupVerdict]) -> Check:
     if not over:
         return Check(name="budget", passed=True, reason="every group is within its budget")
     worst = over[0]
-    found = "infinite" if worst.realised_upper is None else f"{worst.realised_upper:.4g}"
+    upper = "infinite" if worst.realised_upper is None else f"{worst.realised_upper:.4g}"
     reason = (
-        f"{worst.group}: epsilon {found} at delta {worst.delta:.3g} ({worst.sampling}, "
+        f"{worst.group}: epsilon {upper} at delta {worst.delta:.3g} ({worst.sampling}, "
         f"{worst.relation}, {worst.accountant}) exceeds the budget {worst.budget:g}"
     )
     return Check(name="budget", passed=False, reason=reason)
 
 
 def _audit_check(run: Run, groups: list[GroupVerdict]) -> Check:
-    """Canaries lost no more than was released, and the evidence of them is the run's own."""
+    """The canaries are the run's, and no empirical bound exceeds the realised epsilon."""
     name, evidence = "audit", run.audit
     if evidence is None:
         return Check(name=name, passed=True, reason="the run had no canaries")
-    known = {group.group: (_or_infinite(group.realised_upper), group.delta) for group in groups}
+    uppers = {group.group: (_or_infinite(group.realised_upper), group.delta) for group in groups}
     if evidence.digest != run.record.audit:
         reason = "the canaries' evidence is not what the run wrote"
-    elif {traces.group for traces in evidence.groups} != set(known):
+    elif {traces.group for traces in evidence.groups} != set(uppers):
         reason = "the canaries are of other groups than the plan's"
     else:
         canaries = sum(len(traces.included) for traces in evidence.groups)
-        well = f"{canaries} canaries lost no more, false alarms at most {FALSE_ALARM:g}"
-        return first(exceeded(evidence, known), name, well)
+        passed = f"{canaries} canaries lost no more, false alarms at most {FALSE_ALARM:g}"
+        return first(exceeded(evidence, uppers), name, passed)
     return Check(name=name, passed=False, reason=reason)
 
 
@@ -191,12 +198,12 @@ def _or_infinite(value: float | None) -> float:
 def judge(run: Run) -> Verdict:
     """The verdict on a run.
 
-    Epsilon is recomputed from the ledger alone; the plan is only what it is compared with.
+    Epsilon is recomputed from the ledger only; the plan gives the budgets to compare with.
     """
-    found = [_group_verdict(run, group) for group in run.plan.groups]
-    groups = [verdict for verdict, _ in found]
+    verdicts = [_group_verdict(run, group) for group in run.plan.groups]
+    groups = [verdict for verdict, _ in verdicts]
     checks = [
-        *(check(run) for check in CHECKS),
+        *run_checks(run),
         _audit_check(run, groups),
         _budget_check(groups),
     ]
@@ -205,7 +212,7 @@ def judge(run: Run) -> Verdict:
         algorithm=run.record.algorithm,
         dataset=run.record.dataset,
         groups=tuple(groups),
-        worst=max((worst for _, worst in found), key=_used),
+        worst=max((worst for _, worst in verdicts), key=_used),
         checks=tuple(checks),
         accuracy=run.record.accuracy,
         accuracy_by_class=run.record.accuracy_by_class,
@@ -213,7 +220,7 @@ def judge(run: Run) -> Verdict:
 
 
 def _cure(record: RunRecord) -> str:
-    """What to do about a last line that was cut off."""
+    """What to do about an incomplete last line."""
     if record.status == "running":
         return "resume the run"
     return "the run was finished, so what is lost cannot be recovered; run it in another folder"
@@ -223,7 +230,7 @@ def load_run(folder: Path) -> Run:
     """Read a run folder.
 
     Raises:
-        InputError: when it is not a run folder, or the ledger's last line is torn.
+        InputError: when it is not a run folder, or the ledger's last line is incomplete.
     """
     if not folder.is_dir():
         raise InputError.one("run", "must be a run folder", str(folder))

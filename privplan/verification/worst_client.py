@@ -1,4 +1,4 @@
-"""What each client was exposed to, where clients of one group differ."""
+"""The worst-off client of a group, where clients of one group have different histories."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from privplan.record import ReleaseRecord
 
 
 def most_exposed(records: Iterable[ReleaseRecord], group: str) -> tuple[int | None, History]:
-    """A client of the group who was exposed as much as any, by the size of its signal.
+    """The client of the group with the largest signal, and its history.
 
-    Where releases protect clients, all clients of a group are exposed alike, and none is named.
-    Where they protect the records of one client each, clients are ranked by the sum of
-    (ratio / noise multiplier)^2 over their own releases; whatever that client spent is a lower
-    bound on what the worst-off client of the group spent.
+    Where releases protect clients, all clients of a group have the same history. Where each
+    protects the records of one client, clients are ranked by the sum of
+    (ratio / noise multiplier)^2 over their own releases; the epsilon of the first one is a lower
+    bound on the epsilon of the group's worst-off client.
 
     Returns:
-        Its position in the group, and its own history.
+        The client's position in the group, None where all are equal, and its history.
     """
     shared: Counter[Release] = Counter()
-    alone: dict[int, Counter[Release]] = {}
+    own: dict[int, Counter[Release]] = {}
     for record in records:
         for share in record.shares:
             if share.group != group:
@@ -29,13 +29,13 @@ def most_exposed(records: Iterable[ReleaseRecord], group: str) -> tuple[int | No
             release = record.release_for(share)
             if record.unit == "record" and share.participants is not None:
                 for client in share.participants:
-                    alone.setdefault(client, Counter())[release] += record.steps
+                    own.setdefault(client, Counter())[release] += record.steps
             else:
                 shared[release] += record.steps
-    if not alone:
+    if not own:
         return None, History(shared.items())
-    worst = max(alone, key=lambda client: (_signal(alone[client]), -client))
-    return worst, History((shared + alone[worst]).items())
+    worst = max(own, key=lambda client: (_signal(own[client]), -client))
+    return worst, History((shared + own[worst]).items())
 
 
 def _signal(releases: Counter[Release]) -> float:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from simulate.algorithms.entry import Entry
 
 
-@click.command("algorithms")
+@click.command("algorithms", short_help="List the algorithms that can be trained.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table")
 def command(form: str) -> None:
     """List the algorithms: whom each protects, what leaves the clients, its source, its numbers.

@@ -15,7 +15,7 @@ WARNING = (
 )
 
 
-@click.command("pilot")
+@click.command("pilot", short_help="Measure the constants of planning on public or proxy data.")
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.option(
     "--dataset", required=True, help="Public or proxy data, never the data that need protection."
@@ -63,7 +63,7 @@ def command(
     the same file.
     """
     from privplan.cli import render
-    from privplan.io.files import keep, read_text, write_text
+    from privplan.io.files import read_text, refuse_overwriting, write_text
     from privplan.io.text import load_yaml
     from privplan.spec.measured import provisional, written
     from privplan.spec.spec import Spec
@@ -72,7 +72,7 @@ def command(
     render.warn(WARNING)
     before = read_text(spec, "spec")
     known = provisional(before, spec.parent)
-    keep(known.sources(spec), [output])
+    refuse_overwriting(known.sources(spec), [output])
     pilot = Pilot(known, dataset, rounds, clients, seed, partition, records, data_dir, download)
     with render.progress(f"pilot on {dataset}") as report:
         measured = run(pilot, report)

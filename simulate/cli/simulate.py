@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from simulate.runs.run import Request
 
 
-@click.command("simulate")
+@click.command("simulate", short_help="Train an algorithm under a plan.")
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option("--algorithm", required=True, help="FedAvg, DP-FedAvg, GDPFed, GDPFed-op, ...")
 @data_options

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from privplan.errors import PrivplanError
-from privplan.io.lock import locked
+from privplan.io.files import locked
 from privplan.plan import Plan
 from privplan.record import PLAN, RunRecord
 from simulate.algorithms.entry import Hyperparameters

@@ -11,8 +11,8 @@ from privplan.accounting.accountant import accountant
 from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release
 from privplan.auditing import f_dp, gaussian, one_run
-from privplan.auditing.one_run import Guessed, guessed
-from privplan.auditing.registry import AUDITORS
+from privplan.auditing.one_run import Guesses, count_guesses
+from privplan.auditing.registry import auditors
 
 CONFIDENCE = 0.95
 VIOLATIONS = 11
@@ -47,8 +47,8 @@ def sampled(ratio: float, sigma: float, rounds: int, canaries: int, seed: int) -
 def test_guesses_are_the_surest_and_few_enough() -> None:
     included = np.array([True] * 20 + [False] * 12)
     scores = -np.arange(32.0)
-    assert guessed(scores, included)[:2] == [Guessed(32, 28), Guessed(16, 16)]
-    assert guessed(scores[:0], included[:0]) == []
+    assert count_guesses(scores, included)[:2] == [Guesses(32, 28), Guesses(16, 16)]
+    assert count_guesses(scores[:0], included[:0]) == []
 
 
 def test_one_run_is_randomised_response_without_delta() -> None:
@@ -84,9 +84,9 @@ def test_f_dp_matches_a_linear_program(epsilon: float, delta: float) -> None:
         A_eq=np.ones((1, guesses + 1)),
         b_eq=[1.0],
     )
-    most, tries = -found.fun, [Guessed(guesses, correct)]
+    most, tries = -found.fun, [Guesses(guesses, correct)]
     for level, refuted in ((most * 1.01, True), (most * 0.99, False)):
-        answer = f_dp.refuted(canaries, tries, level, np.array([epsilon]), f_dp.family(delta))
+        answer = f_dp.rejected(canaries, tries, level, np.array([epsilon]), f_dp.family(delta))
         assert answer.tolist() == [[refuted]]
 
 
@@ -126,11 +126,11 @@ def test_the_one_shot_estimate_is_right_for_many_canaries() -> None:
     assert gaussian.estimate(np.zeros(10), np.arange(10) < 5, 1e-4) == 0.0
 
 
-@pytest.mark.parametrize("name", AUDITORS)
+@pytest.mark.parametrize("name", auditors())
 def test_scores_that_tell_nothing_give_little_or_nothing(name: str) -> None:
     scores, included = gaussian_scores(0.0, 1000, 4)
-    bound = AUDITORS[name].kind != "estimate"
-    assert AUDITORS[name].answer(scores, included, 1e-3, 0.999) <= (0.0 if bound else 1.0)
+    bound = auditors()[name].kind != "estimate"
+    assert auditors()[name].answer(scores, included, 1e-3, 0.999) <= (0.0 if bound else 1.0)
 
 
 def violations(name: str, mechanism: str, runs: int) -> int:
@@ -150,13 +150,13 @@ def violations(name: str, mechanism: str, runs: int) -> int:
         else:
             scores, included = answered(epsilon, 600, seed)
         at = 0.0 if mechanism == "response" else delta
-        count += AUDITORS[name].answer(scores, included, at, CONFIDENCE) > epsilon
+        count += auditors()[name].answer(scores, included, at, CONFIDENCE) > epsilon
     return count
 
 
 CASES = [
     (name, mechanism)
-    for name, auditor in AUDITORS.items()
+    for name, auditor in auditors().items()
     for mechanism in ("gaussian", "sampled", "response")
     if auditor.kind == "bound" or (auditor.kind != "estimate" and mechanism != "response")
 ]

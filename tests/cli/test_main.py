@@ -2,10 +2,15 @@
 
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 
+import click
 import pytest
+from click.testing import CliRunner
 
-from privplan.cli import COMMANDS, SIMULATION
+from privplan.cli import COMMANDS, main
+
+BACKEND = ("pilot", "algorithms", "simulate", "compare")
 
 
 def _privplan(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -13,7 +18,7 @@ def _privplan(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, *SIMULATION])
+@pytest.mark.parametrize("name", [*COMMANDS, *BACKEND])
 def test_every_command_has_help(name: str) -> None:
     done = _privplan(name, "--help")
     assert done.returncode == 0, done.stderr
@@ -26,8 +31,73 @@ def test_the_table_of_commands_misses_no_file() -> None:
     import privplan.cli
 
     files = {path.stem for path in Path(privplan.cli.__path__[0]).glob("*.py")}
-    modules = {module.rsplit(".", 1)[1] for module, _ in COMMANDS.values()}
+    modules = {name.replace("-", "_") for name in COMMANDS}
     assert files - {"__init__", "render"} == modules
+
+
+def test_help_lists_all_commands_and_imports_no_backend() -> None:
+    code = (
+        "import sys; from privplan.cli import main\n"
+        "try:\n    main(['--help'])\n"
+        "finally:\n    print([m for m in ('torch', 'numpy', 'pydantic') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    listed = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")}
+    assert {*COMMANDS, *BACKEND} <= listed
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@click.command(help="Say hello. Nothing else.")
+def hello() -> None:
+    click.echo("hello")
+
+
+@click.command()
+def needing() -> None:
+    raise ModuleNotFoundError("No module named 'nowhere.inside'", name="nowhere.inside")
+
+
+broken = "no command"
+
+
+@pytest.fixture
+def third_party(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [
+        EntryPoint(name, f"{__name__}:{value}", "privplan.commands")
+        for name, value in {
+            "hello": "hello", "needing": "needing", "broken": "broken", "absent": "absent",
+            "solve": "hello",
+        }.items()
+    ] + [EntryPoint("nowhere", "nowhere.cli:command", "privplan.commands")]  # fmt: skip
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
+
+
+@pytest.mark.usefixtures("third_party")
+def test_a_command_of_another_package_is_listed_and_called() -> None:
+    assert CliRunner().invoke(main, ["hello"]).stdout == "hello\n"
+    shown = CliRunner().invoke(main, ["--help"]).stdout
+    assert "Say hello." in shown
+    assert "Nothing else" not in shown
+    solve = CliRunner().invoke(main, ["solve", "--help"]).stdout
+    assert "certificate" in solve  # a command of this project is never replaced
+
+
+@pytest.mark.usefixtures("third_party")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("needing", "needs the package nowhere, which is not installed"),
+        ("nowhere", "needs the package nowhere, which is not installed"),
+        ("broken", "must be a click command, found str"),
+        ("absent", "must be a click command, found module"),
+    ],
+)
+def test_a_command_that_cannot_be_loaded_is_one_line(name: str, said: str) -> None:
+    done = CliRunner().invoke(main, [name])
+    assert done.exit_code == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"privplan: {name}: ")
+    assert said in line
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from privplan.errors import InputError, PrivplanError
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord, chained
-from privplan.sensitivity.what_if import changed as varied
 from privplan.sensitivity.what_if import parse_vary, points
+from privplan.sensitivity.what_if import with_point as varied
 from privplan.spec.groups_csv import read_budgets
 from privplan.spec.spec import Spec
 from privplan.values import parse

@@ -7,34 +7,36 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.cli import main
-from privplan.sensitivity.frontier import Answer, frontier
+from privplan.sensitivity.frontier import FrontierPoint, frontier
 from tests.planning.problems import make_spec, spec_data
 
 PLANNING = {"accountant": "rdp", "ratios": "balanced"}
 
 
 @pytest.fixture(scope="module")
-def answers() -> list[Answer]:
+def answers() -> list[FrontierPoint]:
     return frontier(make_spec(planning=PLANNING))
 
 
-def noises(answers: list[Answer], question: str) -> list[float]:
+def noises(answers: list[FrontierPoint], question: str) -> list[float]:
     return [a.noise for a in answers if a.question == question and a.noise is not None]
 
 
-def test_more_rounds_more_noise_more_clients_less_more_budget_less(answers: list[Answer]) -> None:
+def test_more_rounds_more_noise_more_clients_less_more_budget_less(
+    answers: list[FrontierPoint],
+) -> None:
     assert noises(answers, "rounds") == sorted(noises(answers, "rounds"))
     assert noises(answers, "cohort") == sorted(noises(answers, "cohort"), reverse=True)
     assert noises(answers, "epsilon") == sorted(noises(answers, "epsilon"), reverse=True)
 
 
-def test_every_group_has_a_shadow_price_below_zero(answers: list[Answer]) -> None:
+def test_every_group_has_a_shadow_price_below_zero(answers: list[FrontierPoint]) -> None:
     prices = {a.what: a.change for a in answers if a.question == "shadow_price"}
     assert set(prices) == {"strict", "loose"}
     assert all(price is not None and price < 0 for price in prices.values())
 
 
-def test_wrong_constants_cost_little_and_never_gain(answers: list[Answer]) -> None:
+def test_wrong_constants_cost_little_and_never_gain(answers: list[FrontierPoint]) -> None:
     regrets = [a.change for a in answers if a.question == "wrong_constant"]
     assert len(regrets) == 4
     assert all(regret is not None and -1e-3 <= regret < 0.5 for regret in regrets)
@@ -54,7 +56,9 @@ def test_command_shows_a_table_and_json(tmp_path: Path) -> None:
     assert "planning.ratios" in refused.stderr
 
 
-def test_doubling_the_cohort_goes_on_to_everybody_and_finds_the_knee(answers: list[Answer]) -> None:
+def test_doubling_the_cohort_goes_on_to_everybody_and_finds_the_knee(
+    answers: list[FrontierPoint],
+) -> None:
     cohorts = [float(a.what) for a in answers if a.question == "cohort"]
     assert (cohorts[0], cohorts[-1]) == (12.5, 500)
     assert [a.what for a in answers if a.question == "knee"]

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from privplan.cli import main
 from privplan.errors import InputError
-from privplan.sensitivity.what_if import JOURNAL, TABLE, changed, parse_vary, points, sweep
+from privplan.io.resume import InterruptedSweepError
+from privplan.sensitivity.what_if import JOURNAL, TABLE, parse_vary, points, sweep, with_point
 from tests.planning.problems import spec_data
 
 DATA = spec_data(planning={"accountant": "rdp", "ratios": "uniform"})
@@ -31,13 +32,13 @@ def test_bad_ranges_are_refused(text: str) -> None:
 
 
 def test_numbers_are_found_by_path_and_group_name() -> None:
-    found = changed(DATA, {"groups.strict.epsilon": 0.7, "local.steps": 3.0})
+    found = with_point(DATA, {"groups.strict.epsilon": 0.7, "local.steps": 3.0})
     assert found["groups"][0]["epsilon"] == 0.7
     assert found["local"]["steps"] == 3
     assert DATA["groups"][0]["epsilon"] == 1.0
     for path in ("groups.none.epsilon", "colour.x", "groups"):
         with pytest.raises(InputError, match="vary"):
-            changed(DATA, {path: 1.0})
+            with_point(DATA, {path: 1.0})
 
 
 def test_a_sweep_has_a_row_for_each_point_and_group(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path) -> None:
         if done == 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(InterruptedSweepError, match="the same command resumes"):
         sweep(DATA, VARIES, tmp_path / "cut", progress=interrupt)
     journal = tmp_path / "cut" / JOURNAL
     journal.write_text(journal.read_text() + '{"sweep": "torn')
@@ -119,19 +120,31 @@ def test_a_name_that_is_no_number_is_refused_before_the_sweep(
 
 def test_a_part_that_was_left_out_can_be_varied() -> None:
     bare = {key: value for key, value in DATA.items() if key != "planning"}
-    assert changed(bare, {"planning.heterogeneity": 0.5})["planning"] == {"heterogeneity": 0.5}
+    assert with_point(bare, {"planning.heterogeneity": 0.5})["planning"] == {"heterogeneity": 0.5}
 
 
+@pytest.mark.parametrize("stored", [True, False])
 def test_an_interrupted_command_says_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopped(*arguments: object, **options: object) -> None:
+    def interrupted(task: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("privplan.sensitivity.what_if.sweep", stopped)
+    monkeypatch.setattr("privplan.sensitivity.what_if.solve_point", interrupted)
     spec = tmp_path / "spec.yaml"
     spec.write_text(json.dumps(DATA))
-    asked = ["what-if", str(spec), "--vary", "rounds=5:10:2", "-o", str(tmp_path / "out")]
-    done = CliRunner().invoke(main, asked)
+    arguments = ["what-if", str(spec), "--vary", "rounds=5:10:2", "--workers", "1"]
+    output = ["-o", str(tmp_path / "out")] if stored else []
+    done = CliRunner().invoke(main, [*arguments, *output])
     assert done.exit_code == 130
-    assert "the same command resumes" in done.stderr
+    [line] = done.stderr.splitlines()
+    said = "the same command resumes" if stored else "name a folder with -o to resume"
+    assert said in line
+
+
+def test_nothing_is_written_without_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert sweep(DATA, VARIES[:1]) == sweep(DATA, VARIES[:1], tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

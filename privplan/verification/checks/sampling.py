@@ -13,7 +13,7 @@ import numpy as np
 from privplan.accounting.release import SamplingLaw
 from privplan.plan import GroupPlan
 from privplan.record import GroupShare
-from privplan.verification.checks.check import Check, Run, at_round, first, stretches
+from privplan.verification.checks.check import Check, Run, at_round, first, register, stretches
 from privplan.verification.statistics import (
     FALSE_ALARM,
     dispersion_p_value,
@@ -24,6 +24,7 @@ from privplan.verification.statistics import (
 )
 
 
+@register("sampling law", order=120)
 def sampling(run: Run) -> Check:
     """The law that was executed is the law that was planned."""
 
@@ -80,6 +81,7 @@ def _law_executed(
         )
 
 
+@register("cohorts", order=130)
 def cohorts(run: Run) -> Check:
     """Participants are different clients of their group, as many as the cohort says."""
 
@@ -107,6 +109,7 @@ def _inconsistent(share: GroupShare, clients: int) -> str | None:
     return None
 
 
+@register("participation", order=140)
 def participation(run: Run) -> Check:
     """Each client's number of participations fits the law, and so does their spread.
 

@@ -1,4 +1,4 @@
-"""That what was released is the sum and its noise, on the coordinates that may leave a client."""
+"""Checks that a release is its sum plus noise, on coordinates chosen without data."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from collections.abc import Iterator
 
 from privplan.record import Executed, ReleaseRecord, Residual
 from privplan.verification import public_mask
-from privplan.verification.checks.check import Check, Run, first
+from privplan.verification.checks.check import Check, Run, first, register
 from privplan.verification.statistics import FALSE_ALARM, noise_p_value
 
 ROUNDING = 1e-3
-"""Slack on a client's own steps, relative to them and to their noise, for single precision."""
-DRAWN_AGAIN = "random_mask"
-"""The transform whose masks are drawn again here, from the seed alone."""
+"""Relative tolerance on a client's local steps and their noise, for single precision."""
+PUBLIC_TRANSFORM = "random_mask"
+"""The transform whose masks can be drawn again from the seed."""
 
 
+@register("sums", order=110)
 def sums(run: Run) -> Check:
-    """What left the clients is a clipped sum and Gaussian noise of the recorded size.
+    """Each release is its clipped sum plus Gaussian noise of the recorded standard deviation.
 
-    Measured outside the mechanism is what left less the sum that entered: its sum of squares
-    over all coordinates, and its part along the sum. A sum that was scaled, clipped or noised
-    otherwise shows in one of the two. The part along the sum is one standard normal a release,
-    whatever the sum is. Of a client who sends for itself it is what it sent less its noise: no
-    longer than the clipped gradients of the records in its batches, whatever they are.
+    The residual, measured outside the mechanism, is the release minus the sum that entered the
+    mechanism. Its sum of squares and its component along the sum are tested, because a sum that
+    was scaled, clipped or noised differently changes one of them. The component along the sum,
+    divided by the standard deviation, is standard normal for any sum. For a client that adds
+    noise locally, the residual is its update minus its noise, whose norm is at most that of the
+    clipped gradients of the records in its batches.
     """
     measured = [
         (release, release.residual)
@@ -37,41 +39,42 @@ def sums(run: Run) -> Check:
         for release, residual in measured:
             if release.unit == "record":
                 yield from _too_long(release, residual, run.plan.spec.local.momentum)
-        squares, along, drawn, leaning = 0.0, 0.0, 0, 0
+        squares, along, drawn, components = 0.0, 0.0, 0, 0
         for release, residual in summed:
             std, where = release.noise_std, f"round {release.round}"
             if noise_p_value(residual.sum_squares, std, release.dimension) < level:
-                found = math.sqrt(residual.sum_squares / max(release.dimension, 1))
-                yield f"{where}: released is the sum and a rest of {found:.6g}, recorded {std:.6g}"
+                rest = math.sqrt(residual.sum_squares / max(release.dimension, 1))
+                yield f"{where}: released is the sum and a rest of {rest:.6g}, recorded {std:.6g}"
             squares, drawn = squares + residual.sum_squares / std**2, drawn + release.dimension
             if residual.along_sum is not None:
-                along, leaning = along + (residual.along_sum / std) ** 2, leaning + 1
+                along, components = along + (residual.along_sum / std) ** 2, components + 1
                 if noise_p_value(residual.along_sum**2, std, 1) < level:
                     yield f"{where}: released is not the sum and its noise but a multiple of it"
         if noise_p_value(squares, 1.0, drawn) < level:
             yield f"all rounds: a rest of {math.sqrt(squares / drawn):.6g} times the recorded noise"
-        if noise_p_value(along, 1.0, leaning) < level:
+        if noise_p_value(along, 1.0, components) < level:
             yield "all rounds: released are not the sums and their noise but multiples of them"
 
-    well = f"each of {len(measured)} measured releases is its sum and its noise"
-    return first(problems(), "sums", well)
+    passed = f"each of {len(measured)} measured releases is its sum and its noise"
+    return first(problems(), "sums", passed)
 
 
 def _too_long(release: ReleaseRecord, residual: Residual, momentum: float) -> Iterator[str]:
-    """Where a client sent more beside its noise than its clipped records allow."""
+    """Why a client's update without its noise is larger than its clipped records allow."""
     [share] = release.shares
     reach = sum(momentum**step for step in range(release.steps))
     records, noise = share.cohort * (share.clip_bound or 0.0), math.sqrt(release.noise_sum_squares)
     allowed = reach * (records + ROUNDING * (records + noise))
-    if (found := math.sqrt(residual.sum_squares)) > allowed:
+    if (norm := math.sqrt(residual.sum_squares)) > allowed:
         yield (
-            f"round {release.round}, {share.group}: a client sent {found:.6g} beside its noise, "
+            f"round {release.round}, {share.group}: a client sent {norm:.6g} beside its noise, "
             f"the {share.cohort} clipped records of its batches allow {allowed:.6g}"
         )
 
 
+@register("coordinates", order=60)
 def coordinates(run: Run) -> Check:
-    """Only coordinates that the algorithm shares left the clients, by masks that see no data."""
+    """Only coordinates that the algorithm releases left the clients, by data-independent masks."""
     executed = run.record.executed
     if executed is None or run.plan.spec.unit == "record":
         return Check(name="coordinates", passed=True, reason="the record names none")
@@ -89,8 +92,8 @@ def coordinates(run: Run) -> Check:
                 )
             if not executed.masks:
                 if release.dimension < executed.released:
-                    found = f"{release.dimension} of {executed.released}"
-                    yield f"{where}: noise on {found} coordinates"
+                    covered = f"{release.dimension} of {executed.released}"
+                    yield f"{where}: noise on {covered} coordinates"
                 fixed = release.support if fixed is None else fixed
                 if release.support != fixed:
                     yield f"{where}: other coordinates than in the first round, without a mask"
@@ -102,9 +105,9 @@ def coordinates(run: Run) -> Check:
 
 
 def _not_public(seed: int, release: ReleaseRecord, executed: Executed) -> str | None:
-    """Why the support cannot have been drawn without data; None where it can, or is not known."""
+    """Why the mask cannot be the public one; None where it is, or where that is not known."""
     whole = executed.shared == executed.coordinates
-    if not whole or any(mask.name != DRAWN_AGAIN for mask in executed.masks):
+    if not whole or any(mask.name != PUBLIC_TRANSFORM for mask in executed.masks):
         return None
     expected = public_mask.draw_mask(seed, release.round, executed.masks, executed.coordinates)
     if release.dimension != len(expected):

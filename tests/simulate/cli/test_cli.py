@@ -21,7 +21,7 @@ from simulate.algorithms import registry
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.runs import compare
 from simulate.runs import plots as pictures
-from simulate.runs.compare import alone
+from simulate.runs.compare import run_on_one_core
 from simulate.runs.run import Request
 from tests.simulate.conftest import digits_spec
 
@@ -156,9 +156,11 @@ def test_a_fault_of_one_run_is_one_line(short_path: Path, short_plan: Plan, tmp_
     [line] = done.stderr.splitlines()
     assert "output: must be a run folder" in line
     threads = torch.get_num_threads()
-    [fault] = alone(Request(short_plan, "planned", "digits", folder, seed=1))
+    with pytest.raises(InputError) as caught:
+        run_on_one_core(Request(short_plan, "planned", "digits", folder, seed=1))
     torch.set_num_threads(threads)
-    assert pickle.loads(pickle.dumps(fault)) == fault  # it comes out of a worker process whole
+    [fault] = pickle.loads(pickle.dumps(caught.value)).faults  # as from a worker process
+    assert [fault] == list(caught.value.faults)
 
 
 def test_compare_with_all_says_what_cannot_execute_the_plan(

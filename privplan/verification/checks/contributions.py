@@ -1,0 +1,91 @@
+"""Checks of what clients add to a sum: updates within the clipping bound, constant weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from privplan.plan import GroupPlan
+from privplan.planning.weights import RULES, Rule
+from privplan.record import GroupShare, ReleaseRecord
+from privplan.verification.checks.check import Check, Run, at_round, first, register
+
+CLIP_TOLERANCE = 1e-5
+"""Relative tolerance on a clipped norm, for rounding in single precision."""
+
+
+@register("clipping", order=50)
+def clipping(run: Run) -> Check:
+    """No update in a sum exceeds its clipping bound, and the bound is the planned one.
+
+    A clipped update has the norm of the bound. If updates were clipped and none has that norm,
+    the threshold was different, such as a quantile of the norms of the same round.
+    """
+
+    def problems() -> Iterator[str]:
+        for group in run.plan.groups:
+            bound = run.plan.clip_bound(group)
+            for release, share in run.shares(group.name):
+                if release.family != "silent":
+                    where = f"round {release.round}, {group.name}"
+                    yield from (f"{where}: {fault}" for fault in _faults(release, share, bound))
+
+    norm = run.plan.spec.clipping_norm
+    return first(problems(), "clipping", f"no update above its bound (C = {norm:g})")
+
+
+def _faults(release: ReleaseRecord, share: GroupShare, bound: float) -> Iterator[str]:
+    if share.clip_bound is None:
+        yield "updates were not clipped"
+    elif not math.isclose(share.clip_bound, bound, rel_tol=1e-9):
+        yield f"clip bound {share.clip_bound:g}, planned {bound:g}"
+    elif share.largest_norm > share.clip_bound * (1 + CLIP_TOLERANCE):
+        yield f"an update of norm {share.largest_norm:.6g} exceeds its bound {share.clip_bound:g}"
+    elif (
+        release.unit == "client"
+        and share.clipped > 0
+        and share.largest_norm < share.clip_bound * (1 - CLIP_TOLERANCE)
+    ):
+        yield (
+            f"{share.clipped} updates were shortened, and the largest has norm "
+            f"{share.largest_norm:.6g} where the bound is {share.clip_bound:g}: the threshold was "
+            "another one"
+        )
+
+
+@register("weights", order=150)
+def weights(run: Run) -> Check:
+    """A group's weight is constant while its planned parameters are, whoever takes part.
+
+    If the record names a known weighting rule, the weight is also that of the rule.
+    """
+    rule = _rule(run)
+
+    def problems() -> Iterator[str]:
+        for group in run.plan.groups:
+            seen: dict[tuple[float, float], float] = {}
+            for release, share in run.shares(group.name):
+                where = f"round {release.round}, {group.name}: weight {share.weight:.6g}"
+                before = seen.setdefault(at_round(run, group, release), share.weight)
+                if not math.isclose(share.weight, before, rel_tol=1e-9):
+                    yield f"{where}, {before:.6g} in an earlier round of the same plan"
+                expected = share.weight
+                if rule is not None:
+                    expected = rule(_group_in_round(run, group, release), run.plan)
+                if not math.isclose(share.weight, expected, rel_tol=1e-9):
+                    yield f"{where}, planned {expected:.6g}"
+
+    passed = "constant over the rounds" if rule is None else "the plan's, in every round"
+    return first(problems(), "weights", passed)
+
+
+def _rule(run: Run) -> Rule | None:
+    """The weighting rule that the record names, if it is known."""
+    if run.record.executed is None:
+        return None
+    return RULES.get(run.record.executed.aggregator.rpartition(", ")[2])
+
+
+def _group_in_round(run: Run, group: GroupPlan, release: ReleaseRecord) -> GroupPlan:
+    ratio, _ = run.plan.at_round(group, min(release.round, run.plan.spec.rounds))
+    return group.model_copy(update={"expected_cohort": ratio * group.clients})

@@ -1,0 +1,154 @@
+"""The results of a comparison: rows per algorithm, as CSV and as a table to print."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from privplan.record import RunRecord
+from privplan.verification.verify import GroupVerdict, Verdict
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """All runs of one algorithm.
+
+    Attributes:
+        algorithm: name in the catalogue.
+        unit: unit of privacy of its releases under the plan.
+        records: one per seed, in the order of the seeds.
+        verdicts: the verdict on each run.
+    """
+
+    algorithm: str
+    unit: str
+    records: tuple[RunRecord, ...]
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Final test accuracy of each run."""
+        return [record.accuracy or 0.0 for record in self.records]
+
+    @property
+    def mean(self) -> float:
+        """Mean accuracy over the seeds."""
+        return statistics.fmean(self.accuracies)
+
+    @property
+    def deviation(self) -> float:
+        """Sample standard deviation over the seeds; 0 with one seed."""
+        return statistics.stdev(self.accuracies) if len(self.records) > 1 else 0.0
+
+    @property
+    def groups(self) -> list[str]:
+        """Names of the groups."""
+        return [group.group for group in self.verdicts[0].groups]
+
+    def spent(self, group: str) -> float | None:
+        """Largest realised upper bound of a group over the seeds; None when infinite."""
+        uppers = [item.realised_upper for item in self._verdicts_of(group)]
+        return None if None in uppers else max(value for value in uppers if value is not None)
+
+    def accuracy_of(self, group: str) -> float:
+        """Mean accuracy of a group over the seeds."""
+        return statistics.fmean(record.accuracy_by_group[group] for record in self.records)
+
+    def _verdicts_of(self, group: str) -> Iterator[GroupVerdict]:
+        return (item for one in self.verdicts for item in one.groups if item.group == group)
+
+
+COLUMNS = (
+    "algorithm", "unit", "seed", "accuracy", "group", "group_accuracy", "budget",
+    "realised_lower", "realised_upper", "delta", "sampling", "relation", "accountant", "kept",
+)  # fmt: skip
+
+
+def results_csv(rows: Sequence[ComparisonRow]) -> str:
+    """Tidy CSV: one line per algorithm, seed and group; an infinite epsilon is ``inf``."""
+    return _csv(
+        COLUMNS,
+        (
+            _line(row, record, verdict, group)
+            for row in rows
+            for record, verdict in zip(row.records, row.verdicts, strict=True)
+            for group in verdict.groups
+        ),
+    )
+
+
+def _line(
+    row: ComparisonRow, record: RunRecord, verdict: Verdict, group: GroupVerdict
+) -> list[object]:
+    bounds = [
+        "inf" if bound is None else bound for bound in (group.realised_lower, group.realised_upper)
+    ]
+    law = [group.delta, str(group.sampling), str(group.relation), group.accountant]
+    score = [record.accuracy, group.group, group.accuracy, group.budget]
+    return [row.algorithm, row.unit, record.seed, *score, *bounds, *law, verdict.kept]
+
+
+def curves_csv(rows: Sequence[ComparisonRow]) -> str:
+    """Tidy CSV: one line per algorithm, seed and evaluated round; an infinite loss is empty."""
+    return _csv(
+        ("algorithm", "seed", "round", "accuracy", "loss"),
+        (
+            [row.algorithm, record.seed, point.round, point.accuracy, point.loss]
+            for row in rows
+            for record in row.records
+            for point in record.metrics
+        ),
+    )
+
+
+def _csv(columns: Sequence[str], lines: Iterator[list[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+def printed_table(
+    title: str, rows: Sequence[ComparisonRow]
+) -> tuple[str, list[str], list[list[str]], str]:
+    """Title, columns, cells and caption: accuracy and spent epsilon, one row per algorithm."""
+    groups = rows[0].groups
+    columns = [
+        *("algorithm", "unit", "mean", "sd"),
+        *(f"{name} acc." for name in groups),
+        *(f"{name} epsilon" for name in groups),
+        "kept",
+    ]
+    return title, columns, [_cells(row) for row in rows], _caption(rows)
+
+
+def _cells(row: ComparisonRow) -> list[str]:
+    spent = [row.spent(name) for name in row.groups]
+    kept = sum(verdict.kept for verdict in row.verdicts)
+    return [
+        row.algorithm,
+        row.unit,
+        f"{100 * row.mean:.2f}",
+        f"{100 * row.deviation:.2f}",
+        *(f"{100 * row.accuracy_of(name):.2f}" for name in row.groups),
+        *("inf" if value is None else f"{value:.4f}" for value in spent),
+        f"{kept}/{len(row.verdicts)}",
+    ]
+
+
+def _caption(rows: Sequence[ComparisonRow]) -> str:
+    """Delta, law, relation and accountant of all epsilons; record-level laws may differ."""
+    units: dict[str, set[str]] = {}
+    for row in rows:
+        for group in row.verdicts[0].groups:
+            law = f"{group.sampling} sampling, {group.relation} neighbours, {group.accountant}"
+            units.setdefault(f"delta {group.delta:.3g}, {law}", set()).add(row.unit)
+    laws = [f"{law} (unit {', '.join(sorted(names))})" for law, names in units.items()]
+    return (
+        f"epsilon: largest realised upper bound at {'; '.join(laws)}; unit: whom the budget "
+        "protects, clients or single records; kept: verdicts"
+    )
