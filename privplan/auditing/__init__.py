@@ -1,1 +1,1 @@
-"""Empirical lower bounds on epsilon, from canaries in a run."""
+"""Empirical bounds on epsilon from canaries, one module per method, found through a registry."""

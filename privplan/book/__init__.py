@@ -1,1 +1,4 @@
-"""The budget book: what groups of people have spent over many runs, and what is left."""
+"""The budget book: spent and remaining epsilon of groups over many runs, stored in a database.
+
+May import accounting, planning, verification, plan and record.
+"""

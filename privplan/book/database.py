@@ -1,7 +1,4 @@
-"""Where a book is kept: a file, or any database that SQLAlchemy reaches.
-
-The tables of a book.
-"""
+"""Addresses, engines and tables of a budget book: a file, or any database of SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -38,16 +35,17 @@ DEFAULT = "book.sqlite"
 _WAIT = 60
 """Seconds to wait for another writer, or for a server to answer."""
 _LONGEST = 200
+"""Most letters of a database's error message that are shown."""
 
 
 def address_of(given: str | None) -> URL:
-    """The address of a book as a URL: as given, or ``PRIVPLAN_BOOK``, or ``book.sqlite``.
+    """URL of a book: the given address, else ``PRIVPLAN_BOOK``, else ``book.sqlite``.
 
     Args:
         given: a file name, or an SQLAlchemy URL; None or empty for the default.
 
     Raises:
-        InputError: when it is no address, or of a book that would be gone at once.
+        InputError: when it is not an address, or is that of a database in memory.
     """
     text = given or os.environ.get(VARIABLE) or DEFAULT
     if "://" not in text:
@@ -65,17 +63,21 @@ def address_of(given: str | None) -> URL:
 
 
 def shown(url: URL) -> str:
-    """The address for a message: a file name, or a URL without its password."""
+    """The address as text for messages: a file name, or a URL without its password."""
     if url.get_backend_name() == "sqlite":
         return str(url.database)
     return url.render_as_string(hide_password=True)
 
 
 def engine_of(url: URL, *, write: bool) -> Engine:
-    """An engine whose transactions are safe beside other writers.
+    """An engine whose transactions are safe with concurrent writers.
 
-    SQLite: a writer takes the lock when it begins and waits for the one before it. Every
-    other database: serializable transactions, which the caller repeats when they collide.
+    SQLite: a writer takes the lock when its transaction begins and waits for other writers. Every
+    other database: serializable transactions, which the caller repeats on conflicts.
+
+    Args:
+        url: the book.
+        write: whether transactions write.
 
     Raises:
         InputError: when the kind of database is unknown, its driver is not installed, or
@@ -107,10 +109,10 @@ def engine_of(url: URL, *, write: bool) -> Engine:
 
 
 def _begin_with(engine: Engine, statement: str) -> None:
-    """Let SQLAlchemy, not the driver, begin transactions of SQLite, with this statement."""
+    """Begin SQLite transactions by this statement, in SQLAlchemy instead of in the driver."""
 
     @event.listens_for(engine, "connect")
-    def _leave_to_us(connection: object, _record: object) -> None:
+    def _disable_driver_transactions(connection: object, _record: object) -> None:
         connection.isolation_level = None  # type: ignore[attr-defined]
 
     @event.listens_for(engine, "begin")
@@ -120,7 +122,7 @@ def _begin_with(engine: Engine, statement: str) -> None:
 
 @contextmanager
 def refusing(url: URL, rule: str) -> Iterator[None]:
-    """Turn whatever a database says into one line.
+    """Convert errors of a database to one-line errors.
 
     Args:
         url: the book.

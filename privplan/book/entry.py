@@ -1,4 +1,4 @@
-"""What the book keeps of a run: whom it released, how often, with how much noise."""
+"""A run in the book: its groups, and the number and parameters of their releases."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from privplan.verification.checks.integrity import same_plan, unbroken
 from privplan.verification.verify import load_run
 
 LINK = 32
-"""Bytes of one link of a ledger's chain."""
+"""Bytes of one hash of a ledger's hash chain."""
 
 
 class Releases(Value):
-    """Equal releases, as a member of the group sees them.
+    """Equal releases of a group, as seen by one client.
 
     Attributes:
-        noise_multiplier: standard deviation of the noise over the clipping norm; 0 is no noise.
-        sampling_ratio: chance that a given member takes part.
-        sampling: law by which the cohort was drawn.
-        count: how many there were.
+        noise_multiplier: standard deviation of the noise over the clipping norm; 0 for no noise.
+        sampling_ratio: probability that a given client takes part.
+        sampling: sampling law of the cohort.
+        count: number of releases.
     """
 
     noise_multiplier: NonNegative
@@ -41,12 +41,12 @@ class Share(Value):
     """One group's part in a run.
 
     Attributes:
-        unit: whom the releases protect.
-        relation: which data sets the run's plan called neighbours.
-        clients: how many clients the group had.
-        epsilon: what the plan promised the group; None when the plan does not know the group.
+        unit: unit of privacy of the releases.
+        relation: neighbouring relation of the run's plan.
+        clients: number of clients of the group.
+        epsilon: the plan's budget of the group; None when the plan does not have the group.
         delta: the plan's failure probability for the group; None likewise.
-        releases: what was released of the group, equal ones merged.
+        releases: releases of the group, equal ones merged.
     """
 
     group: str
@@ -67,16 +67,16 @@ class Share(Value):
 
 
 class BookedRun(Value):
-    """A run as it stands in the book.
+    """A run as stored in the book.
 
     Attributes:
-        chain: hash of the ledger's last line, which binds every line before it and the plan;
-            the identity of the run.
+        chain: hash of the ledger's last line, which depends on all lines and on the plan; it
+            identifies the run.
         plan: content hash of the plan.
-        lines: releases in the ledger.
-        population: whose groups these are; equal names in two populations are two groups.
+        lines: number of releases in the ledger.
+        population: name of the population; equal group names in two populations are two groups.
         source: the folder that the run was added from.
-        status: ``running`` when the run may still grow.
+        status: ``running`` when more releases may follow.
     """
 
     chain: str
@@ -92,23 +92,23 @@ class BookedRun(Value):
 
     @property
     def digest(self) -> str:
-        """Content hash, by which the book finds an edited row."""
+        """Content hash, which detects edited rows of the book."""
         return digest(self.model_dump(mode="json"))
 
 
 @dataclass(frozen=True)
 class Booking:
-    """A run that is to be added, with the links by which its shorter self is known.
+    """A run to add, with the hashes that identify its earlier states.
 
     Attributes:
-        links: the chain's hash after each line, 32 bytes a line.
+        links: the hash after each line of the ledger, 32 bytes per line.
     """
 
     run: BookedRun
     links: bytes
 
     def continues(self, chain: str, lines: int) -> bool:
-        """Whether the ledger that ended with ``chain`` after ``lines`` lines is its beginning."""
+        """Whether the ledger had the hash ``chain`` after ``lines`` lines."""
         return self.links[(lines - 1) * LINK : lines * LINK].hex() == chain
 
 
@@ -116,8 +116,8 @@ def booking_of(folder: Path, population: str) -> Booking:
     """Read a run folder for the book.
 
     Raises:
-        InputError: when it is not a run folder, nothing was released, the record is of another
-            plan, or the ledger is torn or was edited.
+        InputError: when it is not a run folder, has no release, its record is of another plan,
+            or its ledger is incomplete or was edited.
     """
     run = load_run(folder)
     where = str(folder / LEDGER)
@@ -146,18 +146,18 @@ def booking_of(folder: Path, population: str) -> Booking:
 
 
 def _shares(plan: Plan, records: tuple[ReleaseRecord, ...]) -> tuple[Share, ...]:
-    """The part of every group that the ledger names, apart for each unit of privacy."""
+    """Shares of all groups in the ledger, one per group and unit of privacy."""
     clients: dict[tuple[str, Unit], int] = {}
     for record in records:
         for share in record.shares:
             key = (share.group, record.unit)
             clients[key] = max(share.clients, clients.get(key, 0))
     budgets = {group.name: (group.epsilon, group.delta) for group in plan.groups}
-    made = []
+    shares = []
     for (group, unit), size in sorted(clients.items()):
         history = history_of((record for record in records if record.unit == unit), group)
         epsilon, delta = budgets.get(group, (None, None))
-        made.append(
+        shares.append(
             Share(
                 group=group,
                 unit=unit,
@@ -168,11 +168,11 @@ def _shares(plan: Plan, records: tuple[ReleaseRecord, ...]) -> tuple[Share, ...]
                 releases=_merged(history),
             )
         )
-    return tuple(made)
+    return tuple(shares)
 
 
 def _merged(history: History) -> tuple[Releases, ...]:
-    """Releases that tell something; infinite noise, which tells nothing, is left out."""
+    """Equal releases merged; those with infinite noise, which cost nothing, are omitted."""
     return tuple(
         Releases(
             noise_multiplier=release.noise_multiplier,

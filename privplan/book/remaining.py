@@ -1,4 +1,4 @@
-"""How much of a total budget is left to a group, as a next run could use it."""
+"""The remaining part of a group's total budget, and the noise of a next run that fits into it."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ _TOLERANCE = 1e-4
 
 
 class Remaining(Value):
-    """What is left of a total budget.
+    """The remaining part of a total budget.
 
     Attributes:
         budget: epsilon over all runs, past and future, at ``delta``.
-        spent_lower: what the book's releases cost, at least.
-        spent_upper: likewise, at most.
+        spent_lower: lower bound on the epsilon of all releases in the book.
+        spent_upper: upper bound on it.
         headroom: budget minus ``spent_upper``. A next run may cost more than this by itself,
             since epsilons do not add up exactly.
-        last_run: where the last run of the group came from.
-        repetitions: how often its releases fit once more (at most ``MOST_REPETITIONS``).
-        next_sampling: law of a next run.
+        last_run: source of the last run of the group.
+        repetitions: number of repetitions of the last run that fit (at most
+            ``MOST_REPETITIONS``).
+        next_sampling: sampling law of a next run.
         next_ratio: its sampling ratio.
-        next_rounds: its releases.
-        noise_multiplier: the least, to 1e-4 and in six digits, with which such a run fits;
-            None when none does.
-        alone: epsilon at ``delta`` of such a run by itself, at most.
-        total: of the book and such a run together, at most.
+        next_rounds: its number of releases.
+        noise_multiplier: the smallest, to 1e-4 and six digits, with which such a run fits; None
+            when none does.
+        alone: upper bound on the epsilon at ``delta`` of such a run by itself.
+        total: upper bound on the epsilon of the composition of the book and such a run.
     """
 
     population: str
@@ -68,20 +69,20 @@ def remaining(
     sampling_ratio: float | None = None,
     rounds: int | None = None,
 ) -> Remaining:
-    """What is left of ``epsilon`` at ``delta``.
+    """The remaining part of ``epsilon`` at ``delta``.
 
     Args:
-        account: what the group took part in so far.
+        account: all past releases of the group.
         epsilon: the total budget.
         delta: failure probability.
-        sampling_ratio: of the next run; that of the last run when left out.
-        rounds: of the next run; as many as the last run had when left out.
+        sampling_ratio: of the next run; by default that of the last run.
+        rounds: of the next run; by default those of the last run.
 
     Raises:
         InputError: when a value is out of range.
         InfeasibleError: when more than the budget is spent already.
     """
-    release, count = _shape(account.histories[-1], sampling_ratio, rounds)
+    release, count = _next_release(account.histories[-1], sampling_ratio, rounds)
     _check(epsilon, release.sampling_ratio, count)
     spent = account.composed(History(), delta)
     if not spent.upper <= epsilon:
@@ -92,9 +93,9 @@ def remaining(
     noise = _least_noise(account, epsilon, delta, release, count)
     alone = total = None
     if noise is not None:
-        following = History.repeated(replace(release, noise_multiplier=noise), count)
-        alone = accountant(GUARANTEE).epsilon(following, delta, account.relation).upper
-        total = account.composed(following, delta).upper
+        next_run = History.repeated(replace(release, noise_multiplier=noise), count)
+        alone = accountant(GUARANTEE).epsilon(next_run, delta, account.relation).upper
+        total = account.composed(next_run, delta).upper
     return Remaining(
         population=account.population,
         group=account.group,
@@ -118,8 +119,8 @@ def remaining(
     )
 
 
-def _shape(last: History, ratio: float | None, rounds: int | None) -> tuple[Release, int]:
-    """A release of the next run, with whatever noise, and its rounds: as given, or the last's."""
+def _next_release(last: History, ratio: float | None, rounds: int | None) -> tuple[Release, int]:
+    """A release of the next run with noise multiplier 1, and the number of rounds."""
     usual = max(last, key=lambda pair: pair[1], default=(Release(1.0, 1.0), 0))[0]
     law = usual.sampling
     if ratio is None:
@@ -169,13 +170,13 @@ def _repetitions(account: Account, epsilon: float, delta: float, spent: float) -
 def _least_noise(
     account: Account, epsilon: float, delta: float, release: Release, rounds: int
 ) -> float | None:
-    """The least noise multiplier with which the book and such a run keep the budget."""
+    """The smallest noise multiplier with which the book and such a run keep the budget."""
 
     def cost(negative_log: float) -> float:
         noisy = replace(release, noise_multiplier=math.exp(-negative_log))
         try:
             return account.composed(History.repeated(noisy, rounds), delta).upper
-        except UnsupportedError:  # too little noise to compose: more than any budget
+        except UnsupportedError:  # too little noise to compose: above any budget
             return math.inf
 
     low, high = (-math.log(bound) for bound in reversed(NOISE_RANGE))
@@ -186,6 +187,6 @@ def _least_noise(
 
 
 def _six_digits_up(noise: float) -> float:
-    """What can be shown in six digits without becoming less."""
+    """The noise multiplier rounded up to six significant digits."""
     unit = 10.0 ** (math.floor(math.log10(noise)) - 5)
     return float(f"{math.ceil(noise / unit) * unit:.6g}")

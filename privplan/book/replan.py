@@ -1,9 +1,9 @@
-"""Planning from a book: a plan whose releases keep the budgets together with the past ones.
+"""Planning from a book: a plan whose releases, composed with past ones, keep the budgets.
 
-The epsilon of a group in the spec is what its clients are promised over all runs. The planner
-is asked for a smaller epsilon, the run's own allotment, until the plan's releases composed with
-the book's come close to the promise from below. The step between two tries is that of the
-Gaussian limit, in which squares of mu add up; what is accepted is decided by the guarantee.
+The epsilon of a group in the spec is the budget of its clients over all runs. The plan is solved
+for a smaller epsilon, the allotment of the run, until the plan's releases composed with those in
+the book come close to the budget from below. The next allotment is computed in the Gaussian
+limit, in which squares of mu add up; whether a plan is accepted is decided by the guarantee.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 
 LEAST_SHARE = 0.05
-"""Smallest part of a budget that is worth a run; less is refused as spent."""
+"""Smallest allotment, as a part of the budget; below it the budget counts as spent."""
 _MARGIN = 5e-4
 _CLOSE = 1 - 2e-3
 _ENOUGH = 3
@@ -35,25 +35,25 @@ def solve_from_book(
     population: str = "",
     second_opinion: bool | None = None,
 ) -> Plan:
-    """The plan of a spec that starts from what is left of its budgets.
+    """The plan of a spec within the remaining part of its budgets.
 
     Args:
         spec: the problem; each group's epsilon is its budget over all runs.
         runs: the book.
-        population: whose groups the spec plans for.
+        population: name of the population of the spec's groups.
         second_opinion: as in ``planning.solve``.
 
     Returns:
-        A plan whose groups have the run's own epsilon, and whose warnings say what is spent in
-        all.
+        A plan whose groups have the run's allotments as epsilon, and whose warnings give the
+        composed epsilon.
 
     Raises:
-        InputError: when a group's past is of another relation or unit than the plan.
-        InfeasibleError: when a group's past leaves no room for a plan, or the planner finds none.
+        InputError: when past releases of a group have another relation or unit than the plan.
+        InfeasibleError: when past releases leave no room for a plan, or none is found.
     """
     accounts = _accounts(spec, runs, population)
-    plan = asked = solve(spec, second_opinion=second_opinion)
-    budgets = {group.name: group.epsilon for group in asked.groups}
+    plan = requested = solve(spec, second_opinion=second_opinion)
+    budgets = {group.name: group.epsilon for group in requested.groups}
     if not set(accounts) <= set(budgets):
         raise InputError.one("groups", "must keep their names to plan from a book", list(budgets))
     allotted = dict(budgets)
@@ -66,18 +66,18 @@ def solve_from_book(
         )
         if fits and (used or attempt >= _ENOUGH):
             return _noted(plan, accounts, budgets, after, runs, population)
-        aim = 1 - _MARGIN * 2**attempt  # a planner whose noise goes in steps needs more margin
+        aim = 1 - _MARGIN * 2**attempt  # noise on a grid needs more margin
         goals = {name: aim * budgets[name] for name in accounts}
-        allotted = _next(plan, asked, accounts, allotted, goals, after)
+        allotted = _next(plan, requested, accounts, allotted, goals, after)
         plan = solve(_with_budgets(spec, allotted), second_opinion=second_opinion)
     names = ", ".join(accounts)
     raise InfeasibleError(f"{names}: no plan found within what the book leaves of the budgets")
 
 
 def _accounts(spec: Spec, runs: Sequence[BookedRun], population: str) -> dict[str, Account]:
-    """The account of each group of the spec that the book knows."""
-    known = dict.fromkeys(name for _, name in groups_of(runs, population))
-    found = {}
+    """The accounts of the spec's groups that are in the book."""
+    known = {name for _, name in groups_of(runs, population)}
+    accounts = {}
     for group in spec.groups:
         if group.name not in known:
             continue
@@ -89,12 +89,12 @@ def _accounts(spec: Spec, runs: Sequence[BookedRun], population: str) -> dict[st
             if past != planned:
                 rule = f"must be {past}, as in the book for group {group.name}"
                 raise InputError.one(field, rule, str(planned))
-        found[group.name] = account
-    return found
+        accounts[group.name] = account
+    return accounts
 
 
 def _after(plan: Plan, accounts: Mapping[str, Account]) -> dict[str, float]:
-    """Upper bound on what each group will have spent in all when the plan is done."""
+    """Upper bound on each group's epsilon over the book and the plan, composed."""
     groups = {group.name: group for group in plan.groups}
     return {
         name: account.composed(plan.history(groups[name]), groups[name].delta).upper
@@ -104,32 +104,32 @@ def _after(plan: Plan, accounts: Mapping[str, Account]) -> dict[str, float]:
 
 def _next(
     plan: Plan,
-    asked: Plan,
+    requested: Plan,
     accounts: Mapping[str, Account],
     allotted: Mapping[str, float],
     goals: Mapping[str, float],
     after: Mapping[str, float],
 ) -> dict[str, float]:
-    """The allotments to try next; those of groups without a past stay.
+    """The next allotments; those of groups without past releases do not change.
 
     Raises:
         InfeasibleError: when one falls below ``LEAST_SHARE`` of its budget.
     """
-    chosen = dict(allotted)
+    allotments = dict(allotted)
     for name, account in accounts.items():
         delta = plan.group(name).delta
         square = _square(allotted[name], delta) + _square(goals[name], delta)
         square -= _square(after[name], delta)
         share = epsilon_of(math.sqrt(square), delta) if square > 0 else 0.0
-        asked_for = asked.group(name)
-        if share < LEAST_SHARE * asked_for.epsilon:
-            raise InfeasibleError(_refusal(asked, asked_for, account))
-        chosen[name] = min(share, asked_for.epsilon)
-    return chosen
+        budget = requested.group(name)
+        if share < LEAST_SHARE * budget.epsilon:
+            raise InfeasibleError(_refusal(requested, budget, account))
+        allotments[name] = min(share, budget.epsilon)
+    return allotments
 
 
 def _square(epsilon: float, delta: float) -> float:
-    """mu^2 of the Gaussian mechanism that costs ``epsilon`` at ``delta``."""
+    """mu^2 of the Gaussian mechanism with this epsilon at delta."""
     if epsilon <= 0:
         return 0.0
     return mu_of(epsilon, delta) ** 2 if math.isfinite(epsilon) else math.inf
@@ -142,15 +142,15 @@ def _with_budgets(spec: Spec, allotted: Mapping[str, float]) -> Spec:
     return spec.model_copy(update={"groups": groups})
 
 
-def _refusal(asked: Plan, group: GroupPlan, account: Account) -> str:
-    """Group, spent, what the plan would add, budget, and the nearest feasible budget."""
-    planned = asked.history(group)
+def _refusal(requested: Plan, group: GroupPlan, account: Account) -> str:
+    """Error message with spent, planned and total epsilon, and the nearest feasible budget."""
+    planned = requested.history(group)
     spent = account.composed(History(), group.delta).upper
     total = account.composed(planned, group.delta).upper
-    alone = next(
+    own = next(
         (
             row.epsilon_upper
-            for row in asked.certificate
+            for row in requested.certificate
             if row.guarantee and row.group == group.name
         ),
         group.epsilon,
@@ -159,7 +159,7 @@ def _refusal(asked: Plan, group: GroupPlan, account: Account) -> str:
     return (
         f"{account.where}: the book holds epsilon {spent:.6g} of the budget {group.epsilon:g}, "
         f"which leaves less than {LEAST_SHARE:.0%} of it to a run; the plan would add "
-        f"{alone:.6g} and come to {total:.6g} in all; nearest feasible budget {nearest:g} "
+        f"{own:.6g} and come to {total:.6g} in all; nearest feasible budget {nearest:g} "
         f"({account.cell(planned, group.delta)})"
     )
 
@@ -172,7 +172,7 @@ def _noted(
     runs: Sequence[BookedRun],
     population: str,
 ) -> Plan:
-    """The plan, with a line on each group's past."""
+    """The plan with one warning per group about its past releases."""
     lines = []
     for group in plan.groups:
         account = accounts.get(group.name)

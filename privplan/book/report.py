@@ -1,4 +1,4 @@
-"""A book as tables of text, CSV and plain data. Nothing here prints."""
+"""Tables, text lines, CSV and plain data of a budget book."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from privplan.book.entry import BookedRun
 from privplan.book.remaining import MOST_REPETITIONS, Remaining
-from privplan.book.spending import Spending
+from privplan.book.spending import Spending, full_name
 
 SPENDING_COLUMNS = (
     "group",
@@ -40,11 +40,11 @@ def _number(value: float | None) -> str:
     return "inf" if value is None else f"{value:.6g}"
 
 
-def spending_rows(found: Sequence[Spending]) -> list[list[str]]:
-    """One row a group, for ``SPENDING_COLUMNS``."""
+def spending_rows(spent: Sequence[Spending]) -> list[list[str]]:
+    """One row per group, for ``SPENDING_COLUMNS``."""
     return [
         [
-            f"{one.population}/{one.group}" if one.population else one.group,
+            full_name(one.population, one.group),
             f"{one.runs}",
             f"{one.releases}",
             _number(one.epsilon_lower),
@@ -57,34 +57,34 @@ def spending_rows(found: Sequence[Spending]) -> list[list[str]]:
             str(one.relation),
             one.accountant,
         ]
-        for one in found
+        for one in spent
     ]
 
 
-def left_lines(found: Remaining) -> list[str]:
-    """What is left, a line each."""
-    where = f"{found.population}/{found.group}" if found.population else found.group
-    often = f"{found.repetitions}"
-    if found.repetitions == MOST_REPETITIONS:
-        often = f"at least {often}"
+def remaining_lines(remaining: Remaining) -> list[str]:
+    """The remaining budget as lines of text."""
+    where = full_name(remaining.population, remaining.group)
+    times = f"{remaining.repetitions}"
+    if remaining.repetitions == MOST_REPETITIONS:
+        times = f"at least {times}"
     lines = [
-        f"{where}: budget epsilon {found.budget:g} at delta {found.delta:.4g} over all runs "
-        f"({found.sampling} sampling, {found.relation}, accountant {found.accountant}, for each "
-        f"{found.unit})",
-        f"spent: at least {found.spent_lower:.6g}, at most {found.spent_upper:.6g}",
-        f"headroom: {found.headroom:.6g}",
-        f"the last run ({found.last_run}) fits {often} more times",
+        f"{where}: budget epsilon {remaining.budget:g} at delta {remaining.delta:.4g} over all "
+        f"runs ({remaining.sampling} sampling, {remaining.relation}, "
+        f"accountant {remaining.accountant}, for each {remaining.unit})",
+        f"spent: at least {remaining.spent_lower:.6g}, at most {remaining.spent_upper:.6g}",
+        f"headroom: {remaining.headroom:.6g}",
+        f"the last run ({remaining.last_run}) fits {times} more times",
     ]
     shape = (
-        f"at sampling ratio {found.next_ratio:.6g} ({found.next_sampling}), "
-        f"{found.next_rounds} rounds"
+        f"at sampling ratio {remaining.next_ratio:.6g} ({remaining.next_sampling}), "
+        f"{remaining.next_rounds} rounds"
     )
-    if found.noise_multiplier is None:
+    if remaining.noise_multiplier is None:
         return [*lines, f"a next run {shape}: does not fit, whatever its noise"]
     return [
         *lines,
-        f"a next run {shape}: noise multiplier {found.noise_multiplier:.6g} or more; it costs "
-        f"{found.alone:.6g} by itself, {found.total:.6g} with the book",
+        f"a next run {shape}: noise multiplier {remaining.noise_multiplier:.6g} or more; it costs "
+        f"{remaining.alone:.6g} by itself, {remaining.total:.6g} with the book",
     ]
 
 
@@ -97,7 +97,7 @@ def export_data(runs: Sequence[BookedRun]) -> dict[str, Any]:
 
 
 def export_csv(runs: Sequence[BookedRun]) -> str:
-    """The whole book as tidy CSV: a row for each kind of release of a group of a run."""
+    """The whole book as tidy CSV: one row per run, group and kind of release."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["run", *_RUN, *_SHARE, *_RELEASE])

@@ -1,16 +1,16 @@
-"""What a group has spent over all its runs: one exact composition, beside the naive sum."""
+"""Epsilon of a group over all its runs: exact composition, naive sum and a Renyi bound."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.certificate import laws
 from privplan.accounting.release import History, Relation, Unit, named_law
 from privplan.book.entry import BookedRun
-from privplan.errors import InputError, UnsupportedError
+from privplan.errors import Fault, InputError, UnsupportedError
 from privplan.values import Value
 
 GUARANTEE = "pld"
@@ -18,14 +18,14 @@ GUARANTEE = "pld"
 
 @dataclass(frozen=True)
 class Account:
-    """Every release of one group of one population, run by run.
+    """All releases of one group of one population, by run.
 
     Attributes:
-        unit: whom the releases protect.
-        relation: under which they are composed.
+        unit: unit of privacy of the releases.
+        relation: neighbouring relation of the composition.
         sources: the runs, in the order in which they were added.
-        histories: what each run released of the group, likewise.
-        delta: the smallest that a plan promised the group; None when no plan knew it.
+        histories: releases of the group in each run, likewise.
+        delta: smallest delta of the runs' plans for the group; None when no plan has the group.
     """
 
     population: str
@@ -43,31 +43,36 @@ class Account:
 
     @property
     def where(self) -> str:
-        """The group in words, with its population."""
-        return f"{self.population}/{self.group}" if self.population else self.group
+        """Population and name of the group."""
+        return full_name(self.population, self.group)
 
     def composed(self, more: History, delta: float) -> Interval:
-        """Bounds on epsilon at ``delta`` of the book's releases and some more, composed."""
+        """Bounds on epsilon at ``delta`` of the composition of the book's releases and ``more``."""
         return accountant(GUARANTEE).epsilon(self.history + more, delta, self.relation)
 
     def cell(self, more: History, delta: float) -> str:
-        """What an epsilon of ``composed`` depends on, in words."""
+        """Delta, sampling law, relation and accountant of ``composed``, as text."""
         law = named_law(laws(self.history + more), self.unit)
         return f"delta {delta:.4g}, {law} sampling, {self.relation}, accountant {GUARANTEE}"
 
 
+def full_name(population: str, group: str) -> str:
+    """Population and name of a group, as text."""
+    return f"{population}/{group}" if population else group
+
+
 class Spending(Value):
-    """What a group has spent; an epsilon is None where it is infinite.
+    """Realised epsilon of a group; None where it is infinite.
 
     Attributes:
-        runs: how many runs released the group.
-        releases: how many releases there were in all.
-        epsilon_lower: of all releases of all runs, composed exactly: at least this.
-        epsilon_upper: likewise, at most this.
+        runs: number of runs with releases of the group.
+        releases: number of releases in all runs.
+        epsilon_lower: lower bound for the composition of all releases of all runs.
+        epsilon_upper: upper bound for it.
         epsilon_naive: sum of the runs' own epsilons, each at ``delta / runs``: basic
-            composition, which holds at ``delta`` too.
-        epsilon_rdp: an independent upper bound, which holds even if later runs were chosen by
-            what earlier ones showed; None where that accountant does not apply.
+            composition, also an upper bound at ``delta``.
+        epsilon_rdp: an independent upper bound, which holds even if later runs were chosen
+            adaptively; None where that accountant does not apply.
     """
 
     population: str
@@ -87,13 +92,13 @@ class Spending(Value):
 
 def groups_of(runs: Iterable[BookedRun], population: str | None) -> list[tuple[str, str]]:
     """Every (population, group) of the book, sorted; of one population unless it is None."""
-    found = {
+    pairs = {
         (run.population, share.group)
         for run in runs
         for share in run.shares
         if population is None or run.population == population
     }
-    return sorted(found)
+    return sorted(pairs)
 
 
 def account_of(
@@ -103,13 +108,13 @@ def account_of(
 
     Args:
         runs: the book.
-        population: whose group it is.
+        population: name of the group's population.
         group: its name.
-        relation: to read all releases under, whatever the plans said; by default theirs.
+        relation: neighbouring relation of all releases; by default that of their plans.
 
     Raises:
-        InputError: when the book does not hold the group, or its runs differ in relation (and
-            none is given) or in the unit that they protect.
+        InputError: when the group is not in the book, or its runs differ in relation (and none
+            is given) or in the unit of privacy.
     """
     pairs = [
         (run, share)
@@ -123,10 +128,10 @@ def account_of(
         raise InputError.one("group", rule, group)
     units = {share.unit for _, share in pairs}
     relations = {share.relation for _, share in pairs} if relation is None else {relation}
-    for field, found in (("relation", relations), ("unit", units)):
-        if len(found) > 1:
+    for field, values in (("relation", relations), ("unit", units)):
+        if len(values) > 1:
             rule = f"must be one in all runs to compose them for group {group}"
-            raise InputError.one(field, rule, " and ".join(sorted(found)))
+            raise InputError.one(field, rule, " and ".join(sorted(values)))
     deltas = [share.delta for _, share in pairs if share.delta is not None]
     return Account(
         population=population,
@@ -140,7 +145,7 @@ def account_of(
 
 
 def delta_for(account: Account, given: float | None) -> float:
-    """Delta as given, or the smallest that a plan promised the group.
+    """The given delta, else the smallest delta of the runs' plans for the group.
 
     Raises:
         InputError: when there is neither, or it is not in (0, 1).
@@ -152,23 +157,23 @@ def delta_for(account: Account, given: float | None) -> float:
 
 
 def spending(account: Account, delta: float) -> Spending:
-    """What the group has spent at ``delta``.
+    """Realised epsilon of the group at ``delta``.
 
     Raises:
         UnsupportedError: when the releases cannot be composed.
     """
-    whole = account.history
+    history = account.history
     spent = account.composed(History(), delta)
     return Spending(
         population=account.population,
         group=account.group,
         unit=account.unit,
         relation=account.relation,
-        sampling=named_law(laws(whole), account.unit),
+        sampling=named_law(laws(history), account.unit),
         delta=delta,
         accountant=GUARANTEE,
         runs=len(account.histories),
-        releases=whole.rounds,
+        releases=history.rounds,
         epsilon_lower=_finite(spent.lower),
         epsilon_upper=_finite(spent.upper),
         epsilon_naive=_finite(_naive(account, delta)),
@@ -177,7 +182,7 @@ def spending(account: Account, delta: float) -> Spending:
 
 
 def _naive(account: Account, delta: float) -> float:
-    """Sum of upper bounds of the runs, each at an equal part of delta (rounded down)."""
+    """Sum of the runs' upper bounds, each at an equal part of delta (rounded down)."""
     part = math.nextafter(delta / len(account.histories), 0.0)
     each = {
         history: accountant(GUARANTEE).epsilon(history, part, account.relation).upper
@@ -196,3 +201,42 @@ def _renyi(account: Account, delta: float) -> float | None:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def spendings(
+    runs: Sequence[BookedRun],
+    *,
+    group: str | None = None,
+    population: str | None = None,
+    delta: float | None = None,
+    relation: Relation | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[list[Spending], list[Fault]]:
+    """Realised epsilon of several groups, and the faults of those that cannot be composed.
+
+    Args:
+        runs: the book.
+        group: only groups of this name.
+        population: only groups of this population.
+        delta: as in ``delta_for``.
+        relation: as in ``account_of``.
+        progress: called with the number of finished groups and of all groups.
+
+    Raises:
+        InputError: when no group has the given name.
+    """
+    selected = [pair for pair in groups_of(runs, population) if group in (None, pair[1])]
+    if group is not None and not selected:
+        account_of(runs, population or "", group)
+    spent: list[Spending] = []
+    faults: list[Fault] = []
+    for done, (where, name) in enumerate(selected):
+        progress(done, len(selected))
+        try:
+            account = account_of(runs, where, name, relation)
+            spent.append(spending(account, delta_for(account, delta)))
+        except InputError as error:
+            faults += error.faults
+        except UnsupportedError as error:
+            faults.append(Fault(f"group {name}", "must be composable", str(error)))
+    return spent, faults

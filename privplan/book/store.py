@@ -1,4 +1,4 @@
-"""The book in a database: adding a run once, and reading every run."""
+"""The book in a database: adding runs, each once, and reading all runs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from privplan.errors import InputError
 from privplan.values import parse
 
 _ATTEMPTS = 60
-_COLLISIONS = ("40001", "40P01", "42P07", "42710", "23505")
-"""SQLSTATEs of two writers in each other's way: serialization, deadlock, equal names."""
+_CONFLICTS = ("40001", "40P01", "42P07", "42710", "23505")
+"""SQLSTATEs of conflicts between writers: serialization, deadlock, equal names."""
 _SOUND = "must be a sound budget book that can be read"
 _WRITABLE = "must be a budget book that can be written"
 
@@ -38,12 +38,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Added:
-    """What became of a run that was to be added.
+    """The outcome of adding a run.
 
     Attributes:
-        outcome: ``added``; ``replaced`` its shorter self; ``known`` already; ``longer`` in the
-            book than in the folder.
-        lines: releases that the book held of it before, 0 when none.
+        outcome: ``added``; ``replaced`` an earlier state of it; ``known`` when the book has the
+            same state; ``longer`` when the book has a later state.
+        lines: number of its releases in the book before, 0 when none.
     """
 
     outcome: Literal["added", "replaced", "known", "longer"]
@@ -51,13 +51,13 @@ class Added:
 
 
 def add(url: URL, booking: Booking) -> Added:
-    """Add a run to the book, once: making the book when there is none.
+    """Add a run to the book, unless the book has it; the book is created if missing.
 
-    Safe beside other writers: the look for the run and its insertion are one transaction.
+    Safe with concurrent writers: search and insertion are one transaction.
 
     Raises:
-        InputError: when the book cannot be written, is damaged or of another version, or holds
-            the run under another population.
+        InputError: when the book cannot be written, is damaged or of another version, or has the
+            run under another population.
     """
     engine = engine_of(url, write=True)
     with refusing(url, _WRITABLE):
@@ -65,15 +65,15 @@ def add(url: URL, booking: Booking) -> Added:
 
 
 def _repeated(engine: Engine, work: Callable[[Connection], T]) -> T:
-    """Do the work in a transaction, again while other writers are in the way."""
+    """Do the work in a transaction, which is repeated on conflicts with other writers."""
     for attempt in range(_ATTEMPTS):
         try:
             with engine.begin() as connection:
                 return work(connection)
         except DBAPIError as error:
             state = getattr(error.orig, "sqlstate", None)
-            collided = isinstance(error, IntegrityError) or state in _COLLISIONS
-            if not collided or attempt == _ATTEMPTS - 1:
+            conflict = isinstance(error, IntegrityError) or state in _CONFLICTS
+            if not conflict or attempt == _ATTEMPTS - 1:
                 raise
         time.sleep(0.005 * 2 ** min(attempt, 6))
     raise AssertionError("the last attempt returns or raises")
@@ -123,13 +123,13 @@ def _insert(connection: Connection, booking: Booking) -> None:
 
 
 def _key(connection: Connection, statement: Insert) -> int:
-    """Insert a row; its primary key."""
+    """Insert a row and return its primary key."""
     key = connection.execute(statement).inserted_primary_key
     return int(key[0]) if key is not None else 0
 
 
 def runs(url: URL) -> tuple[BookedRun, ...]:
-    """Every run of the book, in the order in which they were added.
+    """All runs of the book, in the order in which they were added.
 
     Raises:
         InputError: when there is no such book, it cannot be read, or a row was edited.
@@ -140,10 +140,10 @@ def runs(url: URL) -> tuple[BookedRun, ...]:
             raise InputError.one("book", f"{_SOUND} (it has no table of runs)", shown(url))
         _check_version(url, connection)
         columns = [column for column in RUNS.c if column is not RUNS.c.links]
-        found = connection.execute(select(*columns).order_by(RUNS.c.id)).all()
+        booked = connection.execute(select(*columns).order_by(RUNS.c.id)).all()
         shares = connection.execute(select(SHARES).order_by(SHARES.c.id)).all()
         releases = connection.execute(select(RELEASES).order_by(RELEASES.c.id)).all()
-    return _assembled(url, found, shares, releases)
+    return _assembled(url, booked, shares, releases)
 
 
 def _check_version(url: URL, connection: Connection) -> None:
@@ -153,22 +153,22 @@ def _check_version(url: URL, connection: Connection) -> None:
         raise InputError.one("book", rule, shown(url))
 
 
-def _assembled(url: URL, found: Any, shares: Any, releases: Any) -> tuple[BookedRun, ...]:
-    """Rows into values, each compared with the digest that it was written with."""
+def _assembled(url: URL, booked: Any, shares: Any, releases: Any) -> tuple[BookedRun, ...]:
+    """Runs from rows, each compared with its stored digest."""
     of_share, of_run = defaultdict(list), defaultdict(list)
     for row in releases:
         of_share[row.share].append(_plain(row, "id", "share"))
     for row in shares:
         parts = {**_plain(row, "id", "run"), "releases": of_share[row.id]}
         of_run[row.run].append(parts)
-    made = []
-    for row in found:
+    runs_of_book = []
+    for row in booked:
         run = parse(BookedRun, {**_plain(row, "id", "digest"), "shares": of_run[row.id]})
         if run.digest != row.digest:
             rule = f"{_SOUND} (run {row.id}, of {run.source}, was edited)"
             raise InputError.one("book", rule, shown(url))
-        made.append(run)
-    return tuple(made)
+        runs_of_book.append(run)
+    return tuple(runs_of_book)
 
 
 def _plain(row: Row[Any], *without: str) -> dict[str, Any]:

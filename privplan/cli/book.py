@@ -1,4 +1,4 @@
-"""``privplan book``: what groups of people have spent over all runs, and what is left."""
+"""``privplan book``: spent and remaining epsilon of groups over all runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from privplan.cli import render
 
 if TYPE_CHECKING:
     from privplan.book.entry import BookedRun
-    from privplan.book.spending import Spending
 
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 
@@ -52,13 +51,13 @@ def add_run(run: Path, population: str, address: str | None) -> None:
     url = address_of(address)
     added = add(url, booking)
     lines, groups = booking.run.lines, ", ".join(share.group for share in booking.run.shares)
-    said = {
+    outcomes = {
         "added": f"added {run}: {lines} releases of {groups}",
         "replaced": f"replaced {run}: {lines} releases of {groups}, {added.lines} before",
         "known": f"nothing added: the book holds {run} already, all {lines} releases",
         "longer": f"nothing added: the book holds {added.lines} releases of {run}, not {lines}",
     }
-    render.text(f"{shown(url)}: {said[added.outcome]}")
+    render.text(f"{shown(url)}: {outcomes[added.outcome]}")
 
 
 @command.command("show")
@@ -79,47 +78,23 @@ def show(
     address: str | None,
 ) -> None:
     """What each group has spent: exact composition and naive sum, side by side."""
+    from privplan.accounting.release import Relation
     from privplan.book import report
+    from privplan.book.spending import spendings
     from privplan.errors import InputError
 
-    found, refused = _spendings(_runs(address), group, population, delta, relation)
-    if form == "json":
-        render.data([one.model_dump(mode="json") for one in found])
-    elif found:
-        rows = report.spending_rows(found)
-        render.table("Budget book", report.SPENDING_COLUMNS, rows, report.CAPTION)
-    if refused:
-        raise InputError(fault for error in refused for fault in error.faults)
-
-
-def _spendings(
-    runs: tuple[BookedRun, ...],
-    group: str | None,
-    population: str | None,
-    delta: float | None,
-    relation: str | None,
-) -> tuple[list[Spending], list[Any]]:
-    """What the chosen groups have spent, and why some cannot be told."""
-    from privplan.accounting.release import Relation
-    from privplan.book.spending import account_of, delta_for, groups_of, spending
-    from privplan.errors import InputError, UnsupportedError
-
-    chosen = [pair for pair in groups_of(runs, population) if group in (None, pair[1])]
-    if group is not None and not chosen:
-        account_of(runs, population or "", group)
-    under = None if relation is None else Relation(relation)
-    found, refused = [], []
+    runs, under = _runs(address), None if relation is None else Relation(relation)
     with render.progress("composing") as progress:
-        for done, (where, name) in enumerate(chosen):
-            progress(done, len(chosen))
-            try:
-                account = account_of(runs, where, name, under)
-                found.append(spending(account, delta_for(account, delta)))
-            except InputError as error:
-                refused.append(error)
-            except UnsupportedError as error:
-                refused.append(InputError.one(f"group {name}", "must be composable", str(error)))
-    return found, refused
+        spent, faults = spendings(
+            runs, group=group, population=population, delta=delta, relation=under, progress=progress
+        )
+    if form == "json":
+        render.data([one.model_dump(mode="json") for one in spent])
+    elif spent:
+        rows = report.spending_rows(spent)
+        render.table("Budget book", report.SPENDING_COLUMNS, rows, report.CAPTION)
+    if faults:
+        raise InputError(faults)
 
 
 @command.command("left")
@@ -134,7 +109,7 @@ def _spendings(
 )
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @_address
-def left_over(
+def remaining_budget(
     group: str,
     epsilon: float,
     delta: float | None,
@@ -151,12 +126,12 @@ def left_over(
     """
     from privplan.accounting.release import Relation
     from privplan.book.remaining import remaining
-    from privplan.book.report import left_lines
+    from privplan.book.report import remaining_lines
     from privplan.book.spending import account_of, delta_for
 
     under = None if relation is None else Relation(relation)
     account = account_of(_runs(address), population, group, under)
-    found = remaining(
+    result = remaining(
         account,
         epsilon,
         delta_for(account, delta),
@@ -164,9 +139,9 @@ def left_over(
         rounds=rounds,
     )
     if form == "json":
-        render.data(found.model_dump(mode="json"))
+        render.data(result.model_dump(mode="json"))
     else:
-        for line in left_lines(found):
+        for line in remaining_lines(result):
             render.text(line)
 
 

@@ -1,4 +1,4 @@
-"""The only place that prints."""
+"""Output of the command line; no other module prints."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import click
 
 
 def text(line: str = "") -> None:
-    """A line on standard output."""
+    """Print a line to standard output."""
     click.echo(line)
 
 
 def error(message: str) -> None:
-    """What went wrong, a fault a line, on standard error."""
+    """Print an error message to standard error, one fault per line."""
     for line in message.splitlines():
         click.echo(f"privplan: {line}", err=True)
 
 
 def warn(message: str) -> None:
-    """Something to look at that does not stop the work, on standard error."""
+    """Print a warning to standard error."""
     click.echo(f"warning: {message}", err=True)
 
 
 def data(value: Any) -> None:
-    """Plain data as strict JSON on standard output."""
+    """Print plain data to standard output as strict JSON."""
     click.echo(json.dumps(value, indent=1, allow_nan=False))
 
 
@@ -38,7 +38,15 @@ def table(
     caption: str = "",
     words: bool = False,
 ) -> None:
-    """A table on standard output; all columns but the first are right-aligned, unless words."""
+    """Print a table to standard output.
+
+    Args:
+        title: above the table; may be empty.
+        columns: column heads.
+        rows: cells of each row.
+        caption: below the table.
+        words: whether all columns are left-aligned, not only the first.
+    """
     from rich.console import Console
     from rich.table import Table
 
@@ -50,14 +58,14 @@ def table(
     for row in rows:
         shown.add_row(*row)
     console = Console(markup=False, emoji=False)  # names are text, whatever brackets they hold
-    if not console.is_terminal:  # piped: never cut a table to the width of no terminal
+    if not console.is_terminal:  # piped: do not cut the table to a default width
         console = Console(markup=False, emoji=False, width=160)
     console.print(shown)
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error; yields a function of what is done and what there is."""
+    """Show a progress bar on standard error; yields a function of finished and total items."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -1,1 +1,1 @@
-"""Files, text formats, locks and processes. Imports only values and errors."""
+"""Files and locks, text formats, processes and resumable sweeps. Imports only values and errors."""

@@ -1,1 +1,4 @@
-"""What people read: tables and plots of plans and their certificates."""
+"""Tables, text lines and figures of plans, verdicts, sweeps and frontiers; nothing here prints.
+
+May import all packages of ``privplan`` except the command line.
+"""

@@ -1,4 +1,4 @@
-"""A verdict as tables of text."""
+"""Tables and text lines of a verdict."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CHECK_COLUMNS = ("check", "result", "what was found")
 
 
 def number(value: float | None) -> str:
-    """An epsilon for a table; None stands for infinity."""
+    """An epsilon as text; None means infinite."""
     return "inf" if value is None else f"{value:.4f}"
 
 
 def percent(value: float | None) -> str:
-    """An accuracy for a table."""
+    """An accuracy as text; empty for None."""
     return "" if value is None else f"{100 * value:.1f}%"
 
 
@@ -47,12 +47,12 @@ def _row(group: GroupVerdict) -> list[str]:
 
 
 def group_rows(verdict: Verdict) -> list[list[str]]:
-    """One row a group, for ``GROUP_COLUMNS``."""
+    """One row per group, for ``GROUP_COLUMNS``."""
     return [_row(group) for group in verdict.groups]
 
 
 def group_caption(verdict: Verdict) -> str:
-    """What the epsilons of the table are: law, relation, accountant."""
+    """Sampling law, relation and accountant of the table's epsilons."""
     first = verdict.groups[0]
     return (
         f"epsilon at delta, {first.sampling} sampling, {first.relation} neighbours; "
@@ -61,22 +61,22 @@ def group_caption(verdict: Verdict) -> str:
 
 
 def audit_columns(verdict: Verdict) -> list[str]:
-    """The columns of ``audit_rows``; a method that gives no sound bound says so."""
+    """Columns of ``audit_rows``; conditional bounds and estimates are marked."""
     marks = {"bound": "", "bound if Gaussian": " (if Gaussian)", "estimate": " (estimate)"}
     first = verdict.groups[0].audit
-    named = {found.method: f"{found.method}{marks[found.kind]}" for found in first}
+    named = {one.method: f"{one.method}{marks[one.kind]}" for one in first}
     return ["group", "observer sees", "canaries", "realised upper", *named.values()]
 
 
 def audit_rows(verdict: Verdict) -> list[list[str]]:
-    """One row a group and view: the empirical epsilons beside the upper bound."""
+    """One row per group and view: realised upper bound and empirical epsilons."""
     rows = []
     for group in verdict.groups:
-        for view in dict.fromkeys(found.view for found in group.audit):
-            seen = [found for found in group.audit if found.view == view]
-            values = [f"{found.epsilon:.4f}" for found in seen]
+        for view in dict.fromkeys(one.view for one in group.audit):
+            audits = [one for one in group.audit if one.view == view]
+            values = [f"{one.epsilon:.4f}" for one in audits]
             upper = number(group.realised_upper)
-            rows.append([group.group, view, f"{seen[0].canaries}", upper, *values])
+            rows.append([group.group, view, f"{audits[0].canaries}", upper, *values])
     return rows
 
 
@@ -91,7 +91,7 @@ def audit_caption(verdict: Verdict) -> str:
 
 
 def worst_line(verdict: Verdict) -> str:
-    """What the worst-off client spent, in a line."""
+    """Realised epsilon of the worst-off client, one line."""
     worst = verdict.worst
     who = "any client" if worst.client is None else f"client {worst.client}"
     return (
@@ -103,7 +103,7 @@ def worst_line(verdict: Verdict) -> str:
 
 
 def check_rows(verdict: Verdict) -> list[list[str]]:
-    """One row a check, for ``CHECK_COLUMNS``."""
+    """One row per check, for ``CHECK_COLUMNS``."""
     return [
         [check.name, "passed" if check.passed else "FAILED", check.reason]
         for check in verdict.checks
@@ -111,13 +111,13 @@ def check_rows(verdict: Verdict) -> list[list[str]]:
 
 
 def class_line(verdict: Verdict) -> str:
-    """Test accuracy of each class, in a line."""
+    """Test accuracy of each class, one line."""
     classes = (f"{name} {percent(share)}" for name, share in verdict.accuracy_by_class.items())
     return f"accuracy by class: {', '.join(classes) or 'not measured'}"
 
 
 def closing_line(verdict: Verdict) -> str:
-    """The verdict in a line."""
+    """Outcome, failed checks and accuracy, one line."""
     failed = [check.name for check in verdict.checks if not check.passed]
     if verdict.kept:
         outcome = "kept: the run spent no more than the plan promised"

@@ -1,1 +1,4 @@
-"""How a plan changes with its spec: what-if sweeps and frontiers."""
+"""How a plan changes with its spec: what-if sweeps and frontiers.
+
+May import planning, spec and io.
+"""

@@ -1,1 +1,1 @@
-"""The checks of a verdict, one module per topic."""
+"""Checks of a run, one module per topic, found through the registry of ``check``."""

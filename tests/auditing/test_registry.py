@@ -1,0 +1,76 @@
+"""The registry of auditors: their order, and auditors of other distributions."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import numpy as np
+import pytest
+
+from privplan.auditing import registry as module
+from privplan.auditing.findings import (
+    VIEWS,
+    AuditEvidence,
+    GroupTraces,
+    empirical_epsilons,
+    exceeded,
+)
+from privplan.auditing.registry import Auditor, auditors
+from privplan.errors import InputError
+from privplan.registry import Registry
+
+NAMES = ["one run", "f-DP", "f-DP, Gaussian", "Gaussian", "one-shot"]
+TRACES = GroupTraces(group="all", included="0101", rounds=(0, 1, 0, 1), final=(0, 1, 0, 1))
+
+
+def constant(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:
+    """An epsilon that no run reaches."""
+    return 50.0
+
+
+toy = Auditor(constant, "bound")
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Registry[Auditor]:
+    fresh = Registry[Auditor](
+        "auditor", "privplan.auditors", "privplan.auditing", module._as_auditor
+    )
+    for name in NAMES:
+        fresh.register(name, module.AUDITORS.get(name))
+    monkeypatch.setattr(module, "AUDITORS", fresh)
+    return fresh
+
+
+def check_toy() -> None:
+    epsilons = [one.epsilon for one in empirical_epsilons(TRACES, 1e-3) if one.method == "toy"]
+    assert epsilons == [50.0] * len(VIEWS)
+    evidence = AuditEvidence(plan_digest="", chain="", orthogonal=True, groups=(TRACES,))
+    lines = list(exceeded(evidence, {"all": (40.0, 1e-3)}))
+    assert len(lines) == len(VIEWS)
+    assert all("canaries lost epsilon 50 at least (toy" in line for line in lines)
+
+
+def test_auditors_are_listed_in_their_order() -> None:
+    assert list(auditors()) == NAMES
+
+
+def test_a_registered_auditor_is_used(registry: Registry[Auditor]) -> None:
+    registry.register("toy", toy)
+    assert list(auditors()) == [*NAMES, "toy"]
+    check_toy()
+
+
+@pytest.mark.usefixtures("registry")
+def test_an_auditor_of_another_distribution_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("toy", f"{__name__}:toy", "privplan.auditors")
+    monkeypatch.setattr("privplan.registry.entry_points", lambda group: [point])
+    check_toy()
+
+
+@pytest.mark.usefixtures("registry")
+def test_an_entry_point_that_is_no_auditor_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("toy", f"{__name__}:constant", "privplan.auditors")
+    monkeypatch.setattr("privplan.registry.entry_points", lambda group: [point])
+    with pytest.raises(InputError, match="must be an Auditor, found function"):
+        auditors()

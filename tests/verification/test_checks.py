@@ -1,0 +1,91 @@
+"""The registry of checks: their order in a verdict, and checks of other distributions."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from privplan.cli import main
+from privplan.registry import Registry
+from privplan.verification.checks import check as checks
+from privplan.verification.checks.check import Check, Run, RunCheck
+from tests.verification import honest_run
+
+NAMES = [
+    "plan", "ledger", "groups", "rounds", "clipping", "coordinates", "noise planned",
+    "noise shares", "noise drawn", "noise fresh", "sums", "sampling law", "cohorts",
+    "participation", "weights",
+]  # fmt: skip
+OF_VERDICT = ["audit", "budget"]
+
+
+def few_releases(run: Run) -> Check:
+    """Fails: an honest run has one release per round and group."""
+    found = len(run.ledger.records)
+    return Check(name="few releases", passed=found < 10, reason=f"{found} releases, at most 9")
+
+
+no_check = 3
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch: pytest.MonkeyPatch) -> Registry[RunCheck]:
+    """A registry of its own for each test, with the checks of this project."""
+    fresh = Registry[RunCheck](
+        "check", "privplan.checks", "privplan.verification.checks", checks._as_check
+    )
+    for name, one in checks.CHECKS.items():
+        if name in NAMES:
+            fresh.register(name, one)
+    monkeypatch.setattr(checks, "CHECKS", fresh)
+    return fresh
+
+
+def verified(folder: Path) -> tuple[int, list[tuple[str, bool]], str]:
+    """Exit code, rows of the verdict, and standard error of ``privplan verify``."""
+    honest_run.write_run(folder)
+    done = CliRunner().invoke(main, ["verify", str(folder), "--format", "json"])
+    rows = json.loads(done.stdout)["checks"] if done.stdout else []
+    return done.exit_code, [(row["name"], row["passed"]) for row in rows], done.stderr
+
+
+def test_checks_are_listed_in_their_order(tmp_path: Path) -> None:
+    code, rows, _ = verified(tmp_path)
+    assert code == 0
+    assert [name for name, _ in rows] == [*NAMES, *OF_VERDICT]
+
+
+@pytest.mark.parametrize(("order", "place"), [(checks.LAST, 15), (15, 1)])
+def test_a_registered_check_is_part_of_the_verdict(
+    order: int, place: int, registry: Registry[RunCheck], tmp_path: Path
+) -> None:
+    registry.register("few releases", RunCheck(few_releases, order))
+    code, rows, _ = verified(tmp_path)
+    assert code == 4
+    assert rows[place] == ("few releases", False)
+    assert [name for name, passed in rows if passed] == [*NAMES, *OF_VERDICT]
+
+
+def test_a_check_of_another_distribution_is_part_of_the_verdict(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    point = EntryPoint("few releases", f"{__name__}:few_releases", "privplan.checks")
+    monkeypatch.setattr("privplan.registry.entry_points", lambda group: [point])
+    code, rows, _ = verified(tmp_path)
+    assert code == 4
+    assert rows[len(NAMES)] == ("few releases", False)
+
+
+def test_an_entry_point_that_is_no_check_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    point = EntryPoint("few releases", f"{__name__}:no_check", "privplan.checks")
+    monkeypatch.setattr("privplan.registry.entry_points", lambda group: [point])
+    code, rows, error = verified(tmp_path)
+    assert (code, rows) == (2, [])
+    [line] = error.splitlines()
+    assert "must be a function of a run, found int" in line
