@@ -154,7 +154,7 @@ class Clipping(Value):
         return math.hypot(1.0, self.update_noise_multiplier / self.count_noise_multiplier / 2)
 
 
-class Objective(Value):
+class ObjectiveValue(Value):
     """What was minimised, and the value that was reached."""
 
     name: str
@@ -195,7 +195,7 @@ class Plan(Value):
     release: Literal["per_group", "joint"] = "per_group"
     groups: tuple[GroupPlan, ...]
     clipping: Clipping | None = Field(None, exclude_if=is_none)
-    objective: Objective
+    objective: ObjectiveValue
     bound: dict[str, float]
     noise_std: NonNegative
     status: str

@@ -13,9 +13,8 @@ from privplan.cli import render
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def command(plan: str, only: str | None, form: str) -> None:
     """Formulas with the plan's numbers."""
-    from privplan.convergence.bounds import bound
     from privplan.plan import Plan
-    from privplan.planning.explain import explain
+    from privplan.planning.explain import bound, explain
 
     if only is not None:
         bound(only)

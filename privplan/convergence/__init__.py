@@ -1,1 +1,4 @@
-"""Convergence bounds: what noise, sampling, sparsification and leaning away from the mean cost."""
+"""Convergence bounds of federated learning under noise, sampling and sparsification.
+
+Imports values and errors only.
+"""

@@ -1,8 +1,8 @@
-"""Convergence bounds held symbolically: one expression for each source of error.
+"""Convergence bounds as symbolic expressions, one per source of error.
 
-A bound is a value; what can be done with it (differentiate, insert numbers) is done by
-functions. Bounds that their papers state with O(.) are held with every hidden constant set
-to 1 and say so in their unit. sympy is imported when a bound is asked for.
+Bounds that their papers state with O(.) have every hidden constant set to 1 and say so in their
+source. sympy is imported when a bound is made. Objectives add bounds of their own
+(``privplan.planning.objectives``); ``privplan.planning.explain`` lists all of them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privplan.errors import InputError
+from privplan.values import Positive, Value
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Bound:
     Attributes:
         name: name in the table.
         source: paper and theorem.
-        bounds: what the sum of the terms is a bound on, and in which unit.
+        bounds: quantity that the sum of the terms bounds, with its unit.
         terms: sympy expressions by name of the error.
     """
 
@@ -47,10 +48,41 @@ def symbols(names: str) -> list[Any]:
     return [symbol(name) for name in names.split()]
 
 
+def per_group(groups: int, names: str) -> list[list[Any]]:
+    """For each name its symbols ``name_1`` to ``name_M``."""
+    return [[symbol(f"{name}_{m + 1}") for m in range(groups)] for name in names.split()]
+
+
+class StepConstants(Value):
+    """Constants that depend on local training only (GDPFed+, Theorem 3 and Appendix F).
+
+    Attributes:
+        progress: eta tau, the length of local training per unit of gradient.
+        mu4: 32 eta tau + eta + eta / tau, factor of local variance; mu2 = L mu4.
+        mu5: 4 / (eta tau), factor of privacy noise; mu3 = L mu5.
+    """
+
+    progress: Positive
+    mu4: Positive
+    mu5: Positive
+
+
+def step_constants(learning_rate: float, steps: int) -> StepConstants:
+    """Returns the constants for a learning rate eta and tau local steps.
+
+    Args:
+        learning_rate: eta, positive.
+        steps: tau, 1 or more.
+    """
+    progress = learning_rate * steps
+    mu4 = 32 * progress + learning_rate + learning_rate / steps
+    return StepConstants(progress=progress, mu4=mu4, mu5=4 / progress)
+
+
 def _theorem_3(groups: int, joint: bool) -> Bound:
     eta, tau, smooth, rounds, gap = symbols("eta tau L T Delta")
     dim, clip, kappa = symbols("d C kappa")
-    weights, kept, zeta = _grouped(groups, "w k zeta")
+    weights, kept, zeta = per_group(groups, "w k zeta")
     mu1 = 4 * smooth * eta * tau + 4 * smooth * eta + 64 * smooth
     mu2 = 32 * smooth * eta * tau + smooth * eta + smooth * eta / tau
     mu3 = 4 * smooth / (eta * tau)
@@ -64,14 +96,14 @@ def _theorem_3(groups: int, joint: bool) -> Bound:
             "progress": 8 * gap / (eta * tau * rounds),
             "dissimilarity": mu1 * kappa**2,
             "local_variance": mu2 * lost,
-            "privacy_noise": mu3 * dim * clip**2 * _heard(groups, joint),
+            "privacy_noise": mu3 * dim * clip**2 * squared_noise_multiplier(groups, joint),
         },
     )
 
 
 def _problem_1(groups: int, joint: bool) -> Bound:
     eta, tau = symbols("eta tau")
-    weights, kept = _grouped(groups, "w k")
+    weights, kept = per_group(groups, "w k")
     mu4 = 32 * eta * tau + eta + eta / tau
     lost = sum(w * (1 - k) ** 2 for w, k in zip(weights, kept, strict=True))
     return Bound(
@@ -81,43 +113,29 @@ def _problem_1(groups: int, joint: bool) -> Bound:
         {
             "local_variance": mu4 * sum(weights),
             "sparsification": mu4 * lost,
-            "privacy_noise": 4 / (eta * tau) * _heard(groups, joint),
+            "privacy_noise": 4 / (eta * tau) * squared_noise_multiplier(groups, joint),
         },
     )
 
 
-def _balanced(groups: int, joint: bool) -> Bound:
-    dim, clip, price, scatter, update, lean = symbols("d C rho rho_s s h")
-    weights, cohorts, shares = _grouped(groups, "w r p")
-    rows = list(zip(weights, cohorts, shares, strict=True))
-    return Bound(
-        "balanced",
-        "privplan, docs/planning.md",
-        "squared norm of an update",
-        {
-            "noise": price * dim * clip**2 * _heard(groups, joint),
-            "sampling": scatter * update**2 * sum(w**2 / r for w, r, _ in rows),
-            "leaning": lean**2 * sum((w - p) ** 2 / p for w, _, p in rows),
-        },
-    )
-
-
-def _heard(groups: int, joint: bool) -> Any:
-    """Squared noise multiplier of the weighted mean that survives sparsification.
+def squared_noise_multiplier(groups: int, joint: bool) -> Any:
+    """Squared noise multiplier of the weighted mean update after sparsification.
 
     The sum over groups, or the maximum with one release of all groups; ``v`` is the provision
-    for dropouts, 1 / (1 - tolerance).
+    for dropouts and adaptive clipping.
     """
     import sympy
 
-    rows = zip(*_grouped(groups, "w sigma r k"), strict=True)
+    rows = zip(*per_group(groups, "w sigma r k"), strict=True)
     parts = [k * (w * s / r) ** 2 for w, s, r, k in rows]
     return symbol("v") * (sympy.Max(*parts) if joint else sum(parts))
 
 
 def _dp2_fedsam(groups: int, joint: bool) -> Bound:
     rate, head_rate, rounds, gap, gradient = symbols("eta_phi eta_h T Delta G")
-    body, head, alpha, spread, radius = symbols("sigma_phi sigma_h alpha_bar alpha_tilde rho_sam")
+    body, head, alpha, deviation, radius = symbols(
+        "sigma_phi sigma_h alpha_bar alpha_tilde rho_sam"
+    )
     noise, clip, dim, ratio, clients = symbols("sigma C d_1 q N")
     import sympy
 
@@ -129,7 +147,7 @@ def _dp2_fedsam(groups: int, joint: bool) -> Bound:
             "progress": gap / sympy.sqrt(rounds),
             "body_variance": rate**3 * alpha * (gradient**2 + body**2),
             "head_variance": head_rate**2 * head**2,
-            "perturbation": rate * spread * radius**2,
+            "perturbation": rate * deviation * radius**2,
             "privacy_noise": noise**2 * clip**2 * dim**2 / (rate * ratio**2 * clients**2),
         },
     )
@@ -180,7 +198,6 @@ def _hyperfl(groups: int, joint: bool) -> Bound:
 
 
 BOUNDS: dict[str, Callable[[int, bool], Bound]] = {
-    "balanced": _balanced,
     "problem_1": _problem_1,
     "gdpfed_plus": _theorem_3,
     "dp2_fedsam": _dp2_fedsam,
@@ -191,29 +208,13 @@ BOUNDS: dict[str, Callable[[int, bool], Bound]] = {
 """Name -> the bound for a number of groups and a kind of release."""
 
 
-def bound(name: str, groups: int = 1, joint: bool = False) -> Bound:
-    """A bound of the table.
-
-    Args:
-        name: its name.
-        groups: how many groups its sums run over.
-        joint: whether all groups share one noisy sum.
-
-    Raises:
-        InputError: when no bound has that name.
-    """
-    if name not in BOUNDS:
-        raise InputError.one("bound", f"must be one of {', '.join(BOUNDS)}", name)
-    return BOUNDS[name](groups, joint)
-
-
 def missing(expression: Any, values: Mapping[str, float]) -> list[str]:
     """Names of the symbols of an expression that have no value."""
     return sorted({str(free) for free in expression.free_symbols} - set(values))
 
 
 def number(expression: Any, values: Mapping[str, float]) -> float:
-    """An expression as a number.
+    """Value of an expression.
 
     Raises:
         InputError: when a symbol has no value.
@@ -222,8 +223,3 @@ def number(expression: Any, values: Mapping[str, float]) -> float:
     if absent:
         raise InputError.one("constants", f"must name {', '.join(absent)}", sorted(values))
     return float(expression.subs({symbol(name): value for name, value in values.items()}))
-
-
-def _grouped(groups: int, names: str) -> list[list[Any]]:
-    """For each name its symbols ``name_1`` to ``name_M``."""
-    return [[symbol(f"{name}_{m + 1}") for m in range(groups)] for name in names.split()]

@@ -1,4 +1,8 @@
-"""Cohorts, noise and weights decided together: the search behind every error objective."""
+"""Multi-start search for the cohorts, noise multipliers and weights of least weighted error.
+
+Noise multipliers come from interpolated curves during the search and are calibrated exactly at
+its end; the result is compared with a lower bound from Lagrangian duality.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,19 @@ from numpy.typing import NDArray
 
 from privplan.accounting.release import SamplingLaw
 from privplan.planning.dual_bound import lower_bound
-from privplan.planning.error_terms import Coefficients, ReleaseKind, best_weights, spread, terms
+from privplan.planning.error_terms import (
+    Allocation,
+    Coefficients,
+    ReleaseKind,
+    best_weights,
+    mean_noise_multiplier,
+    terms,
+)
 from privplan.planning.group_noise import group_noise
 from privplan.planning.noise_model import BASES, NoiseCurve, build_curve, noise_at, refine
 from privplan.planning.optimiser import descend, descend_worst, project
 from privplan.planning.problem import Limits, Problem, whole_cohorts
-from privplan.planning.weights import weights as ruled
+from privplan.planning.weights import weights as weights_by_rule
 
 Floats = NDArray[np.float64]
 
@@ -24,50 +35,33 @@ _STARTS = 8
 _ROUNDS_OF_REFINEMENT = 4
 _CURVE_ERROR = 3e-3
 _PROVEN = 1e-3
-LEFT_OUT = 0.02
-"""A group whose weight is below this part of its share is all but left out."""
+NEGLIGIBLE = 0.02
+"""Weight over population share below which a group has a negligible weight."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Everything that decides the error of a choice of cohorts.
+    """Everything that the error of a choice of cohorts depends on.
 
     Attributes:
-        problem: what is given.
+        problem: the planning problem.
         limits: bounds on the decisions.
-        prices: what each kind of error costs.
-        release: one noisy sum of all groups, or one a group.
+        coefficients: coefficients of the error terms.
+        release: one noisy sum of all groups, or one per group.
         rule: ``optimal``, or a rule of ``privplan.planning.weights`` that the weights follow.
         accountant: the accountant that calibrates.
     """
 
     problem: Problem
     limits: Limits
-    prices: Coefficients
+    coefficients: Coefficients
     release: ReleaseKind
     rule: str
     accountant: str
 
 
-@dataclass(frozen=True)
-class Allocation:
-    """The decisions that were found.
-
-    Attributes:
-        cohorts: r_m, shape (groups,).
-        noise: sigma_m, exactly calibrated, shape (groups,).
-        weights: w_m, shape (groups,).
-        status: how far the solution is certified to be from the optimum.
-    """
-
-    cohorts: Floats
-    noise: Floats
-    weights: Floats
-    status: str
-
-
 def allocate(task: Task) -> Allocation:
-    """The cohorts, noise and weights of least error.
+    """Returns the cohorts, noise and weights of least error.
 
     The search runs on interpolated noise; nodes are added where the optimum lies until the
     interpolation is exact there, so the noise that is returned is calibrated.
@@ -78,39 +72,43 @@ def allocate(task: Task) -> Allocation:
     problem, limits = task.problem, task.limits
     clients = np.asarray(problem.clients, dtype=float)
     curves = [
-        build_curve(problem, m, task.accountant, limits.least[m] / n, limits.most[m] / n)
+        build_curve(
+            problem, m, task.accountant, limits.min_cohorts[m] / n, limits.max_cohorts[m] / n
+        )
         for m, n in enumerate(clients)
     ]
     starts = _starts(task)
     if task.accountant in BASES:
-        even = project(starts[0], limits.least, limits.most, problem.cohort)
+        even = project(starts[0], limits.min_cohorts, limits.max_cohorts, problem.cohort)
         curves, _ = _refined(task, curves, even)
     cohorts, agreeing = _search(task, curves, starts)
     for _ in range(_ROUNDS_OF_REFINEMENT):
         curves, error = _refined(task, curves, cohorts)
         if error <= _CURVE_ERROR:
             break
-        again = [cohorts] if task.release == "joint" else [cohorts, *starts]
-        cohorts, _ = _search(task, curves, again)
+        starts_again = [cohorts] if task.release == "joint" else [cohorts, *starts]
+        cohorts, _ = _search(task, curves, starts_again)
     status = _status(task, curves, cohorts, agreeing)
     if problem.sampling == SamplingLaw.FIXED_SIZE:
         cohorts = _whole(task, curves, cohorts)
         status += "; then rounded to whole cohorts"
     noise = _calibrated(task, curves, cohorts)
-    return Allocation(cohorts, noise, weights_of(task, cohorts, noise), status)
+    return Allocation(cohorts, noise, weights_of(task, cohorts, noise), task.release, status)
 
 
 def weights_of(task: Task, cohorts: Floats, noise: Floats) -> Floats:
-    """The weights of a choice: the best, or those of the rule."""
+    """Weights for given cohorts and noise: the best, or those of the rule."""
     if task.rule == "optimal":
-        return best_weights(cohorts, noise, task.prices, task.release, task.limits.weights)
-    return ruled(task.rule, cohorts, noise, task.problem.clients)
+        return best_weights(
+            cohorts, noise, task.coefficients, task.release, task.limits.min_weights
+        )
+    return weights_by_rule(task.rule, cohorts, noise, task.problem.clients)
 
 
 def error_of(task: Task, cohorts: Floats, noise: Floats) -> float:
-    """The error of cohorts with the task's weights."""
+    """The error of cohorts and noise with the task's weights."""
     weights = weights_of(task, cohorts, noise)
-    return terms(weights, cohorts, noise, task.prices, task.release).total
+    return terms(weights, cohorts, noise, task.coefficients, task.release).total
 
 
 def _noise(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats) -> Floats:
@@ -123,70 +121,73 @@ def _objective(task: Task, curves: Sequence[NoiseCurve]) -> Callable[[Floats], f
 
 
 def _starts(task: Task) -> list[Floats]:
-    """Even ratios, Problem 1's, then some groups without the others."""
+    """Starting cohorts: equal ratios, Problem 1's ratios, then subsets of one and two groups."""
     clients = np.asarray(task.problem.clients, dtype=float)
     published = clients / np.sqrt(np.asarray(task.problem.closed_form_factors))
     shapes = [clients, published]
     for size in (1, 2):
         for chosen in combinations(range(len(clients)), size):
-            some = np.zeros_like(clients)
-            some[list(chosen)] = published[list(chosen)]
-            shapes.append(some)
+            subset = np.zeros_like(clients)
+            subset[list(chosen)] = published[list(chosen)]
+            shapes.append(subset)
     return [task.problem.cohort * shape / shape.sum() for shape in shapes[:_STARTS]]
 
 
 def _search(
     task: Task, curves: Sequence[NoiseCurve], starts: Sequence[Floats]
 ) -> tuple[Floats, int]:
-    """The best of several local searches, and how many of them reached it."""
+    """Returns the best of several local searches, and how many of them reached it."""
     limits, total = task.limits, task.problem.cohort
     objective = _objective(task, curves)
-    begins = [project(start, limits.least, limits.most, total) for start in starts]
-    if np.all(limits.most - limits.least <= 1e-9 * total):
-        return begins[0], len(begins)
-    scale = max(objective(begins[0]), 1e-300)
-    found = [_descent(task, curves, begin, scale) for begin in begins]
-    values = np.array([objective(cohorts) for cohorts in [*found, *begins]])
+    projected = [project(start, limits.min_cohorts, limits.max_cohorts, total) for start in starts]
+    if np.all(limits.max_cohorts - limits.min_cohorts <= 1e-9 * total):
+        return projected[0], len(projected)
+    scale = max(objective(projected[0]), 1e-300)
+    found = [_descent(task, curves, begin, scale) for begin in projected]
+    values = np.array([objective(cohorts) for cohorts in [*found, *projected]])
     best = int(values.argmin())
     agreeing = int(np.sum(values[: len(found)] <= values[best] * (1 + 1e-4)))
-    return [*found, *begins][best], agreeing
+    return [*found, *projected][best], agreeing
 
 
 def _descent(task: Task, curves: Sequence[NoiseCurve], begin: Floats, scale: float) -> Floats:
-    limits, total, prices = task.limits, task.problem.cohort, task.prices
+    limits, total, coefficients = task.limits, task.problem.cohort, task.coefficients
     if task.release == "per_group" or task.rule == "optimal":
         objective = _objective(task, curves)
-        return descend(lambda r: objective(r) / scale, begin, limits.least, limits.most, total)
+        return descend(
+            lambda r: objective(r) / scale, begin, limits.min_cohorts, limits.max_cohorts, total
+        )
 
     def parts(cohorts: Floats) -> Floats:
         noise = _noise(task, curves, cohorts)
         shares = weights_of(task, cohorts, noise) * noise / cohorts
-        return np.asarray(shares * np.sqrt(prices.noise / scale))
+        return np.asarray(shares * np.sqrt(coefficients.noise / scale))
 
     def smooth(cohorts: Floats) -> float:
         noise = _noise(task, curves, cohorts)
-        found = terms(weights_of(task, cohorts, noise), cohorts, noise, prices, task.release)
-        return (found.sampling + found.leaning) / scale
+        weights = weights_of(task, cohorts, noise)
+        error = terms(weights, cohorts, noise, coefficients, task.release)
+        return (error.sampling + error.bias) / scale
 
-    return descend_worst(smooth, parts, begin, limits.least, limits.most, total)
+    return descend_worst(smooth, parts, begin, limits.min_cohorts, limits.max_cohorts, total)
 
 
-def _asked(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats) -> list[str]:
-    """The accountant of each group: a group all but left out takes its cheaper base.
+def _accountants(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats) -> list[str]:
+    """The accountant of each group; a group of negligible weight takes the cheaper base.
 
     Loss distributions of very rare participation are costly, and the noise of a group without
-    weight decides nothing; the base's is more than enough and is certified like all others.
+    weight does not change the error; the base asks for more noise, certified like all others.
     """
     weights = weights_of(task, cohorts, _noise(task, curves, cohorts))
-    small = weights < LEFT_OUT * task.prices.shares
+    small = weights < NEGLIGIBLE * task.coefficients.shares
     base = BASES.get(task.accountant, task.accountant)
-    return [base if left_out else task.accountant for left_out in small]
+    return [base if negligible else task.accountant for negligible in small]
 
 
 def _calibrated(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats) -> Floats:
-    """The noise of a choice, exactly calibrated; the curves only say where to look first."""
+    """The noise of cohorts, exactly calibrated; the curves give the first guess."""
     ratios = np.minimum(cohorts / np.asarray(task.problem.clients, dtype=float), 1.0)
-    expected, asked = _noise(task, curves, cohorts), _asked(task, curves, cohorts)
+    expected = _noise(task, curves, cohorts)
     return np.array(
         [
             group_noise(
@@ -196,7 +197,7 @@ def _calibrated(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats) -> Fl
                 name,
                 near=float(expected[m]) if name == task.accountant else None,
             )
-            for m, name in enumerate(asked)
+            for m, name in enumerate(_accountants(task, curves, cohorts))
         ]
     )
 
@@ -205,10 +206,10 @@ def _refined(
     task: Task, curves: Sequence[NoiseCurve], cohorts: Floats
 ) -> tuple[list[NoiseCurve], float]:
     ratios = cohorts / np.asarray(task.problem.clients, dtype=float)
-    asked = _asked(task, curves, cohorts)
+    accountants = _accountants(task, curves, cohorts)
     pairs = [
         refine(curve, task.problem, m, task.accountant, min(float(ratios[m]), 1.0))
-        if asked[m] == task.accountant
+        if accountants[m] == task.accountant
         else (curve, 0.0)
         for m, curve in enumerate(curves)
     ]
@@ -221,21 +222,23 @@ def _status(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats, agreeing:
         return f"multi-start: {searches}; no bound for weights by the rule {task.rule}"
     noise = _noise(task, curves, cohorts)
     weights = weights_of(task, cohorts, noise)
-    value = terms(weights, cohorts, noise, task.prices, task.release).total
-    nu = spread(weights, cohorts, noise, task.release)
-    bound = lower_bound(curves, task.problem, task.limits, task.prices, task.release, (value, nu))
+    value = terms(weights, cohorts, noise, task.coefficients, task.release).total
+    nu = mean_noise_multiplier(weights, cohorts, noise, task.release)
+    bound = lower_bound(
+        curves, task.problem, task.limits, task.coefficients, task.release, (value, nu)
+    )
     gap = max((value - bound) / value, 0.0)
     kind = "optimal" if gap <= _PROVEN else "multi-start"
     return f"{kind}: within {gap:.2g} of the dual bound; {searches}"
 
 
 def _whole(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats) -> Floats:
-    """Whole cohorts: rounded, then improved by moving clients between groups."""
+    """Rounds cohorts to whole numbers, then improves them by single moves between groups."""
     objective = _objective(task, curves)
     clients = np.asarray(task.problem.clients, dtype=float)
-    limits = replace(task.limits, most=np.minimum(task.limits.most, clients))
-    whole = whole_cohorts(cohorts, limits.most, round(task.problem.cohort))
-    whole = np.clip(whole, limits.least, limits.most)
+    limits = replace(task.limits, max_cohorts=np.minimum(task.limits.max_cohorts, clients))
+    whole = whole_cohorts(cohorts, limits.max_cohorts, round(task.problem.cohort))
+    whole = np.clip(whole, limits.min_cohorts, limits.max_cohorts)
     least, improved = objective(whole), True
     while improved:
         improved = False
@@ -244,7 +247,10 @@ def _whole(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats) -> Floats:
                 moved = whole.copy()
                 moved[giver] -= 1
                 moved[taker] += 1
-                inside = moved[giver] >= limits.least[giver] and moved[taker] <= limits.most[taker]
+                inside = (
+                    moved[giver] >= limits.min_cohorts[giver]
+                    and moved[taker] <= limits.max_cohorts[taker]
+                )
                 if giver != taker and inside and objective(moved) < least * (1 - 1e-12):
                     whole, least, improved = moved, objective(moved), True
     return whole

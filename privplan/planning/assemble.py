@@ -1,4 +1,8 @@
-"""Decisions into a certified plan: the last step of every planner."""
+"""Assembles plans: certifies a planner's decisions, and makes every ``Plan``.
+
+``make_plan`` is the only place that constructs a plan; ``assemble`` goes from decisions to a
+certified plan and is the last step of the planners of client-level budgets.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +12,113 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.accounting.certificate import disagreements
-from privplan.plan import Clipping, GroupPlan, Objective, Plan
+from privplan.accounting import closed_form
+from privplan.accounting.certificate import CertificateRow, certify, disagreements
+from privplan.errors import InfeasibleError
+from privplan.plan import Clipping, GroupPlan, ObjectiveValue, Plan
 from privplan.planning.adaptive_clipping import split_noise
-from privplan.planning.error_terms import ReleaseKind, spread
-from privplan.planning.group_noise import CERTIFICATE_ACCOUNTANTS, certify_noise, rounded_up
-from privplan.planning.problem import Problem
-from privplan.planning.sparsification import error
+from privplan.planning.error_terms import ReleaseKind, mean_noise_multiplier
+from privplan.planning.group_noise import (
+    CERTIFICATE_ACCOUNTANTS,
+    FAST_ACCOUNTANTS,
+    GUARANTEE,
+    certify_noise,
+    history_of,
+    rounded_up,
+)
+from privplan.planning.problem import Problem, noise_provision
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
 
 
+def make_plan(
+    spec: Spec,
+    groups: tuple[GroupPlan, ...],
+    *,
+    release: ReleaseKind,
+    objective: ObjectiveValue,
+    bound: dict[str, float],
+    noise_std: float,
+    status: str,
+    certificate: tuple[CertificateRow, ...] | None = None,
+    warnings: tuple[str, ...] = (),
+    clipping: Clipping | None = None,
+) -> Plan:
+    """Returns the plan of certified groups, with the spec's warnings and the certificate's.
+
+    Args:
+        spec: the planning problem.
+        groups: one entry per group, in the spec's order.
+        release: one noisy sum per group, or one of all groups.
+        objective: name and value of what was minimised.
+        bound: terms of the objective or of the bound behind it, by name.
+        noise_std: noise of the weighted mean update per coordinate.
+        status: how far the plan is certified to be from the optimum.
+        certificate: rows of the accountants; made from the groups' histories when None.
+        warnings: warnings of the planner.
+        clipping: parameters of adaptive clipping.
+
+    Raises:
+        InfeasibleError: when a certificate made here exceeds a group's budget.
+    """
+    plan = Plan(
+        spec=spec,
+        release=release,
+        groups=groups,
+        clipping=clipping,
+        objective=objective,
+        bound=bound,
+        noise_std=noise_std,
+        status=status,
+        certificate=certificate or (),
+    )
+    rows = certificate_of(plan) if certificate is None else certificate
+    lines = (*spec.warnings(), *warnings, *disagreements(rows))
+    return plan.model_copy(update={"certificate": rows, "warnings": lines})
+
+
+def certificate_of(plan: Plan) -> tuple[CertificateRow, ...]:
+    """Certificate of each group's whole history, by the quick accountants.
+
+    Raises:
+        InfeasibleError: naming the first group whose budget is exceeded by the guarantee.
+    """
+    rows: list[CertificateRow] = []
+    for group in plan.groups:
+        certified = certify(
+            plan.history(group),
+            group=group.name,
+            delta=group.delta,
+            relation=plan.spec.relation,
+            accountants=FAST_ACCOUNTANTS,
+            unit=plan.unit,
+        )
+        worst = max(row.epsilon_upper for row in certified if row.guarantee)
+        if worst > group.epsilon:
+            raise InfeasibleError(
+                f"groups.{group.name}.epsilon: {group.epsilon:g} is overspent: {GUARANTEE} "
+                f"certifies only {worst:.6g} (delta {group.delta:.3g}, {plan.spec.sampling}, "
+                f"{plan.spec.relation})"
+            )
+        rows += certified
+    return tuple(rows)
+
+
 @dataclass(frozen=True)
 class Decisions:
-    """What a planner chose. Arrays have one entry a group, in the order of the spec.
+    """A planner's decisions. Arrays have one entry per group, in the spec's order.
 
     Attributes:
         cohorts: expected clients r_m.
         noise: noise multipliers sigma_m, before certification.
         weights: w_m, summing to 1.
         kept_fractions: k_m / d.
-        release: one noisy sum a group, or one of all groups.
-        objective: what was minimised.
+        release: one noisy sum per group, or one of all groups.
+        objective: name and value of what was minimised.
         bound: terms of the objective or of the bound behind it, by name.
         status: how far the solution is certified to be from the optimum.
-        warnings: what the planner has to say.
+        warnings: warnings of the planner.
     """
 
     cohorts: Floats
@@ -41,7 +126,7 @@ class Decisions:
     weights: Floats
     kept_fractions: Floats
     release: ReleaseKind
-    objective: Objective
+    objective: ObjectiveValue
     bound: dict[str, float]
     status: str
     warnings: tuple[str, ...] = ()
@@ -58,16 +143,16 @@ def assemble(
 
     Args:
         spec: the planning problem.
-        problem: the same as numbers.
+        problem: the spec as numbers.
         chosen: the decisions.
-        notes: further warnings to put on the plan.
+        notes: further warnings, before those of the planner.
         opinions: the accountants of the certificate.
 
     Raises:
-        InfeasibleError: when the guarantee finds a budget overspent whatever the noise.
+        InfeasibleError: when the guarantee exceeds a budget whatever the noise.
     """
     ratios = np.minimum(chosen.cohorts / np.asarray(problem.clients, dtype=float), 1.0)
-    sure = certify_noise(problem, ratios, _one_noise(chosen), spec.planning.accountant, opinions)
+    sure = certify_noise(problem, ratios, _faced_noise(chosen), spec.planning.accountant, opinions)
     weights = chosen.weights
     if chosen.release == "joint":
         weights = chosen.cohorts / sure.noise / np.sum(chosen.cohorts / sure.noise)
@@ -87,25 +172,24 @@ def assemble(
         )
         for m in range(len(ratios))
     )
-    warnings = [*spec.warnings(), *notes, *chosen.warnings, *sure.warnings]
-    warnings += disagreements(sure.certificate)
-    noise_std = mean_noise(spec, chosen, weights, sure.noise)
-    return Plan(
-        spec=spec,
+    # the noise per coordinate of the weighted mean update, before any sparsification
+    nu = mean_noise_multiplier(weights, chosen.cohorts, sure.noise, chosen.release)
+    return make_plan(
+        spec,
+        groups,
         release=chosen.release,
-        groups=groups,
         clipping=_clipping(spec, sure.noise),
         objective=chosen.objective,
         bound=chosen.bound,
-        noise_std=noise_std,
+        noise_std=spec.clipping_norm * nu * math.sqrt(noise_provision(spec)),
         status=chosen.status,
         certificate=sure.certificate,
-        warnings=tuple(warnings),
+        warnings=(*notes, *chosen.warnings, *sure.warnings),
     )
 
 
-def _one_noise(chosen: Decisions) -> Floats:
-    """Noise multipliers, shape (groups,), that one noisy sum with these weights really has.
+def _faced_noise(chosen: Decisions) -> Floats:
+    """Noise multipliers that clients face under these weights, shape (groups,).
 
     In one sum a group's weight is r_m s_m, so that s_m is proportional to w_m / r_m and the
     noise multiplier that its clients face is nu r_m / w_m: the calibrated one where
@@ -113,7 +197,7 @@ def _one_noise(chosen: Decisions) -> Floats:
     """
     if chosen.release == "per_group":
         return chosen.noise
-    nu = spread(chosen.weights, chosen.cohorts, chosen.noise, "joint")
+    nu = mean_noise_multiplier(chosen.weights, chosen.cohorts, chosen.noise, "joint")
     faced = nu * chosen.cohorts / chosen.weights
     return np.array(
         [
@@ -134,54 +218,33 @@ def mean_noise(spec: Spec, chosen: Decisions, weights: Floats, noise: Floats) ->
     C sqrt(sum w_m^2 sigma_m^2 / r_m^2) with one sum a group;
     C max_m (w_m sigma_m / r_m) with one sum of all groups; times the root of the provision.
     """
-    nu = spread(weights, chosen.cohorts, noise, chosen.release)
+    nu = mean_noise_multiplier(weights, chosen.cohorts, noise, chosen.release)
     return spec.clipping_norm * nu * math.sqrt(noise_provision(spec))
 
 
-def noise_provision(spec: Spec) -> float:
-    """How much more variance is drawn than the noise multipliers say.
-
-    Where a fraction x of the cohort may stay silent, the shares of the others carry its noise
-    too, 1 / (1 - x) if nobody is; where a share a of the precision counts updates below the
-    clipping norm, the sum of updates gets 1 / (1 - a).
-    """
-    clipping = spec.planning.clipping
-    counted = 0.0 if clipping is None else clipping.share
-    return 1 / ((1 - spec.planning.dropout_tolerance) * (1 - counted))
-
-
 def _clipping(spec: Spec, noise: Floats) -> Clipping | None:
-    """The plan's quantile clipping; a group of scale 1 has the least noise multiplier."""
-    asked = spec.planning.clipping
-    if asked is None:
+    """Parameters of adaptive clipping; a group of scale 1 has the least noise multiplier."""
+    requested = spec.planning.clipping
+    if requested is None:
         return None
-    parts = split_noise(float(noise.min()), asked.share)
+    parts = split_noise(float(noise.min()), requested.share)
     return Clipping(
-        quantile=asked.quantile,
+        quantile=requested.quantile,
         count_noise_multiplier=parts.count,
         update_noise_multiplier=parts.update,
-        learning_rate=asked.learning_rate,
+        learning_rate=requested.learning_rate,
     )
 
 
-def published_terms(
-    problem: Problem,
-    weights: Floats,
-    cohorts: Floats,
-    noise: Floats,
-    kept_fractions: Floats,
-    release: ReleaseKind,
-) -> dict[str, float]:
-    """The terms of Theorem 3 that planning can move, as Appendix F has them.
-
-    In units of L d C^2 (smoothness, parameters, squared clipping norm), with the local
-    variance at its bound C^2. Theorem 3 prints r_m q_m in its last term; its proof and
-    Problem 1 have r_m^2, which is what stands here.
-    """
-    constants = problem.constants
-    heard = spread(weights * np.sqrt(kept_fractions), cohorts, noise, release) ** 2
-    return {
-        "local_variance": constants.mu4,
-        "sparsification": float(constants.mu4 * np.sum(weights * error(kept_fractions))),
-        "privacy_noise": float(constants.mu5 * heard),
-    }
+def failed_conditions(problem: Problem, cohorts: Floats, noise: Floats) -> list[str]:
+    """Warnings on the conditions of Theorem 1 that fail, one line per group."""
+    lines = []
+    for m, name in enumerate(problem.names):
+        history = history_of(problem, min(cohorts[m] / problem.clients[m], 1.0), noise[m])
+        failed = closed_form.failed_conditions(history, problem.deltas[m], problem.relation)
+        if failed:
+            lines.append(
+                f"groups.{name}: Theorem 1's closed form is NOT a guarantee here, its "
+                f"conditions fail: {'; '.join(failed)}; rely on the pld rows"
+            )
+    return lines

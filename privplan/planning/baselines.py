@@ -1,10 +1,9 @@
-"""Certified plans with one noisy sum, to which every client adds its update at face value.
+"""Certified plans of the baseline algorithms, for the same spec.
 
-A client of group m adds at most its bound C_m; the noise on the sum has one standard deviation
-std, so the group faces the noise multiplier std / C_m. The server divides by the expected
-cohort r, so a group weighs r_m / r.
-
-The plans of the algorithms that a plan is compared with, for the same spec.
+Baselines either release a noisy sum per group (GDPFed, GDPFed-op, GDPFed+) or add all updates to
+one noisy sum without scaling them. In that sum a client of group m adds at most its bound C_m;
+the noise has one standard deviation std, so the group faces the noise multiplier std / C_m. The
+server divides by the expected cohort r, so the weight of a group is r_m / r.
 """
 
 from __future__ import annotations
@@ -17,13 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.accounting.certificate import CertificateRow, certify, disagreements
-from privplan.errors import InfeasibleError
-from privplan.plan import GroupPlan, Objective, Plan
-from privplan.planning.assemble import Decisions, assemble, published_terms
-from privplan.planning.group_noise import FAST_ACCOUNTANTS, GUARANTEE, calibrated
+from privplan.plan import GroupPlan, ObjectiveValue, Plan
+from privplan.planning.assemble import Decisions, assemble, make_plan
+from privplan.planning.group_noise import calibrated
 from privplan.planning.problem import Problem, drawable, problem_of, uniform_cohorts
-from privplan.planning.published import closed_form_value
+from privplan.planning.published import closed_form_value, published_terms
 from privplan.planning.record_level import record_level, solve_records
 from privplan.planning.solver import solve
 from privplan.planning.update_noise import local_steps
@@ -43,14 +40,14 @@ def one_sum(
 
     Args:
         spec: the planning problem.
-        problem: the same as numbers.
-        groups: what each group does; ``noise_multiplier`` times the group's own clipping norm
+        problem: the spec as numbers.
+        groups: plans of the groups; ``noise_multiplier`` times the group's own clipping norm
             is one number, the standard deviation of the noise.
         method: name of the rule that found it.
-        warnings: what the planner has to say.
+        warnings: warnings of the planner.
 
     Raises:
-        InfeasibleError: when the guarantee finds a budget overspent.
+        InfeasibleError: when the guarantee exceeds a budget.
     """
     cohorts = np.array([group.expected_cohort for group in groups])
     weights = cohorts / cohorts.sum()
@@ -60,49 +57,19 @@ def one_sum(
     kept = np.ones(len(groups))
     bound = published_terms(problem, weights, cohorts, noise, kept, "joint")
     provision = math.sqrt(1 - spec.planning.dropout_tolerance)
-    plan = Plan(
-        spec=spec,
-        release="joint",
-        groups=tuple(
+    return make_plan(
+        spec,
+        tuple(
             group.model_copy(update={"weight": float(weight)})
             for group, weight in zip(groups, weights, strict=True)
         ),
-        objective=Objective(name=method, value=sum(bound.values())),
+        release="joint",
+        objective=ObjectiveValue(name=method, value=sum(bound.values())),
         bound=bound,
         noise_std=max(stds) / float(cohorts.sum()) / provision,
         status=f"evaluated: the rule {method}",
-        certificate=(),
+        warnings=warnings,
     )
-    rows = certificate_of(plan)
-    lines = (*spec.warnings(), *warnings, *disagreements(rows))
-    return plan.model_copy(update={"certificate": rows, "warnings": lines})
-
-
-def certificate_of(plan: Plan) -> tuple[CertificateRow, ...]:
-    """What the accountants say of each group's whole history.
-
-    Raises:
-        InfeasibleError: naming the first group whose budget the guarantee finds overspent.
-    """
-    rows: list[CertificateRow] = []
-    for group in plan.groups:
-        found = certify(
-            plan.history(group),
-            group=group.name,
-            delta=group.delta,
-            relation=plan.spec.relation,
-            accountants=FAST_ACCOUNTANTS,
-            unit=plan.unit,
-        )
-        worst = max(row.epsilon_upper for row in found if row.guarantee)
-        if worst > group.epsilon:
-            raise InfeasibleError(
-                f"groups.{group.name}.epsilon: {group.epsilon:g} is overspent: {GUARANTEE} "
-                f"certifies only {worst:.6g} (delta {group.delta:.3g}, {plan.spec.sampling}, "
-                f"{plan.spec.relation})"
-            )
-        rows += found
-    return tuple(rows)
 
 
 def uniform(spec: Spec) -> Plan:
@@ -116,7 +83,7 @@ def optimised(spec: Spec) -> Plan:
 
 
 def strictest(spec: Spec) -> Plan:
-    """DP-FedAvg: one sum of all groups, and everybody gets the strictest budget.
+    """DP-FedAvg: one sum of all groups, every client under the strictest budget.
 
     The noise multiplier is that of the smallest epsilon and the smallest delta; the weights
     r_m / r make the step the mean over the cohort.
@@ -142,7 +109,7 @@ def strictest(spec: Spec) -> Plan:
             weights=shares,
             kept_fractions=np.ones(groups),
             release="joint",
-            objective=Objective(
+            objective=ObjectiveValue(
                 name="strictest", value=closed_form_value(problem, cohorts, sparsified=False)
             ),
             bound=published_terms(
@@ -154,7 +121,7 @@ def strictest(spec: Spec) -> Plan:
 
 
 def published(spec: Spec) -> Plan:
-    """GDPFed+: the ratios of Problem 1, a release of each group, the spec's kept fractions."""
+    """GDPFed+: the ratios of Problem 1, a release per group, the spec's kept fractions."""
     kept = spec.model_dump(mode="json")["planning"]["sparsification"]
     return solve(plain(spec, ratios="gdpfed_plus", sparsification=kept))
 
@@ -168,10 +135,10 @@ def by_record(
 
     Args:
         plan: a plan of clients, whose budgets then hold for records; or a plan of records.
-        records: for each group the fewest records that one of its clients holds; not looked at
-            when the plan knows.
+        records: for each group the fewest records that one of its clients holds; unused for a
+            plan of records.
         weights: a rule of ``planning.weights`` for records.
-        strict: whether everybody adds the noise of the strictest budget.
+        strict: whether all clients add the noise of the strictest budget.
     """
     if plan.spec.unit == "client":
         local, fewest = plan.spec.local, min(records.values())
@@ -184,7 +151,7 @@ def by_record(
 
 
 def either(plan: Plan, records: Mapping[str, int], *, weights: str) -> Plan:
-    """For methods of both kinds: ``uniform`` for clients, ``by_record`` for records."""
+    """``uniform`` for plans of clients, ``by_record`` for plans of records."""
     if plan.spec.unit == "client":
         return uniform(plan.spec)
     return by_record(plan, records, weights=weights)
@@ -193,8 +160,8 @@ def either(plan: Plan, records: Mapping[str, int], *, weights: str) -> Plan:
 def plain(spec: Spec, **planning: Any) -> Spec:
     """The spec as the papers' methods see it, with other planning choices.
 
-    A release of each group, participation weights, no sparsification, and none of the limits
-    and free variables that only our own objectives know.
+    A release per group, participation weights, no sparsification, and none of the limits and
+    free variables that only objectives support.
     """
     data = spec.model_dump(mode="json")
     data["cohort"] = spec.expected_cohort

@@ -1,9 +1,9 @@
-"""Lower bounds on the error, by Lagrangian duality: what no choice can beat.
+"""Lower bounds on the error over all cohorts and weights, by Lagrangian duality.
 
-The cohort constraint gets a price lambda; then groups decide by themselves, on a fine grid
-of cohorts, so the bound needs no convexity of the noise.
+With a multiplier lambda on the cohort constraint the groups separate; each is solved on a fine
+grid of cohorts, so the bound needs no convexity of the noise.
 
-- A sum of each group: the error plus h^2 is 1 / sum_m F_m(r_m) with
+- One sum per group: the error plus h^2 is 1 / sum_m F_m(r_m) with
   F_m = 1 / (A sigma_m^2 / r_m^2 + b_m), and sum F <= lambda R + sum_m max_r (F_m - lambda r)
   for every lambda.
 - One sum of all groups: with u = sum v the error plus h^2 is (A + phi(u)) / u^2, where phi is
@@ -36,7 +36,7 @@ def lower_bound(
     curves: Sequence[NoiseCurve],
     problem: Problem,
     limits: Limits,
-    prices: Coefficients,
+    coefficients: Coefficients,
     release: ReleaseKind,
     found: tuple[float, float],
 ) -> float:
@@ -46,29 +46,29 @@ def lower_bound(
 
     Args:
         curves: sigma(q) of each group.
-        problem: what is given.
+        problem: the planning problem.
         limits: bounds on the cohorts.
-        prices: what each kind of error costs.
-        release: one noisy sum of all groups, or one a group.
+        coefficients: coefficients of the error terms.
+        release: one noisy sum of all groups, or one per group.
         found: error and nu of a solution; the bound is sharpest near it.
     """
     clients = np.asarray(problem.clients, dtype=float)
-    grid = np.geomspace(limits.least, limits.most, _GRID, axis=1)
+    grid = np.geomspace(limits.min_cohorts, limits.max_cohorts, _GRID, axis=1)
     noise = np.stack([noise_at(curve, grid[m] / clients[m])[0] for m, curve in enumerate(curves)])
     reach = grid / noise
-    costs = prices.sampling / grid + (prices.leaning / prices.shares)[:, None]
+    costs = coefficients.sampling / grid + (coefficients.bias / coefficients.shares)[:, None]
     total = problem.cohort
     if release == "per_group":
-        gain = 1 / (prices.noise / reach**2 + costs)
-        return 1 / _most(gain, grid, total) - prices.leaning
-    tangent = 2 * (found[0] + prices.leaning) / found[1]
-    return _joint_bound(reach, costs, grid, prices.noise, total, tangent) - prices.leaning
+        gain = 1 / (coefficients.noise / reach**2 + costs)
+        return 1 / _dual_maximum(gain, grid, total) - coefficients.bias
+    tangent = 2 * (found[0] + coefficients.bias) / found[1]
+    return _joint_bound(reach, costs, grid, coefficients.noise, total, tangent) - coefficients.bias
 
 
-def _most(gain: Floats, grid: Floats, total: float) -> float:
-    """An upper bound on sum_m gain_m(r_m) with sum r = total: the least dual value found.
+def _dual_maximum(gain: Floats, grid: Floats, total: float) -> float:
+    """An upper bound on sum_m gain_m(r_m) with sum r = total: the least dual value evaluated.
 
-    Bisection on the price of a client, by the cohort that the price attracts.
+    Bisection on the multiplier, by the sum of the cohorts that maximise the Lagrangian.
     """
     low, high = 0.0, float(np.max(gain / grid)) * 2
     rows = np.arange(len(grid))
@@ -88,7 +88,7 @@ def _most(gain: Floats, grid: Floats, total: float) -> float:
 def _joint_bound(
     reach: Floats, costs: Floats, grid: Floats, price: float, total: float, tangent: float
 ) -> float:
-    highest = _most(reach, grid, total)
+    highest = _dual_maximum(reach, grid, total)
     if not np.any(costs > 0):
         return price / highest**2
     slopes, values = _lines(reach, costs, grid, total, tangent)
@@ -110,10 +110,10 @@ def _lines(
 def _intercept(slope: float, reach: Floats, costs: Floats, grid: Floats, total: float) -> float:
     chosen = np.minimum(reach, slope / (2 * costs))
     gain = slope * chosen - costs * chosen**2
-    return -_most(gain, grid, total)
+    return -_dual_maximum(gain, grid, total)
 
 
 def _crossings(slopes: Floats, values: Floats) -> Floats:
-    """Where neighbouring lines cross, with the zero of the first."""
+    """Abscissae where neighbouring lines cross, preceded by the zero of the first line."""
     inner = -np.diff(values) / np.diff(slopes)
     return np.concatenate([-values[:1] / slopes[:1], inner])

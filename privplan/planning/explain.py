@@ -1,17 +1,18 @@
-"""A plan's bounds, term by term: the formula and the number."""
+"""Every term of the convergence bounds and objectives of a plan, as a formula and a number."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from privplan.convergence.bounds import BOUNDS, bound, missing, number
+from privplan.convergence.bounds import BOUNDS, Bound, missing, number
+from privplan.errors import InputError
 from privplan.plan import Plan
-from privplan.planning.assemble import noise_provision
-from privplan.planning.optimised import heterogeneity_of, update_norm_of, variance_prices
+from privplan.planning.objectives import all_objectives
+from privplan.planning.problem import noise_provision
 from privplan.planning.record_level import client_weights, noise_variances
 
 RECORDS = "robust_hdp"
-"""What stands in the place of a bound for plans that protect records."""
+"""Name of the rows of plans that protect records, which have no bound."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class Explained:
 
     Attributes:
         bound: name of the bound.
-        source: where it stands.
-        term: name of the error.
+        source: paper and theorem.
+        term: name of the error term.
         formula: the expression, groups counted from 1.
         value: its number for the plan, or None.
         needs: constants that have no value, when there is no number.
@@ -44,8 +45,7 @@ def explain(plan: Plan) -> list[Explained]:
         return explain_records(plan)
     values = values_of(plan)
     rows = []
-    for name in BOUNDS:
-        one = bound(name, len(plan.groups), plan.release == "joint")
+    for name, one in symbolic_bounds(len(plan.groups), plan.release == "joint").items():
         for term, expression in one.terms.items():
             needs = tuple(missing(expression, values))
             value = None if needs else number(expression, values)
@@ -53,8 +53,32 @@ def explain(plan: Plan) -> list[Explained]:
     return rows
 
 
+def symbolic_bounds(groups: int = 1, joint: bool = False) -> dict[str, Bound]:
+    """All bounds by name: those of the registered objectives, then those of the literature.
+
+    Args:
+        groups: how many groups their sums run over.
+        joint: whether all groups share one noisy sum.
+    """
+    own = {name: one.bound(groups, joint) for name, one in all_objectives().items()}
+    found = {name: one for name, one in own.items() if one is not None}
+    return {**found, **{name: make(groups, joint) for name, make in BOUNDS.items()}}
+
+
+def bound(name: str, groups: int = 1, joint: bool = False) -> Bound:
+    """The bound of a name; see ``symbolic_bounds``.
+
+    Raises:
+        InputError: when no bound has that name.
+    """
+    bounds = symbolic_bounds(groups, joint)
+    if name not in bounds:
+        raise InputError.one("bound", f"must be one of {', '.join(bounds)}", name)
+    return bounds[name]
+
+
 def explain_records(plan: Plan) -> list[Explained]:
-    """The noise variance of each group's clients, and what a single client weighs."""
+    """Noise variance and weight of a single client of each group, in a plan of records."""
     source = "Malekmohammadi, Yu, Cao (ICML 2024), Section 3; unit record"
     weighting = {
         "inverse_variance": "(1 / sigma_i^2) / sum_j (1 / sigma_j^2)",
@@ -64,20 +88,19 @@ def explain_records(plan: Plan) -> list[Explained]:
     }[plan.spec.weighting]
     variance = "E_i eta^2 p c^2 z_i^2 / b_i^2"
     rows = []
-    for group, found in zip(plan.groups, noise_variances(plan), strict=True):
+    for group, value in zip(plan.groups, noise_variances(plan), strict=True):
         term = f"{group.name}: noise variance of an update (Eq. 3, 7)"
-        rows.append(Explained(RECORDS, source, term, variance, float(found), ()))
-    for group, found in zip(plan.groups, client_weights(plan), strict=True):
+        rows.append(Explained(RECORDS, source, term, variance, float(value), ()))
+    for group, value in zip(plan.groups, client_weights(plan), strict=True):
         term = f"{group.name}: weight of a client (Eq. 8)"
-        rows.append(Explained(RECORDS, source, term, weighting, float(found), ()))
+        rows.append(Explained(RECORDS, source, term, weighting, float(value), ()))
     return rows
 
 
 def values_of(plan: Plan) -> dict[str, float]:
-    """The symbols that a plan gives a value to."""
+    """Values of the bounds' symbols in a plan, by name."""
     spec = plan.spec
     clip = spec.clipping_norm
-    noise_price, sampling_price = variance_prices(spec)
     values = {
         "eta": spec.local.learning_rate,
         "eta_phi": spec.local.learning_rate,
@@ -89,12 +112,10 @@ def values_of(plan: Plan) -> dict[str, float]:
         "N": float(spec.population),
         "R": sum(group.expected_cohort for group in plan.groups),
         "q": sum(group.expected_cohort for group in plan.groups) / spec.population,
-        "s": update_norm_of(spec),
-        "h": heterogeneity_of(spec),
         "v": noise_provision(spec),
-        "rho": noise_price,
-        "rho_s": sampling_price,
     }
+    for objective in all_objectives().values():
+        values |= objective.symbols(spec)
     constants = spec.planning.constants
     if constants is not None:
         values["L"] = constants.smoothness

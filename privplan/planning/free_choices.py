@@ -1,13 +1,13 @@
-"""Rounds, cohort and clipping norm, where the planner may choose them.
+"""Decides rounds, cohort and clipping norm where ``planning.free`` names them.
 
 - The cohort: at equal budgets sigma(q) / q falls with q, and so does the variance of sampling,
-  so more clients a round never hurt; a free cohort takes what its limits allow (max_cohort,
-  max_uploads / rounds, the ceilings of the groups, everybody).
+  so more clients per round never hurt; a free cohort is the largest that the limits allow
+  (max_cohort, max_uploads / rounds, the ceilings of the groups, all clients).
 - Rounds: progress 2 (f(theta^0) - f*) eta tau / T falls with T while noise grows, so there is
-  a best T between 1 and max_rounds; with ``bound`` the progress term is Theorem 3's.
+  a best T between 1 and max_rounds.
 - The clipping norm: noise grows with C^2, and updates longer than C are shortened: their mean
   moves by the mean excess over C of a pilot's update norms times how far updates point the
-  same way (1 at most), whose square is paid.
+  same way (1 at most), whose square is added.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import numpy as np
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import InfeasibleError
 from privplan.planning.allocate import allocate
-from privplan.planning.error_terms import terms
-from privplan.planning.optimised import bound_total, heterogeneity_of, task_of
+from privplan.planning.objectives import objective_of
+from privplan.planning.objectives.balanced import heterogeneity_of
+from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of
 from privplan.spec.spec import Spec
 
@@ -32,7 +33,7 @@ _EXTRA = ("rounds", "cohort", "clipping_norm")
 
 
 def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
-    """The spec with its free rounds, cohort and clipping norm decided, and what was decided.
+    """Returns the spec with its free rounds, cohort and clipping norm decided, and notes on them.
 
     The result names none of them as free, so solving it again changes nothing.
 
@@ -41,22 +42,22 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
     """
     free = [name for name in _EXTRA if name in spec.planning.free]
     if not free:
-        _must_fit(spec)
+        _check_limits(spec)
         return spec, ()
-    settled = _start(spec)
+    decided = _start(spec)
     if "rounds" not in free:
-        _must_fit(settled)
+        _check_limits(decided)
     if "clipping_norm" in free:
-        settled = _settle_clip(settled)
+        decided = _decide_clipping_norm(decided)
     if "rounds" in free:
-        settled = _settle_rounds(spec, settled)
-        settled = _settle_clip(settled) if "clipping_norm" in free else settled
-    notes = tuple(f"planning.free: {name} is {getattr(settled, name):g}" for name in free)
-    return settled, notes
+        decided = _decide_rounds(spec, decided)
+        decided = _decide_clipping_norm(decided) if "clipping_norm" in free else decided
+    notes = tuple(f"planning.free: {name} is {getattr(decided, name):g}" for name in free)
+    return decided, notes
 
 
-def _must_fit(spec: Spec) -> None:
-    """Refuse a cohort or rounds beyond their limits, once both are decided."""
+def _check_limits(spec: Spec) -> None:
+    """Raises InfeasibleError for a cohort or rounds beyond their limits."""
     planning, cohort = spec.planning, spec.expected_cohort
     if planning.max_cohort is not None and cohort > planning.max_cohort * (1 + 1e-12):
         raise InfeasibleError(
@@ -78,88 +79,57 @@ def _must_fit(spec: Spec) -> None:
 
 
 def total_error(spec: Spec) -> float:
-    """What the free variables minimise: the objective with progress and clip bias.
-
-    In squared norm of an update (of a gradient for ``bound``).
-    """
+    """The error of a whole run, which the free variables minimise; see ``Objective.run_error``."""
     problem = problem_of(spec)
-    task = task_of(spec, problem)
-    found = allocate(task)
-    if spec.planning.ratios == "bound":
-        return bound_total(spec, task, found)
-    error = terms(found.weights, found.cohorts, found.noise, task.prices, task.release)
-    return error.total + progress(spec) + clip_bias(spec) ** 2
-
-
-def progress(spec: Spec) -> float:
-    """What is left to learn after the rounds: 2 (f(theta^0) - f*) eta tau / T; 0 if unknown."""
-    constants = spec.planning.constants
-    if constants is None:
-        return 0.0
-    step = spec.local.learning_rate * spec.local.steps
-    return 2 * constants.initial_gap * step / spec.rounds
-
-
-def clip_bias(spec: Spec) -> float:
-    """How far clipping moves the mean update, in norm; 0 without a pilot.
-
-    The mean excess of the pilot's update norms over the clipping norm bounds it: what is cut
-    off client i is the excess of its norm, in the direction of its update. Times the coherence
-    of the updates it is what is left when directions scatter.
-    """
-    norms = np.asarray(spec.planning.update_norms, dtype=float)
-    if not norms.size:
-        return 0.0
-    coherence = spec.planning.update_coherence or 1.0
-    return coherence * float(np.mean(np.maximum(norms - spec.clipping_norm, 0.0)))
+    return objective_of(spec).run_error(spec, problem, allocate(task_of(spec, problem)))
 
 
 def _start(spec: Spec) -> Spec:
-    """Nothing but ratios and weights free; h as the spec's own clipping norm has it."""
+    """The spec with only ratios and weights free; h follows the spec's own clipping norm."""
     free = [name for name in spec.planning.free if name not in _EXTRA]
     fixed = {"free": free, "heterogeneity": heterogeneity_of(spec)}
     return _with_cohort(spec, _with(spec, planning=fixed))
 
 
-def _with_cohort(spec: Spec, settled: Spec) -> Spec:
-    """The cohort that the limits allow at the settled rounds."""
+def _with_cohort(spec: Spec, decided: Spec) -> Spec:
+    """The cohort that the limits allow at the decided rounds."""
     planning = spec.planning
     if "cohort" not in planning.free:
-        return settled
+        return decided
     ceilings = sum((group.max_sampling_ratio or 1.0) * group.clients for group in spec.groups)
     most = min(planning.max_cohort or math.inf, ceilings, float(spec.population))
     if planning.max_uploads is not None:
-        most = min(most, planning.max_uploads / settled.rounds)
+        most = min(most, planning.max_uploads / decided.rounds)
     if spec.sampling == SamplingLaw.FIXED_SIZE:
         most = math.floor(most)
-    return _with(settled, cohort=max(most, len(spec.groups)))
+    return _with(decided, cohort=max(most, len(spec.groups)))
 
 
-def _settle_clip(settled: Spec) -> Spec:
-    norms = np.asarray(settled.planning.update_norms, dtype=float)
+def _decide_clipping_norm(decided: Spec) -> Spec:
+    norms = np.asarray(decided.planning.update_norms, dtype=float)
 
     def clipped(log_clip: float) -> Spec:
-        return _with(settled, clipping_norm=math.exp(log_clip))
+        return _with(decided, clipping_norm=math.exp(log_clip))
 
     low, high = math.log(norms.max() / 30), math.log(norms.max())
-    best = _least(lambda x: total_error(clipped(x)), low, high)
+    best = _minimiser(lambda x: total_error(clipped(x)), low, high)
     return clipped(best)
 
 
-def _settle_rounds(spec: Spec, settled: Spec) -> Spec:
+def _decide_rounds(spec: Spec, decided: Spec) -> Spec:
     most = spec.planning.max_rounds or 10 * spec.rounds
     if spec.planning.max_uploads is not None:
-        least = len(spec.groups) if "cohort" in spec.planning.free else settled.expected_cohort
+        least = len(spec.groups) if "cohort" in spec.planning.free else decided.expected_cohort
         most = min(most, max(int(spec.planning.max_uploads / least), 1))
 
     def at(log_rounds: float) -> Spec:
-        return _with_cohort(spec, _with(settled, rounds=max(round(math.exp(log_rounds)), 1)))
+        return _with_cohort(spec, _with(decided, rounds=max(round(math.exp(log_rounds)), 1)))
 
-    return at(_least(lambda x: total_error(at(x)), 0.0, math.log(most)))
+    return at(_minimiser(lambda x: total_error(at(x)), 0.0, math.log(most)))
 
 
-def _least(cost: Callable[[float], float], low: float, high: float) -> float:
-    """The least point of a cost on an interval: a coarse grid, then golden sections.
+def _minimiser(cost: Callable[[float], float], low: float, high: float) -> float:
+    """Minimiser of a cost on an interval: a coarse grid, then golden-section search.
 
     Args:
         cost: any function; evaluated about 25 times.

@@ -1,4 +1,8 @@
-"""Local search on a simplex with bounds, and the projection that starts and ends it."""
+"""Local minimisation under bounds and one sum constraint, and the projection onto them.
+
+``descend`` is for smooth objectives, ``descend_worst`` for a smooth part plus a squared maximum.
+docs/decisions/optimiser.md has the reason for an own SQP.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ _LEAST_GAIN = 1e-12
 
 
 def project(values: Floats, lower: Floats, upper: Floats, total: float) -> Floats:
-    """The nearest values in [lower, upper] that sum to ``total``.
+    """Projects values onto [lower, upper] and the sum ``total``, in Euclidean norm.
 
     Args:
         values: any numbers, shape (groups,).
@@ -36,44 +40,44 @@ def project(values: Floats, lower: Floats, upper: Floats, total: float) -> Float
 def descend(
     objective: Callable[[Floats], float], start: Floats, lower: Floats, upper: Floats, total: float
 ) -> Floats:
-    """A local minimum over values in [lower, upper] that sum to ``total``.
+    """Returns a local minimiser over values in [lower, upper] that sum to ``total``.
 
-    Sequential quadratic programming on shares of the total, with the curvature learned from
-    gradients (BFGS) and a line search; every point keeps the constraints to rounding.
+    Sequential quadratic programming on shares of the total, with a BFGS approximation of the
+    Hessian and a line search; all iterates satisfy the constraints up to rounding.
 
     Args:
         objective: what to minimise, of order 1 near the start, with a continuous gradient.
-        start: where to begin, shape (groups,).
+        start: initial values, shape (groups,).
         lower: least values, shape (groups,).
         upper: largest values, shape (groups,).
-        total: the sum to keep.
+        total: sum of the values.
     """
 
     def value(at: Floats) -> float:
         return objective(total * at)
 
     shares = project(start, lower, upper, total) / total
-    reached, slope = value(shares), _gradient(value, shares)
+    current, slope = value(shares), _gradient(value, shares)
     curvature = np.eye(len(shares))
     for _ in range(_MOST_STEPS):
         step = quadratic_step(curvature, slope, lower / total - shares, upper / total - shares)
-        promised = float(slope @ step)
-        if promised > -_LEAST_GAIN:
+        predicted = float(slope @ step)
+        if predicted > -_LEAST_GAIN:
             break
-        moved, found = _line(value, shares, step, reached, promised)
-        if found >= reached:
+        moved, found = _line_search(value, shares, step, current, predicted)
+        if found >= current:
             if np.array_equal(curvature, np.eye(len(shares))):
                 break
             curvature = np.eye(len(shares))
             continue
         new = _gradient(value, moved)
-        curvature = _learned(curvature, moved - shares, new - slope)
-        shares, reached, slope = moved, found, new
+        curvature = _bfgs_update(curvature, moved - shares, new - slope)
+        shares, current, slope = moved, found, new
     return project(total * shares, lower, upper, total)
 
 
 def _gradient(value: Callable[[Floats], float], at: Floats) -> Floats:
-    """Central differences of a thousandth of a thousandth of each share."""
+    """Gradient by central differences, relative step 1e-6."""
     found = np.empty_like(at)
     for index, share in enumerate(at):
         reach = 1e-6 * share
@@ -84,21 +88,21 @@ def _gradient(value: Callable[[Floats], float], at: Floats) -> Floats:
     return found
 
 
-def _line(
-    value: Callable[[Floats], float], at: Floats, step: Floats, reached: float, promised: float
+def _line_search(
+    value: Callable[[Floats], float], at: Floats, step: Floats, current: float, predicted: float
 ) -> tuple[Floats, float]:
-    """The first halving of the step that keeps a little of its promise, or no move."""
+    """Backtracking line search with the Armijo condition; returns ``at`` when no step meets it."""
     length = 1.0
     while length > 1e-10:
         found = value(at + length * step)
-        if found <= reached + 1e-4 * length * promised:
+        if found <= current + 1e-4 * length * predicted:
             return at + length * step, found
         length /= 2
-    return at, reached
+    return at, current
 
 
-def _learned(curvature: Floats, step: Floats, change: Floats) -> Floats:
-    """The BFGS update, damped so that it stays positive (M. Powell, 1978)."""
+def _bfgs_update(curvature: Floats, step: Floats, change: Floats) -> Floats:
+    """Damped BFGS update, which stays positive definite (Powell, 1978)."""
     bent = curvature @ step
     along = float(step @ bent)
     gain = float(step @ change)
@@ -112,10 +116,10 @@ def _learned(curvature: Floats, step: Floats, change: Floats) -> Floats:
 
 
 def quadratic_step(curvature: Floats, slope: Floats, lower: Floats, upper: Floats) -> Floats:
-    """The step of least slope @ p + p @ curvature @ p / 2 with sum p = 0 inside bounds.
+    """Minimises slope @ p + p @ curvature @ p / 2 over p with sum p = 0 inside bounds.
 
-    An active set: equations of the free entries, a bound added where a step would cross it
-    first, a bound dropped where its multiplier has the wrong sign.
+    Active-set method: solves for the free entries, adds the first bound that a step would
+    cross, and drops a bound whose multiplier has the wrong sign.
 
     Args:
         curvature: positive definite, shape (groups, groups).
@@ -124,30 +128,30 @@ def quadratic_step(curvature: Floats, slope: Floats, lower: Floats, upper: Float
         upper: at least 0, shape (groups,).
     """
     size = len(slope)
-    step, held = np.zeros(size), np.zeros(size, dtype=int)
+    step, active = np.zeros(size), np.zeros(size, dtype=int)
     for _ in range(20 * size):
-        free = np.flatnonzero(held == 0)
+        free = np.flatnonzero(active == 0)
         pull = slope + curvature @ step
         move, level = _free_move(curvature, pull, free)
         if np.max(np.abs(move), initial=0.0) <= 1e-14:
-            wrong = held * (pull + level)
+            wrong = active * (pull + level)
             worst = int(np.argmax(wrong))
-            if held[worst] == 0 or wrong[worst] <= 1e-12:
+            if active[worst] == 0 or wrong[worst] <= 1e-12:
                 break
-            held[worst] = 0
+            active[worst] = 0
             continue
         room = np.where(move > 0, upper - step, lower - step)
         reach = np.divide(room, move, out=np.full(size, np.inf), where=move != 0)
         first = int(np.argmin(reach))
         step = step + min(1.0, max(reach[first], 0.0)) * move
         if reach[first] < 1:
-            held[first] = 1 if move[first] > 0 else -1
+            active[first] = 1 if move[first] > 0 else -1
             step[first] = upper[first] if move[first] > 0 else lower[first]
     return step
 
 
 def _free_move(curvature: Floats, pull: Floats, free: NDArray[np.intp]) -> tuple[Floats, float]:
-    """The step of the free entries that sums to 0, and the level that their slopes share."""
+    """Step of the free entries that sums to 0, and the multiplier of that constraint."""
     move, count = np.zeros(len(pull)), len(free)
     if count == 0:
         return move, float("nan")
@@ -167,20 +171,20 @@ def descend_worst(
     upper: Floats,
     total: float,
 ) -> Floats:
-    """Like ``descend`` for ``smooth(x) + max(parts(x))^2``, which has kinks.
+    """Returns a local minimiser of ``smooth(x) + max(parts(x))^2``, with SciPy's SLSQP.
 
-    The maximum becomes a variable of its own that no part may exceed.
+    The maximum becomes a variable that bounds every part, so the problem is smooth.
 
     Args:
-        smooth: the part without kinks, of order 1 near the start.
-        parts: what the maximum is over, shape (groups,), positive.
-        start: where to begin, shape (groups,).
+        smooth: the smooth part, of order 1 near the start.
+        parts: terms of the maximum, shape (groups,), positive.
+        start: initial values, shape (groups,).
         lower: least values, shape (groups,).
         upper: largest values, shape (groups,).
-        total: the sum to keep.
+        total: sum of the values.
     """
     begin = project(start, lower, upper, total)
-    found = _sequential(
+    found = _slsqp(
         lambda x: smooth(total * x[:-1]) + x[-1] ** 2,
         np.append(begin / total, parts(begin).max()),
         [*zip(lower / total, upper / total, strict=True), (0.0, np.inf)],
@@ -192,7 +196,7 @@ def descend_worst(
     return project(total * found[:-1], lower, upper, total)
 
 
-def _sequential(
+def _slsqp(
     objective: Callable[[Floats], float],
     start: Floats,
     bounds: list[tuple[float, float]],

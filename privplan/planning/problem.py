@@ -1,8 +1,7 @@
-"""The planning problem as numbers: what is given, before anything is decided.
+"""The planning problem as numbers: constants, limits and feasible cohorts of a spec.
 
-What a spec forbids: cohorts and weights outside the limits of its groups.
-
-Sampling ratios: the uniform ones, and whole cohorts where the law needs them.
+A ``Problem`` holds what the planner may not change, ``Limits`` the bounds on its decisions.
+Cohorts of one sampling ratio, and cohorts that the sampling law can draw, follow from them.
 """
 
 from __future__ import annotations
@@ -14,14 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privplan.accounting.release import Relation, SamplingLaw, Unit, named_law
-from privplan.convergence.theorem_3 import StepConstants, step_constants
+from privplan.convergence.bounds import StepConstants, step_constants
 from privplan.errors import InfeasibleError
+from privplan.planning.error_terms import Allocation, mean_noise_multiplier
 from privplan.spec.spec import Spec
+
+Floats = NDArray[np.float64]
+
+_LEAST_SHARE = 1e-3
+"""Least cohort of a group without a floor, relative to an equal share of the cohort."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What the planner may not change. One entry a group, in the order of the spec.
+    """What the planner may not change. Sequences have one entry per group, in the spec's order.
 
     Attributes:
         names: names of the groups.
@@ -29,12 +34,12 @@ class Problem:
         epsilons: privacy budget of each group.
         deltas: failure probability of each group.
         rounds: T.
-        cohort: expected clients a round (q n).
+        cohort: expected clients per round (q n).
         sampling: law by which a cohort is drawn.
         relation: which data sets are neighbours.
         clipping_norm: C.
         dimension: number of model parameters (d).
-        constants: what local training contributes to the bound.
+        constants: constants of Theorem 3 that local training decides.
         calibration: how noise multipliers are found, as in ``Planning.calibration``.
         unit: whom the budgets protect.
     """
@@ -55,7 +60,7 @@ class Problem:
 
     @property
     def law(self) -> str:
-        """The sampling law with what it draws, for messages."""
+        """The sampling law and the unit that it samples, for messages."""
         return named_law(str(self.sampling), self.unit)
 
     @property
@@ -73,7 +78,7 @@ class Problem:
 
 
 def problem_of(spec: Spec) -> Problem:
-    """The planning problem that a spec poses."""
+    """The planning problem of a spec, as numbers."""
     return Problem(
         names=tuple(group.name for group in spec.groups),
         clients=tuple(group.clients for group in spec.groups),
@@ -91,35 +96,30 @@ def problem_of(spec: Spec) -> Problem:
     )
 
 
-Floats = NDArray[np.float64]
-
-_LEAST_SHARE = 1e-3
-
-
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on the decisions, one entry a group.
+    """Bounds on the decisions.
 
     Attributes:
-        least: smallest expected cohorts, shape (groups,), positive.
-        most: largest expected cohorts, shape (groups,).
-        weights: smallest weights, shape (groups,).
+        min_cohorts: least expected cohorts, shape (groups,), positive.
+        max_cohorts: largest expected cohorts, shape (groups,).
+        min_weights: least weights, shape (groups,).
     """
 
-    least: Floats
-    most: Floats
-    weights: Floats
+    min_cohorts: Floats
+    max_cohorts: Floats
+    min_weights: Floats
 
 
 def limits_of(spec: Spec, problem: Problem) -> Limits:
-    """The limits of a spec.
+    """The limits that a spec sets on cohorts and weights.
 
-    A group without a floor still expects at least one participation over the whole run and
-    a thousandth of an equal share of the cohort: less would not be a group any more, and
-    below delta / T the budget would ask for no noise at all.
+    A group without ``min_sampling_ratio`` still expects at least one participation over the
+    whole run and a thousandth of an equal share of the cohort; below a ratio of delta / T its
+    budget would need no noise at all.
 
     Raises:
-        InfeasibleError: naming the constraint that cannot hold and the nearest value that can.
+        InfeasibleError: naming the constraint that cannot hold and the nearest feasible value.
     """
     clients = np.asarray(problem.clients, dtype=float)
     least_ratio = np.array([group.min_sampling_ratio or 0.0 for group in spec.groups])
@@ -133,19 +133,21 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
     if problem.sampling == SamplingLaw.FIXED_SIZE:
         least, most = np.ceil(least - 1e-9), np.floor(most + 1e-9)
         implied = 1.0
-    asked = least.copy()
-    least = np.minimum(np.maximum(least, implied), np.maximum(most, asked))
-    _must_fit(problem, floors, asked, least, most)
+    requested = least.copy()
+    least = np.minimum(np.maximum(least, implied), np.maximum(most, requested))
+    _check_feasible(problem, floors, requested, least, most)
     return Limits(least, most, floors)
 
 
-def _must_fit(problem: Problem, floors: Floats, asked: Floats, least: Floats, most: Floats) -> None:
+def _check_feasible(
+    problem: Problem, floors: Floats, requested: Floats, least: Floats, most: Floats
+) -> None:
     if floors.sum() > 1 + 1e-12:
         raise InfeasibleError(
             f"groups.*.min_weight: the least weights sum to {floors.sum():.6g}, above 1; the "
             f"nearest that fit are {1 / floors.sum():.6g} of each"
         )
-    for name, low, high in zip(problem.names, asked, most, strict=True):
+    for name, low, high in zip(problem.names, requested, most, strict=True):
         if high <= 0 or low > high * (1 + 1e-12):
             raise InfeasibleError(
                 f"groups.{name}.max_sampling_ratio: allows {high:g} clients a round, below the "
@@ -164,7 +166,7 @@ def _must_fit(problem: Problem, floors: Floats, asked: Floats, least: Floats, mo
 
 
 def uniform_cohorts(problem: Problem) -> Floats:
-    """Expected clients of each group when all clients take part equally often.
+    """Expected cohort of each group when all sampling ratios are equal.
 
     Returns:
         r_m = cohort N_m / n, shape (groups,).
@@ -174,12 +176,12 @@ def uniform_cohorts(problem: Problem) -> Floats:
 
 
 def drawable(problem: Problem, cohorts: Floats) -> Floats:
-    """The nearest cohorts that the sampling law can draw.
+    """Returns the nearest cohorts that the sampling law can draw.
 
-    Whole numbers under ``fixed_size``, everybody under ``full``, unchanged under ``poisson``.
+    Whole numbers under ``fixed_size``, all clients under ``full``, unchanged under ``poisson``.
 
     Args:
-        problem: what is given.
+        problem: the planning problem.
         cohorts: expected clients r_m, shape (groups,), summing to the cohort.
     """
     clients = np.asarray(problem.clients, dtype=float)
@@ -191,12 +193,12 @@ def drawable(problem: Problem, cohorts: Floats) -> Floats:
 
 
 def whole_cohorts(cohorts: Floats, clients: Floats, total: int) -> Floats:
-    """Whole cohorts that sum to ``total``, by largest remainder, each in [1, N_m].
+    """Rounds cohorts to whole numbers in [1, N_m] that sum to ``total``, by largest remainder.
 
     Args:
         cohorts: expected clients r_m, shape (groups,).
         clients: clients N_m, shape (groups,).
-        total: clients a round, a whole number.
+        total: clients per round, a whole number.
 
     Raises:
         InfeasibleError: when no whole cohorts sum to ``total``.
@@ -215,3 +217,21 @@ def whole_cohorts(cohorts: Floats, clients: Floats, total: int) -> Floats:
         else:
             whole[np.argmin(np.where(whole > 1, lacks, np.inf))] -= 1
     return np.asarray(whole, dtype=float)
+
+
+def noise_provision(spec: Spec) -> float:
+    """Factor on the noise variance beyond what the noise multipliers ask for.
+
+    With dropout tolerance x, the noise shares of a fraction x of the cohort may be missing, so
+    every share is larger by 1 / (1 - x); with adaptive clipping, the noisy count of updates
+    below the clipping norm takes a share a of the precision, and the sum gets 1 / (1 - a).
+    """
+    clipping = spec.planning.clipping
+    counted = 0.0 if clipping is None else clipping.share
+    return 1 / ((1 - spec.planning.dropout_tolerance) * (1 - counted))
+
+
+def provisioned_noise_multiplier(spec: Spec, found: Allocation) -> float:
+    """Noise multiplier of the weighted mean update per coordinate, with all provisions."""
+    nu = mean_noise_multiplier(found.weights, found.cohorts, found.noise, found.release)
+    return nu * math.sqrt(noise_provision(spec))

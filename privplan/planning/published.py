@@ -1,4 +1,4 @@
-"""Problem 1 of GDPFed+, as published, solved to its optimum.
+"""Problem 1 of GDPFed+ as published: its terms, kept fractions, and exact solution.
 
 With participation weights w_m = r_m^2 / sum r^2 =: p_m and Theorem 1's closed form
 sigma_m^2 = c_m q_m^2 inserted, w_m sigma_m^2 / r_m^2 = a_m p_m with a_m = c_m / N_m^2. With
@@ -19,7 +19,8 @@ Beyond u = 1/6 (noise so large that a group is better thrown away), and when q_m
 that the freedom of scale is lost, the problem is solved numerically from many starts; the
 status says how many of them agree. A kept fraction is never below one coordinate.
 
-The degenerate case of Problem 1: what a tight accountant does to it, shown by number.
+With a tight accountant inserted instead of the closed form the problem is degenerate;
+``degenerate_warning`` reports it with both values.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privplan.convergence.bounds import StepConstants
+from privplan.planning.error_terms import ReleaseKind, mean_noise_multiplier
 from privplan.planning.group_noise import group_noise
 from privplan.planning.optimiser import descend
 from privplan.planning.problem import Problem
-from privplan.planning.sparsification import best_kept, error
 from privplan.planning.weights import participation
+from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
 
@@ -57,11 +60,73 @@ class Ratios:
     status: str
 
 
+def sparsification_error(kept: Floats) -> Floats:
+    """phi_m = (1 - k_m/d)^2, the error of top-k sparsification (GDPFed+, Lemma 3)."""
+    return (1 - kept) ** 2
+
+
+def best_kept(
+    weights: Floats, noise: Floats, cohorts: Floats, constants: StepConstants, dimension: int
+) -> Floats:
+    """Remark 3's kept fractions, clamped to at least one coordinate.
+
+    k*_m/d = 1 - 2 w_m sigma_m^2 / (eta tau mu4 r_m^2).
+
+    Args:
+        weights: w_m, shape (groups,).
+        noise: noise multipliers sigma_m, shape (groups,).
+        cohorts: expected clients r_m, shape (groups,).
+        constants: constants of Theorem 3 that local training decides.
+        dimension: number of model parameters (d).
+
+    Returns:
+        Kept fractions in [1/d, 1], shape (groups,).
+    """
+    shrink = 2 * weights * noise**2 / (constants.progress * constants.mu4 * cohorts**2)
+    return np.clip(1 - shrink, 1 / dimension, 1.0)
+
+
+def kept_fractions(
+    spec: Spec, problem: Problem, cohorts: Floats, noise: Floats, weights: Floats
+) -> Floats:
+    """Kept fractions k_m / d by the spec: given numbers, or Remark 3, shape (groups,)."""
+    given = spec.kept_fractions()
+    if given is not None:
+        return np.array(given)
+    return best_kept(weights, noise, cohorts, problem.constants, problem.dimension)
+
+
+def published_terms(
+    problem: Problem,
+    weights: Floats,
+    cohorts: Floats,
+    noise: Floats,
+    kept_fractions: Floats,
+    release: ReleaseKind,
+) -> dict[str, float]:
+    """The terms of Theorem 3 that depend on the plan, as in Appendix F.
+
+    In units of L d C^2 (smoothness, parameters, squared clipping norm), with the local
+    variance at its bound C^2. Theorem 3 prints r_m q_m in its last term; its proof and
+    Problem 1 have r_m^2, which is used here.
+    """
+    constants = problem.constants
+    kept_weights = weights * np.sqrt(kept_fractions)
+    nu_squared = mean_noise_multiplier(kept_weights, cohorts, noise, release) ** 2
+    return {
+        "local_variance": constants.mu4,
+        "sparsification": float(
+            constants.mu4 * np.sum(weights * sparsification_error(kept_fractions))
+        ),
+        "privacy_noise": float(constants.mu5 * nu_squared),
+    }
+
+
 def published_value(problem: Problem, cohorts: Floats, noise: Floats, sparsified: bool) -> float:
     """Problem 1's objective (Appendix F) for any noise multipliers.
 
     Args:
-        problem: what is given.
+        problem: the planning problem.
         cohorts: r_m, shape (groups,).
         noise: sigma_m, shape (groups,).
         sparsified: whether Remark 3's kept fractions apply, or none is dropped.
@@ -76,7 +141,7 @@ def published_value(problem: Problem, cohorts: Floats, noise: Floats, sparsified
     if sparsified:
         kept = best_kept(weights, noise, cohorts, constants, problem.dimension)
     noise_term = constants.mu5 * kept * weights * noise**2 / cohorts**2
-    return float(np.sum(weights * (constants.mu4 * (1 + error(kept)) + noise_term)))
+    return float(np.sum(weights * (constants.mu4 * (1 + sparsification_error(kept)) + noise_term)))
 
 
 def closed_form_noise(problem: Problem, cohorts: Floats) -> Floats:
@@ -94,7 +159,7 @@ def solve_published(problem: Problem, sparsified: bool) -> Ratios:
     """The ratios that minimise Problem 1 with the closed form inserted.
 
     Args:
-        problem: what is given.
+        problem: the planning problem.
         sparsified: whether Remark 3's kept fractions apply.
 
     Returns:
@@ -145,10 +210,10 @@ def degenerate_warning(
 
     Problem 1's weights w_m = r_m^2 / sum r^2 change what is being minimised, and nothing in
     it pays for ignoring a group. Theorem 1's sigma ~ q hides that; with a tight accountant
-    the privacy term is least when the whole cohort comes from the loosest group.
+    the privacy term is least when the whole cohort comes from the group of the largest epsilon.
 
     Args:
-        problem: what is given.
+        problem: the planning problem.
         cohorts: r_m of the plan, shape (groups,).
         noise: sigma_m of the plan by the accountant, shape (groups,).
         accountant: the accountant to insert.
@@ -159,11 +224,14 @@ def degenerate_warning(
     if len(cohorts) == 1:
         return None
     loosest = int(np.lexsort((problem.clients, problem.epsilons))[-1])
-    alone = min(problem.cohort, float(problem.clients[loosest]))
-    corner = group_noise(problem, loosest, alone / problem.clients[loosest], accountant) / alone
+    corner_cohort = min(problem.cohort, float(problem.clients[loosest]))
+    corner = (
+        group_noise(problem, loosest, corner_cohort / problem.clients[loosest], accountant)
+        / corner_cohort
+    )
     square = cohorts**2
     plan = math.sqrt(float(np.sum(square * noise**2))) / float(square.sum())
-    if corner >= plan or alone < problem.cohort:
+    if corner >= plan or corner_cohort < problem.cohort:
         return None
     mu5 = problem.constants.mu5
     return (

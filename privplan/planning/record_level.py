@@ -24,9 +24,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.accounting.certificate import CertificateRow, disagreements
+from privplan.accounting.certificate import CertificateRow
 from privplan.errors import Fault, InputError
-from privplan.plan import GroupPlan, Objective, Plan
+from privplan.plan import GroupPlan, ObjectiveValue, Plan
+from privplan.planning.assemble import make_plan
 from privplan.planning.group_noise import (
     CERTIFICATE_ACCOUNTANTS,
     FAST_ACCOUNTANTS,
@@ -283,16 +284,16 @@ def _plan(spec: Spec, problem: Problem, certified: list[RecordNoise], times: int
         for m, (group, one) in enumerate(zip(spec.groups, certified, strict=True))
     )
     rows = tuple(row for one in certified for row in one.certificate)
-    warnings = [*spec.warnings(), *(line for one in certified for line in one.warnings)]
-    return Plan(
-        spec=spec,
-        groups=groups,
-        objective=Objective(name="noise_variance", value=variance / unit),
+    return make_plan(
+        spec,
+        groups,
+        release="per_group",
+        objective=ObjectiveValue(name="noise_variance", value=variance / unit),
         bound={"noise": variance / unit, "least": optimum / unit},
         noise_std=math.sqrt(variance / spec.model.parameters),
         status=f"evaluated: the least noise for each client, weights {spec.weighting}",
         certificate=rows,
-        warnings=(*warnings, *disagreements(rows)),
+        warnings=tuple(line for one in certified for line in one.warnings),
     )
 
 

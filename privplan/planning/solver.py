@@ -1,37 +1,37 @@
-"""Problem and solver, brought together: a spec in, a certified plan out."""
+"""Solves a spec: decides by its objective or its fixed rule, and certifies the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import numpy as np
+from numpy.typing import NDArray
 
-from privplan.plan import Plan
-from privplan.planning.assemble import Decisions, assemble
+from privplan.plan import ObjectiveValue, Plan
+from privplan.planning.assemble import Decisions, assemble, failed_conditions
 from privplan.planning.free_choices import decide_free_choices
-from privplan.planning.group_noise import CERTIFICATE_ACCOUNTANTS, FAST_ACCOUNTANTS
+from privplan.planning.group_noise import CERTIFICATE_ACCOUNTANTS, FAST_ACCOUNTANTS, calibrated
 from privplan.planning.optimised import optimised
-from privplan.planning.problem import Problem, problem_of
+from privplan.planning.problem import Problem, drawable, problem_of, uniform_cohorts
+from privplan.planning.published import (
+    closed_form_value,
+    degenerate_warning,
+    kept_fractions,
+    published_terms,
+    solve_published,
+)
 from privplan.planning.record_level import solve_records
-from privplan.planning.rule_based import rule_based
-from privplan.spec.rules import SEARCHED
+from privplan.planning.weights import weights
+from privplan.spec.objectives import is_objective
 from privplan.spec.spec import Spec
 
-PLANNERS: dict[str, Callable[[Spec, Problem], Decisions]] = {
-    "balanced": optimised,
-    "noise": optimised,
-    "bound": optimised,
-    "gdpfed_plus": rule_based,
-    "uniform": rule_based,
-    "given": rule_based,
-}
-"""``planning.ratios`` -> what decides ratios, noise, weights and kept fractions."""
+Floats = NDArray[np.float64]
 
 
 def solve(spec: Spec, *, second_opinion: bool | None = None) -> Plan:
-    """The plan of a spec, with its certificate.
+    """Returns the plan of a spec, with its certificate.
 
     Args:
         spec: the planning problem. Free rounds, cohort and clipping norm are decided first;
-            the plan's own spec holds what was decided.
+            the plan's own spec holds the decisions.
         second_opinion: whether the certificate has rows of prv-accountant, which takes longer
             to load than a plan to solve; None for plans of published and fixed ratios only,
             and never for records.
@@ -44,8 +44,77 @@ def solve(spec: Spec, *, second_opinion: bool | None = None) -> Plan:
         return solve_records(spec, second_opinion=bool(second_opinion))
     settled, notes = decide_free_choices(spec)
     problem = problem_of(settled)
-    chosen = PLANNERS[settled.planning.ratios](settled, problem)
+    objective = is_objective(spec.planning.ratios)
+    chosen = (optimised if objective else rule_based)(settled, problem)
     if second_opinion is None:
-        second_opinion = spec.planning.ratios not in SEARCHED or spec.planning.accountant == "prv"
-    accountants = CERTIFICATE_ACCOUNTANTS if second_opinion else FAST_ACCOUNTANTS
-    return assemble(settled, problem, chosen, notes, accountants)
+        second_opinion = not objective or spec.planning.accountant == "prv"
+    return assemble(
+        settled,
+        problem,
+        chosen,
+        notes,
+        CERTIFICATE_ACCOUNTANTS if second_opinion else FAST_ACCOUNTANTS,
+    )
+
+
+def rule_based(spec: Spec, problem: Problem) -> Decisions:
+    """Returns ratios and weights by the spec's rules, and the least noise that keeps the budgets.
+
+    Raises:
+        InfeasibleError: naming the constraint that cannot hold.
+        UnsupportedError: when the spec's accountant does not cover its law and relation.
+    """
+    cohorts, status = _cohorts(spec, problem)
+    ratios = np.minimum(cohorts / np.asarray(problem.clients, dtype=float), 1.0)
+    noise = calibrated(problem, ratios, spec.planning.accountant)
+    weight = weights(spec.weighting, cohorts, noise, problem.clients)
+    kept = kept_fractions(spec, problem, cohorts, noise, weight)
+    sparsified = spec.planning.sparsification != "none"
+    value = closed_form_value(problem, cohorts, sparsified)
+    return Decisions(
+        cohorts=cohorts,
+        noise=noise,
+        weights=weight,
+        kept_fractions=kept,
+        release=spec.release,
+        objective=ObjectiveValue(name="gdpfed_plus", value=value),
+        bound=published_terms(problem, weight, cohorts, noise, kept, spec.release),
+        status=status,
+        warnings=tuple(_warnings(spec, problem, cohorts, noise)),
+    )
+
+
+def _cohorts(spec: Spec, problem: Problem) -> tuple[Floats, str]:
+    """Expected cohorts by ``planning.ratios``, shape (groups,), and the status of the plan."""
+    if spec.planning.ratios == "given":
+        given = [(group.sampling_ratio or 0.0) * group.clients for group in spec.groups]
+        return np.array(given), "evaluated: the ratios are given"
+    if problem.cohort == problem.population:
+        everybody = np.asarray(problem.clients, dtype=float)
+        return everybody, "evaluated: everybody takes part in every round"
+    if spec.planning.ratios == "uniform":
+        uniform = uniform_cohorts(problem)
+        return drawable(problem, uniform), "evaluated: the ratios are uniform"
+    found = solve_published(problem, spec.planning.sparsification != "none")
+    cohorts = drawable(problem, found.cohorts)
+    status = found.status
+    if not np.allclose(cohorts, found.cohorts, rtol=1e-9):
+        status += "; then rounded to whole cohorts"
+    return cohorts, status
+
+
+def _warnings(spec: Spec, problem: Problem, cohorts: Floats, noise: Floats) -> list[str]:
+    lines = []
+    if spec.planning.accountant == "closed_form":
+        lines += failed_conditions(problem, cohorts, noise)
+    if spec.planning.ratios != "gdpfed_plus" or problem.cohort == problem.population:
+        return lines
+    if spec.weighting != "participation":
+        lines.append(
+            "planning.weights: Problem 1 fixes the weights at participation; the ratios are "
+            f"its, the weights of the plan are {spec.weighting}"
+        )
+    if spec.planning.accountant != "closed_form":
+        warning = degenerate_warning(problem, cohorts, noise, spec.planning.accountant)
+        lines += [warning] if warning else []
+    return lines

@@ -1,8 +1,7 @@
-"""How sums of updates become a mean: the factor on each group's sum, by rule.
+"""Weights of the groups by rule, and factors that turn noisy sums into the weighted mean.
 
-Every rule divides by constants of the plan, the expected cohorts; none looks at who came.
-
-Weights of the groups in the model's step.
+``weights`` gives w_m by the rule of a spec; ``RULES`` gives the factor on each group's sum in a
+round. The factors depend on expected cohorts only, never on the clients who took part.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from privplan.errors import InputError
 from privplan.plan import GroupPlan, Plan
 
 Rule = Callable[[GroupPlan, Plan], float]
-"""(group as it is in a round, plan) to the factor on the sum that holds the group."""
+"""(group as planned for a round, plan) -> factor on the sum that contains the group."""
 
 
 def literal(group: GroupPlan, plan: Plan) -> float:
@@ -38,31 +37,31 @@ def mean(group: GroupPlan, plan: Plan) -> float:
 RULES: MappingProxyType[str, Rule] = MappingProxyType(
     {"literal": literal, "normalised": normalised, "mean": mean}
 )
-"""Every rule, by the name that a record calls it."""
+"""Rules of aggregation by their name in a run's record."""
 
 
 Floats = NDArray[np.float64]
 
 
 def participation(cohorts: Sequence[float] | Floats, noise: Sequence[float] | Floats) -> Floats:
-    """r_m^2 / sum r^2 (GDPFed+, Appendix B.2); the noise plays no part."""
+    """r_m^2 / sum r^2 (GDPFed+, Appendix B.2), whatever the noise."""
     square = np.asarray(cohorts, dtype=float) ** 2
     return np.asarray(square / square.sum())
 
 
 def uniform(cohorts: Sequence[float] | Floats, noise: Sequence[float] | Floats) -> Floats:
-    """The same for every group."""
+    """1 / M for each of M groups."""
     return np.full(len(cohorts), 1 / len(cohorts))
 
 
 def inverse_variance(cohorts: Sequence[float] | Floats, noise: Sequence[float] | Floats) -> Floats:
-    """r_m^2 / sigma_m^2 normalised: the least noise when each group has its own noisy sum."""
+    """r_m^2 / sigma_m^2 normalised: the least noise with one noisy sum per group."""
     precision = (np.asarray(cohorts, dtype=float) / np.asarray(noise, dtype=float)) ** 2
     return np.asarray(precision / precision.sum())
 
 
 def inverse_noise(cohorts: Sequence[float] | Floats, noise: Sequence[float] | Floats) -> Floats:
-    """r_m / sigma_m normalised: the least noise when all groups share one noisy sum."""
+    """r_m / sigma_m normalised: the least noise with one noisy sum of all groups."""
     precision = np.asarray(cohorts, dtype=float) / np.asarray(noise, dtype=float)
     return np.asarray(precision / precision.sum())
 
@@ -80,11 +79,11 @@ def weights(
     noise: Sequence[float] | Floats,
     clients: Sequence[float] | Floats,
 ) -> Floats:
-    """Weights by the rule that a spec names.
+    """Weights by the rule of a spec.
 
     Args:
         rule: ``population`` (N_m / n) or a name of ``WEIGHTS``.
-        cohorts: expected clients of each group in a round (r_m), shape (groups,).
+        cohorts: expected clients per round of each group (r_m), shape (groups,).
         noise: noise multipliers (sigma_m), shape (groups,).
         clients: clients of each group (N_m), shape (groups,).
 

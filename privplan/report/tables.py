@@ -7,17 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from privplan.plan import Plan
+from privplan.planning.objectives import objective_of
+from privplan.spec.objectives import FIXED_RATIOS
 
 if TYPE_CHECKING:
     from privplan.sensitivity.frontier import FrontierPoint
 
 _PUBLISHED = "bound (Theorem 3's movable terms, in units of L d C^2)"
-_UNITS = {
-    "balanced": "error of the mean update (squared norm of an update)",
-    "noise": "noise of the mean update, a coordinate",
-    "bound": "bound (Theorem 3, squared norm of a gradient)",
-    "noise_variance": "noise variance of the mean update over p eta^2, and the least by weights",
-}
+_RECORDS = "noise variance of the mean update over p eta^2, and the least by weights"
 Table = tuple[str, list[str], list[list[str]], str]
 
 
@@ -111,7 +108,7 @@ def plan_lines(plan: Plan) -> list[str]:
     terms = ", ".join(f"{name} {value:.6g}" for name, value in plan.bound.items())
     return [
         f"objective {plan.objective.name}: {plan.objective.value:.8g}",
-        f"{_UNITS.get(plan.objective.name, _PUBLISHED)}: {terms}",
+        f"{_unit(plan)}: {terms}",
         f"noise of the mean update: {plan.noise_std:.4g} a coordinate, {norm:.4g} in norm",
         f"status: {plan.status}",
     ]
@@ -148,3 +145,12 @@ def frontier_table(name: str, points: Sequence[FrontierPoint]) -> Table:
     ]
     title = f"Frontier of {name}: noise of the mean update, in norm"
     return title, ["question", "what", "noise", "change", "note"], rows, ""
+
+
+def _unit(plan: Plan) -> str:
+    """Quantity and unit of the plan's objective and its terms."""
+    if plan.unit == "record":
+        return _RECORDS
+    if plan.objective.name in FIXED_RATIOS or plan.objective.name != plan.spec.planning.ratios:
+        return _PUBLISHED
+    return objective_of(plan.spec).unit

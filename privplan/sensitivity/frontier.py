@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from privplan.errors import InputError, PrivplanError
-from privplan.planning.allocate import Allocation, Task, allocate
-from privplan.planning.assemble import noise_provision
-from privplan.planning.error_terms import spread, terms
+from privplan.planning.allocate import Task, allocate
+from privplan.planning.error_terms import Allocation, mean_noise_multiplier, terms
 from privplan.planning.grouping import MOST_GROUPS, groupings
+from privplan.planning.objectives import objective_of
 from privplan.planning.optimised import task_of
-from privplan.planning.problem import problem_of
+from privplan.planning.problem import problem_of, provisioned_noise_multiplier
 from privplan.spec.groups_csv import groups_of, read_budgets
-from privplan.spec.rules import SEARCHED
+from privplan.spec.objectives import is_objective, objective_names
 from privplan.spec.spec import Spec
 
 _STEP = 1.1
@@ -63,8 +63,8 @@ def load_problem(path: str) -> Spec:
         spec = spec.model_copy(update={"groups_from": source})
     if spec.unit != "client":
         raise InputError.one("unit", "must be client for a frontier", spec.unit)
-    if spec.planning.ratios not in SEARCHED:
-        rule = f"must be one of {', '.join(SEARCHED)} for a frontier"
+    if not is_objective(spec.planning.ratios):
+        rule = f"must be one of {', '.join(objective_names())} for a frontier"
         raise InputError.one("planning.ratios", rule, spec.planning.ratios)
     return spec
 
@@ -172,20 +172,20 @@ def _groups(spec: Spec, base: float) -> list[FrontierPoint]:
 
 
 def _wrong(spec: Spec) -> list[FrontierPoint]:
-    """Regret of planning with h or s wrong by a factor of 2, under the right constants."""
-    if spec.planning.ratios != "balanced":
+    """Regret of planning with an assumed constant wrong by a factor of 2."""
+    assumed = objective_of(spec).assumed
+    if not assumed:
         return []
     right = task_of(spec, problem_of(spec))
     best = _total(right, allocate(right))
     points = []
-    for name in ("leaning", "sampling"):
+    for name, symbol in assumed.items():
         for factor in (0.5, 2.0):
-            price = getattr(right.prices, name) * factor**2
-            prices = replace(right.prices, **{name: price})
-            found = allocate(replace(right, prices=prices))
-            symbol = "h" if name == "leaning" else "s"
+            wrong = getattr(right.coefficients, name) * factor**2
+            coefficients = replace(right.coefficients, **{name: wrong})
+            found = allocate(replace(right, coefficients=coefficients))
             cost = _total(right, found) / best - 1
-            nu = spread(found.weights, found.cohorts, found.noise, right.release)
+            nu = mean_noise_multiplier(found.weights, found.cohorts, found.noise, right.release)
             norm = nu * spec.clipping_norm * math.sqrt(spec.model.parameters)
             note = "regret of the objective"
             points.append(
@@ -195,12 +195,10 @@ def _wrong(spec: Spec) -> list[FrontierPoint]:
 
 
 def _total(task: Task, found: Allocation) -> float:
-    return terms(found.weights, found.cohorts, found.noise, task.prices, task.release).total
+    return terms(found.weights, found.cohorts, found.noise, task.coefficients, task.release).total
 
 
 def _noise(spec: Spec) -> float:
-    task = task_of(spec, problem_of(spec))
-    found = allocate(task)
-    nu = spread(found.weights, found.cohorts, found.noise, task.release)
-    provision = math.sqrt(noise_provision(spec))
-    return nu * provision * spec.clipping_norm * math.sqrt(spec.model.parameters)
+    found = allocate(task_of(spec, problem_of(spec)))
+    multiplier = provisioned_noise_multiplier(spec, found)
+    return multiplier * spec.clipping_norm * math.sqrt(spec.model.parameters)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from privplan.spec.fields import KeptFractions
+from privplan.spec.objectives import Ratios
 from privplan.values import Count, Fraction, NonNegative, Positive, Probability, Value, is_none
 
 Free = Literal["ratios", "weights", "rounds", "cohort", "clipping_norm", "groups"]
@@ -62,7 +63,7 @@ class Planning(Value):
         description="Least noise to 1e-4; or as published tables were made, by bisection until "
         "epsilon is within 0.01 of the budget (accountant rdp, poisson, add_remove).",
     )
-    ratios: Literal["balanced", "noise", "bound", "gdpfed_plus", "uniform", "given"] = Field(
+    ratios: Ratios = Field(
         "balanced", description="Objective that the sampling ratios minimise, or a fixed rule."
     )
     release: Literal["joint", "per_group"] | None = Field(

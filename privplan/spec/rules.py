@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import Fault
+from privplan.spec.objectives import OBJECTIVES, is_objective, objective_names
 from privplan.values import LEAST
 
 if TYPE_CHECKING:
@@ -17,14 +18,10 @@ if TYPE_CHECKING:
 Rule = Callable[["Spec"], Iterator[Fault]]
 GroupRule = Callable[["Spec", "Group"], Iterator[Fault]]
 
-SEARCHED = ("balanced", "noise", "bound")
-"""Objectives that decide ratios and weights together, and honour the limits of the groups."""
-
 RECORD_WEIGHTS = (None, "inverse_variance", "population", "uniform", "epsilon")
 """Weights of single clients that a spec of records can ask for."""
 
 _LIMITS = ("min_sampling_ratio", "max_sampling_ratio", "min_weight")
-_ONLY_SEARCHED = f"is only for planning.ratios: {', '.join(SEARCHED)}"
 _ONLY_RECORDS = "is only for unit: record"
 _ONLY_CLIENTS = "is only for unit: client"
 
@@ -47,6 +44,10 @@ def faults_between_fields(spec: Spec, *unread: type[Exception]) -> list[Fault]:
             for group in spec.groups:
                 _apply(found, of_group(spec, group), unread)
     return found
+
+
+def _only_objectives() -> str:
+    return f"is only for planning.ratios: {', '.join(objective_names())}"
 
 
 def _apply(
@@ -145,8 +146,8 @@ def _kept_fractions(spec: Spec) -> Iterator[Fault]:
 def _calibration(spec: Spec) -> Iterator[Fault]:
     if spec.planning.calibration == "exact":
         return
-    if spec.planning.ratios in SEARCHED:
-        rule = f"published is not for planning.ratios: {', '.join(SEARCHED)}"
+    if is_objective(spec.planning.ratios):
+        rule = f"published is not for planning.ratios: {', '.join(objective_names())}"
         yield Fault("planning.calibration", rule, "published")
         return
     cell = (spec.planning.accountant, str(spec.sampling), str(spec.relation))
@@ -156,8 +157,8 @@ def _calibration(spec: Spec) -> Iterator[Fault]:
 
 
 def _limits(spec: Spec, group: Group) -> Iterator[Fault]:
-    if spec.planning.ratios not in SEARCHED:
-        yield from _set(group, _LIMITS, _ONLY_SEARCHED)
+    if not is_objective(spec.planning.ratios):
+        yield from _set(group, _LIMITS, _only_objectives())
 
 
 def _set(group: Group, fields: tuple[str, ...], rule: str) -> Iterator[Fault]:
@@ -170,8 +171,8 @@ def _set(group: Group, fields: tuple[str, ...], rule: str) -> Iterator[Fault]:
 
 def _weights(spec: Spec) -> Iterator[Fault]:
     weights = spec.planning.weights
-    if weights == "optimal" and spec.planning.ratios not in SEARCHED:
-        yield Fault("planning.weights", f"optimal {_ONLY_SEARCHED}", weights)
+    if weights == "optimal" and not is_objective(spec.planning.ratios):
+        yield Fault("planning.weights", f"optimal {_only_objectives()}", weights)
     if weights == "epsilon":
         yield Fault("planning.weights", f"epsilon {_ONLY_RECORDS}", weights)
 
@@ -183,8 +184,8 @@ def _free_groups(spec: Spec) -> Iterator[Fault]:
 
 def _free_choices(spec: Spec) -> Iterator[Fault]:
     free = spec.planning.free
-    if spec.planning.ratios not in SEARCHED and set(free) - {"groups"} != {"ratios", "weights"}:
-        yield Fault("planning.free", _ONLY_SEARCHED, list(free))
+    if not is_objective(spec.planning.ratios) and set(free) - {"groups"} != {"ratios", "weights"}:
+        yield Fault("planning.free", _only_objectives(), list(free))
 
 
 def _free_weights(spec: Spec) -> Iterator[Fault]:
@@ -220,8 +221,8 @@ def _clipping(spec: Spec) -> Iterator[Fault]:
     where = "planning.clipping"
     if spec.planning.clipping is None:
         return
-    if spec.planning.ratios not in SEARCHED:
-        yield Fault(where, _ONLY_SEARCHED, spec.planning.ratios)
+    if not is_objective(spec.planning.ratios):
+        yield Fault(where, _only_objectives(), spec.planning.ratios)
     elif spec.release != "joint":
         yield Fault(where, "needs release: joint", spec.release)
     if "clipping_norm" in spec.planning.free:
@@ -229,9 +230,12 @@ def _clipping(spec: Spec) -> Iterator[Fault]:
         yield Fault("planning.free", rule, "clipping_norm")
 
 
-def _bound(spec: Spec) -> Iterator[Fault]:
-    if spec.planning.ratios == "bound" and spec.planning.constants is None:
-        yield Fault("planning.constants", "is required for ratios: bound", "nothing")
+def _required(spec: Spec) -> Iterator[Fault]:
+    """Fields of ``planning`` that the objective requires."""
+    name = spec.planning.ratios
+    for field in OBJECTIVES.get(name).required if is_objective(name) else ():
+        if getattr(spec.planning, field) is None:
+            yield Fault(f"planning.{field}", f"is required for ratios: {name}", "nothing")
 
 
 def _no_records(spec: Spec, group: Group) -> Iterator[Fault]:
@@ -300,7 +304,7 @@ _CLIENT: tuple[Rule, ...] = (
     _free_cohort,
     _joint,
     _clipping,
-    _bound,
+    _required,
     _no_epochs,
 )
 _RECORD: tuple[Rule, ...] = (_record_law, _turns, _record_weights, _unused)

@@ -12,8 +12,9 @@ from privplan.errors import Fault, InputError
 from privplan.io.files import read_text
 from privplan.io.text import load_yaml
 from privplan.spec.fields import DELTA_LAW, Delta
+from privplan.spec.objectives import OBJECTIVES, is_objective
 from privplan.spec.planning import Planning
-from privplan.spec.rules import SEARCHED, faults_between_fields
+from privplan.spec.rules import faults_between_fields
 from privplan.values import (
     Count,
     Fraction,
@@ -192,7 +193,8 @@ class Spec(Value):
         """One noisy sum of all groups, or one a group."""
         if self.planning.release is not None:
             return self.planning.release
-        return "joint" if self.planning.ratios in ("balanced", "noise") else "per_group"
+        name = self.planning.ratios
+        return OBJECTIVES.get(name).default_release if is_objective(name) else "per_group"
 
     @property
     def weighting(self) -> str:
@@ -201,7 +203,7 @@ class Spec(Value):
             return self.planning.weights
         if self.unit == "record":
             return "inverse_variance"
-        if self.planning.ratios not in SEARCHED:
+        if not is_objective(self.planning.ratios):
             return "participation"
         return "optimal" if "weights" in self.planning.free else "population"
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import Fault, InputError
-from privplan.plan import GroupPlan, Objective, Plan
+from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.spec.measured import Measured, Number
 from privplan.spec.spec import Spec
 from simulate.algorithm import compose
@@ -162,7 +162,7 @@ def _plan(pilot: Pilot, data: Dataset) -> Plan:
     return Plan(
         spec=spec.model_copy(update={"sampling": SamplingLaw.FIXED_SIZE}),
         groups=groups,
-        objective=Objective(name="pilot", value=0.0),
+        objective=ObjectiveValue(name="pilot", value=0.0),
         bound={},
         noise_std=0.0,
         status="pilot without privacy",

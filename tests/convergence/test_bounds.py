@@ -5,14 +5,14 @@ import math
 import pytest
 import sympy
 
-from privplan.convergence.bounds import BOUNDS, bound, missing, number, symbol
+from privplan.convergence.bounds import missing, number, step_constants, symbol
 from privplan.errors import InputError
-from privplan.planning.explain import explain, values_of
+from privplan.planning.explain import bound, explain, symbolic_bounds, values_of
 from privplan.planning.solver import solve
 from tests.planning.problems import make_spec
 
 
-@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize("name", symbolic_bounds())
 def test_every_bound_names_its_source_and_its_terms(name: str) -> None:
     one = bound(name, 3)
     assert one.name == name
@@ -107,3 +107,10 @@ def test_values_of_a_plan_are_its_own() -> None:
     values = values_of(plan)
     assert values["T"] == 10
     assert values["r_2"] == plan.groups[1].expected_cohort
+
+
+def test_constants_by_hand() -> None:
+    constants = step_constants(0.1, 30)
+    assert constants.progress == pytest.approx(3.0)
+    assert constants.mu4 == pytest.approx(32 * 3 + 0.1 + 0.1 / 30)
+    assert constants.mu5 == pytest.approx(4 / 3)

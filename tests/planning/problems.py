@@ -3,7 +3,7 @@
 from typing import Any
 
 from privplan.accounting.release import Relation, SamplingLaw
-from privplan.convergence.theorem_3 import step_constants
+from privplan.convergence.bounds import step_constants
 from privplan.planning.problem import Problem
 from privplan.spec.spec import Spec
 

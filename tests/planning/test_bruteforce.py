@@ -51,7 +51,7 @@ def grid(task: Task, steps: int) -> list[np.ndarray]:
     limits, total = task.limits, task.problem.cohort
     fixed = task.problem.sampling == "fixed_size"
     axes = []
-    for low, high in zip(limits.least[:-1], limits.most[:-1], strict=True):
+    for low, high in zip(limits.min_cohorts[:-1], limits.max_cohorts[:-1], strict=True):
         top = min(high, total)
         axis = np.union1d(np.linspace(low, top, steps), np.geomspace(low, top, steps // 2))
         axes.append(np.unique(np.round(axis)) if fixed else axis)
@@ -59,7 +59,8 @@ def grid(task: Task, steps: int) -> list[np.ndarray]:
     return [
         point
         for point in points
-        if limits.least[-1] <= point[-1] <= limits.most[-1] and np.all(point >= limits.least)
+        if limits.min_cohorts[-1] <= point[-1] <= limits.max_cohorts[-1]
+        and np.all(point >= limits.min_cohorts)
     ]
 
 
@@ -68,7 +69,10 @@ def brute_force(task: Task, steps: int) -> float:
     clients = task.problem.clients
     tables = []
     for m, n in enumerate(clients):
-        low, high = task.limits.least[m] / n, min(task.limits.most[m], task.problem.cohort) / n
+        low, high = (
+            task.limits.min_cohorts[m] / n,
+            min(task.limits.max_cohorts[m], task.problem.cohort) / n,
+        )
         ratios = np.geomspace(low, high, 60) if high > low else np.array([high])
         noise = [exact_noise(task.problem, m, float(q), task.accountant) for q in ratios]
         tables.append((np.log(ratios), np.log(noise)))
@@ -87,9 +91,9 @@ def test_no_grid_point_is_a_thousandth_better(case: int) -> None:
     task = task_of(spec, problem)
     found = optimised(spec, problem)
     assert found.cohorts.sum() == pytest.approx(problem.cohort, rel=1e-9)
-    assert np.all(found.cohorts >= task.limits.least * (1 - 1e-9))
-    assert np.all(found.cohorts <= task.limits.most * (1 + 1e-9))
-    assert np.all(found.weights >= task.limits.weights - 1e-9)
+    assert np.all(found.cohorts >= task.limits.min_cohorts * (1 - 1e-9))
+    assert np.all(found.cohorts <= task.limits.max_cohorts * (1 + 1e-9))
+    assert np.all(found.weights >= task.limits.min_weights - 1e-9)
     ours = error_of(task, found.cohorts, found.noise)
     least = brute_force(task, 400 if len(problem.clients) == 2 else 40)
     assert ours <= least * (1 + 1e-3), found.status

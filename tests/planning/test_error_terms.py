@@ -8,28 +8,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from privplan.planning.error_terms import Coefficients, best_weights, spread, terms
+from privplan.planning.error_terms import Coefficients, best_weights, mean_noise_multiplier, terms
 
 positive = st.floats(0.05, 20)
 
 
 def numerically(
-    cohorts: np.ndarray, noise: np.ndarray, prices: Coefficients, release: str, floors: np.ndarray
+    cohorts: np.ndarray,
+    noise: np.ndarray,
+    coefficients: Coefficients,
+    release: str,
+    min_weights: np.ndarray,
 ) -> float:
     """The least error over weights, by a general solver on the epigraph of the maximum."""
     size = len(cohorts)
 
     def value(x: np.ndarray) -> float:
-        found = terms(x[:size], cohorts, noise, prices, "per_group")
-        top = found.noise if release == "per_group" else prices.noise * x[size] ** 2
-        return top + found.sampling + found.leaning
+        found = terms(x[:size], cohorts, noise, coefficients, "per_group")
+        top = found.noise if release == "per_group" else coefficients.noise * x[size] ** 2
+        return top + found.sampling + found.bias
 
-    start = np.append(prices.shares, np.max(prices.shares * noise / cohorts))
+    start = np.append(coefficients.shares, np.max(coefficients.shares * noise / cohorts))
     minimize: Any = optimize.minimize
     found = minimize(
         value,
         start,
-        bounds=[*((floor, 1) for floor in floors), (0, None)],
+        bounds=[*((floor, 1) for floor in min_weights), (0, None)],
         constraints=[
             {"type": "eq", "fun": lambda x: x[:size].sum() - 1},
             {"type": "ineq", "fun": lambda x: x[size] - x[:size] * noise / cohorts},
@@ -53,39 +57,41 @@ def test_best_weights_are_no_worse_than_a_general_solver(
     release: Any,
     price: float,
     sampling: float,
-    leaning: float,
+    bias: float,
 ) -> None:
-    cohorts, noise, sizes, floors = (np.array(column) for column in zip(*rows, strict=True))
-    floors = floors / max(1.0, 1.2 * floors.sum())
-    prices = Coefficients(price, sampling, leaning, sizes / sizes.sum())
-    weights = best_weights(cohorts, noise, prices, release, floors)
+    cohorts, noise, sizes, min_weights = (np.array(column) for column in zip(*rows, strict=True))
+    min_weights = min_weights / max(1.0, 1.2 * min_weights.sum())
+    coefficients = Coefficients(price, sampling, bias, sizes / sizes.sum())
+    weights = best_weights(cohorts, noise, coefficients, release, min_weights)
     assert weights.sum() == pytest.approx(1, rel=1e-12)
-    assert np.all(weights >= floors - 1e-12)
-    ours = terms(weights, cohorts, noise, prices, release).total
-    assert ours <= numerically(cohorts, noise, prices, release, floors) * (1 + 1e-5) + 1e-12
+    assert np.all(weights >= min_weights - 1e-12)
+    ours = terms(weights, cohorts, noise, coefficients, release).total
+    assert (
+        ours <= numerically(cohorts, noise, coefficients, release, min_weights) * (1 + 1e-5) + 1e-12
+    )
 
 
 def test_least_noise_alone_by_hand() -> None:
     """Joint: w ~ r / sigma, noise 1 / sum r / sigma; separate: w ~ (r / sigma)^2."""
     cohorts, noise = np.array([10.0, 30.0]), np.array([2.0, 1.0])
-    prices = Coefficients(1.0, 0.0, 0.0, np.array([0.5, 0.5]))
-    joint = best_weights(cohorts, noise, prices, "joint", np.zeros(2))
+    coefficients = Coefficients(1.0, 0.0, 0.0, np.array([0.5, 0.5]))
+    joint = best_weights(cohorts, noise, coefficients, "joint", np.zeros(2))
     assert joint.tolist() == pytest.approx([5 / 35, 30 / 35])
-    assert spread(joint, cohorts, noise, "joint") == pytest.approx(1 / 35)
-    separate = best_weights(cohorts, noise, prices, "per_group", np.zeros(2))
+    assert mean_noise_multiplier(joint, cohorts, noise, "joint") == pytest.approx(1 / 35)
+    separate = best_weights(cohorts, noise, coefficients, "per_group", np.zeros(2))
     assert separate.tolist() == pytest.approx([25 / 925, 900 / 925])
-    assert spread(separate, cohorts, noise, "per_group") == pytest.approx(925**-0.5)
+    assert mean_noise_multiplier(separate, cohorts, noise, "per_group") == pytest.approx(925**-0.5)
 
 
 def test_terms_by_hand() -> None:
-    prices = Coefficients(noise=2.0, sampling=3.0, leaning=5.0, shares=np.array([0.5, 0.5]))
+    coefficients = Coefficients(noise=2.0, sampling=3.0, bias=5.0, shares=np.array([0.5, 0.5]))
     weights, cohorts, noise = np.array([0.25, 0.75]), np.array([4.0, 8.0]), np.array([1.0, 2.0])
-    joint = terms(weights, cohorts, noise, prices, "joint")
+    joint = terms(weights, cohorts, noise, coefficients, "joint")
     assert joint.noise == pytest.approx(2 * (0.75 * 2 / 8) ** 2)
     assert joint.sampling == pytest.approx(3 * (0.0625 / 4 + 0.5625 / 8))
-    assert joint.leaning == pytest.approx(5 * 2 * 0.0625 / 0.5)
-    assert joint.total == pytest.approx(joint.noise + joint.sampling + joint.leaning)
-    separate = terms(weights, cohorts, noise, prices, "per_group")
+    assert joint.bias == pytest.approx(5 * 2 * 0.0625 / 0.5)
+    assert joint.total == pytest.approx(joint.noise + joint.sampling + joint.bias)
+    separate = terms(weights, cohorts, noise, coefficients, "per_group")
     assert separate.noise == pytest.approx(2 * ((0.25 / 4) ** 2 + (0.75 * 2 / 8) ** 2))
 
 
@@ -93,10 +99,13 @@ def test_terms_by_hand() -> None:
 def test_one_release_is_never_noisier_than_separate_ones(rows: list[tuple[float, float]]) -> None:
     """At the same guarantees; by at most the root of the number of groups."""
     cohorts, noise = (np.array(column) for column in zip(*rows, strict=True))
-    prices = Coefficients(1.0, 0.0, 0.0, np.full(len(rows), 1 / len(rows)))
+    coefficients = Coefficients(1.0, 0.0, 0.0, np.full(len(rows), 1 / len(rows)))
     joint, separate = (
-        spread(
-            best_weights(cohorts, noise, prices, kind, np.zeros(len(rows))), cohorts, noise, kind
+        mean_noise_multiplier(
+            best_weights(cohorts, noise, coefficients, kind, np.zeros(len(rows))),
+            cohorts,
+            noise,
+            kind,
         )
         for kind in ("joint", "per_group")
     )

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from privplan.errors import InputError
-from privplan.planning.free_choices import clip_bias, decide_free_choices, total_error
+from privplan.planning.free_choices import decide_free_choices, total_error
+from privplan.planning.objectives import clip_bias
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
 

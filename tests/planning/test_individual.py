@@ -11,7 +11,7 @@ from privplan.accounting.calibrate import calibrate, noise_multiplier
 from privplan.errors import InfeasibleError, InputError
 from privplan.io.text import load_yaml
 from privplan.plan import Plan
-from privplan.planning.baselines import certificate_of
+from privplan.planning.assemble import certificate_of
 from privplan.planning.individual import individual_clips, individual_sample, individual_scale
 from privplan.planning.problem import problem_of
 from privplan.planning.shared_noise import Schedule, affordable_ratios

@@ -6,7 +6,9 @@ import pytest
 from privplan.io.text import load_yaml
 from privplan.planning.allocate import allocate
 from privplan.planning.error_terms import terms
-from privplan.planning.optimised import heterogeneity_of, prices_of, task_of, variance_prices
+from privplan.planning.objectives import objective_of, variance_coefficients
+from privplan.planning.objectives.balanced import heterogeneity_of
+from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
@@ -20,14 +22,14 @@ def balanced(**planning: object) -> Spec:
 
 
 def test_variance_averages_over_the_rounds_when_no_curvature_is_known() -> None:
-    assert variance_prices(balanced()) == (0.1, 0.1)
+    assert variance_coefficients(balanced()) == (0.1, 0.1)
 
 
 def test_variance_costs_the_curvature_that_it_meets() -> None:
     """The length of local training is 0.1 x 5; what is not measured counts as the smoothness."""
-    assert variance_prices(balanced(constants=CONSTANTS)) == pytest.approx((4.0, 4.0))
+    assert variance_coefficients(balanced(constants=CONSTANTS)) == pytest.approx((4.0, 4.0))
     measured = {**CONSTANTS, "noise_curvature": 0.01, "sampling_curvature": 3.0}
-    assert variance_prices(balanced(constants=measured)) == pytest.approx((0.005, 1.5))
+    assert variance_coefficients(balanced(constants=measured)) == pytest.approx((0.005, 1.5))
 
 
 def test_price_of_noise_is_what_a_quadratic_loses() -> None:
@@ -40,14 +42,14 @@ def test_price_of_noise_is_what_a_quadratic_loses() -> None:
     noise = np.random.default_rng(0).normal(0, variance**0.5, (200_000, 5))
     lost = float(np.mean(noise**2 @ curvatures / 2))
     constants = {**CONSTANTS, "noise_curvature": float(curvatures.mean())}
-    price, _ = variance_prices(balanced(constants=constants))
+    price, _ = variance_coefficients(balanced(constants=constants))
     assert price * 5 * variance == pytest.approx(lost / (gamma / 2) * gamma**2, rel=0.01)
 
 
 def test_default_h_is_a_sixth_of_the_clipping_norm() -> None:
     spec = make_spec(clipping_norm=3.0, planning={"accountant": "rdp", "ratios": "balanced"})
     assert heterogeneity_of(spec) == 0.5
-    assert prices_of(spec, problem_of(spec)).leaning == 0.25
+    assert objective_of(spec).coefficients(spec, problem_of(spec)).bias == 0.25
 
 
 def test_default_h_of_separate_releases_keeps_every_group() -> None:
@@ -75,7 +77,7 @@ def test_default_h_regrets_little_whatever_h_is_up_to_a_third() -> None:
         known = task(truth)
         best = allocate(known)
         mine, least = (
-            terms(one.weights, one.cohorts, one.noise, known.prices, "joint").total
+            terms(one.weights, one.cohorts, one.noise, known.coefficients, "joint").total
             for one in (chosen, best)
         )
         regrets.append(mine / least - 1)

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privplan.accounting.release import SamplingLaw
-from privplan.convergence.theorem_3 import step_constants
+from privplan.convergence.bounds import step_constants
 from privplan.errors import InfeasibleError, InputError
 from privplan.planning.optimiser import project
 from privplan.planning.problem import drawable, uniform_cohorts, whole_cohorts
-from privplan.planning.sparsification import best_kept, error
+from privplan.planning.published import best_kept, sparsification_error
 from privplan.planning.weights import WEIGHTS, inverse_noise, weights
 from tests.planning.problems import make_problem
 
@@ -100,4 +100,4 @@ def test_kept_fraction_by_hand() -> None:
     assert kept[0] == pytest.approx(1 - 2 * 0.5 * 4 / (0.5 * 16.12))
     drowned = best_kept(np.array([1.0]), np.array([50.0]), np.array([1.0]), constants, 1000)
     assert drowned[0] == 1 / 1000
-    assert error(np.array([0.7]))[0] == pytest.approx(0.09)
+    assert sparsification_error(np.array([0.7]))[0] == pytest.approx(0.09)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privplan.plan import GroupPlan, Objective, Plan
+from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.spec.spec import Spec
 from simulate.algorithm import Algorithm
 from simulate.data.dataset import Dataset
@@ -81,7 +81,7 @@ def plan(release: str = "joint") -> Plan:
         spec=spec,
         release=release,
         groups=tuple(groups),
-        objective=Objective(name="given", value=0.0),
+        objective=ObjectiveValue(name="given", value=0.0),
         bound={},
         noise_std=0.0,
         status="given",

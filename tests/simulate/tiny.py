@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from privplan.plan import GroupPlan, Objective, Plan
+from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.record import ReleaseRecord
 from privplan.spec.spec import Spec
 from simulate.algorithm import Algorithm
@@ -79,7 +79,7 @@ def plan(
         spec=the_spec,
         release=release,
         groups=tuple(groups),
-        objective=Objective(name="given", value=0.0),
+        objective=ObjectiveValue(name="given", value=0.0),
         bound={},
         noise_std=0.0,
         status="given",

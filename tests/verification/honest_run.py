@@ -8,7 +8,7 @@ import numpy as np
 
 from privplan.accounting.certificate import certify
 from privplan.accounting.release import History, Relation, Release
-from privplan.plan import GroupPlan, Objective, Plan
+from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.record import (
     LEDGER,
     PLAN,
@@ -69,7 +69,7 @@ def plan(the_spec: Spec | None = None) -> Plan:
     return Plan(
         spec=the_spec,
         groups=tuple(groups),
-        objective=Objective(name="given", value=0.0),
+        objective=ObjectiveValue(name="given", value=0.0),
         bound={},
         noise_std=0.1,
         status="given",
