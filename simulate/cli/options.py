@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,13 +17,40 @@ LARGEST_SEED = 2**64 - 1
 """Largest seed that a record can hold."""
 SEED = click.IntRange(min=0, max=LARGEST_SEED)
 
+
+class _RegistryOption(click.Option):
+    """An option whose help lists registered names; the registry is loaded only for the help."""
+
+    def __init__(self, *args: Any, names: Callable[[], Iterable[str]], **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self._names, self._template = names, str(self.help)
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Left and right column of the help."""
+        self.help = self._template.format(", ".join(self._names()))
+        return super().get_help_record(ctx)
+
+
+def _datasets() -> Iterable[str]:
+    from simulate.data.registry import DATASETS
+
+    return sorted(DATASETS)
+
+
+def _partitions() -> Iterable[str]:
+    from simulate.data.partition.registry import forms
+
+    return forms()
+
+
 _OPTIONS = (
     click.option(
         "--dataset",
         default="digits",
         show_default=True,
-        help="One of digits, mnist, fashion-mnist, cifar-10, cifar-100, svhn, emnist, femnist, "
-        "cinic-10, shakespeare, sst2, qqp, mrpc, qnli.",
+        cls=_RegistryOption,
+        names=_datasets,
+        help="One of {}.",
     ),
     click.option(
         "--data-dir",
@@ -42,9 +69,9 @@ _OPTIONS = (
         "--partition",
         default="iid",
         show_default=True,
-        help="Who holds which records: iid or iid:SIZE, dirichlet:ALPHA, "
-        "by-class:GROUP=LABEL,LABEL, shards:S, pathological:N,S or pathological:S, "
-        "dominant:S%, natural, SCHEME+correlated:RHO; docs/data.md has the meaning of each.",
+        cls=_RegistryOption,
+        names=_partitions,
+        help="Partition of the training records over clients: {}; docs/data.md explains each.",
     ),
     click.option(
         "--aggregation",

@@ -15,26 +15,26 @@ from privplan.errors import InputError
 
 @dataclass(frozen=True)
 class Dataset:
-    """Records kept in the smallest integer type; a batch is decoded only when it is used.
+    """Records in their smallest integer type; a batch is decoded only when it is used.
 
     Attributes:
-        name: as in the catalogue.
+        name: its registered name.
         train_x: records [n, *shape]: images [n, channels, height, width], uint8, or token ids,
             any integer type.
         train_y: labels [n], int64.
         test_x: records [t, *shape].
         test_y: labels [t], int64.
         classes: names of the classes, in the order of their labels.
-        centre: pixel value that becomes 0, one number or one a channel; a public constant, never
+        mean: pixel value that becomes 0, one number or one per channel; a public constant, never
             computed from clients' data. Not used for tokens.
-        spread: pixel values that become 1, likewise.
-        kind: what a record is.
+        std: pixel values that become 1, likewise.
+        kind: type of a record.
         train_people: number of the person that each training record is from [n]; None when the
-            data set does not say.
+            data set does not name people.
         test_people: the same for the test records [t].
 
     Raises:
-        InputError: when records and labels do not belong together.
+        InputError: when records, labels or people differ in number, or a label is out of range.
     """
 
     name: str
@@ -43,8 +43,8 @@ class Dataset:
     test_x: Tensor
     test_y: Tensor
     classes: tuple[str, ...]
-    centre: float | tuple[float, ...] = 0.0
-    spread: float | tuple[float, ...] = 1.0
+    mean: float | tuple[float, ...] = 0.0
+    std: float | tuple[float, ...] = 1.0
     kind: Literal["image", "tokens"] = "image"
     train_people: np.ndarray | None = None
     test_people: np.ndarray | None = None
@@ -71,15 +71,19 @@ class Dataset:
         return tuple(self.train_x.shape[1:])
 
     def inputs(self, records: Tensor) -> Tensor:
-        """Records [..., *shape] as the models take them: images as float32, tokens as int64."""
+        """Model inputs of records [..., *shape]: images as float32, tokens as int64."""
         if self.kind == "tokens":
             return records.to(torch.int64)
         pixels = records.to(torch.float32)
-        if isinstance(self.centre, tuple) and isinstance(self.spread, tuple):
-            for channel, (centre, spread) in enumerate(zip(self.centre, self.spread, strict=True)):
-                pixels.select(-3, channel).sub_(centre).div_(spread)
-            return pixels
-        return pixels.sub_(self.centre).div_(self.spread)
+        mean, std = self.mean, self.std
+        if not isinstance(mean, tuple) and not isinstance(std, tuple):
+            return pixels.sub_(mean).div_(std)
+        channels = self.shape[0]
+        means = mean if isinstance(mean, tuple) else (mean,) * channels
+        stds = std if isinstance(std, tuple) else (std,) * channels
+        for channel, (centre, scale) in enumerate(zip(means, stds, strict=True)):
+            pixels.select(-3, channel).sub_(centre).div_(scale)
+        return pixels
 
     @property
     def digest(self) -> str:

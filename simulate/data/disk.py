@@ -1,4 +1,4 @@
-"""Where data sets lie on disk, and how missing ones are fetched."""
+"""Locations of data sets on disk, and downloads of missing files with checked sums."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -19,13 +20,13 @@ CHUNK = 2**20
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a data set is looked for.
+class Location:
+    """Folders in which a data set is looked for.
 
     Attributes:
         title: the data set's name in messages.
         folders: folders below the data folder, the usual one first.
-        remedy: how to get the data when there are none, as the end of a sentence.
+        remedy: how to get missing data, as the end of a sentence.
     """
 
     title: str
@@ -33,65 +34,110 @@ class Place:
     remedy: str
 
 
-def root(data_dir: Path | None) -> Path:
-    """The data folder: the one named, else PRIVPLAN_DATA, else the user's cache."""
+@dataclass(frozen=True)
+class Archive:
+    """A published tar or zip archive.
+
+    Attributes:
+        address: its URL.
+        md5: its published sum.
+        inside: folder of the archive that is unpacked; ``.`` for all of it.
+        only: text that the names of the unpacked files of a zip archive contain.
+    """
+
+    address: str
+    md5: str
+    inside: str = "."
+    only: str = ""
+
+
+def data_folder(data_dir: Path | None) -> Path:
+    """The data folder: ``data_dir`` if given, else PRIVPLAN_DATA, else the user's cache."""
     if data_dir is not None:
         return data_dir
-    named = os.environ.get("PRIVPLAN_DATA")
-    if named:
-        return Path(named)
+    variable = os.environ.get("PRIVPLAN_DATA")
+    if variable:
+        return Path(variable)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "privplan"
 
 
-def find(place: Place, data: Path, *names: str) -> Path | None:
-    """The first of some files or folders that is there.
+def folders(location: Location, data: Path) -> list[Path]:
+    """Candidate folders of a data set: below the data folder, or the data folder itself.
 
-    Args:
-        place: where the data set lies.
-        data: the data folder; may also be one of the data set's own folders.
-        names: what is looked for, in order of preference.
+    The data folder counts itself when its path ends like one of the data set's folders.
     """
-    for folder in folders(place, data):
-        for name in names:
-            if (folder / name).exists():
-                return folder / name
-    return None
-
-
-def folders(place: Place, data: Path) -> list[Path]:
-    """Where a data set may lie: below the data folder, or in it when it is one of its own."""
-    found = []
-    for text in place.folders:
+    candidates = []
+    for text in location.folders:
         parts = PurePosixPath(text).parts
-        found.append(data.joinpath(*parts))
+        candidates.append(data.joinpath(*parts))
         for inside in range(1, len(parts) + 1):
             if data.absolute().parts[-inside:] == parts[:inside]:
-                found.append(data.joinpath(*parts[inside:]))
-    return found
+                candidates.append(data.joinpath(*parts[inside:]))
+    return candidates
 
 
-def missing(place: Place, data: Path, name: str) -> MissingDataError:
-    """The one line that says what is missing and what to do."""
+def find(location: Location, data: Path, *names: str) -> Path | None:
+    """The first existing path of some files or folders, in order of preference; None if none."""
+    paths = (folder / name for folder in folders(location, data) for name in names)
+    return next((path for path in paths if path.exists()), None)
+
+
+def missing(location: Location, data: Path, name: str) -> MissingDataError:
+    """The error that names a missing file and the remedy."""
     return MissingDataError(
-        f"dataset: {place.title} is not in {data / place.folders[0]} ({name} is missing); "
-        f"name a folder with --data-dir or PRIVPLAN_DATA, or {place.remedy}"
+        f"dataset: {location.title} is not in {data / location.folders[0]} ({name} is missing); "
+        f"name a folder with --data-dir or PRIVPLAN_DATA, or {location.remedy}"
     )
 
 
-def fetch(address: str, path: Path, md5: str) -> Path:
-    """Fetch a file, check its sum, and only then give it its name.
+def locate(
+    location: Location,
+    data: Path,
+    md5: Mapping[str, str],
+    address: str,
+    download: bool,
+    suffix: str = "",
+) -> list[Path]:
+    """Paths of some files; missing ones are downloaded if allowed.
 
     Args:
-        address: where it is published.
-        path: where it goes.
-        md5: its published sum.
+        location: the data set's folders.
+        data: the data folder.
+        md5: published sum of each file (with the suffix), by its name without the suffix.
+        address: URL of the files up to their names; empty when they are not published one by one.
+        download: whether missing files are downloaded.
+        suffix: ending of the published files, such as ``.gz``; on disk it may be absent.
 
     Raises:
-        MissingDataError: when it cannot be fetched.
-        InputError: when the sum is another one, or the file cannot be written.
+        MissingDataError: when a file is missing or cannot be downloaded.
+        InputError: when a download has another sum.
     """
-    found = hashlib.md5(usedforsecurity=False)
+    paths = []
+    for name, checksum in md5.items():
+        path = find(location, data, name, f"{name}{suffix}")
+        if path is None and not (download and address):
+            raise missing(location, data, f"{name}{suffix}")
+        if path is None:
+            target = data / location.folders[0] / f"{name}{suffix}"
+            path = fetch(f"{address}{name}{suffix}", target, checksum)
+        paths.append(path)
+    return paths
+
+
+def fetch(address: str, path: Path, md5: str) -> Path:
+    """Download a file, check its sum, and only then give it its name.
+
+    Args:
+        address: URL.
+        path: target.
+        md5: published sum.
+
+    Raises:
+        MissingDataError: when it cannot be downloaded or written.
+        InputError: when the sum is another one.
+    """
+    checksum = hashlib.md5(usedforsecurity=False)
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,11 +147,11 @@ def fetch(address: str, path: Path, md5: str) -> Path:
         ):
             temporary = Path(file.name)
             while chunk := answer.read(CHUNK):
-                found.update(chunk)
+                checksum.update(chunk)
                 file.write(chunk)
-        if found.hexdigest() != md5:
+        if checksum.hexdigest() != md5:
             rule = f"{address} must have the md5 sum {md5}"
-            raise InputError.one("dataset", rule, found.hexdigest())
+            raise InputError.one("dataset", rule, checksum.hexdigest())
         temporary.chmod(0o644)
         os.replace(temporary, path)
     except (urllib.error.URLError, OSError) as error:
@@ -116,29 +162,30 @@ def fetch(address: str, path: Path, md5: str) -> Path:
     return path
 
 
-def unpack(archive: Path, folder: Path, inside: str, only: str = "") -> None:
-    """Unpack a part of a tar or zip archive whose sum was checked, and remove the archive.
+def fetch_archive(archive: Archive, folder: Path) -> None:
+    """Download an archive to the parent of a folder, unpack it into the folder, and remove it.
 
-    Args:
-        archive: the archive.
-        folder: where the files go; a file appears there only when it is whole.
-        inside: folder of the archive that is unpacked; ``.`` for all of it.
-        only: a text that the names of unpacked files contain.
+    A file appears in the folder only when it is complete.
 
     Raises:
-        InputError: when it cannot be read or written.
+        MissingDataError: when the archive cannot be downloaded.
+        InputError: when it has another sum, or cannot be read or written.
     """
+    name = PurePosixPath(archive.address).name
+    path = fetch(archive.address, folder.parent / name, archive.md5)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, suffix=".tmp") as temporary:
-            if zipfile.is_zipfile(archive):
-                with zipfile.ZipFile(archive) as packed:
-                    packed.extractall(temporary, [n for n in packed.namelist() if only in n])
+            if zipfile.is_zipfile(path):
+                with zipfile.ZipFile(path) as packed:
+                    packed.extractall(
+                        temporary, [name for name in packed.namelist() if archive.only in name]
+                    )
             else:
-                with tarfile.open(archive) as files:
+                with tarfile.open(path) as files:
                     files.extractall(temporary, filter="data")
-            for path in sorted((Path(temporary) / inside).iterdir()):
-                os.replace(path, folder / path.name)
-        archive.unlink()
+            for entry in sorted((Path(temporary) / archive.inside).iterdir()):
+                os.replace(entry, folder / entry.name)
+        path.unlink()
     except (OSError, tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
-        raise InputError.one("dataset", f"must unpack ({error})", str(archive)) from None
+        raise InputError.one("dataset", f"must unpack ({error})", str(path)) from None

@@ -1,7 +1,4 @@
-"""What is read from disk: numbers that are checked, and one line for all that goes wrong.
-
-Pickle files that may hold arrays and plain values, and can run nothing.
-"""
+"""Checked reading of files: one-line errors, numbers, and pickles that cannot run code."""
 
 from __future__ import annotations
 
@@ -20,14 +17,14 @@ from privplan.errors import InputError, PrivplanError
 
 @contextmanager
 def reading(path: Path, rule: str) -> Iterator[None]:
-    """Whatever goes wrong inside is one error that names the file; nothing is warned of.
+    """Turn any exception inside the context into one error that names the file; mute warnings.
 
     Args:
-        path: what is read.
-        rule: what it must be or hold.
+        path: the file that is read.
+        rule: what it must be or contain.
 
     Raises:
-        InputError: in place of any exception that is not the project's own.
+        InputError: instead of any exception that is not a ``PrivplanError``.
     """
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -35,29 +32,29 @@ def reading(path: Path, rule: str) -> Iterator[None]:
     except PrivplanError:
         raise
     except Exception as error:  # a damaged file can fail in any way
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise InputError.one("data", f"{rule} ({said})", str(path)) from None
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError.one("data", f"{rule} ({reason})", str(path)) from None
 
 
-def numbers(found: Any) -> np.ndarray:
-    """Real numbers of a file, in their own type; a text that looks like one is none.
+def numbers(content: Any) -> np.ndarray:
+    """Real numbers as an array in their own type; numeric text is refused.
 
     Raises:
-        ValueError: when they are others, or rows of different length.
+        ValueError: for other types, or rows of different length.
     """
-    values = np.asarray(found)
+    values = np.asarray(content)
     if values.dtype.kind not in "biuf":
         raise ValueError("holds other than numbers of at most 64 bits")
     return values
 
 
-def whole_numbers(found: Any) -> np.ndarray:
-    """Labels of a file [n], int64; a whole number may be written as a real one, as in MATLAB.
+def whole_numbers(content: Any) -> np.ndarray:
+    """Labels [n], int64; floating-point whole numbers are accepted, as MATLAB writes them.
 
     Raises:
-        ValueError: when they are others, or no list.
+        ValueError: for other numbers, or an array that is not one-dimensional.
     """
-    values = numbers(found)
+    values = numbers(content)
     with np.errstate(invalid="ignore"):
         labels = values.astype(np.int64)
     if values.ndim != 1 or (labels != values).any():
@@ -66,14 +63,14 @@ def whole_numbers(found: Any) -> np.ndarray:
 
 
 def _reconstruct(subtype: type, shape: Any, kind: Any) -> np.ndarray:
-    """The empty array that a pickle then fills; numpy's own arrays only."""
+    """The empty array that a pickle then fills; refuses subclasses of ``ndarray``."""
     if subtype is not np.ndarray:
         raise pickle.UnpicklingError("only numpy's own arrays are read")
     return np.ndarray.__new__(np.ndarray, shape, kind)
 
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
-    """How newer versions of Python write bytes for older ones."""
+    """Bytes as Python 3 writes them for Python 2."""
     if encoding != "latin1":
         raise pickle.UnpicklingError("only bytes written as latin1 are read")
     return text.encode("latin1")
@@ -88,11 +85,11 @@ _ALLOWED = MappingProxyType(
         ("_codecs", "encode"): _encode,
     }
 )
-"""The only names that a file may call; none of them runs what it is given."""
+"""The only names that a file may call; none of them runs its arguments."""
 
 
 class _Reader(pickle.Unpickler):
-    """An unpickler that knows the names above and no others."""
+    """An unpickler restricted to ``_ALLOWED``."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
@@ -101,17 +98,16 @@ class _Reader(pickle.Unpickler):
 
 
 def read_pickle(path: Path) -> dict[bytes, Any]:
-    """The dictionary in a pickle file, with texts of Python 2 as bytes.
-
-    Args:
-        path: the file; nothing in it is run.
+    """The dictionary in a pickle file, with strings of Python 2 as bytes; runs no code.
 
     Raises:
         InputError: when it cannot be read, is damaged, or calls for anything but numpy arrays,
             bytes, texts, numbers, lists and dictionaries.
     """
     with reading(path, "must be a pickle of plain data"), path.open("rb") as file:
-        found = _Reader(file, encoding="bytes").load()
-        if not isinstance(found, dict):
+        content = _Reader(file, encoding="bytes").load()
+        if not isinstance(content, dict):
             raise InputError.one("data", "must be a pickled dictionary", str(path))
-        return {key.encode() if isinstance(key, str) else key: found[key] for key in found}
+        return {
+            key.encode() if isinstance(key, str) else key: value for key, value in content.items()
+        }

@@ -1,40 +1,45 @@
-"""Data sets by name, and how they are spread over clients."""
+"""Data sets by name.
+
+A data set of the project is a row in a module of ``simulate.data.formats``; other packages
+register theirs in the entry-point group ``privplan.datasets``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 from privplan.errors import InputError
+from privplan.registry import Registry
 from simulate.data.dataset import Dataset
-from simulate.data.digits import digits
-from simulate.data.glue import COLUMNS, glue
-from simulate.data.sets.cifar_10 import cifar_10
-from simulate.data.sets.cifar_100 import cifar_100
-from simulate.data.sets.cinic_10 import cinic_10
-from simulate.data.sets.emnist import emnist
-from simulate.data.sets.fashion_mnist import fashion_mnist
-from simulate.data.sets.femnist import femnist
-from simulate.data.sets.mnist import mnist
-from simulate.data.sets.shakespeare import shakespeare
-from simulate.data.svhn import svhn
+from simulate.data.disk import data_folder
 
-DATASETS: MappingProxyType[str, Callable[[Path | None, bool], Dataset]] = MappingProxyType(
-    {
-        "digits": digits,
-        "mnist": mnist,
-        "fashion-mnist": fashion_mnist,
-        "cifar-10": cifar_10,
-        "cifar-100": cifar_100,
-        "svhn": svhn,
-        "emnist": emnist,
-        "femnist": femnist,
-        "cinic-10": cinic_10,
-        "shakespeare": shakespeare,
-        **{task: partial(glue, task) for task in COLUMNS},
-    }
+
+class Loader(Protocol):
+    """A function that reads a data set."""
+
+    def __call__(self, data: Path, download: bool, /) -> Dataset:
+        """The data set.
+
+        Args:
+            data: the data folder.
+            download: whether missing files may be downloaded.
+
+        Raises:
+            MissingDataError: when files are missing; the message says what to do.
+            InputError: when a file is damaged.
+        """
+
+
+def _checked(component: object) -> Loader:
+    if not callable(component):
+        raise TypeError("must be a function of the data folder and of download")
+    return component
+
+
+DATASETS: Registry[Loader] = Registry(
+    "dataset", "privplan.datasets", "simulate.data.formats", _checked
 )
 ALIASES = MappingProxyType(
     {
@@ -51,15 +56,15 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
     """The data set of a name.
 
     Args:
-        name: a name of the table or an alias, in any case.
-        data_dir: where data are kept on disk.
-        download: whether missing data may be fetched.
+        name: a registered name or an alias, in any case.
+        data_dir: the data folder; PRIVPLAN_DATA when None, then the user's cache.
+        download: whether missing files may be downloaded; their published sums are checked.
 
     Raises:
-        InputError: for a name that is not in the table.
-        MissingDataError: when the data are not on disk.
+        InputError: for an unknown name, or when a file is damaged.
+        MissingDataError: when files are missing.
     """
-    known = ALIASES.get(name.lower(), name.lower())
-    if known not in DATASETS:
-        raise InputError.one("dataset", f"must be one of {', '.join(DATASETS)}", name)
-    return DATASETS[known](data_dir, download)
+    known = ALIASES.get(name.lower(), name)
+    if known not in DATASETS:  # sorted: the registry's order depends on what was imported first
+        raise InputError.one("dataset", f"must be one of {', '.join(sorted(DATASETS))}", name)
+    return DATASETS.get(known)(data_folder(data_dir), download)

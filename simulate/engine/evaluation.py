@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from privplan.plan import GroupPlan
 from simulate.data.dataset import Dataset
-from simulate.data.own_test import own_test
+from simulate.data.personal_test import personal_test_records
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, client_batch
 from simulate.engine.seeds import Purpose, stream
@@ -172,7 +172,9 @@ def _score(
     correct, total, losses = [], [], []
     with torch.no_grad():
         for theta, client in zip(thetas, clients, strict=True):
-            indices = own_test(data, experiment.partition, int(client), experiment.seed)
+            indices = personal_test_records(
+                data, experiment.partition, int(client), experiment.seed
+            )
             chosen, classes = torch.from_numpy(indices), len(data.classes)
             labels = data.test_y[chosen]
             logits = model.logits(theta, data.inputs(data.test_x[chosen].to(theta.device))).cpu()

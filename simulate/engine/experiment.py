@@ -136,7 +136,9 @@ class Experiment:
         labels = self.data.train_y.numpy()
         shares = {}
         for group, members in zip(self.algorithm.plan.groups, self.partition.members, strict=True):
-            shares[group.name] = self.partition.mix(members, labels, len(self.data.classes))
+            shares[group.name] = self.partition.label_distribution(
+                members, labels, len(self.data.classes)
+            )
         return shares
 
 

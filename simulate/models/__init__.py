@@ -1,1 +1,4 @@
-"""Networks on flat parameter vectors, their kernels and their registry."""
+"""Networks on flat parameter vectors: built-in architectures, transformers and adapters.
+
+Imports ``privplan.errors``, ``privplan.registry`` and ``simulate.norms`` only.
+"""

@@ -1,9 +1,9 @@
-"""`adapters:MODEL`: a model with frozen weights and small trainable adapters behind its blocks.
+"""`adapters:MODEL`: a model with frozen weights and small trainable adapters after its blocks.
 
 Bottleneck adapters after N. Houlsby et al., Parameter-Efficient Transfer Learning for NLP, ICML
-2019: a projection down, a positive part, a projection up, added to what came in. Trained are the
-adapters and the head; all else stays as the model starts, which for `vit:FOLDER` and
-`roberta:FOLDER` is what is on disk. Any other model is frozen as it is drawn from one fixed seed.
+2019: a projection down, a rectifier and a projection up, added to the input. The adapters and the
+head are trained; all other parameters keep their initial values, which for `vit:FOLDER` and
+`roberta:FOLDER` are those on disk. Other models are initialised from one fixed seed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from simulate.models.modular import Modular
 from simulate.models.network import Model
 
 PREFIX = "adapters:"
-"""What the name of such a model begins with."""
+"""Beginning of the name of such a model."""
 
 BOTTLENECK = 8
-"""Width that adapters project down to."""
+"""Width of the bottleneck."""
 
 
 class Adapter(nn.Module):
-    """A residual bottleneck over features, which changes nothing at first.
+    """A residual bottleneck over features, initially the identity.
 
     Args:
         width: features of a block: channels of an image, or the last dimension of anything else.
@@ -40,18 +40,18 @@ class Adapter(nn.Module):
         nn.init.zeros_(self.up.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features [B, width], [B, T, width] or [B, width, H, W] to as many."""
+        """Features [B, width], [B, T, width] or [B, width, H, W] to features of the same shape."""
         features = x.movedim(1, -1) if x.dim() == 4 else x
-        moved: Tensor = self.up(self.down(features).relu())
-        return x + (moved.movedim(-1, 1) if x.dim() == 4 else moved)
+        change: Tensor = self.up(self.down(features).relu())
+        return x + (change.movedim(-1, 1) if x.dim() == 4 else change)
 
 
-class Behind(nn.Module):
-    """A block and the adapter behind it.
+class AdaptedBlock(nn.Module):
+    """A block followed by an adapter.
 
     Args:
         block: returns a tensor, or a tuple that begins with one.
-        width: its features.
+        width: number of features.
     """
 
     def __init__(self, block: nn.Module, width: int) -> None:
@@ -59,18 +59,18 @@ class Behind(nn.Module):
         self.block, self.adapter = block, Adapter(width)
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        """What the block returns, adapted."""
-        found = self.block(*inputs, **options)
-        if isinstance(found, tuple):
-            return (self.adapter(found[0]), *found[1:])
-        return self.adapter(found)
+        """The block's output, with an adapted first tensor."""
+        output = self.block(*inputs, **options)
+        if isinstance(output, tuple):
+            return (self.adapter(output[0]), *output[1:])
+        return self.adapter(output)
 
 
 def adapted(base: Model) -> Modular:
-    """A model whose parameters are those of adapters and of the head of another.
+    """A model with the adapters and the head of another model as parameters.
 
     Raises:
-        InputError: the model is no chain of blocks.
+        InputError: the model has no sequence of blocks.
     """
     name = PREFIX + base.name
     with torch.device("meta"):
@@ -96,44 +96,44 @@ def adapted(base: Model) -> Modular:
 
 
 def _adapt(network: nn.Module, base: Model, widths: dict[str, int]) -> nn.Module:
-    """The network with adapters, everything but these and the head made buffers; in place."""
-    free = _head(base)
+    """Insert adapters in place and turn all parameters but theirs and the head's into buffers."""
+    head = _head(base)
     for prefix, part in list(network.named_modules()):
         for key, value in list(part.named_parameters(recurse=False)):
-            if (f"{prefix}.{key}" if prefix else key) not in free:
+            if (f"{prefix}.{key}" if prefix else key) not in head:
                 delattr(part, key)
                 part.register_buffer(key, value.detach())
     for site, width in widths.items():
-        network.set_submodule(site, Behind(network.get_submodule(site), width))
+        network.set_submodule(site, AdaptedBlock(network.get_submodule(site), width))
     return network
 
 
 def _head(base: Model) -> set[str]:
     """Names of the parameters of the head."""
-    found, place = set(), 0
+    names, start = set(), 0
     for name, shape in base.shapes:
-        if base.head.start <= place < base.head.stop:
-            found.add(name)
-        place += math.prod(shape)
-    return found
+        if base.head.start <= start < base.head.stop:
+            names.add(name)
+        start += math.prod(shape)
+    return names
 
 
 def _widths(base: Model, name: str) -> dict[str, int]:
-    """Features of each block, by the block's name: one pass of nothing shows them."""
+    """Number of features of each block, by the block's name, from one pass without data."""
     network, widths = base.module().eval(), {}
     sites = _sites(network, _head(base))
     if not sites:
         raise InputError.one("model.name", "must be a model with a row of blocks", name)
 
-    def watch(site: str) -> Callable[..., None]:
-        def see(part: nn.Module, inputs: object, found: Tensor | tuple[Tensor, ...]) -> None:
-            first = found[0] if isinstance(found, tuple) else found
+    def recorder(site: str) -> Callable[..., None]:
+        def record(part: nn.Module, inputs: object, output: Tensor | tuple[Tensor, ...]) -> None:
+            first = output[0] if isinstance(output, tuple) else output
             widths[site] = first.shape[1 if first.dim() == 4 else -1]
 
-        return see
+        return record
 
     for site in sites:
-        network.get_submodule(site).register_forward_hook(watch(site))
+        network.get_submodule(site).register_forward_hook(recorder(site))
     kind = torch.int64 if len(base.input_shape) == 1 else torch.float32
     with torch.no_grad():
         network(torch.zeros((2, *base.input_shape), dtype=kind))
@@ -141,17 +141,17 @@ def _widths(base: Model, name: str) -> dict[str, int]:
 
 
 def _sites(network: nn.Module, head: set[str]) -> list[str]:
-    """The outermost row of blocks with parameters, without the head."""
+    """Names of the outermost sequence of blocks with parameters, without the head."""
     for prefix, part in network.named_modules():
         if isinstance(part, nn.ModuleList | nn.Sequential):
-            names = {
+            blocks = {
                 f"{prefix}.{key}" if prefix else key: one for key, one in part.named_children()
             }
-            rows = [
+            sites = [
                 site
-                for site, one in names.items()
+                for site, one in blocks.items()
                 if any(f"{site}.{key}" not in head for key, _ in one.named_parameters())
             ]
-            if rows:
-                return rows
+            if sites:
+                return sites
     return []

@@ -1,4 +1,4 @@
-"""A model that is a chain of layers: the images go through one after the other."""
+"""Models that are a sequence of layers, with gradients of several clients at once on a CPU."""
 
 from __future__ import annotations
 
@@ -8,25 +8,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from privplan.errors import InputError
 from simulate.models import ghost, grouped
 from simulate.models import layers as parts
-from simulate.models.layers import Layer, Linear, Relu, features
+from simulate.models.layers import Layer
 from simulate.models.network import Packed, Shapes
 
 CHUNK_VALUES = 512 * 1024
-"""Values that the widest activation of a chunk may hold: measured, 2 MB fits the caches."""
+"""Most values of the widest activation of a chunk: measured, 2 MB fits the caches."""
 
 CHUNK_CLIENTS = 64
-"""Most clients of a chunk, so that small models still spread over the workers."""
+"""Most clients of a chunk, so that small models are still distributed over the workers."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """A `Model` made of convolutions, poolings, positive parts and dense layers.
+    """A `Model` of convolutions, poolings, rectifiers and dense layers.
 
     Attributes:
-        name: as in the table of models.
+        name: as in the spec.
         input_shape: shape of one record, such as (1, 28, 28).
         classes: number of logits.
         layers: the layers in order; the last is dense.
@@ -51,7 +50,7 @@ class Chain:
 
     @property
     def head(self) -> slice:
-        """Where the flat vector holds the last dense layer, weight and bias."""
+        """Slice of the flat vector with the last dense layer, weight and bias."""
         size = sum(math.prod(shape) for shape in parts.shapes(self.layers[-1]))
         return slice(self.parameters - size, self.parameters)
 
@@ -64,7 +63,7 @@ class Chain:
         return parts.forward(self.layers, theta, x)
 
     def logits_each(self, thetas: Tensor, x: Tensor) -> Tensor:
-        """One model a client: [K, d] and records [K, B, *input_shape] to [K, B, classes]."""
+        """One model per client: [K, d] and records [K, B, *input_shape] to [K, B, classes]."""
         return parts.forward_each(self.layers, thetas, x)
 
     def module(self) -> nn.Sequential:
@@ -72,12 +71,12 @@ class Chain:
         return parts.module(self.layers)
 
     def clients_per_chunk(self, batch: int) -> int:
-        """Clients that are trained together on one core: 4 for `cnn-2` in batches of 10."""
+        """Clients trained at once on one core: 4 for `cnn-2` in batches of 10."""
         widest = max(map(math.prod, parts.input_shapes(self.layers, self.input_shape)))
         return min(CHUNK_CLIENTS, max(1, CHUNK_VALUES // (max(1, batch) * widest)))
 
     def pack(self, thetas: Tensor) -> Packed:
-        """Parameters [K, d] as `simulate.models.grouped` lays them out; always a copy."""
+        """Parameters [K, d] in the layout of `simulate.models.grouped`; always a copy."""
         return grouped.pack(self.layers, self.input_shape, thetas)
 
     def unpack(self, packed: Packed, clients: int) -> Tensor:
@@ -91,37 +90,7 @@ class Chain:
     def clipped_sum(
         self, theta: Tensor, x: Tensor, y: Tensor, clipping_norm: float
     ) -> tuple[Tensor, Tensor]:
-        """Sum [d] of the clipped gradients of single records, and their norms before [B]."""
+        """Sum [d] of the clipped per-record gradients, and their norms [B] before clipping."""
         packed = self.pack(theta[None])
-        found, norms = ghost.clipped_sum(self.layers, packed, x, y, clipping_norm)
-        return self.unpack(found, 1)[0], norms
-
-
-def classifier(
-    name: str,
-    shape: tuple[int, ...],
-    classes: int,
-    body: tuple[Layer, ...],
-    hidden: tuple[int, ...] = (),
-    leak: float = 0.0,
-) -> Chain:
-    """A chain whose dense layers fit what comes before them.
-
-    Args:
-        name: as in the table of models.
-        shape: shape of one record.
-        classes: number of logits.
-        body: the layers before the first dense one.
-        hidden: widths of the dense layers before the last, each followed by a positive part.
-        leak: share of the negative part that these keep.
-
-    Raises:
-        InputError: the body leaves nothing of records of this shape.
-    """
-    width, dense = features(body, shape), []
-    if min(map(min, parts.input_shapes((*body, Relu()), shape))) < 1:
-        raise InputError.one("model.name", f"must have records large enough for {name}", shape)
-    for units in hidden:
-        dense += [Linear(width, units), Relu(leak)]
-        width = units
-    return Chain(name, shape, classes, (*body, *dense, Linear(width, classes)))
+        total, norms = ghost.clipped_sum(self.layers, packed, x, y, clipping_norm)
+        return self.unpack(total, 1)[0], norms

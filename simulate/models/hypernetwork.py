@@ -1,11 +1,11 @@
-"""A network that makes the parameters of another from an embedding of a client.
+"""Hypernetworks: networks that generate the parameters of another from an embedding of a client.
 
-One hidden layer and a linear head for each tensor that it makes, after A. Shamsian, A. Navon,
+One hidden layer and a linear head for each generated tensor, after A. Shamsian, A. Navon,
 E. Fetaya, G. Chechik, Personalized Federated Learning using Hypernetworks, ICML 2021, and HyperFL,
-Appendix D.1. All heads read the same hidden layer, so they are kept as one matrix, side by side.
+Appendix D.1. All heads read the same hidden layer, so they are stored as one matrix.
 
 Vectors: ``P`` parameters of the hypernetwork, ``E`` numbers of an embedding, ``H`` hidden units,
-``D`` numbers that it makes, ``K`` hypernetworks, ``n`` embeddings that go through each of them.
+``D`` generated parameters, ``K`` hypernetworks, ``n`` embeddings for each of them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ EMBEDDING = 64
 
 @dataclass(frozen=True)
 class Hypernetwork:
-    """Its sizes.
+    """The sizes of a hypernetwork.
 
     Attributes:
-        made: numbers that it makes (D).
+        made: generated parameters (D).
         hidden: units of its hidden layer (H).
-        embedding: numbers that it reads (E).
+        embedding: numbers of an embedding (E).
     """
 
     made: int
@@ -44,7 +44,7 @@ class Hypernetwork:
 
 
 def of_body(model: Model, hidden: int) -> Hypernetwork:
-    """The hypernetwork that makes a model's body."""
+    """The hypernetwork that generates a model's body."""
     return Hypernetwork(size(model), hidden)
 
 
@@ -56,16 +56,16 @@ def embedding(generator: torch.Generator, size: int = EMBEDDING) -> Tensor:
 def initial(
     sizes: Hypernetwork, start: Tensor, spreads: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """Fresh parameters [P] of a hypernetwork whose first products look like a usual network.
+    """Fresh parameters [P] of a hypernetwork that generates usual initial networks.
 
-    The hidden layer is PyTorch's usual one. The biases of the heads are a usual initialisation,
-    and their weights add to it as much of its spread as embeddings of variance one can: a
-    uniform draw with standard deviation ``spreads`` / sqrt(H).
+    The hidden layer has PyTorch's default initialisation. The biases of the heads are a usual
+    initialisation of the network; their weights are uniform with standard deviation
+    ``spreads`` / sqrt(H).
 
     Args:
         sizes: the hypernetwork.
-        start: what it makes when the hidden layer is silent [D].
-        spreads: standard deviation of each of these numbers [D].
+        start: generated parameters when all hidden units are 0 [D].
+        spreads: standard deviation of each of these parameters [D].
         generator: source of the draws.
     """
 
@@ -84,7 +84,7 @@ def spreads(shapes: Shapes, start: Tensor) -> Tensor:
         shapes: the tensors in order.
         start: first values of all of them [d].
     """
-    parts = start.split([math.prod(shape) for _, shape in shapes])
+    parts = torch.split(start, [math.prod(shape) for _, shape in shapes])
     return torch.cat([part.std(correction=0).expand(len(part)) for part in parts])
 
 
@@ -111,30 +111,30 @@ def pull_back(
     into: Tensor,
     factor: float,
 ) -> Tensor:
-    """The chain rule: from slopes by what is made to slopes by parameters and embeddings.
+    """The backward pass: gradients w.r.t. parameters and embeddings of hypernetworks.
 
     Args:
         sizes: their sizes.
         weights: their parameters [K, P].
         embeddings: [K, n, E].
-        slopes: by what is made [K, n, D].
-        into: where ``factor`` times the slope by the parameters is added, in place [K, P]; it
-            may be ``weights`` itself.
-        factor: what the slope is multiplied with.
+        slopes: gradients w.r.t. the generated parameters [K, n, D].
+        into: ``factor`` times the gradient w.r.t. the parameters is added to it in place
+            [K, P]; it may be ``weights`` itself.
+        factor: factor of the gradient w.r.t. the parameters.
 
     Returns:
-        Slopes by the embeddings [K, n, E].
+        Gradients w.r.t. the embeddings [K, n, E].
     """
     layer, _, heads, _ = _parts(sizes, weights)
     hidden = _hidden(sizes, weights, embeddings)
     inner = (slopes @ heads) * (hidden > 0)
-    found = inner @ layer
+    to_embeddings = inner @ layer
     to_layer, to_offsets, to_heads, to_biases = _parts(sizes, into)
     to_layer.baddbmm_(inner.mT, embeddings, alpha=factor)
     to_offsets.add_(inner.sum(1, keepdim=True), alpha=factor)
     to_heads.baddbmm_(slopes.mT, hidden, alpha=factor)
     to_biases.add_(slopes.sum(1, keepdim=True), alpha=factor)
-    return found
+    return to_embeddings
 
 
 def _hidden(sizes: Hypernetwork, weights: Tensor, embeddings: Tensor) -> Tensor:
@@ -145,11 +145,11 @@ def _hidden(sizes: Hypernetwork, weights: Tensor, embeddings: Tensor) -> Tensor:
 def _parts(sizes: Hypernetwork, weights: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Views: hidden layer [K, H, E], its offsets [K, 1, H]; heads [K, D, H], biases [K, 1, D]."""
     inner, outer = sizes.hidden, sizes.made
-    lengths = (inner * sizes.embedding, inner, outer * inner, outer)
-    layer, offsets, heads, biases = weights.split(lengths, dim=1)
+    lengths = [inner * sizes.embedding, inner, outer * inner, outer]
+    layer, offsets, heads, biases = torch.split(weights, lengths, dim=1)
     return (
-        layer.unflatten(1, (inner, -1)),
+        torch.unflatten(layer, 1, (inner, -1)),
         offsets.unsqueeze(1),
-        heads.unflatten(1, (outer, inner)),
+        torch.unflatten(heads, 1, (outer, inner)),
         biases.unsqueeze(1),
     )

@@ -1,6 +1,6 @@
-"""The layers that models are made of, as values, with their plain PyTorch counterparts.
+"""Layers as values, their forward passes, and their plain PyTorch counterparts.
 
-A layer holds sizes only. Parameters live in one flat vector, in the order in which
+A layer contains sizes only. Parameters live in one flat vector, in the order in which
 `torch.nn.Sequential.parameters()` lists them: weight before bias, first layer first.
 """
 
@@ -38,10 +38,10 @@ class Pool:
 
 @dataclass(frozen=True)
 class Relu:
-    """The positive part, plus a share of the negative part, elementwise.
+    """A (leaky) rectifier, elementwise.
 
     Attributes:
-        leak: the share, at least 0; 0 is the plain rectifier.
+        leak: slope for negative values, at least 0.
     """
 
     leak: float = 0.0
@@ -49,7 +49,7 @@ class Relu:
 
 @dataclass(frozen=True)
 class Linear:
-    """A dense layer with a bias over everything of a record, flattened.
+    """A dense layer with a bias over the flattened values of a record.
 
     Attributes:
         inputs: features in.
@@ -63,7 +63,7 @@ class Linear:
 Layer = Conv | Pool | Relu | Linear
 
 ROWS = 50
-"""Records of a block when one model is evaluated on a CPU: measured, the caches hold it."""
+"""Records of a block when one model is evaluated on a CPU: measured, it fits the caches."""
 
 
 def shapes(layer: Layer) -> tuple[tuple[int, ...], ...]:
@@ -94,10 +94,10 @@ def input_shapes(
     layers: tuple[Layer, ...], input_shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], ...]:
     """Shape of a record before each layer, for records of `input_shape`."""
-    found = [input_shape]
+    result = [input_shape]
     for layer in layers[:-1]:
-        found.append(shape_after(layer, found[-1]))
-    return tuple(found)
+        result.append(shape_after(layer, result[-1]))
+    return tuple(result)
 
 
 def features(layers: tuple[Layer, ...], input_shape: tuple[int, ...]) -> int:
@@ -109,19 +109,19 @@ def features(layers: tuple[Layer, ...], input_shape: tuple[int, ...]) -> int:
 
 
 def count(layers: tuple[Layer, ...]) -> int:
-    """Number of parameters of all layers together."""
+    """Number of parameters of all layers."""
     return sum(math.prod(shape) for layer in layers for shape in shapes(layer))
 
 
 def split(layers: tuple[Layer, ...], theta: Tensor) -> list[tuple[Tensor, ...]]:
-    """Views of a flat vector, one tuple (weight, bias) or () a layer.
+    """Views of a flat vector: one tuple (weight, bias) or () per layer.
 
     Args:
         layers: the layers in order.
         theta: parameters [..., d]; leading dimensions (clients) are kept.
 
     Returns:
-        One tuple a layer, of views shaped [..., *shape].
+        One tuple per layer, of views with shapes [..., *shape].
     """
     lead, start, parts = theta.shape[:-1], 0, []
     for layer in layers:
@@ -142,7 +142,7 @@ def initial(layers: tuple[Layer, ...], generator: torch.Generator) -> Tensor:
 
     Args:
         layers: the layers in order.
-        generator: source of the draws; its device is where the result is made.
+        generator: source of the draws; its device is that of the result.
 
     Returns:
         A flat parameter vector [d], float32.
@@ -174,8 +174,8 @@ def module(layers: tuple[Layer, ...]) -> nn.Sequential:
 def forward(layers: tuple[Layer, ...], theta: Tensor, x: Tensor) -> Tensor:
     """Logits of one model.
 
-    Images are kept in the `channels_last` format and taken a block of rows at a time: on a CPU
-    pooling is then several times faster, and memory does not grow with the number of records.
+    Images are processed in the `channels_last` format and in blocks of records: on a CPU pooling is
+    then several times faster, and memory does not grow with the number of records.
 
     Args:
         layers: the layers in order.
@@ -187,11 +187,11 @@ def forward(layers: tuple[Layer, ...], theta: Tensor, x: Tensor) -> Tensor:
     """
     parts = split(layers, theta)
     rows = ROWS if x.device.type == "cpu" else max(1, len(x))
-    return torch.cat([_forward_block(layers, parts, block) for block in x.split(rows)])
+    return torch.cat([_forward_block(layers, parts, block) for block in torch.split(x, rows)])
 
 
 def _forward_block(layers: tuple[Layer, ...], parts: list[tuple[Tensor, ...]], x: Tensor) -> Tensor:
-    """Logits of one model on one block of rows."""
+    """Logits of one model on one block of records."""
     for layer, part in zip(layers, parts, strict=True):
         match layer:
             case Conv():
@@ -229,9 +229,9 @@ def forward_each(layers: tuple[Layer, ...], thetas: Tensor, x: Tensor) -> Tensor
                 wide = functional.conv2d(
                     wide, weight.flatten(0, 1), bias.flatten(), padding=layer.padding, groups=models
                 )
-                x = wide.unflatten(1, (models, layer.outputs)).transpose(0, 1)
+                x = torch.unflatten(wide, 1, (models, layer.outputs)).transpose(0, 1)
             case Pool():
-                x = functional.max_pool2d(x.flatten(0, 1), 2).unflatten(0, (models, batch))
+                x = torch.unflatten(functional.max_pool2d(x.flatten(0, 1), 2), 0, (models, batch))
             case Relu(leak):
                 x = functional.leaky_relu(x, leak) if leak else x.relu()
             case Linear():

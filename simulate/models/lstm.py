@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simulate.models.modular import Modular
+from simulate.models.registry import MODELS
 
 ALPHABET, EMBEDDING, UNITS, LAYERS = 80, 8, 256, 2
 
@@ -32,33 +33,38 @@ class Lstm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Characters [B, T], int64, to logits [B, classes]."""
-        return self.head(self.recur(self.embedding(x))[:, -1])
+        logits: Tensor = self.head(self.recur(self.embedding(x))[:, -1])
+        return logits
 
     def recur(self, x: Tensor) -> Tensor:
         """Steps [B, T, EMBEDDING] through all layers to [B, T, UNITS]."""
-        return self.lstm(x)[0]
+        output: Tensor = self.lstm(x)[0]
+        return output
 
 
 class StepwiseLstm(Lstm):
-    """The same, step by step in single operations: slower on a CPU, but `vmap` knows them."""
+    """The same function step by step, in operations that `vmap` supports; slower on a CPU."""
 
     def recur(self, x: Tensor) -> Tensor:
         """Steps [B, T, EMBEDDING] through all layers to [B, T, UNITS]."""
         for layer in range(LAYERS):
             inner = getattr(self.lstm, f"weight_hh_l{layer}")
             bias = getattr(self.lstm, f"bias_ih_l{layer}") + getattr(self.lstm, f"bias_hh_l{layer}")
-            given = functional.linear(x, getattr(self.lstm, f"weight_ih_l{layer}"), bias)
-            hidden = cell = torch.zeros_like(given[:, 0, :UNITS])
+            inputs = functional.linear(x, getattr(self.lstm, f"weight_ih_l{layer}"), bias)
+            hidden = cell = torch.zeros_like(inputs[:, 0, :UNITS])
             steps = []
-            for step in given.unbind(1):
-                enter, forget, new, leave = (step + hidden @ inner.T).chunk(4, -1)
+            for step in inputs.unbind(1):
+                enter, forget, new, output = (step + hidden @ inner.T).chunk(4, -1)
                 cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
-                hidden = leave.sigmoid() * cell.tanh()
+                hidden = output.sigmoid() * cell.tanh()
                 steps.append(hidden)
             x = torch.stack(steps, 1)
         return x
 
 
-def lstm(name: str = "lstm", shape: tuple[int, ...] = (80,), classes: int = ALPHABET) -> Modular:
-    """The next character after those of a record."""
+def lstm(name: str, *, shape: tuple[int, ...] = (80,), classes: int = ALPHABET) -> Modular:
+    """A network that predicts the next character of a record of `shape[0]` characters."""
     return Modular(name, shape, classes, partial(Lstm, classes), partial(StepwiseLstm, classes))
+
+
+MODELS.register("lstm", lstm)

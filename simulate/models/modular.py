@@ -20,33 +20,32 @@ ROWS = 50
 """Records of a block when one model is evaluated on a CPU."""
 
 WIDE = 512
-"""Convolutions of so many outputs are left in PyTorch's usual format: measured on a CPU, the
-kernels of smaller ones are faster in the `channels_last` format, those of wider ones slower."""
+"""Least outputs of a convolution whose kernels stay in PyTorch's contiguous format: measured on a
+CPU, the kernels of narrower ones are faster in the `channels_last` format, wider ones slower."""
 
 BLOCK_VALUES = 2**26
-"""Most values of the gradients of single records that are held at a time: 256 MB."""
+"""Most values of per-record gradients in memory at a time: 256 MB."""
 
 BLOCK_RECORDS = 16
-"""Most records whose gradients are held at a time."""
+"""Most records whose gradients are in memory at a time."""
 
 
 @dataclass(frozen=True)
 class Modular:
-    """A `Model` made of a `torch.nn.Module`.
+    """A `Model` given by a `torch.nn.Module`.
 
-    On a CPU clients are trained one after the other by plain autograd, images in the
-    `channels_last` format; all clients in one batch, as on a GPU, go through `torch.func.vmap`.
+    On a CPU clients are trained one after the other by autograd, images in the `channels_last`
+    format; all clients in one batch, as on a GPU, use `torch.func.vmap`.
 
     Attributes:
-        name: as in the table of models.
+        name: as in the spec.
         input_shape: shape of one record.
         classes: number of logits.
-        build: makes the module, with parameters drawn as PyTorch draws them; it has no buffers
-            that training changes.
-        batched: makes a module with the same parameters, in operations that `vmap` knows, where
-            `build` has others.
-        start: makes the module that holds the first parameters, where these are not drawn.
-        constants: the module's buffers by name, where they are not those that ``build`` makes.
+        build: returns the module, initialised by PyTorch; it has no buffers that training changes.
+        batched: returns a module with the same parameters in operations that `vmap` supports; None
+            when `build` does.
+        start: returns the module with the initial parameters; None when `build` does.
+        constants: returns the module's buffers by name; None when `build` sets them.
     """
 
     name: str
@@ -70,7 +69,7 @@ class Modular:
 
     @cached_property
     def head(self) -> slice:
-        """Where the flat vector holds the last dense layer, weight and bias."""
+        """Slice of the flat vector with the last dense layer, weight and bias."""
         named = self._template.named_modules()
         last = [name for name, part in named if isinstance(part, nn.Linear)][-1]
         names = [name for name, _ in self.shapes]
@@ -79,44 +78,45 @@ class Modular:
         return slice(begin, begin + sum(self._sizes[first : first + 2]))
 
     def initial(self, generator: torch.Generator) -> Tensor:
-        """Fresh parameters [d], float32: drawn by the module's own rules, or loaded."""
+        """Fresh parameters [d], float32: drawn by the module's own initialisation, or loaded."""
         seed = torch.randint(2**62, (), generator=generator, device=generator.device)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int(seed))
-            made = (self.start or self.build)()
-        values = [value.detach().flatten() for value in made.parameters()]
+            module = (self.start or self.build)()
+        values = [value.detach().flatten() for value in module.parameters()]
         return torch.cat(values).float().to(generator.device)
 
     def logits(self, theta: Tensor, x: Tensor) -> Tensor:
         """One model: parameters [d] and records [B, *input_shape] to logits [B, classes]."""
         module, tensors = copy.deepcopy(self._template), self._all(theta)
         rows = ROWS if x.device.type == "cpu" else max(1, len(x))
-        return torch.cat([_call(module, tensors, block) for block in x.split(rows)])
+        return torch.cat([_call(module, tensors, block) for block in torch.split(x, rows)])
 
     def logits_each(self, thetas: Tensor, x: Tensor) -> Tensor:
-        """One model a client: [K, d] and records [K, B, *input_shape] to [K, B, classes]."""
+        """One model per client: [K, d] and records [K, B, *input_shape] to [K, B, classes]."""
         module = copy.deepcopy(self._batched)
 
         def one(theta: Tensor, records: Tensor) -> Tensor:
-            return functional_call(module, self._all(theta), (records,))
+            logits: Tensor = functional_call(module, self._all(theta), (records,))
+            return logits
 
         return vmap(one)(thetas, x)
 
     def module(self) -> nn.Module:
         """The same network as a plain PyTorch module; parameters in the same order."""
-        made = self.build()
+        module = self.build()
         if self.constants is not None:
-            made.load_state_dict(self._constants, strict=False)
-        return made
+            module.load_state_dict(self._constants, strict=False)
+        return module
 
     def clients_per_chunk(self, batch: int) -> int:
-        """Clients that are trained together on one core: each alone."""
+        """Clients trained at once on one core: one."""
         return 1
 
     def pack(self, thetas: Tensor) -> Packed:
-        """A copy of parameters [K, d], one tensor [K, ...] a part, in the faster formats."""
-        parts = zip(self.shapes, thetas.split(self._sizes, 1), strict=True)
-        return [(_laid_out(part.unflatten(1, shape)),) for (_, shape), part in parts]
+        """A copy of parameters [K, d]: one tensor [K, ...] per parameter, in the faster format."""
+        parts = zip(self.shapes, torch.split(thetas, self._sizes, 1), strict=True)
+        return [(_laid_out(torch.unflatten(part, 1, shape)),) for (_, shape), part in parts]
 
     def unpack(self, packed: Packed, clients: int) -> Tensor:
         """The inverse of `pack`: a fresh [K, d]."""
@@ -124,21 +124,21 @@ class Modular:
 
     def packed_gradients(self, packed: Packed, x: Tensor, y: Tensor) -> Packed:
         """Gradient of each client's mean cross-entropy over its unpadded rows."""
-        module, found = copy.deepcopy(self._template), []
+        module, gradients = copy.deepcopy(self._template), []
         for client, (records, labels) in enumerate(zip(x, y, strict=True)):
             tensors = [part[client].detach() for (part,) in packed]
             present = labels >= 0
             if not present.all():
                 records, labels = records[present], labels[present]
-            found.append(self._gradient(module, tensors, records, labels))
-        if len(found) == 1:
-            return [(part.unsqueeze(0),) for part in found[0]]
-        return [(torch.stack(parts),) for parts in zip(*found, strict=True)]
+            gradients.append(self._gradient(module, tensors, records, labels))
+        if len(gradients) == 1:
+            return [(part.unsqueeze(0),) for part in gradients[0]]
+        return [(torch.stack(parts),) for parts in zip(*gradients, strict=True)]
 
     def clipped_sum(
         self, theta: Tensor, x: Tensor, y: Tensor, clipping_norm: float
     ) -> tuple[Tensor, Tensor]:
-        """Sum [d] of the clipped gradients of single records, and their norms before [B]."""
+        """Sum [d] of the clipped per-record gradients, and their norms [B] before clipping."""
         module = copy.deepcopy(self._batched)
 
         def loss(flat: Tensor, record: Tensor, label: Tensor) -> Tensor:
@@ -147,16 +147,16 @@ class Modular:
 
         total, norms = torch.zeros_like(theta), []
         size = min(BLOCK_RECORDS, max(1, BLOCK_VALUES // self.parameters))
-        for records, labels in zip(x.split(size), y.split(size), strict=True):
-            found = vmap(grad(loss), (None, 0, 0))(theta, records, labels)
-            norms.append(torch.linalg.vector_norm(found, dim=1, dtype=torch.float64))
+        for records, labels in zip(torch.split(x, size), torch.split(y, size), strict=True):
+            each = vmap(grad(loss), (None, 0, 0))(theta, records, labels)
+            norms.append(torch.linalg.vector_norm(each, dim=1, dtype=torch.float64))
             factor = factors(norms[-1], clipping_norm)
-            total += factor[factor > 0] @ found[factor > 0]
+            total += factor[factor > 0] @ each[factor > 0]
         return total, torch.cat(norms)
 
     @cached_property
     def _template(self) -> nn.Module:
-        """The structure alone, without storage; copied before use, since calls alter it."""
+        """The structure without storage; copied before use, since calls change it."""
         with torch.device("meta"):
             return self.build().eval()
 
@@ -180,18 +180,18 @@ class Modular:
 
     def _named(self, theta: Tensor) -> dict[str, Tensor]:
         """Views of a flat vector [d] by name."""
-        parts = zip(self.shapes, theta.split(self._sizes), strict=True)
+        parts = zip(self.shapes, torch.split(theta, self._sizes), strict=True)
         return {name: part.view(shape) for (name, shape), part in parts}
 
     def _all(self, theta: Tensor) -> dict[str, Tensor]:
-        """All that the module computes with: views of a flat vector [d], and buffers."""
+        """Views of a flat vector [d] and the buffers, by name."""
         constants = {name: value.to(theta.device) for name, value in self._constants.items()}
         return self._named(theta) | constants
 
     def _gradient(
         self, module: nn.Module, tensors: list[Tensor], x: Tensor, y: Tensor
     ) -> tuple[Tensor, ...]:
-        """Gradient of the mean cross-entropy of one client's records; 0 without a record."""
+        """Gradient of the mean cross-entropy of one client's records; 0 without records."""
         if not len(y):
             return tuple(torch.zeros_like(part) for part in tensors)
         with torch.enable_grad():
@@ -204,14 +204,15 @@ class Modular:
 
 
 def _laid_out(part: Tensor) -> Tensor:
-    """A copy of one parameter tensor [K, ...]; most kernels `channels_last`, client by client."""
+    """A copy of a parameter tensor [K, ...]; narrow kernels in `channels_last`, per client."""
     if part.dim() != 5 or part.shape[1] >= WIDE:
         return part.clone(memory_format=torch.contiguous_format)
     return part.movedim(2, 4).clone(memory_format=torch.contiguous_format).movedim(4, 2)
 
 
 def _call(module: nn.Module, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
-    """Logits of a module with other parameters; images in the format that a CPU reads faster."""
+    """Logits of a module with other parameters; images in the faster format of a CPU."""
     if x.dim() == 4 and x.device.type == "cpu":
         x = x.contiguous(memory_format=torch.channels_last)
-    return functional_call(module, tensors, (x,))
+    logits: Tensor = functional_call(module, tensors, (x,))
+    return logits

@@ -1,4 +1,4 @@
-"""What the engine trains and evaluates: a network whose parameters are one flat vector."""
+"""The interface of models: networks whose parameters are one flat vector."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import torch
 from torch import Tensor, nn
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
-"""Name and shape of each parameter tensor, in the order in which the flat vector holds them."""
+"""Name and shape of each parameter tensor, in the order of the flat vector."""
 
 Parts = tuple[Tensor, ...]
-"""Parameters of one layer of several clients, or nothing; gradients have the same shapes."""
+"""Parameters of one layer of several clients, or (); gradients have the same shapes."""
 
 Packed = list[Parts]
-"""Parameters of several clients, laid out as a model trains them fastest on a CPU.
+"""Parameters of several clients in the layout that a model trains fastest on a CPU.
 
 The first dimension of each tensor is a multiple of the number of clients, client by client.
 """
 
 
 class Model(Protocol):
-    """A network as a value; its parameters are given to each call.
+    """A network without parameters: they are an argument of each method.
 
     ``d`` is the number of parameters, ``K`` a number of clients, ``B`` of records.
     """
 
     @property
     def name(self) -> str:
-        """As in the table of models."""
+        """Name in the spec, with shape and classes where they are not the defaults."""
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -48,7 +48,7 @@ class Model(Protocol):
 
     @property
     def head(self) -> slice:
-        """Where the flat vector holds the last dense layer, weight and bias."""
+        """Slice of the flat vector with the last dense layer, weight and bias."""
 
     def initial(self, generator: torch.Generator) -> Tensor:
         """Fresh parameters [d], float32, drawn on the generator's device."""
@@ -57,19 +57,19 @@ class Model(Protocol):
         """One model: parameters [d] and records [B, *input_shape] to logits [B, classes]."""
 
     def logits_each(self, thetas: Tensor, x: Tensor) -> Tensor:
-        """One model a client: [K, d] and records [K, B, *input_shape] to [K, B, classes]."""
+        """One model per client: [K, d] and records [K, B, *input_shape] to [K, B, classes]."""
 
     def module(self) -> nn.Module:
         """The same network as a plain PyTorch module; parameters in the same order."""
 
     def clients_per_chunk(self, batch: int) -> int:
-        """How many clients are trained together on one core of a CPU, in batches of a size.
+        """Number of clients that are trained at once on one core of a CPU, in batches of a size.
 
-        It depends on the model and the batch alone, never on the machine.
+        It depends on the model and the batch only, never on the machine.
         """
 
     def pack(self, thetas: Tensor) -> Packed:
-        """A copy of parameters [K, d], for many steps of training on a CPU."""
+        """A copy of parameters [K, d] in the layout of `packed_gradients`."""
 
     def unpack(self, packed: Packed, clients: int) -> Tensor:
         """The inverse of `pack`: a fresh [K, d], for parameters or for their gradients."""
@@ -86,23 +86,24 @@ class Model(Protocol):
     def clipped_sum(
         self, theta: Tensor, x: Tensor, y: Tensor, clipping_norm: float
     ) -> tuple[Tensor, Tensor]:
-        """Sum of the gradients of single records, each shortened to the clipping norm, on a CPU.
+        """Sum of the per-record gradients, each clipped, on a CPU.
 
         Args:
             theta: parameters [d] of one client.
             x: records [B, *input_shape].
             y: labels [B], int64, none of them padding.
-            clipping_norm: L2 bound on what a record adds, above 0.
+            clipping_norm: L2 bound on the gradient of a record, above 0.
 
         Returns:
-            The sum [d], and the norm of each record's gradient before it was shortened [B],
-            float64. A gradient that is not finite adds nothing.
+            The sum [d], and the norm of each record's gradient before clipping [B], float64. A
+            gradient that is not finite contributes 0.
         """
 
 
 def body_size(model: Model) -> int:
     """Number of parameters of the body."""
-    return model.parameters - (model.head.stop - model.head.start)
+    head = model.head
+    return model.parameters - int(head.stop - head.start)
 
 
 def split_head(model: Model, thetas: Tensor) -> tuple[Tensor, Tensor]:

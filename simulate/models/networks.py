@@ -1,161 +1,81 @@
-"""`cnn-2`: two padded 5x5 convolutions and a dense layer, 28,938 parameters, for 28x28 images.
-
-`cnn-2-valid`: `cnn-2` without padding, 18,378 parameters, for 28x28 images.
-
-`cnn-2-wide`: 32 and 64 channels without padding, 62,346 parameters, for 28x28 images.
-
-`cnn-3`: three padded 3x3 convolutions, two dense layers, 62,346 parameters, for 32x32 images.
-
-`cnn-digits`: one 3x3 convolution and a dense layer, 2,730 parameters, for 8x8 images.
-
-`cnn-dp2-fedsam`: three convolutions, three dense layers, 667,402 parameters, 32x32 images.
-
-`cnn-hyperfl-2`, `cnn-hyperfl-3`: the target networks of HyperFL, 117,066 and 107,690 parameters.
-
-The paper gives channels, dense layers and activation (appendix on experimental settings); sizes
-and padding of the convolutions are those of the work that it follows (Xu, Tong and Huang 2023).
-
-`mlp-digits`: one hidden layer of 32, 2,410 parameters, for 8x8 images.
-"""
+"""Built-in convolutional networks and perceptrons, one row each."""
 
 from __future__ import annotations
 
-from simulate.models.chain import Chain, classifier
-from simulate.models.layers import Conv, Pool, Relu
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
+from privplan.errors import InputError
+from simulate.models.chain import Chain
+from simulate.models.layers import Conv, Layer, Linear, Pool, Relu, features, input_shapes
+from simulate.models.registry import MODELS
 
-def cnn_2(name: str = "cnn-2", shape: tuple[int, ...] = (1, 28, 28), classes: int = 10) -> Chain:
-    """The network of the MNIST and Fashion-MNIST experiments (Robust-HDP, Table 5).
-
-    The positive part comes after the pooling: the same function as before it, on a quarter of
-    the values.
-    """
-    body = (
-        Conv(shape[0], 16, size=5, padding=2),
-        Pool(),
-        Relu(),
-        Conv(16, 32, size=5, padding=2),
-        Pool(),
-        Relu(),
-    )
-    return classifier(name, shape, classes, body)
-
-
-def cnn_2_valid(
-    name: str = "cnn-2-valid", shape: tuple[int, ...] = (1, 28, 28), classes: int = 10
-) -> Chain:
-    """The network whose accuracy without privacy is nearest to the published one."""
-    body = (
-        Conv(shape[0], 16, size=5, padding=0),
-        Pool(),
-        Relu(),
-        Conv(16, 32, size=5, padding=0),
-        Pool(),
-        Relu(),
-    )
-    return classifier(name, shape, classes, body)
-
-
-def cnn_2_wide(
-    name: str = "cnn-2-wide", shape: tuple[int, ...] = (1, 28, 28), classes: int = 10
-) -> Chain:
-    """A 2-layer CNN of the usual widths; GDPFed+ has one and says neither widths nor count."""
-    body = (
-        Conv(shape[0], 32, size=5, padding=0),
-        Pool(),
-        Relu(),
-        Conv(32, 64, size=5, padding=0),
-        Pool(),
-        Relu(),
-    )
-    return classifier(name, shape, classes, body)
-
-
-def cnn_3(name: str = "cnn-3", shape: tuple[int, ...] = (3, 32, 32), classes: int = 10) -> Chain:
-    """A 3-layer CNN for SVHN; GDPFed+ has one and says neither its widths nor its count."""
-    body = (
-        Conv(shape[0], 32, size=3, padding=1),
-        Pool(),
-        Relu(),
-        Conv(32, 16, size=3, padding=1),
-        Pool(),
-        Relu(),
-        Conv(16, 48, size=3, padding=1),
-        Pool(),
-        Relu(),
-    )
-    return classifier(name, shape, classes, body, hidden=(64,))
-
-
-def cnn_digits(
-    name: str = "cnn-digits", shape: tuple[int, ...] = (1, 8, 8), classes: int = 10
-) -> Chain:
-    """A network small enough to train on scikit-learn's digits in seconds."""
-    body = (
-        Conv(shape[0], 16, size=3, padding=1),
-        Pool(),
-        Relu(),
-    )
-    return classifier(name, shape, classes, body)
-
-
-def cnn_dp2_fedsam(
-    name: str = "cnn-dp2-fedsam", shape: tuple[int, ...] = (3, 32, 32), classes: int = 10
-) -> Chain:
-    """The network of the CIFAR-10 experiments of DP2-FedSAM (Section 5.1), without padding."""
-    body = (
-        Conv(shape[0], 64, size=3, padding=0),
-        Pool(),
-        Relu(),
-        Conv(64, 128, size=3, padding=0),
-        Pool(),
-        Relu(),
-        Conv(128, 256, size=3, padding=0),
-        Pool(),
-        Relu(),
-    )
-    return classifier(name, shape, classes, body, hidden=(256, 128))
-
-
+GREY, COLOUR, DIGITS = (1, 28, 28), (3, 32, 32), (1, 8, 8)
 LEAK = 0.01
-"""Share of the negative part that the activations keep, PyTorch's default."""
+"""Negative slope of HyperFL's activations, PyTorch's default."""
 
 
-def cnn_hyperfl_2(
-    name: str = "cnn-hyperfl-2", shape: tuple[int, ...] = (1, 28, 28), classes: int = 10
-) -> Chain:
-    """Two convolutions and two dense layers, for EMNIST and Fashion-MNIST."""
-    body = (
-        Conv(shape[0], 16, size=5, padding=0),
-        Pool(),
-        Relu(LEAK),
-        Conv(16, 32, size=5, padding=1),
-        Pool(),
-        Relu(LEAK),
-    )
-    return classifier(name, shape, classes, body, hidden=(128,), leak=LEAK)
+@dataclass(frozen=True)
+class ConvNet:
+    """Convolutions, each followed by pooling and a rectifier, then dense layers.
+
+    The rectifier follows the pooling: the same function as before it, on a quarter of the values.
+
+    Attributes:
+        shape: default shape of one record.
+        convolutions: (output channels, kernel side, padding) of each convolution.
+        hidden: widths of the dense layers before the last, each followed by a rectifier.
+        leak: negative slope of the rectifiers.
+    """
+
+    shape: tuple[int, ...]
+    convolutions: tuple[tuple[int, int, int], ...] = ()
+    hidden: tuple[int, ...] = ()
+    leak: float = 0.0
+
+    def __call__(
+        self, name: str, *, shape: tuple[int, ...] | None = None, classes: int = 10
+    ) -> Chain:
+        """The network for records of a shape.
+
+        Raises:
+            InputError: the convolutions leave nothing of records of this shape.
+        """
+        shape = shape or self.shape
+        layers: list[Layer] = []
+        channels = shape[0]
+        for outputs, size, padding in self.convolutions:
+            layers += [Conv(channels, outputs, size, padding), Pool(), Relu(self.leak)]
+            channels = outputs
+        width = features(tuple(layers), shape)
+        if min(map(min, input_shapes((*layers, Relu()), shape))) < 1:
+            raise InputError.one("model.name", f"must have records large enough for {name}", shape)
+        for units in self.hidden:
+            layers += [Linear(width, units), Relu(self.leak)]
+            width = units
+        return Chain(name, shape, classes, (*layers, Linear(width, classes)))
 
 
-def cnn_hyperfl_3(
-    name: str = "cnn-hyperfl-3", shape: tuple[int, ...] = (3, 32, 32), classes: int = 10
-) -> Chain:
-    """Three convolutions and two dense layers, for CIFAR-10 and CINIC-10."""
-    body = (
-        Conv(shape[0], 16, size=5, padding=0),
-        Pool(),
-        Relu(LEAK),
-        Conv(16, 32, size=5, padding=1),
-        Pool(),
-        Relu(LEAK),
-        Conv(32, 64, size=3, padding=1),
-        Pool(),
-        Relu(LEAK),
-    )
-    return classifier(name, shape, classes, body, hidden=(128,), leak=LEAK)
-
-
-def mlp_digits(
-    name: str = "mlp-digits", shape: tuple[int, ...] = (1, 8, 8), classes: int = 10
-) -> Chain:
-    """The smallest network of the table; it needs no convolution."""
-    return classifier(name, shape, classes, (), hidden=(32,))
+NETWORKS: Mapping[str, ConvNet] = MappingProxyType(
+    {
+        # Robust-HDP, Table 5, for MNIST and Fashion-MNIST.
+        "cnn-2": ConvNet(GREY, ((16, 5, 2), (32, 5, 2))),
+        # Its accuracy without privacy is nearest to that published for GDPFed+.
+        "cnn-2-valid": ConvNet(GREY, ((16, 5, 0), (32, 5, 0))),
+        # 2-layer and 3-layer CNNs of GDPFed+, which states neither widths nor parameters.
+        "cnn-2-wide": ConvNet(GREY, ((32, 5, 0), (64, 5, 0))),
+        "cnn-3": ConvNet(COLOUR, ((32, 3, 1), (16, 3, 1), (48, 3, 1)), (64,)),
+        # DP2-FedSAM, Section 5.1, for CIFAR-10.
+        "cnn-dp2-fedsam": ConvNet(COLOUR, ((64, 3, 0), (128, 3, 0), (256, 3, 0)), (256, 128)),
+        # HyperFL's appendix states channels, dense layers and activation; kernels and padding are
+        # those of the work that it follows (Xu, Tong and Huang 2023).
+        "cnn-hyperfl-2": ConvNet(GREY, ((16, 5, 0), (32, 5, 1)), (128,), LEAK),
+        "cnn-hyperfl-3": ConvNet(COLOUR, ((16, 5, 0), (32, 5, 1), (64, 3, 1)), (128,), LEAK),
+        # Small enough to train on scikit-learn's digits in seconds.
+        "cnn-digits": ConvNet(DIGITS, ((16, 3, 1),)),
+        "mlp-digits": ConvNet(DIGITS, hidden=(32,)),
+    }
+)
+for _name, _network in NETWORKS.items():
+    MODELS.register(_name, _network)

@@ -1,14 +1,15 @@
-"""`vit:FOLDER` and `roberta:FOLDER`: transformers with weights from disk, through their library.
+"""`vit:FOLDER` and `roberta:FOLDER`: transformers of the library `transformers`, from disk.
 
-A folder is what `save_pretrained` of the `transformers` library writes: `config.json` and the
-weights. Nothing is ever fetched. A classifier head of another number of classes is drawn afresh.
+A folder contains what `save_pretrained` writes: `config.json` and the weights. Nothing is ever
+downloaded. A head for another number of classes is initialised at random.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -19,16 +20,16 @@ from privplan.errors import InputError
 from simulate.models.modular import Modular
 
 TOKENS = 128
-"""Tokens of a record where the name does not say, the usual choice for sentence pairs."""
+"""Default number of tokens of a record, the usual choice for sentence pairs."""
 
 
 class Vit(nn.Module):
-    """An image classifier of the library; images are enlarged to the size that it reads.
+    """An image classifier of the library; images are interpolated to its input size.
 
     Args:
         network: the library's module.
-        channels: channels that it reads.
-        side: rows and columns that it reads.
+        channels: its input channels.
+        side: height and width of its inputs.
     """
 
     def __init__(self, network: nn.Module, channels: int, side: int) -> None:
@@ -48,17 +49,17 @@ class Roberta(nn.Module):
 
     Args:
         network: the library's module.
-        blank: number of the token that fills up short records.
+        padding: number of the padding token.
     """
 
-    def __init__(self, network: nn.Module, blank: int) -> None:
+    def __init__(self, network: nn.Module, padding: int) -> None:
         super().__init__()
-        self.network, self.blank = network, blank
+        self.network, self.padding = network, padding
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens [B, T], int64, to logits [B, classes]."""
-        seen = (x != self.blank)[:, None, None, :].expand(-1, 1, x.shape[1], -1)
-        mask = torch.where(seen, 0.0, torch.finfo(torch.float32).min)
+        present = (x != self.padding)[:, None, None, :].expand(-1, 1, x.shape[1], -1)
+        mask = torch.where(present, 0.0, torch.finfo(torch.float32).min)
         logits: Tensor = self.network(x, attention_mask=mask).logits
         return logits
 
@@ -69,10 +70,10 @@ def vit(
     """A vision transformer.
 
     Args:
-        name: as it was asked for.
-        folder: where configuration and weights are.
-        shape: shape of an image; what the transformer reads when None.
-        classes: number of logits; as many as the folder's classifier has when None.
+        name: as in the spec.
+        folder: folder of the configuration and the weights.
+        shape: shape of an image; the input shape of the transformer when None.
+        classes: number of logits; that of the folder's classifier when None.
 
     Raises:
         InputError: the library is missing, or the folder holds no such transformer.
@@ -94,20 +95,20 @@ def roberta(
     """A RoBERTa that classifies sentences or pairs of them.
 
     Args:
-        name: as it was asked for.
-        folder: where configuration and weights are.
-        shape: (tokens of a record,); 128, or as many as it reads, when None.
-        classes: number of logits; as many as the folder's classifier has when None.
+        name: as in the spec.
+        folder: folder of the configuration and the weights.
+        shape: (tokens of a record,); at most 128 when None.
+        classes: number of logits; that of the folder's classifier when None.
 
     Raises:
         InputError: the library is missing, or the folder holds no such transformer.
     """
     config = _config(name, folder, "roberta", classes)
-    blank = config.pad_token_id
-    most = config.max_position_embeddings - blank - 1
+    padding = config.pad_token_id
+    most = config.max_position_embeddings - padding - 1
 
     def wrap(network: nn.Module) -> nn.Module:
-        return Roberta(network, blank)
+        return Roberta(network, padding)
 
     return _modular(
         name, folder, shape or (min(TOKENS, most),), config, "SequenceClassification", wrap
@@ -115,15 +116,15 @@ def roberta(
 
 
 def _config(name: str, folder: str, kind: str, classes: int | None) -> Any:
-    """The configuration in a folder, in plain operations and without dropout."""
+    """The configuration in a folder, without dropout."""
     try:
         from transformers import AutoConfig
         from transformers.utils import logging
     except ImportError:
         rule = 'needs the package transformers: pip install "privplan[hub]"'
         raise InputError.one("model.name", rule, name) from None
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         if not (Path(folder) / "config.json").is_file():
             raise OSError
@@ -148,7 +149,7 @@ def _modular(
     task: str,
     wrap: Callable[[nn.Module], nn.Module],
 ) -> Modular:
-    """The model of a configuration, which starts from the folder's weights."""
+    """The model of a configuration, initialised with the folder's weights."""
     import transformers
 
     auto = getattr(transformers, f"AutoModelFor{task}")
@@ -180,3 +181,9 @@ def _started(name: str, start: Callable[[], nn.Module]) -> nn.Module:
     except (OSError, ValueError, RuntimeError) as error:
         rule = f"must name a folder with weights that can be read ({str(error).splitlines()[0]})"
         raise InputError.one("model.name", rule, name) from None
+
+
+PRETRAINED: Mapping[str, Callable[..., Modular]] = MappingProxyType(
+    {"roberta": roberta, "vit": vit}
+)
+"""Each takes ``name``, ``folder``, and ``shape`` and ``classes``, which have defaults."""

@@ -2,9 +2,11 @@
 
 He et al. 2016, "Deep residual learning for image recognition", with the batch normalisation
 replaced by groups of channels (Wu and He 2018, "Group normalization"), since statistics over a
-mini-batch would mix records. `resnet-10`, `resnet-18` and `resnet-34` begin with a 3x3
-convolution, as is usual for small images; those named `-imagenet` begin with the original 7x7
-convolution and pooling, both with stride two.
+mini-batch would mix records. `resnet-10` (DP-FedPGN), `resnet-18` (GDPFed+, DP-FedPGN) and
+`resnet-34` begin with a 3x3 convolution, as is usual for small images; `resnet-18-imagenet`
+(DP2-FedSAM, Robust-HDP) and `resnet-34-imagenet` (Robust-HDP) begin with the original 7x7
+convolution and pooling, both with stride two. Table 6 of Robust-HDP counts 17,024 parameters fewer
+for the latter: the scales and shifts of the normalisation.
 """
 
 from __future__ import annotations
@@ -15,16 +17,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simulate.models.modular import WIDE, Modular
+from simulate.models.registry import MODELS
 
 GROUPS = 32
-"""Groups of channels of every normalisation, the default of its paper."""
+"""Groups of channels of every normalisation, the default of Wu and He."""
 
 WIDTHS = (64, 128, 256, 512)
 """Channels of the four stages."""
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions and what goes round them.
+    """Two 3x3 convolutions with a shortcut.
 
     Args:
         inputs: input channels.
@@ -54,22 +57,23 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """The whole network.
+    """A residual network of four stages.
 
     Args:
         blocks: blocks of each of the four stages.
         channels: channels of an image.
         classes: number of logits.
-        wide: whether it begins with the 7x7 convolution and pooling.
+        imagenet: whether it begins with the 7x7 convolution and pooling.
     """
 
-    def __init__(self, blocks: tuple[int, ...], channels: int, classes: int, *, wide: bool) -> None:
+    def __init__(
+        self, blocks: tuple[int, ...], channels: int, classes: int, imagenet: bool
+    ) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(
-            channels, WIDTHS[0], 7 if wide else 3, 2 if wide else 1, 3 if wide else 1, bias=False
-        )
+        size, stride, padding = (7, 2, 3) if imagenet else (3, 1, 1)
+        self.conv = nn.Conv2d(channels, WIDTHS[0], size, stride, padding, bias=False)
         self.norm = nn.GroupNorm(GROUPS, WIDTHS[0])
-        self.pool = nn.MaxPool2d(3, 2, 1) if wide else nn.Identity()
+        self.pool = nn.MaxPool2d(3, 2, 1) if imagenet else nn.Identity()
         stages, inputs = [], WIDTHS[0]
         for stage, (outputs, count) in enumerate(zip(WIDTHS, blocks, strict=True)):
             for index in range(count):
@@ -81,49 +85,33 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Images [B, channels, H, W] to logits [B, classes]."""
         x = self.pool(functional.relu(self.norm(self.conv(x)), inplace=True))
-        return self.head(self.stages(x).mean((2, 3)))
+        logits: Tensor = self.head(self.stages(x).mean((2, 3)))
+        return logits
 
 
-def _resnet(
-    blocks: tuple[int, ...], name: str, shape: tuple[int, ...], classes: int, *, wide: bool = False
+def resnet(
+    name: str,
+    *,
+    shape: tuple[int, ...] = (3, 32, 32),
+    classes: int = 10,
+    blocks: tuple[int, ...],
+    imagenet: bool = False,
 ) -> Modular:
-    build = partial(ResNet, blocks, shape[0], classes, wide=wide)
-    return Modular(name, shape, classes, build)
+    """A residual network.
 
-
-def resnet_10(
-    name: str = "resnet-10", shape: tuple[int, ...] = (3, 32, 32), classes: int = 10
-) -> Modular:
-    """One block a stage, 4,903,242 parameters: the smaller network of DP-FedPGN."""
-    return _resnet((1, 1, 1, 1), name, shape, classes)
-
-
-def resnet_18(
-    name: str = "resnet-18", shape: tuple[int, ...] = (3, 32, 32), classes: int = 10
-) -> Modular:
-    """Two blocks a stage, 11,173,962 parameters: the network of GDPFed+ and DP-FedPGN."""
-    return _resnet((2, 2, 2, 2), name, shape, classes)
-
-
-def resnet_34(
-    name: str = "resnet-34", shape: tuple[int, ...] = (3, 32, 32), classes: int = 10
-) -> Modular:
-    """Sixteen blocks, 21,282,122 parameters."""
-    return _resnet((3, 4, 6, 3), name, shape, classes)
-
-
-def resnet_18_imagenet(
-    name: str = "resnet-18-imagenet", shape: tuple[int, ...] = (3, 32, 32), classes: int = 10
-) -> Modular:
-    """With the 7x7 convolution, 11,181,642 parameters: DP2-FedSAM on FEMNIST, Robust-HDP."""
-    return _resnet((2, 2, 2, 2), name, shape, classes, wide=True)
-
-
-def resnet_34_imagenet(
-    name: str = "resnet-34-imagenet", shape: tuple[int, ...] = (3, 32, 32), classes: int = 10
-) -> Modular:
-    """With the 7x7 convolution, 21,289,802 parameters.
-
-    Robust-HDP's Table 6 has 17,024 fewer: the scales and shifts of the normalisation.
+    Args:
+        name: as in the spec.
+        shape: shape of an image.
+        classes: number of logits.
+        blocks: blocks of each of the four stages.
+        imagenet: whether it begins with the 7x7 convolution and pooling.
     """
-    return _resnet((3, 4, 6, 3), name, shape, classes, wide=True)
+    return Modular(name, shape, classes, partial(ResNet, blocks, shape[0], classes, imagenet))
+
+
+for _layers, _blocks in ((10, (1, 1, 1, 1)), (18, (2, 2, 2, 2)), (34, (3, 4, 6, 3))):
+    MODELS.register(f"resnet-{_layers}", partial(resnet, blocks=_blocks))
+    if _layers > 10:
+        MODELS.register(
+            f"resnet-{_layers}-imagenet", partial(resnet, blocks=_blocks, imagenet=True)
+        )

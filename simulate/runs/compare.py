@@ -54,7 +54,7 @@ def select(names: str, base: Request) -> tuple[list[str], list[str]]:
 def _unfit(base: Request) -> dict[str, list[str]]:
     """Names of the algorithms that cannot execute the plan on the partition, by reason."""
     omitted = unfit(base.plan)
-    if scheme(base.partition).draws:
+    if not scheme(base.partition).disjoint:
         fault = Fault("partition", "must leave each record with one client", base.partition)
         omitted[str(fault)] = _record_level(base.plan, fitting(base.plan))
     return {reason: names for reason, names in omitted.items() if names}

@@ -15,7 +15,7 @@ from privplan.record import PLAN, RunRecord
 from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.registry import algorithm, row
 from simulate.data.partition.clients import ClientPartition
-from simulate.data.partition.registry import partition, require_unshared, scheme
+from simulate.data.partition.registry import partition, require_disjoint, scheme
 from simulate.data.registry import load
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress, initial_state, train
@@ -114,7 +114,7 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     labels, groups = data.train_y.numpy(), request.plan.groups
     assigned = partition(chosen, labels, groups, request.seed, data.train_people)
     if row(request.algorithm).protects(request.plan) == "record":
-        require_unshared(request.algorithm, chosen, assigned, len(labels))
+        require_disjoint(request.algorithm, chosen, assigned, len(labels))
     by_records = row(request.algorithm).unit == "record"
     records = _fewest_records(request.plan, assigned) if by_records else None
     built = algorithm(request.algorithm, request.plan, request.choices, records)

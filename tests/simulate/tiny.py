@@ -102,7 +102,7 @@ def setting(
     """Clients 0 and 1 are strict, 2 and 3 are loose, with these pixels."""
     images = torch.tensor(pixels, dtype=torch.uint8).view(-1, 1, 1, 1)
     labels = torch.zeros(len(pixels), dtype=torch.int64)
-    data = Dataset("pixels", images, labels, images, labels, ("only",), centre=0.0, spread=1.0)
+    data = Dataset("pixels", images, labels, images, labels, ("only",), mean=0.0, std=1.0)
     held = Partition(np.arange(4), np.arange(5), (np.array([0, 1]), np.array([2, 3])))
     return Experiment(algorithm, NETWORK, data, held, seed, torch.device("cpu"))
 

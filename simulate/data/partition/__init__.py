@@ -1,1 +1,1 @@
-"""How training records are spread over clients."""
+"""Partitions of the training records over clients: one module per topic, one registry."""

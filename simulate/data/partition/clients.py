@@ -1,9 +1,9 @@
-"""Who holds which training records, as indices: no record is copied."""
+"""Partitions as values: the indices of each client's training records; no record is copied."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -12,22 +12,24 @@ from simulate.engine.seeds import Purpose, stream
 
 
 class ClientPartition(Protocol):
-    """What a run asks of a partition; clients are numbered from 0."""
+    """The training records of each client; clients are numbered from 0."""
 
     @property
     def members(self) -> tuple[np.ndarray, ...]:
         """The clients of each group, in the order of the plan's groups."""
 
     def records(self, client: int) -> np.ndarray:
-        """Indices of the training records that a client holds; at least one."""
+        """Indices of a client's training records; at least one."""
 
     def sizes(self, clients: np.ndarray) -> np.ndarray:
-        """How many records each of some clients holds [len(clients)]."""
+        """Number of records of each of some clients [len(clients)]."""
 
     def person(self, client: int) -> int | None:
-        """The data set's number of the person that a client is; None where clients are made up."""
+        """The data set's number of the person that a client is; None for synthetic clients."""
 
-    def mix(self, clients: Iterable[int], labels: np.ndarray, classes: int) -> np.ndarray:
+    def label_distribution(
+        self, clients: Iterable[int], labels: np.ndarray, classes: int
+    ) -> np.ndarray:
         """Share of each class among the records of some clients [classes].
 
         Args:
@@ -36,35 +38,38 @@ class ClientPartition(Protocol):
             classes: number of classes.
         """
 
+    def regrouped(self, members: tuple[np.ndarray, ...]) -> ClientPartition:
+        """The same records with other groups of clients."""
 
-def shared(held: ClientPartition, total: int) -> int | None:
-    """A record that more than one client holds; None where each is at one client at most.
 
-    Stops at the first that it finds: where clients draw their own, after few of them.
+def first_shared_record(partition: ClientPartition, total: int) -> int | None:
+    """A record of more than one client; None where clients share no record.
+
+    Stops at the first such record: where clients draw their records, after few clients.
 
     Args:
-        held: who holds which records.
+        partition: the records of each client.
         total: training records of the data set (n).
     """
     seen = np.zeros(total, dtype=bool)
-    for client in np.concatenate(held.members):
-        own = held.records(int(client))
-        again = own[seen[own]]
-        if again.size:
-            return int(again[0])
-        seen[own] = True
+    for client in np.concatenate(partition.members):
+        records = partition.records(int(client))
+        repeated = records[seen[records]]
+        if repeated.size:
+            return int(repeated[0])
+        seen[records] = True
     return None
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition that is written out: each record at one client at most.
+    """A partition stored as an array; no two clients share a record.
 
     Attributes:
         order: indices of records, client after client [at most n].
         starts: where each client's records begin in ``order`` [clients + 1].
         members: the clients of each group, in the order of the plan's groups.
-        people: the person that each client is [clients]; None where clients are made up.
+        people: the person that each client is [clients]; None for synthetic clients.
     """
 
     order: np.ndarray
@@ -73,28 +78,37 @@ class Partition:
     people: np.ndarray | None = None
 
     def records(self, client: int) -> np.ndarray:
-        """As ``Held.records``."""
-        return self.order[self.starts[client] : self.starts[client + 1]]
+        """As ``ClientPartition.records``."""
+        records: np.ndarray = self.order[self.starts[client] : self.starts[client + 1]]
+        return records
 
     def sizes(self, clients: np.ndarray) -> np.ndarray:
-        """As ``Held.sizes``."""
-        return np.diff(self.starts)[clients]
+        """As ``ClientPartition.sizes``."""
+        sizes: np.ndarray = np.diff(self.starts)[clients]
+        return sizes
 
     def person(self, client: int) -> int | None:
-        """As ``Held.person``."""
+        """As ``ClientPartition.person``."""
         return None if self.people is None else int(self.people[client])
 
-    def mix(self, clients: Iterable[int], labels: np.ndarray, classes: int) -> np.ndarray:
-        """As ``Held.mix``, counted."""
-        held = np.concatenate([self.records(client) for client in clients])
-        return np.bincount(labels[held], minlength=classes) / len(held)
+    def label_distribution(
+        self, clients: Iterable[int], labels: np.ndarray, classes: int
+    ) -> np.ndarray:
+        """As ``ClientPartition.label_distribution``, counted."""
+        records = np.concatenate([self.records(client) for client in clients])
+        shares: np.ndarray = np.bincount(labels[records], minlength=classes) / len(records)
+        return shares
+
+    def regrouped(self, members: tuple[np.ndarray, ...]) -> Partition:
+        """As ``ClientPartition.regrouped``."""
+        return replace(self, members=members)
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A partition that is never written out: each client draws its records when asked.
+class LazyPartition:
+    """A partition in which each client's records are drawn on request; clients may share records.
 
-    Any number of clients shares the records of one data set; what they hold needs no memory.
+    Memory does not depend on the number of clients.
 
     Attributes:
         total: training records of the data set (n).
@@ -109,18 +123,25 @@ class Drawn:
     members: tuple[np.ndarray, ...]
 
     def records(self, client: int) -> np.ndarray:
-        """As ``Held.records``: distinct records, from the client's own stream."""
+        """As ``ClientPartition.records``: distinct records, from the client's own stream."""
         generator = stream(self.seed, Purpose.PARTITION, int(client))
         return generator.choice(self.total, self.size, replace=False)
 
     def sizes(self, clients: np.ndarray) -> np.ndarray:
-        """As ``Held.sizes``: the same for all."""
+        """As ``ClientPartition.sizes``: equal for all clients."""
         return np.full(len(clients), self.size)
 
     def person(self, client: int) -> int | None:
-        """As ``Held.person``: nobody."""
+        """As ``ClientPartition.person``: None."""
         return None
 
-    def mix(self, clients: Iterable[int], labels: np.ndarray, classes: int) -> np.ndarray:
-        """As ``Held.mix``: what is expected of the draw, the data set's own mix."""
-        return np.bincount(labels, minlength=classes) / len(labels)
+    def label_distribution(
+        self, clients: Iterable[int], labels: np.ndarray, classes: int
+    ) -> np.ndarray:
+        """As ``ClientPartition.label_distribution``: its expectation, that of the data set."""
+        shares: np.ndarray = np.bincount(labels, minlength=classes) / len(labels)
+        return shares
+
+    def regrouped(self, members: tuple[np.ndarray, ...]) -> LazyPartition:
+        """As ``ClientPartition.regrouped``."""
+        return replace(self, members=members)

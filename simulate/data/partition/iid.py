@@ -1,7 +1,4 @@
-"""Records spread evenly and at random, or drawn lazily by any number of clients.
-
-Clients are the people whom the records are from: writers, roles.
-"""
+"""Partitions without skew by design: even and random, drawn by each client, or by person."""
 
 from __future__ import annotations
 
@@ -11,81 +8,84 @@ from functools import partial
 import numpy as np
 
 from privplan.errors import InputError
-from simulate.data.partition.clients import Drawn, Partition
-from simulate.data.partition.scheme import (
+from simulate.data.partition.clients import LazyPartition, Partition
+from simulate.data.partition.registry import (
+    PARTITIONS,
     Assignment,
     PartitionRequest,
     SchemeKind,
-    even,
-    in_order,
-    whole,
+    even_starts,
+    positive_int,
 )
 
 
-def read_iid(rest: str) -> Assignment:
-    """``iid`` alone, or ``iid:SIZE``."""
-    return partial(drawn, size=whole(rest)) if rest else spread
+def parse_iid(rest: str) -> Assignment:
+    """The assignment of ``iid`` or ``iid:SIZE``."""
+    return partial(assign_drawn, size=positive_int(rest)) if rest else assign_even
 
 
-def spread(problem: PartitionRequest) -> Partition:
-    """Every record at one client; sizes differ by at most one."""
-    problem.require_records()
-    order = problem.generator().permutation(len(problem.labels))
-    return problem.written(order, even(len(problem.labels), problem.clients))
+def assign_even(request: PartitionRequest) -> Partition:
+    """All records in random order, in parts whose sizes differ by at most one."""
+    request.require_records()
+    order = request.generator().permutation(len(request.labels))
+    return Partition(order, even_starts(len(order), request.clients), request.members)
 
 
-def drawn(problem: PartitionRequest, size: int) -> Drawn:
-    """Each client draws ``size`` distinct records of its own; clients may share records.
+def assign_drawn(request: PartitionRequest, size: int) -> LazyPartition:
+    """A partition in which each client draws ``size`` distinct records; clients may share records.
 
     Raises:
-        InputError: when a client would hold more than the data set has.
+        InputError: when the data set has fewer records.
     """
-    if size > len(problem.labels):
-        rule = f"must not exceed the {len(problem.labels)} training records in iid:SIZE"
+    if size > len(request.labels):
+        rule = f"must not exceed the {len(request.labels)} training records in iid:SIZE"
         raise InputError.one("partition", rule, size)
-    return Drawn(len(problem.labels), size, problem.seed, problem.members)
+    return LazyPartition(len(request.labels), size, request.seed, request.members)
 
 
-IID = SchemeKind(
-    "iid or iid:SIZE",
-    "records spread evenly; with SIZE each client draws that many, and clients may share records",
-    read_iid,
-)
-
-
-def read_natural(rest: str) -> Assignment:
-    """``natural``."""
+def parse_natural(rest: str) -> Assignment:
+    """The assignment of ``natural``."""
     if rest:
         raise ValueError(rest)
-    return deal_natural
+    return assign_natural
 
 
-def deal_natural(problem: PartitionRequest) -> Partition:
-    """Each client is one person, with all of that person's training records.
+def assign_natural(request: PartitionRequest) -> Partition:
+    """A partition in which each client is one person, with all of the person's records.
 
-    With fewer clients than people, the people are drawn at random and the others' records are
+    With fewer clients than people, the people are drawn at random and the other records are
     not used.
 
     Raises:
-        InputError: when the data set does not say whom its records are from, or has fewer
-            people than the plan has clients.
+        InputError: when the data set does not name people, or has fewer people than the plan has
+            clients.
     """
-    if problem.people is None:
+    if request.people is None:
         rule = "must not be natural for a data set that names no people"
         raise InputError.one("partition", rule, "natural")
-    names, person = np.unique(problem.people, return_inverse=True)
-    if problem.clients > len(names):
+    names, person = np.unique(request.people, return_inverse=True)
+    if request.clients > len(names):
         rule = f"must not exceed the {len(names)} people of the data set's training records"
-        raise InputError.one("groups.clients", rule, problem.clients)
-    chosen = problem.generator().permutation(len(names))[: problem.clients]
-    by_person = np.argsort(person, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(person))])
-    held = [by_person[starts[one] : starts[one + 1]] for one in chosen]
-    return replace(problem.written(*in_order(held)), people=names[chosen])
+        raise InputError.one("groups.clients", rule, request.clients)
+    chosen = request.generator().permutation(len(names))[: request.clients]
+    records = np.split(np.argsort(person, kind="stable"), np.cumsum(np.bincount(person))[:-1])
+    return replace(request.stored([records[one] for one in chosen]), people=names[chosen])
 
 
-NATURAL = SchemeKind(
+PARTITIONS.register(
+    "iid",
+    SchemeKind(
+        "iid or iid:SIZE",
+        "records spread evenly; with SIZE each client draws that many, and clients may share them",
+        parse_iid,
+        disjoint=lambda rest: not rest,
+    ),
+)
+PARTITIONS.register(
     "natural",
-    "each client is a person of the data set (writer, role), drawn at random when there are more",
-    read_natural,
+    SchemeKind(
+        "natural",
+        "each client is a person of the data set (writer, role), drawn at random if there are more",
+        parse_natural,
+    ),
 )

@@ -47,7 +47,7 @@ def test_simulate_then_again(short_path: Path, tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["--algorithm", "sgd"], "algorithm: must be one of FedAvg, Local-only"),
-        (["--algorithm", "FedAvg", "--dataset", "mnist9"], "dataset: must be one of digits"),
+        (["--algorithm", "FedAvg", "--dataset", "mnist9"], "dataset: must be one of cifar-10"),
         (["--algorithm", "FedAvg", "--partition", "dirichlet:-1"], "partition: must be iid"),
         (["--algorithm", "FedAvg", "--partition", "by-class:no=1"], "partition: must name one of"),
         (["--algorithm", "FedAvg", "--seed", "-1"], "-1 is not in the range"),

@@ -13,7 +13,6 @@ import urllib.request
 import zipfile
 import zlib
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +24,8 @@ from scipy.sparse import csc_matrix
 
 from privplan.errors import InputError, MissingDataError
 from simulate.data.dataset import Dataset
-from simulate.data.registry import load
-from simulate.data.sets.cifar_10 import CLASSES
+from simulate.data.formats.cifar import CLASSES
+from simulate.data.registry import DATASETS, load
 from tests.simulate.data.test_data import idx
 
 draw = np.random.default_rng(0)
@@ -148,16 +147,24 @@ def published(monkeypatch: pytest.MonkeyPatch, content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
+def with_checksum(monkeypatch: pytest.MonkeyPatch, name: str, md5: str) -> None:
+    """A data set whose published archive has another sum."""
+    row = DATASETS.get(name)
+    changed = replace(row, archive=replace(row.archive, md5=md5))
+    monkeypatch.setitem(DATASETS._components, name, changed)
+
+
 def test_an_archive_is_fetched_checked_and_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = import_module("simulate.data.sets.cifar_10")
     content = archive("cifar-10-batches-py/", python_files())
     md5 = published(monkeypatch, content)
-    with pytest.raises(InputError, match=f"must have the md5 sum {module.LAYOUT.md5}"):
+    with pytest.raises(
+        InputError, match=f"must have the md5 sum {DATASETS.get('cifar-10').archive.md5}"
+    ):
         load("cifar-10", tmp_path, download=True)
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(module, "LAYOUT", replace(module.LAYOUT, md5=md5))
+    with_checksum(monkeypatch, "cifar-10", md5)
     check_cifar_10(load("cifar-10", tmp_path, download=True))
     assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-batches-py"]
 
@@ -166,9 +173,8 @@ def test_an_archive_is_fetched_checked_and_unpacked(
 def test_an_archive_writes_nothing_outside(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = import_module("simulate.data.sets.cifar_10")
     md5 = published(monkeypatch, archive("", {name: b"bad"}))
-    monkeypatch.setattr(module, "LAYOUT", replace(module.LAYOUT, md5=md5))
+    with_checksum(monkeypatch, "cifar-10", md5)
     with pytest.raises(InputError, match="dataset: must unpack"):
         load("cifar-10", tmp_path / "data", download=True)
     assert not list(tmp_path.rglob("outside"))
@@ -292,9 +298,8 @@ def test_an_image_in_another_format_is_refused(tmp_path: Path) -> None:
 
 
 def test_cinic_10_is_fetched_and_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = import_module("simulate.data.sets.cinic_10")
     md5 = published(monkeypatch, archive("", cinic_files(tmp_path / "source")))
-    monkeypatch.setattr(module, "MD5", md5)
+    with_checksum(monkeypatch, "cinic-10", md5)
     data = load("cinic10", tmp_path / "data", download=True)
     assert data.test_y.tolist() == list(range(10))
 
@@ -322,8 +327,7 @@ def test_emnist_is_upright_from_files_or_archive(
         packed.writestr("gzip/emnist-letters-mapping.txt", "not asked for")
         for name, data_ in emnist_files().items():
             packed.writestr(f"gzip/{name}.gz", gzip.compress(data_))
-    module = import_module("simulate.data.sets.emnist")
-    monkeypatch.setattr(module, "MD5", published(monkeypatch, content.getvalue()))
+    with_checksum(monkeypatch, "emnist", published(monkeypatch, content.getvalue()))
     fetched = load("emnist", tmp_path / "fetched", download=True)
     assert fetched.digest == data.digest
     assert len(list((tmp_path / "fetched" / "EMNIST" / "raw").iterdir())) == 4

@@ -7,7 +7,6 @@ import hashlib
 import io
 import urllib.request
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +14,10 @@ import pytest
 import torch
 
 from privplan.errors import InputError, MissingDataError
-from simulate.data.idx import read_idx
+from simulate.data.formats.idx import read_idx
 from simulate.data.registry import DATASETS, load
 
-fashion_mnist = import_module("simulate.data.sets.fashion_mnist")  # its function has the same name
-FILES = tuple(fashion_mnist.FILES.md5)
+FILES = tuple(DATASETS.get("fashion-mnist").md5)
 
 
 def idx(values: np.ndarray) -> bytes:
@@ -137,7 +135,9 @@ def test_missing_data_is_one_line_that_says_what_to_do(
 
 
 def test_an_unknown_data_set_lists_the_known_ones() -> None:
-    with pytest.raises(InputError, match="dataset: must be one of digits, mnist, fashion-mnist"):
+    with pytest.raises(
+        InputError, match="dataset: must be one of cifar-10, cifar-100, cinic-10, digits"
+    ):
         load("imagenet")
 
 
@@ -154,13 +154,13 @@ def test_a_download_is_checked_and_kept(tmp_path: Path, monkeypatch: pytest.Monk
         return io.BytesIO(packed[address.rpartition("/")[2].removesuffix(".gz")])
 
     monkeypatch.setattr(urllib.request, "urlopen", answer)
-    published = fashion_mnist.FILES
-    monkeypatch.setattr(fashion_mnist, "FILES", replace(published, md5=sums))
+    published = DATASETS.get("fashion-mnist")
+    monkeypatch.setitem(DATASETS._components, "fashion-mnist", replace(published, md5=sums))
     load("fashion-mnist", tmp_path, download=True)
     load("fashion-mnist", tmp_path, download=True)
     assert len(asked) == 4
     wrong = {**sums, FILES[0]: "0" * 32}
-    monkeypatch.setattr(fashion_mnist, "FILES", replace(published, md5=wrong))
+    monkeypatch.setitem(DATASETS._components, "fashion-mnist", replace(published, md5=wrong))
     first = tmp_path / "FashionMNIST" / "raw" / f"{FILES[0]}.gz"
     first.unlink()
     with pytest.raises(InputError, match="must have the md5 sum 000"):

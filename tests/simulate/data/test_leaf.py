@@ -14,10 +14,16 @@ from hypothesis import strategies as st
 
 from privplan.errors import InputError, MissingDataError
 from simulate.data.dataset import Dataset
-from simulate.data.own_test import own_test
+from simulate.data.formats.leaf import (
+    CHARACTERS,
+    WINDOW,
+    sliding_windows,
+    split_windows,
+    tokens,
+)
 from simulate.data.partition.registry import partition, scheme
+from simulate.data.personal_test import personal_test_records
 from simulate.data.registry import load
-from simulate.data.sets.shakespeare import CHARACTERS, WINDOW, divide, slid, tokens
 from simulate.engine.batches import batches
 from tests.simulate import tiny
 
@@ -47,12 +53,12 @@ LINE = "To be, or not to be: that is the question: Whether 'tis nobler in the mi
 def test_a_window_and_what_comes_next() -> None:
     # 81 characters make one window, whose next character is the last of the line.
     assert len(LINE) == 81
-    x, y = slid(LINE)
+    x, y = sliding_windows(LINE)
     assert x.shape == (1, 80)
     assert x[0, :6].tolist() == [44, 67, 1, 54, 57, 8]  # "To be," by hand from LEAF's list
     assert y.tolist() == [58]  # "f"
-    assert slid(LINE[:80])[0].shape == (0, 80)
-    x, y = slid(LINE + "fer")
+    assert sliding_windows(LINE[:80])[0].shape == (0, 80)
+    x, y = sliding_windows(LINE + "fer")
     assert [text_of(row) for row in x] == [(LINE + "fer")[first : first + 80] for first in range(4)]
     assert text_of(y) == "ffer"
 
@@ -65,7 +71,7 @@ def test_the_vocabulary_is_leaf_s() -> None:
 
 @given(st.integers(0, 1000))
 def test_a_role_s_later_text_is_for_testing(records: int) -> None:
-    train, test = divide(records)
+    train, test = split_windows(records)
     assert len(train) == (max(1, int(0.9 * records)) if records else 0)
     assert len(test) == max(0, records - len(train) - 79)
     if len(test):
@@ -145,7 +151,7 @@ def test_femnist_by_writer(tmp_path: Path) -> None:
     pair = tuple(group.model_copy(update={"clients": 1}) for group in tiny.plan().groups)
     held = partition(scheme("natural"), data.train_y.numpy(), pair, 0, data.train_people)
     for client in (0, 1):
-        found = own_test(data, held, client, seed=0)
+        found = personal_test_records(data, held, client, seed=0)
         if held.person(client) == 1:
             assert found.tolist() == [0, 1]
         else:  # nobody has a test record of that label

@@ -15,13 +15,12 @@ from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.baselines import by_record
 from simulate.cli.simulate import command
-from simulate.data.partition.clients import Partition, shared
-from simulate.data.partition.dominant import sets
+from simulate.data.partition.clients import Partition, first_shared_record
+from simulate.data.partition.label_skew import dominant_sets
 from simulate.data.partition.registry import (
-    FORMS,
-    RULE,
+    forms,
     partition,
-    require_unshared,
+    require_disjoint,
     scheme,
 )
 from simulate.runs.run import Request, execute, prepare
@@ -115,7 +114,9 @@ def test_by_class_gives_the_labels_to_one_group_alone() -> None:
     ],
 )
 def test_an_unknown_partition_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="partition: must be iid or iid:SIZE, dirichlet:ALPHA"):
+    with pytest.raises(
+        InputError, match="partition: must be by-class:GROUP=LABEL,LABEL, dirichlet:ALPHA"
+    ):
         scheme(text)
 
 
@@ -128,7 +129,7 @@ def test_partitions_that_do_not_fit_are_refused() -> None:
         with pytest.raises(InputError, match="must not exceed the 300 training records"):
             partition(scheme(text), LABELS[:300], WIDE, seed=0)
     for text in ("shards:11", "pathological:11"):
-        with pytest.raises(InputError, match=r"4000 training records .* at 11 a client"):
+        with pytest.raises(InputError, match=r"4000 training records .* at 11 per client"):
             partition(scheme(text), LABELS, WIDE, seed=0)
     with pytest.raises(InputError, match="must name the plan's 400 clients in pathological:N,S"):
         partition(scheme("pathological:500,2"), LABELS, WIDE, seed=0)
@@ -155,7 +156,7 @@ def test_a_million_clients_hold_records_without_a_list_of_them() -> None:
     # Each record is held 10 times on average; six deviations of a binomial count.
     assert abs(counts - 10).max() < 6 * np.sqrt(10)
     np.testing.assert_allclose(
-        held.mix(held.members[0], LABELS, 10), np.bincount(LABELS) / len(LABELS)
+        held.label_distribution(held.members[0], LABELS, 10), np.bincount(LABELS) / len(LABELS)
     )
     with pytest.raises(InputError, match="must not exceed the 4000 training records in iid:SIZE"):
         partition(scheme("iid:4001"), LABELS, many, seed=3)
@@ -163,19 +164,21 @@ def test_a_million_clients_hold_records_without_a_list_of_them() -> None:
 
 @pytest.mark.parametrize("text", WRITTEN)
 def test_no_record_is_shared_unless_clients_draw_their_own(text: str) -> None:
-    assert shared(partition(scheme(text), LABELS, WIDE, seed=3), len(LABELS)) is None
+    assert first_shared_record(partition(scheme(text), LABELS, WIDE, seed=3), len(LABELS)) is None
 
 
 def test_a_shared_record_is_found_after_few_clients() -> None:
     many = tuple(group.model_copy(update={"clients": 500_000}) for group in GROUPS)
     held = partition(scheme("iid:10"), LABELS, many, seed=3)
-    record = shared(held, len(LABELS))
+    record = first_shared_record(held, len(LABELS))
     owners = [one for one in np.concatenate(held.members)[:400] if record in held.records(one)]
     assert len(owners) > 1  # of 4,000 records no more than 400 clients hold 10 each
     pair = tuple(group.model_copy(update={"clients": 1}) for group in GROUPS)
-    assert shared(partition(scheme("iid:1"), LABELS, pair, seed=3), len(LABELS)) is None
+    assert (
+        first_shared_record(partition(scheme("iid:1"), LABELS, pair, seed=3), len(LABELS)) is None
+    )
     with pytest.raises(InputError, match=r"one client for DPFedAvg, .* found 'iid:10'"):
-        require_unshared("DPFedAvg", scheme("iid:10"), held, len(LABELS))
+        require_disjoint("DPFedAvg", scheme("iid:10"), held, len(LABELS))
 
 
 @pytest.mark.parametrize("name", ["DPFedAvg", "Robust-HDP", "PFA"])
@@ -261,7 +264,7 @@ def test_dominant_classes_make_up_the_rest_of_a_client() -> None:
     kinds = []
     for client in range(10):
         records = held.records(client)
-        inside = [np.isin(labels[records], kind).mean() for kind in sets(10)]
+        inside = [np.isin(labels[records], kind).mean() for kind in dominant_sets(10)]
         kinds.append(int(np.argmax(inside)))
         # 80 percent and three tenths of the other 20; six deviations of the latter.
         assert abs(max(inside) - 0.86) < 6 * np.sqrt(0.3 * 0.7 * 0.2 / len(records))
@@ -282,9 +285,9 @@ def test_dominant_clients_are_of_one_size_and_share_no_record(
 
 
 def test_the_sets_of_dominant_classes_are_the_published_ones() -> None:
-    ten = [set(kind.tolist()) for kind in sets(10)]
+    ten = [set(kind.tolist()) for kind in dominant_sets(10)]
     assert ten == [{0, 1, 2}, {2, 3, 4}, {4, 5, 6}, {6, 7, 8}, {8, 9, 0}]
-    assert [len(kind) for kind in sets(62)] == [10, 26, 26]
+    assert [len(kind) for kind in dominant_sets(62)] == [10, 26, 26]
 
 
 def correlation(held: Partition) -> float:
@@ -315,8 +318,10 @@ def test_groups_follow_labels_as_strongly_as_asked() -> None:
 def test_every_scheme_is_documented() -> None:
     shown = CliRunner().invoke(command, ["--help"], terminal_width=10_000).output
     page = (ROOT.parent / "docs" / "data.md").read_text()
-    for form in FORMS:
-        assert form in RULE
+    with pytest.raises(InputError) as caught:
+        scheme("x")
+    for form in forms():
+        assert form in str(caught.value)
         assert form in shown
         for written in form.split(" or "):
             assert f"`{written}`" in page

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from simulate.data.own_test import own_test
+from simulate.data.formats.leaf import CHARACTERS
 from simulate.data.partition.registry import partition, scheme
+from simulate.data.personal_test import personal_test_records
 from simulate.data.registry import load
-from simulate.data.sets.shakespeare import CHARACTERS
 from tests.simulate import tiny
 from tests.simulate.data.test_leaf import text_of
 
@@ -61,7 +61,7 @@ def test_mnist_s_writers_are_clients() -> None:
     assert not set(writers) & set(data.test_people)
     groups = tuple(g.model_copy(update={"clients": 200}) for g in tiny.plan().groups)
     held = partition(scheme("natural"), data.train_y.numpy(), groups, 1, data.train_people)
-    found = own_test(data, held, 17, seed=1)  # their writers are others: the label mix
+    found = personal_test_records(data, held, 17, seed=1)  # their writers are others: the label mix
     mix = np.bincount(data.train_y.numpy()[held.records(17)], minlength=10)
     assert len(found) == 100
     own = np.bincount(data.test_y.numpy()[found], minlength=10)
@@ -97,7 +97,7 @@ def test_shakespeare_is_whole() -> None:
     groups = tuple(g.model_copy(update={"clients": 357}) for g in tiny.plan().groups)
     spread = partition(scheme("natural"), data.train_y.numpy(), groups, 1, data.train_people)
     client = next(one for one in range(714) if (data.test_people == spread.person(one)).sum() > 9)
-    found = own_test(data, spread, client, seed=1)
+    found = personal_test_records(data, spread, client, seed=1)
     assert set(data.test_people[found]) == {spread.person(client)}
 
 
@@ -119,7 +119,7 @@ import re
 import numpy as np, torch
 from simulate.engine.batches import batches
 from simulate.data.registry import load
-from simulate.data.own_test import own_test
+from simulate.data.personal_test import personal_test_records
 from simulate.data.partition.registry import partition, scheme
 from tests.simulate import tiny
 
@@ -128,7 +128,7 @@ groups = tuple(g.model_copy(update={"clients": 500_000}) for g in tiny.plan().gr
 held = partition(scheme("iid:50"), data.train_y.numpy(), groups, 1)
 clients = np.arange(0, 1_000_000, 1000)
 x, y = batches(data, held, clients, seed=1, round_=1, steps=5, size=10, device=torch.device("cpu"))
-own = [own_test(data, held, client, 1) for client in clients]
+own = [personal_test_records(data, held, client, 1) for client in clients]
 peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]
 print(len(x), len(own), peak)
 """

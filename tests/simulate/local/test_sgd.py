@@ -20,7 +20,7 @@ from simulate.models.registry import MODELS, model
 from simulate.parallel import threads
 
 CLIENTS, STEPS, BATCH = 6, 4, 5
-CHAINS = [name for name in MODELS if isinstance(model(name), Chain)]
+CHAINS = [name for name in sorted(MODELS) if isinstance(model(name), Chain)]
 
 
 def generator(seed: int = 0) -> torch.Generator:

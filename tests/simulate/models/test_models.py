@@ -16,7 +16,8 @@ from privplan.spec.spec import Spec
 from simulate.models.chain import Chain
 from simulate.models.layers import Conv, Linear, Pool, Relu, input_shapes, shape_after
 from simulate.models.network import Model
-from simulate.models.registry import LIBRARY, MODELS, model
+from simulate.models.pretrained import PRETRAINED
+from simulate.models.registry import MODELS, model
 
 
 def resnet_parameters(blocks: tuple[int, ...], stem: int) -> int:
@@ -52,7 +53,7 @@ PARAMETERS = {  # by hand: weights plus biases, layer by layer
     "resnet-34": resnet_parameters((3, 4, 6, 3), stem=3),
     "resnet-34-imagenet": resnet_parameters((3, 4, 6, 3), stem=7),
 }
-CHAINS = [name for name in MODELS if isinstance(model(name), Chain)]
+CHAINS = [name for name in sorted(MODELS) if isinstance(model(name), Chain)]
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -113,7 +114,7 @@ def test_sizes_that_cannot_be_are_refused(name):
         model(name)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", sorted(MODELS))
 def test_parameter_count_is_that_of_the_plain_module(name):
     network = model(name)
     assert network.name == name
@@ -130,7 +131,7 @@ def test_the_page_lists_every_model_with_its_sizes():
         network = model(name)
         sides = "x".join(map(str, network.input_shape)).replace("80", "80 characters")
         assert (f"{network.parameters:,}", sides, str(network.classes)) == (count, shape, classes)
-    assert all(f"`{kind}:FOLDER`" in page for kind in LIBRARY)
+    assert all(f"`{kind}:FOLDER`" in page for kind in PRETRAINED)
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
@@ -141,7 +142,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
     assert all(name in message for name in MODELS)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", sorted(MODELS))
 def test_shapes_and_head_are_those_of_the_plain_module(name):
     network = model(name)
     theta = network.initial(generator())
@@ -153,7 +154,7 @@ def test_shapes_and_head_are_those_of_the_plain_module(name):
     assert torch.equal(theta[network.head], torch.cat([weight.flatten(), bias]))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", sorted(MODELS))
 def test_logits_are_those_of_the_plain_module(name):
     network = model(name)
     theta = network.initial(generator())
@@ -165,7 +166,7 @@ def test_logits_are_those_of_the_plain_module(name):
         torch.testing.assert_close(network.logits(theta, x), expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", sorted(MODELS))
 def test_logits_of_each_client_are_those_of_its_own_model(name):
     network = model(name)
     thetas = torch.stack([network.initial(generator(seed)) for seed in range(2)])
@@ -176,7 +177,7 @@ def test_logits_of_each_client_are_those_of_its_own_model(name):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", sorted(MODELS))
 def test_logits_can_be_differentiated(name):
     network = model(name)
     theta = network.initial(generator()).requires_grad_()

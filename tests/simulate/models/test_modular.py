@@ -19,7 +19,7 @@ from simulate.models.network import Model
 from simulate.models.registry import MODELS, model
 
 CLIENTS, STEPS, BATCH = 2, 2, 3
-MODULAR = [name for name in MODELS if not isinstance(model(name), Chain)]
+MODULAR = [name for name in sorted(MODELS) if not isinstance(model(name), Chain)]
 SMALL = ["lstm:x6", "resnet-10:3x16x16"]
 
 

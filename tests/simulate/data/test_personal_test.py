@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulate.data.own_test import following, own_test
 from simulate.data.partition.clients import Partition
 from simulate.data.partition.registry import partition, scheme
+from simulate.data.personal_test import personal_test_records, proportional_counts
 from simulate.data.registry import load
 from tests.simulate import tiny
 
@@ -23,21 +23,21 @@ def test_own_test_records_have_the_client_s_label_mix() -> None:
     labels = DIGITS.train_y.numpy()
     records = np.concatenate([np.flatnonzero(labels == 3)[:30], np.flatnonzero(labels == 8)[:10]])
     held = Partition(records, np.array([0, 40]), (np.array([0]), np.array([], np.int64)))
-    found = own_test(DIGITS, held, 0, seed=5, most=20)
+    found = personal_test_records(DIGITS, held, 0, seed=5, most=20)
     assert np.bincount(DIGITS.test_y.numpy()[found], minlength=10)[[3, 8]].tolist() == [15, 5]
     assert len(set(found)) == len(found) == 20
     # 36 test records are a 3: at 3 of 4, no more than 48 records can follow the mix.
     assert (DIGITS.test_y == 3).sum() == 36
-    whole = own_test(DIGITS, held, 0, seed=5, most=100)
+    whole = personal_test_records(DIGITS, held, 0, seed=5, most=100)
     assert np.bincount(DIGITS.test_y.numpy()[whole], minlength=10)[[3, 8]].tolist() == [36, 12]
 
 
 def test_own_test_depends_on_seed_and_client_alone() -> None:
     held = partition(scheme("iid:40"), DIGITS.train_y.numpy(), GROUPS, seed=1)
-    first = own_test(DIGITS, held, 3, seed=1)
-    np.testing.assert_array_equal(first, own_test(DIGITS, held, 3, seed=1))
-    assert not np.array_equal(first, own_test(DIGITS, held, 4, seed=1))
-    assert not np.array_equal(first, own_test(DIGITS, held, 3, seed=2))
+    first = personal_test_records(DIGITS, held, 3, seed=1)
+    np.testing.assert_array_equal(first, personal_test_records(DIGITS, held, 3, seed=1))
+    assert not np.array_equal(first, personal_test_records(DIGITS, held, 4, seed=1))
+    assert not np.array_equal(first, personal_test_records(DIGITS, held, 3, seed=2))
 
 
 @pytest.mark.parametrize("most", [4, 100])
@@ -52,7 +52,7 @@ def test_people_are_tested_on_their_own_records(most: int) -> None:
     )
     for client in range(20):
         person = held.person(client)
-        found = own_test(data, held, client, seed=1, most=most)
+        found = personal_test_records(data, held, client, seed=1, most=most)
         if person == 19:  # no test records of one's own: the label mix
             assert len(found) == min(most, len(found)) > 0
         else:
@@ -65,7 +65,7 @@ counts = st.lists(st.integers(0, 30), min_size=3, max_size=3)
 
 @given(counts, counts, st.integers(1, 50))
 def test_numbers_follow_the_mix(mix: list[int], there: list[int], most: int) -> None:
-    wanted, found = np.array(mix), following(np.array(mix), np.array(there), most)
+    wanted, found = np.array(mix), proportional_counts(np.array(mix), np.array(there), most)
     wanted = np.where(np.array(there) > 0, wanted, 0)
     assert (found <= there).all()
     assert found.sum() <= most

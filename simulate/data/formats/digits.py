@@ -1,7 +1,7 @@
 """scikit-learn's 1,797 handwritten digits, 8x8; nothing to download.
 
 Source: E. Alpaydin, C. Kaynak, Optical Recognition of Handwritten Digits (UCI, 1998), the part
-that scikit-learn carries.
+that scikit-learn contains.
 """
 
 from __future__ import annotations
@@ -12,18 +12,14 @@ import numpy as np
 import torch
 
 from simulate.data.dataset import Dataset
+from simulate.data.registry import DATASETS
 
 TEST_SHARE = 5
 """One record in five, in each class, is for testing."""
 
 
-def digits(data_dir: Path | None = None, download: bool = False) -> Dataset:
-    """The digits; in each class every fifth record, in the published order, is for testing.
-
-    Args:
-        data_dir: not needed, as with any data set that a library carries.
-        download: likewise.
-    """
+def digits(data: Path, download: bool) -> Dataset:
+    """The digits; in each class every fifth record, in the published order, is for testing."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
@@ -34,13 +30,9 @@ def digits(data_dir: Path | None = None, download: bool = False) -> Dataset:
         member = classes == label
         position[member] = torch.arange(int(member.sum()))
     test = position % TEST_SHARE == TEST_SHARE - 1
-    return Dataset(
-        name="digits",
-        train_x=pixels[~test],
-        train_y=classes[~test],
-        test_x=pixels[test],
-        test_y=classes[test],
-        classes=tuple(str(label) for label in range(10)),
-        centre=0.0,
-        spread=16.0,
-    )
+    names = tuple(str(label) for label in range(10))
+    parts = pixels[~test], classes[~test], pixels[test], classes[test]
+    return Dataset("digits", *parts, names, mean=0.0, std=16.0)
+
+
+DATASETS.register("digits", digits)

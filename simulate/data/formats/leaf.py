@@ -1,0 +1,242 @@
+"""LEAF's JSON files, in which every record belongs to a person: FEMNIST and Shakespeare.
+
+Source: S. Caldas et al., LEAF: A Benchmark for Federated Settings (2018). A file has ``users``
+and, for each of them, ``user_data`` with lists ``x`` and ``y`` of equal length. The folders
+``train`` and ``test`` contain a finished split; ``all_data`` contains the records before a split.
+Alternatives are a local copy for the library ``datasets``, and for Shakespeare ``roles.json`` or
+``roles.json.gz`` with the text of each role.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from privplan.errors import InputError, MissingDataError
+from simulate.data import hub
+from simulate.data.dataset import Dataset
+from simulate.data.disk import Location, find, missing
+from simulate.data.files import numbers, reading, whole_numbers
+from simulate.data.formats import idx
+from simulate.data.people import Encode, Person, Split, assemble, people_of_copy, split_people
+from simulate.data.registry import DATASETS
+
+TRAIN, TEST, ALL = "train", "test", "all_data"
+ROLES = ("roles.json", "roles.json.gz")
+
+
+@dataclass(frozen=True)
+class LeafDataset:
+    """A data set of LEAF.
+
+    Attributes:
+        name: its registered name.
+        location: its folders.
+        classes: names of the classes.
+        encode: from the JSON values of records and labels to arrays.
+        split: training and test records of a person where there is no finished split.
+        columns: columns of the person, record and label in a copy for the library ``datasets``.
+        encode_copy: from the values of these columns to arrays.
+        kind: type of a record.
+        mean: pixel value that becomes 0.
+        std: pixel values that become 1.
+        roles: whether the data set may also be read from the texts of roles.
+    """
+
+    name: str
+    location: Location
+    classes: tuple[str, ...]
+    encode: Encode
+    split: Split
+    columns: tuple[str, str, str]
+    encode_copy: Encode
+    kind: Literal["image", "tokens"] = "image"
+    mean: float = 0.0
+    std: float = 1.0
+    roles: bool = False
+
+    def __call__(self, data: Path, download: bool) -> Dataset:
+        """Read the data set; ``download`` has no effect, since LEAF's scripts make the files."""
+        records = assemble(*self._people(data))
+        return Dataset(
+            self.name, **records, classes=self.classes, kind=self.kind, mean=self.mean, std=self.std
+        )
+
+    def _people(self, data: Path) -> tuple[list[Person], list[Person]]:
+        """Training and test records of all people."""
+        copy = hub.find_copy(self.location, data)
+        if copy is not None:
+            people = people_of_copy(self.name, copy, self.columns, self.encode_copy)
+            return split_people(people, self.split)
+        train, test, whole = (find(self.location, data, part) for part in (TRAIN, TEST, ALL))
+        roles = find(self.location, data, *ROLES) if self.roles else None
+        if roles is not None and train is None and whole is None:
+            return split_people(read_roles(roles), self.split)
+        if train is not None and test is not None:
+            return list(read_people(train, self.encode)), list(read_people(test, self.encode))
+        if whole is None:
+            raise missing(self.location, data, f"{TRAIN} and {TEST}, or {ALL}")
+        return split_people(read_people(whole, self.encode), self.split)
+
+
+def read_people(folder: Path, encode: Encode) -> Iterator[Person]:
+    """The people of all files of a folder, one file at a time.
+
+    Raises:
+        MissingDataError: when there is no file.
+        InputError: when a file is damaged.
+    """
+    paths = sorted([*folder.glob("*.json"), *folder.glob("*.json.gz")])
+    if not paths:
+        raise MissingDataError(f"dataset: {folder} holds no .json or .json.gz file")
+    for path in paths:
+        content = read_json(path)
+        with reading(path, "must be in LEAF's format"):
+            people = [
+                _person(name, content["user_data"][name], encode) for name in content["users"]
+            ]
+        yield from people
+
+
+def _person(name: str, values: dict[str, Any], encode: Encode) -> Person:
+    if not isinstance(values["x"], list) or not isinstance(values["y"], list):
+        raise ValueError(f"x and y of {name} must be lists")
+    x, y = encode(values["x"], values["y"])
+    if len(x) != len(y):
+        raise ValueError(f"{len(x)} records and {len(y)} labels of {name}")
+    return Person(str(name), x, y)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, compressed when its name ends in ``.gz``.
+
+    Raises:
+        InputError: when it cannot be read or is not an object.
+    """
+    with reading(path, "must be readable JSON"):
+        content = path.read_bytes()
+        value = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+    if not isinstance(value, dict):
+        raise InputError.one("data", "must be a JSON object", str(path))
+    return value
+
+
+SIDE = 28
+"""Height and width of FEMNIST's images."""
+TEST_SHARE = 10
+"""One record in ten of each writer of FEMNIST is for testing, as in LEAF."""
+
+
+def grey_from_json(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Images [n, 1, 28, 28], uint8, and labels [n] from 784 grey values in [0, 1] per record."""
+    grey = numbers(x).reshape(len(x), 1, SIDE, SIDE)
+    if len(grey) and not (grey.min() >= 0 and grey.max() <= 1):
+        raise ValueError("grey values must be from 0 to 1")
+    return np.round(255.0 * grey).astype(np.uint8), whole_numbers(y)
+
+
+def grey_from_images(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Images [n, 1, 28, 28], uint8, and labels [n] from images of the library ``datasets``."""
+    grey = np.array([np.asarray(image.convert("L")) for image in x])
+    return grey.reshape(len(x), 1, SIDE, SIDE), whole_numbers(y)
+
+
+def split_tenths(records: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices for training, and every tenth for testing."""
+    rows = np.arange(records)
+    test = rows % TEST_SHARE == TEST_SHARE - 1
+    return rows[~test], rows[test]
+
+
+CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+"""LEAF's 80 characters; the position of a character is its token and its label."""
+WINDOW = 80
+"""Characters of a record of Shakespeare."""
+TRAIN_SHARE = 0.9
+"""LEAF's share of a role's records for training, from the first on."""
+
+
+def tokens(text: str) -> np.ndarray:
+    """Token of each character, uint8; an unknown one is the last of the list, as in LEAF."""
+    table = np.full(256, len(CHARACTERS) - 1, np.uint8)
+    table[list(CHARACTERS.encode("ascii"))] = np.arange(len(CHARACTERS))
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    encoded: np.ndarray = table[np.minimum(codes, 255)]
+    return encoded
+
+
+def encode_windows(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens [n, 80] and labels [n] from texts of 80 characters and their next characters."""
+    if any(len(text) != WINDOW for text in x) or any(len(text) != 1 for text in y):
+        raise ValueError(f"x must have {WINDOW} characters and y one")
+    return tokens("".join(x)).reshape(-1, WINDOW), tokens("".join(y))
+
+
+def sliding_windows(text: str) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens [n, 80] of all windows of a text that have a next character, and these labels [n]."""
+    encoded = tokens(text)
+    if len(encoded) <= WINDOW:
+        return np.empty((0, WINDOW), np.uint8), np.empty(0, np.uint8)
+    return np.lib.stride_tricks.sliding_window_view(encoded, WINDOW)[:-1], encoded[WINDOW:]
+
+
+def split_windows(records: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of the first nine tenths for training, and of the rest without overlap for testing.
+
+    As in LEAF, no test window shares a character with a training window.
+    """
+    first = max(1, int(TRAIN_SHARE * records)) if records else 0
+    return np.arange(first), np.arange(first + WINDOW - 1, records)
+
+
+def read_roles(path: Path) -> Iterator[Person]:
+    """The people of a file with the text of each role.
+
+    Raises:
+        InputError: when the file is damaged.
+    """
+    texts = read_json(path).get("text")
+    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+        raise InputError.one("data", "must have the text of each role", str(path))
+    return (Person(name, *sliding_windows(text)) for name, text in texts.items())
+
+
+for _row in (
+    LeafDataset(
+        "femnist",
+        Location(
+            "FEMNIST",
+            ("femnist/data", "femnist", "FEMNIST"),
+            "make it with LEAF's preprocess.sh",
+        ),
+        idx.CHARACTERS,
+        grey_from_json,
+        split_tenths,
+        ("writer_id", "image", "character"),
+        grey_from_images,
+        mean=255.0,  # paper is white here: it becomes 0, and ink 1
+        std=-255.0,
+    ),
+    LeafDataset(
+        "shakespeare",
+        Location(
+            "Shakespeare",
+            ("shakespeare/data", "shakespeare", "Shakespeare"),
+            "make it with LEAF's preprocess.sh",
+        ),
+        tuple(CHARACTERS),
+        encode_windows,
+        split_windows,
+        ("character_id", "x", "y"),
+        encode_windows,
+        kind="tokens",
+        roles=True,
+    ),
+):
+    DATASETS.register(_row.name, _row)

@@ -1,1 +1,0 @@
-"""The data sets, one file each."""

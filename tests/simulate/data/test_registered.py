@@ -1,0 +1,152 @@
+"""A data set, a model and a partition of another package, used through the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from click.testing import CliRunner
+
+from privplan import registry
+from privplan.cli import main
+from privplan.errors import InputError
+from privplan.registry import Registry
+from privplan.spec.presets import preset
+from simulate.data.dataset import Dataset
+from simulate.data.partition.clients import Partition
+from simulate.data.partition.registry import PARTITIONS, PartitionRequest, SchemeKind, scheme
+from simulate.data.registry import DATASETS, load
+from simulate.models.chain import Chain
+from simulate.models.layers import Linear, Relu
+from simulate.models.registry import MODELS, model
+
+CLASSES = ("dark", "bright")
+
+
+def toy_dataset(data: Path, download: bool) -> Dataset:
+    """Images of 2x2 pixels; a bright image has pixels above 127."""
+    draw = np.random.default_rng(0)
+    parts = []
+    for count in (400, 100):
+        labels = np.arange(count) % 2
+        pixels = draw.integers(0, 128, (count, 1, 2, 2)) + 128 * labels[:, None, None, None]
+        parts += [torch.from_numpy(pixels.astype(np.uint8)), torch.from_numpy(labels)]
+    return Dataset("toy", *parts, CLASSES, mean=128.0, std=64.0)
+
+
+def toy_model(name: str, *, shape: tuple[int, ...] = (1, 2, 2), classes: int = 2) -> Chain:
+    """A perceptron with three hidden units."""
+    width = int(np.prod(shape))
+    return Chain(name, shape, classes, (Linear(width, 3), Relu(), Linear(3, classes)))
+
+
+def toy_partition(request: PartitionRequest) -> Partition:
+    """Records by their index modulo the number of clients."""
+    clients = request.clients
+    return request.stored([np.arange(one, len(request.labels), clients) for one in range(clients)])
+
+
+def parse(rest: str) -> object:
+    if rest:
+        raise ValueError(rest)
+    return toy_partition
+
+
+COMPONENTS = {
+    "toy": (DATASETS, toy_dataset),
+    "toy-net": (MODELS, toy_model),
+    "striped": (PARTITIONS, SchemeKind("striped", "records by index modulo clients", parse)),
+}
+
+
+def restored(changed: Registry) -> Iterator[None]:
+    changed.names()
+    before = dict(changed._components)
+    yield
+    changed._components.clear()
+    changed._components.update(before)
+
+
+@pytest.fixture(params=["register", "entry point"])
+def _registered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The components, registered by a call or declared in the metadata of a distribution."""
+    cleanups = [restored(kind) for kind, _ in COMPONENTS.values()]
+    for cleanup in cleanups:
+        next(cleanup)
+    if request.param == "register":
+        for name, (kind, component) in COMPONENTS.items():
+            kind.register(name, component)
+    else:
+        declare(monkeypatch, {name: component for name, (_, component) in COMPONENTS.items()})
+    yield
+    for cleanup in cleanups:
+        next(cleanup, None)
+
+
+def declare(monkeypatch: pytest.MonkeyPatch, components: dict[str, object]) -> None:
+    """Make entry points of a package that is not installed, and have registries read them."""
+    package = ModuleType("toy_package")
+    points = []
+    for index, (name, component) in enumerate(components.items()):
+        setattr(package, f"component_{index}", component)
+        group = COMPONENTS[name][0].group
+        points.append(EntryPoint(name, f"toy_package:component_{index}", group))
+        monkeypatch.setattr(COMPONENTS[name][0], "_complete", False)
+    monkeypatch.setitem(__import__("sys").modules, "toy_package", package)
+
+    def entry_points(group: str) -> list[EntryPoint]:
+        return [point for point in points if point.group == group]
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+
+
+@pytest.mark.usefixtures("_registered")
+def test_components_of_another_package_are_trained_and_verified(tmp_path: Path) -> None:
+    spec = yaml.safe_load(preset("digits"))
+    parameters = 4 * 3 + 3 + 3 * 2 + 2
+    spec = {**spec, "rounds": 6, "model": {"name": "toy-net", "parameters": parameters}}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    plan, run = tmp_path / "plan.json", tmp_path / "run"
+    options = ("--algorithm", "FedAvg", "--dataset", "toy", "--partition", "striped")
+    for words in (
+        ("solve", tmp_path / "spec.yaml", "-o", plan),
+        ("simulate", plan, *options, "-o", run),
+    ):
+        done = CliRunner().invoke(main, [str(word) for word in words])
+        assert done.exit_code == 0, done.output
+    record = json.loads((run / "record.json").read_text())
+    assert (record["dataset"], record["partition"]) == ("toy", "striped")
+    assert record["accuracy"] > 0.9  # one half by chance
+    shown = CliRunner().invoke(main, ["simulate", "--help"], terminal_width=10_000).output
+    assert " toy." in shown
+    assert " striped," in shown
+
+
+@pytest.mark.usefixtures("_registered")
+def test_components_of_another_package_are_found_by_name(tmp_path: Path) -> None:
+    assert load("TOY", tmp_path).classes == CLASSES
+    assert model("toy-net:1x3x3:5").parameters == 9 * 3 + 3 + 3 * 5 + 5
+    assert model("toy-net").parameters == 23
+    assert scheme("striped+correlated:0.5").correlation == 0.5
+    with pytest.raises(InputError, match=r"must be by-class.*, striped, SCHEME\+correlated:RHO"):
+        scheme("striped:2")
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_an_entry_point_of_another_type_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = COMPONENTS[name][0]
+    cleanup = restored(kind)
+    next(cleanup)
+    declare(monkeypatch, {name: "a text"})
+    with pytest.raises(InputError, match=f"{kind.field}: entry point .* must be a .*'{name}'"):
+        kind.names()
+    next(cleanup, None)
