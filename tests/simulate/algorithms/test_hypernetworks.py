@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from simulate.models.hypernetwork import Hypernetwork, initial, made, pull_back, spreads
+from simulate.models.hypernetwork import Hypernetwork, generated, initial, pull_back, spreads
 from simulate.models.network import Model
 from tests.simulate import small
 from tests.simulate.algorithms.references.hypernetworks import CASES, CLIENT
@@ -45,7 +45,7 @@ def test_the_chain_rule_against_autograd(batch: int) -> None:
     embeddings = torch.rand(2, batch, 3, generator=source)
     slopes = torch.rand(2, batch, 5, generator=source)
     free, vectors = weights.clone().requires_grad_(), embeddings.clone().requires_grad_()
-    made(sizes, free, vectors).backward(slopes)
+    generated(sizes, free, vectors).backward(slopes)
     into = torch.zeros_like(weights)
     found = pull_back(sizes, weights, embeddings, slopes, into, 0.5)
     torch.testing.assert_close(found, vectors.grad)
