@@ -17,7 +17,7 @@ from simulate.models.registry import model
 from simulate.runs import checkpoint
 from simulate.runs.run import Request, execute, prepare
 
-FOUND = AccuracyMeasures(right=np.array([8, 5, 0]), total=np.array([10, 10, 0]), loss=1.0)
+FOUND = AccuracyMeasures(correct=np.array([8, 5, 0]), total=np.array([10, 10, 0]), loss=1.0)
 
 
 def test_accuracy_overall_and_by_class() -> None:
