@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from privplan.accounting.release import History, Release, SamplingLaw
+from privplan.accounting.noise_families import NOISE_FAMILIES, NoiseFamily
+from privplan.accounting.release import GAUSSIAN, History, Release, SamplingLaw
 from privplan.errors import InputError
 from privplan.io.files import read_text, write_text
 from privplan.io.text import load_json
@@ -83,13 +83,19 @@ class Residual(Value):
     along_sum: float | None
 
 
+def _known_family(name: str) -> str:
+    if name not in NOISE_FAMILIES:
+        raise ValueError(f"must be one of {', '.join(NOISE_FAMILIES)}")
+    return name
+
+
 class ReleaseRecord(Value):
     """What left the clients at once, noisy or not.
 
     Attributes:
         round: training round, from 1.
         unit: whom the release protects: clients, or the records of one client.
-        family: the noise; ``silent`` when nothing left the clients.
+        family: the noise, a name of ``NOISE_FAMILIES``; ``silent`` when nothing left the clients.
         steps: how many times it was released: the local steps of a record-level release.
         noise_std: standard deviation of the noise on the sum, a coordinate.
         dimension: number of coordinates that received noise.
@@ -103,7 +109,7 @@ class ReleaseRecord(Value):
 
     round: Count
     unit: Literal["client", "record"] = "client"
-    family: Literal["gaussian", "none", "silent"]
+    family: Annotated[str, AfterValidator(_known_family)]
     steps: Count = 1
     noise_std: Scale
     dimension: Natural
@@ -116,18 +122,19 @@ class ReleaseRecord(Value):
     def release_for(self, share: GroupShare) -> Release:
         """The release as a client of one group sees it.
 
-        The noise multiplier is the quotient of two recorded numbers, rounded to twelve digits
-        so that a planned multiplier of fewer digits is recovered exactly.
+        Its noise multiplier is that of the noise family: 0 without noise, ``inf`` where nothing
+        was released.
         """
         ratio = min(share.sampling_ratio, 1.0)
-        if self.family == "silent":
-            return Release(math.inf, ratio, share.sampling)
-        if self.family == "none" or share.clip_bound is None:
-            return Release(0.0, ratio, share.sampling)
-        if share.clip_bound == 0:
-            return Release(math.inf, ratio, share.sampling)
-        multiplier = float(f"{self.noise_std / share.clip_bound:.12g}")
-        return Release(multiplier, ratio, share.sampling)
+        noise = self.noise
+        multiplier = noise.noise_multiplier(self.noise_std, share.clip_bound)
+        family = noise.name if noise.noisy else GAUSSIAN
+        return Release(multiplier, ratio, share.sampling, family)
+
+    @property
+    def noise(self) -> NoiseFamily:
+        """The family of its noise."""
+        return NOISE_FAMILIES.get(self.family)
 
 
 class RoundMetrics(Value):

@@ -15,11 +15,12 @@ Imports values and errors only, so that any layer may hold a registry.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pkgutil import iter_modules
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from privplan.errors import InputError
 
@@ -38,6 +39,7 @@ class Registry(Generic[T]):
             all components are registered by hand.
         check: called with each component of another distribution: returns the component to
             register (for example one that it made), or raises ``TypeError`` with the rule.
+        order: sort key of a component, for lists of names; the order of registration by default.
     """
 
     def __init__(
@@ -46,12 +48,15 @@ class Registry(Generic[T]):
         group: str,
         package: str | None = None,
         check: Callable[[object], T] | None = None,
+        order: Callable[[T], Any] | None = None,
     ) -> None:
         self.field = field
         self.group = group
         self._package = package
         self._check = check
+        self._order = order
         self._components: dict[str, T] = {}
+        self._points: dict[str, EntryPoint] = {}
         self._complete = False
 
     def register(self, name: str, component: T) -> T:
@@ -60,18 +65,25 @@ class Registry(Generic[T]):
         Returns:
             The component, so that a decorator can be built from this method.
         """
+        self._points.pop(name, None)
         self._components[name] = component
         return component
 
     def names(self) -> tuple[str, ...]:
-        """Names of all components: the project's in order of module and line, then others'."""
-        self._load_all()
-        return tuple(self._components)
+        """Names of all components: the project's first, then those of entry points.
+
+        Entry points are listed by name and not loaded, so a broken one does no harm here.
+        """
+        self._find_all()
+        return tuple(name for name, _ in self._ordered()) + tuple(self._points)
 
     def items(self) -> tuple[tuple[str, T], ...]:
-        """All names with their components."""
-        self._load_all()
-        return tuple(self._components.items())
+        """All names with their components, without entry points that cannot be loaded."""
+        self._find_all()
+        for name in tuple(self._points):
+            with suppress(InputError):
+                self._load_point(name)
+        return self._ordered()
 
     def get(self, name: str) -> T:
         """The component of a name.
@@ -79,9 +91,14 @@ class Registry(Generic[T]):
         Only the module of that name is imported where there is one, else all of them.
 
         Raises:
-            InputError: when no component has that name; the message lists those that exist.
+            InputError: when no component has that name (the message lists those that exist), or
+                its entry point cannot be loaded.
         """
-        return self._components[self.name_of(name)]
+        if name not in self._components:
+            name = self.name_of(name)
+            if name in self._points:
+                self._load_point(name)
+        return self._components[name]
 
     def name_of(self, text: str) -> str:
         """The registered spelling of a name.
@@ -94,33 +111,38 @@ class Registry(Generic[T]):
             self._load_module(text)
             known = self._find(text)
         if known is None:
-            self._load_all()
+            self._find_all()
             known = self._find(text)
         if known is None:
-            raise InputError.one(self.field, f"must be one of {', '.join(self._components)}", text)
+            raise InputError.one(self.field, f"must be one of {', '.join(self.names())}", text)
         return known
 
     def __contains__(self, name: object) -> bool:
         """Whether a component has that name."""
         if not isinstance(name, str):
             return False
-        self._load_all()
+        self._find_all()
         return self._find(name) is not None
 
     def __iter__(self) -> Iterator[str]:
         """Names of all components."""
         return iter(self.names())
 
+    def _ordered(self) -> tuple[tuple[str, T], ...]:
+        items, order = tuple(self._components.items()), self._order
+        return items if order is None else tuple(sorted(items, key=lambda item: order(item[1])))
+
     def _find(self, text: str) -> str | None:
         plain = _plain(text)
-        return next((name for name in self._components if _plain(name) == plain), None)
+        return next((n for n in (*self._components, *self._points) if _plain(n) == plain), None)
 
     def _load_module(self, name: str) -> None:
         module = f"{self._package}.{_plain(name)}"
         if self._package and _plain(name).isidentifier() and find_spec(module) is not None:
             import_module(module)
 
-    def _load_all(self) -> None:
+    def _find_all(self) -> None:
+        """Import the project's components; note the entry points of others without loading them."""
         if self._complete:
             return
         self._complete = True
@@ -130,20 +152,22 @@ class Registry(Generic[T]):
                 import_module(f"{self._package}.{module.name}")
         for point in entry_points(group=self.group):
             if self._find(point.name) is None:
-                self.register(point.name, self._loaded(point))
+                self._points[point.name] = point
 
-    def _loaded(self, point: EntryPoint) -> T:
-        """The component that an entry point names.
+    def _load_point(self, name: str) -> None:
+        """Register the component that an entry point names.
 
         Raises:
             InputError: when it cannot be imported or is not a component of this kind.
         """
+        point = self._points[name]
         try:
             component = point.load()
-            return component if self._check is None else self._check(component)
-        except (ImportError, AttributeError, TypeError) as error:
-            rule = f"entry point {point.value!r} of group {self.group} must load: {error}"
-            raise InputError.one(self.field, rule, point.name) from None
+            self.register(name, component if self._check is None else self._check(component))
+        except Exception as error:  # code of another distribution can fail in any way
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            rule = f"entry point {point.value!r} of group {self.group} must load: {first}"
+            raise InputError.one(self.field, rule, name) from None
 
 
 def _plain(name: str) -> str:

@@ -275,6 +275,12 @@ Noise = Callable[[int], np.random.Generator]
 """Index of a release within its round to the generator of its noise."""
 
 
+StatefulRelease = Callable[
+    [int, Sequence[GroupSum], Mapping[str, float], Noise, State],
+    tuple[tuple[Released, ...], State],
+]
+
+
 @dataclass(frozen=True)
 class Mechanism:
     """How sums are released. The only component that draws privacy noise.
@@ -286,6 +292,10 @@ class Mechanism:
         release: (round, sums, weight of each group, noise) to releases.
         release_client: (round, update, weight of its group) to the release of one client; None
             if only sums are released.
+        start: first global vector [d] to the mechanism's state before the first round.
+        stateful: ``release`` with the mechanism's state as a last argument; returns the releases
+            and the next state, which checkpoints store. None for mechanisms whose rounds are
+            independent.
     """
 
     name: str
@@ -293,6 +303,21 @@ class Mechanism:
     joint: bool
     release: Callable[[int, Sequence[GroupSum], Mapping[str, float], Noise], tuple[Released, ...]]
     release_client: Callable[[int, ClientUpdate, float], Released] | None = None
+    start: Callable[[Tensor], State] = lambda theta: {}
+    stateful: StatefulRelease | None = None
+
+    def release_round(
+        self,
+        round_: int,
+        sums: Sequence[GroupSum],
+        weights: Mapping[str, float],
+        noise: Noise,
+        state: State,
+    ) -> tuple[tuple[Released, ...], State]:
+        """The releases of a round, and the mechanism's next state."""
+        if self.stateful is None:
+            return self.release(round_, sums, weights, noise), state
+        return self.stateful(round_, sums, weights, noise, state)
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,24 @@
-"""The one interface of every accountant, and what an accountant answers.
+"""The interface of accountants, their bounds on epsilon, and the registry of accountants.
 
-The table of accountants: a name, and where its accountant is made.
-
-Modules are imported when their accountant is asked for, so that a command which needs
-one accountant does not wait for the libraries of the others.
+A module is imported when its accountant is asked for, so a command that needs one accountant does
+not wait for the libraries of the others.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from typing import Protocol, cast
 
 from privplan.accounting.release import History, Relation
 from privplan.errors import InputError
+from privplan.registry import Registry
 
 
 @dataclass(frozen=True)
 class Interval:
     """Bounds on the smallest epsilon at a given delta; ``lower <= upper``.
 
-    An accountant without a lower bound answers 0 there, which is always sound.
+    An accountant without a lower bound returns 0 there, which is always a bound.
     """
 
     lower: float
@@ -29,23 +26,30 @@ class Interval:
 
 
 class Accountant(Protocol):
-    """Answers how much epsilon a history costs.
+    """Bounds the epsilon of a history.
 
     Attributes:
-        name: the word that specs and tables use, for example ``pld``.
+        name: as specs and tables write it, for example ``pld``.
         version: library and version that compute the answer.
         kind: ``two-sided bound``, ``upper bound``, ``second opinion``,
             ``approximation`` or ``published formula`` (a bound only under its conditions).
-        guarantee: whether plans may rest their promise on ``upper``.
+        guarantee: whether the guarantee of a plan may rest on ``upper``.
     """
 
-    name: str
-    version: str
-    kind: str
-    guarantee: bool
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+    @property
+    def version(self) -> str: ...  # noqa: D102
+
+    @property
+    def kind(self) -> str: ...  # noqa: D102
+
+    @property
+    def guarantee(self) -> bool: ...  # noqa: D102
 
     def why_not(self, history: History, relation: Relation) -> str | None:
-        """One line saying why the cell is not supported; None when it is."""
+        """One line on why the law, the relation or the noise is not supported; None when it is."""
         ...
 
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
@@ -69,26 +73,51 @@ def checked_delta(delta: float) -> float:
     return delta
 
 
-ACCOUNTANTS: dict[str, str] = {
-    "pld": "privplan.accounting.pld.accountant:PldAccountant",
-    "rdp": "privplan.accounting.rdp:RdpAccountant",
-    "closed_form": "privplan.accounting.closed_form:ClosedFormAccountant",
-    "gdp": "privplan.accounting.gdp:GdpAccountant",
-    "prv": "privplan.accounting.external_prv:PrvAccountant",
-    "dp_accounting": "privplan.accounting.external:DpAccountingAccountant",
-    "opacus": "privplan.accounting.external:OpacusAccountant",
-}
-"""Name -> ``module:class``; the class is made without arguments."""
+KINDS = (
+    "two-sided bound",
+    "upper bound",
+    "published formula",
+    "approximation",
+    "second opinion",
+)
+"""What the bounds of an accountant are, in the order of tables."""
 
 
-@cache
+def _accountant(component: object) -> Accountant:
+    """An accountant from an entry point, which names an accountant or its class."""
+    found = component() if isinstance(component, type) else component
+    missing = [name for name in ("name", "version", "guarantee") if not hasattr(found, name)]
+    if missing:
+        raise TypeError(f"must have the attributes of an accountant, lacks {', '.join(missing)}")
+    if getattr(found, "kind", None) not in KINDS:
+        raise TypeError(f"must have a kind, one of {', '.join(KINDS)}")
+    return cast(Accountant, found)
+
+
+ACCOUNTANTS: Registry[Accountant] = Registry(
+    "accountant",
+    "privplan.accountants",
+    "privplan.accounting",
+    _accountant,
+    order=lambda one: KINDS.index(one.kind),
+)
+"""Accountants by name; each registers itself in its own module, with its default settings."""
+
+
 def accountant(name: str) -> Accountant:
     """The accountant of that name, with its default settings.
 
     Raises:
         InputError: when no accountant has that name; the message lists those that do.
     """
-    if name not in ACCOUNTANTS:
-        raise InputError.one("accountant", f"must be one of {', '.join(ACCOUNTANTS)}", name)
-    module, _, attribute = ACCOUNTANTS[name].partition(":")
-    return cast(Accountant, getattr(import_module(module), attribute)())
+    return ACCOUNTANTS.get(name)
+
+
+def fast_accountants() -> list[str]:
+    """Names of the accountants that need no other library; the rest are second opinions."""
+    return [name for name, one in ACCOUNTANTS.items() if one.kind != KINDS[-1]]
+
+
+def second_opinions() -> list[str]:
+    """Names of the accountants of other libraries."""
+    return [name for name, one in ACCOUNTANTS.items() if one.kind == KINDS[-1]]

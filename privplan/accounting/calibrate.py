@@ -96,7 +96,7 @@ def calibrate(
     known = {name: value for name in UNKNOWNS[unknown] if (value := given[name]) is not None}
     fixed_delta = 0.5 if unknown == "delta" else delta
     target = checked_target(epsilon, fixed_delta, sampling, relation, accountant, known)
-    if unknown in ("sampling_ratio", "cohort") and target.sampling is SamplingLaw.FULL:
+    if unknown in ("sampling_ratio", "cohort") and target.sampling.law.everyone:
         rule = f"has no {unknown.replace('_', ' ')} to solve for"
         raise InputError.one("sampling", rule, sampling)
     if unknown == "delta":

@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import math
 
-from privplan.accounting.accountant import Interval, checked_delta
-from privplan.accounting.release import History, Relation, Release, SamplingLaw
+from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
+from privplan.accounting.noise_families import not_gaussian
+from privplan.accounting.release import History, Relation, Release
 from privplan.errors import InputError, UnsupportedError
 
 
@@ -42,12 +43,10 @@ class ClosedFormAccountant:
     def why_not(self, history: History, relation: Relation) -> str | None:
         """Poisson sampling under replace-one, and zero-out of a cohort, are not covered."""
         for release, _ in history:
-            law = release.sampling
-            if law is SamplingLaw.POISSON and relation is Relation.REPLACE_ONE:
-                return "Theorem 1 does not cover Poisson sampling under replace_one"
-            if law is SamplingLaw.FIXED_SIZE and relation is Relation.ZERO_OUT:
-                return "Theorem 1 does not cover fixed_size sampling under zero_out"
-        return None
+            law = release.sampling.law
+            if not law.has_theorem_1(relation):
+                return f"Theorem 1 does not cover {law.phrase} under {relation}"
+        return not_gaussian(history)
 
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
         """The epsilon of Theorem 1 at ``delta``; see ``failed_conditions``.
@@ -79,8 +78,7 @@ def _epsilon(history: History, delta: float, relation: Relation) -> float:
 
 def effective_noise(release: Release, relation: Relation | str) -> float:
     """The sigma to insert in the theorem: half of it wherever neighbours are 2C apart."""
-    halved = release.sampling is SamplingLaw.FIXED_SIZE or relation == Relation.REPLACE_ONE
-    return release.noise_multiplier / 2 if halved else release.noise_multiplier
+    return release.noise_multiplier / release.sampling.law.sensitivity(Relation(relation))
 
 
 def noise_multiplier(epsilon: float, delta: float, sampling_ratio: float, rounds: int) -> float:
@@ -122,7 +120,7 @@ def conditions(
         noise_multiplier: sigma as inserted in the theorem (sensitivity 1).
 
     Returns:
-        One line a failed condition, with the values found. With q = 1 nothing is sampled,
+        One line per failed condition, with the values found. With q = 1 nothing is sampled,
         the Gaussian mechanism's alpha / 2 sigma^2 is below 3.5 alpha / sigma^2 anyway, and
         no condition is needed.
     """
@@ -168,3 +166,6 @@ def failed_conditions(history: History, delta: float, relation: Relation | str) 
             sigma = effective_noise(release, relation)
             failed.update(dict.fromkeys(conditions(epsilon, delta, release.sampling_ratio, sigma)))
     return list(failed)
+
+
+ACCOUNTANTS.register(ClosedFormAccountant.name, ClosedFormAccountant())

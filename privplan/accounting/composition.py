@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from privplan.accounting.accountant import ACCOUNTANTS
+from privplan.accounting.accountant import ACCOUNTANTS, fast_accountants
 from privplan.accounting.calibrate import calibrate, parameter_faults
 from privplan.accounting.certificate import CertificateRow, certify_all, disagreements, laws
 from privplan.accounting.closed_form import ClosedFormAccountant, failed_conditions
@@ -19,8 +19,6 @@ from privplan.accounting.tradeoff import TradeOff, profile_of, tradeoff
 from privplan.errors import Fault, InputError
 from privplan.values import LARGEST, LEAST
 
-INTERNAL_ACCOUNTANTS = ("pld", "rdp", "closed_form", "gdp")
-"""Accountants that need no external library, whose import would take longer than a second."""
 MOST_RELEASES = 10**12
 
 
@@ -82,8 +80,8 @@ class Composition:
             )
         for release, _ in self.history:
             cohort = release.sampling_ratio * clients
-            fixed_size = release.sampling == SamplingLaw.FIXED_SIZE
-            if fixed_size and abs(cohort - round(cohort)) > 1e-6 * cohort:
+            whole = release.sampling.law.whole_cohorts
+            if whole and abs(cohort - round(cohort)) > 1e-6 * cohort:
                 warnings.append(
                     f"a cohort of {cohort:.6g} of {clients} clients is not whole; the nearest "
                     f"ratio is {max(round(cohort), 1) / clients:.6g}"
@@ -116,12 +114,13 @@ def composition(
         InputError: when values are missing or out of range, with every fault.
     """
     faults = []
-    if sampling_ratio is None and sampling == SamplingLaw.FULL:
+    law = SamplingLaw(sampling).law
+    if sampling_ratio is None and law.everyone:
         sampling_ratio = 1.0
     if sampling_ratio is None or not LEAST <= sampling_ratio <= 1:
         faults.append(Fault("sampling_ratio", f"must be in [{LEAST:g}, 1]", sampling_ratio))
-    elif sampling == SamplingLaw.FULL and sampling_ratio != 1:
-        faults.append(Fault("sampling_ratio", "must be 1 under full participation", sampling_ratio))
+    elif law.everyone and sampling_ratio != 1:
+        faults.append(Fault("sampling_ratio", f"must be 1 under {law.phrase}", sampling_ratio))
     if not LEAST <= noise_multiplier <= LARGEST:
         rule = f"must be in [{LEAST:g}, {LARGEST:g}]"
         faults.append(Fault("noise_multiplier", rule, noise_multiplier))
@@ -149,8 +148,8 @@ def calibrated_composition(
     Raises:
         InputError, InfeasibleError, UnsupportedError: as ``calibrate.calibrate``.
     """
-    full = given["sampling"] == SamplingLaw.FULL
-    if full and given["sampling_ratio"] is None and unknown != "sampling_ratio":
+    everyone = SamplingLaw(given["sampling"]).law.everyone
+    if everyone and given["sampling_ratio"] is None and unknown != "sampling_ratio":
         given["sampling_ratio"] = 1.0
     faults = parameter_faults(unknown, given)
     if unknown != "delta":
@@ -169,7 +168,8 @@ def calibrated_composition(
 
 def chosen_accountants(names: Sequence[str], external: bool) -> list[str]:
     """The names given; without any, the internal accountants, or all of them with ``external``."""
-    return list(names) or list(ACCOUNTANTS if external else INTERNAL_ACCOUNTANTS)
+    every = [name for name, _ in ACCOUNTANTS.items()]
+    return list(names) or (every if external else fast_accountants())
 
 
 def _population_faults(delta: float | None, clients: int | None) -> list[Fault]:

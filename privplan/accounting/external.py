@@ -1,82 +1,192 @@
-"""Independent second opinions: dp-accounting's PLD and Opacus' RDP.
+"""Accountants of other libraries: prv-accountant, dp-accounting and Opacus, as one class.
 
-Both are imported when first asked, because they (and torch behind Opacus) are slow to load.
+They are second opinions beside the guarantee and never carry it: prv-accountant's interval is
+wrong on some ordinary settings and it raises on others (Gopi, Lee and Wutschitz 2021, "Numerical
+composition of differential privacy"; see docs/sharp-edges.md). Libraries are imported when they
+are first asked, their warnings are suppressed, and a failure or an impossible result becomes an
+``UnsupportedError`` of one line.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from privplan.accounting.accountant import Interval, checked_delta
-from privplan.accounting.external_prv import installed
+from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
 from privplan.accounting.gdp import central_limit
+from privplan.accounting.noise_families import not_gaussian
+from privplan.accounting.rdp import RdpAccountant
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import UnsupportedError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+_FEWEST_SEGMENTS = 20
 _MOST_SEGMENTS = 50
+_PRV_POINTS = 500_000
+_RELATIVE_ERROR = 2e-3
 _MOST_POINTS = 4e6
 _GRID = 0.01
 
+Reason = Callable[[History, Relation], str | None]
+Bounds = Callable[[History, float, Relation], Interval]
 
-class DpAccountingAccountant:
+
+@cache
+def installed(package: str) -> str | None:
+    """Version of an installed package; None when it is missing."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+@dataclass(frozen=True)
+class ExternalAccountant:
+    """The accountant of another library.
+
+    Attributes:
+        name: as specs and tables write it.
+        library: the distribution that computes the bounds.
+        modules: modules that must be present besides.
+        reason: (history, relation) to one line on why the library does not cover them, or None.
+        bounds: (history, delta, relation) to bounds on epsilon, by the library.
+    """
+
+    name: str
+    library: str
+    modules: tuple[str, ...]
+    reason: Reason
+    bounds: Bounds
+    kind: str = "second opinion"
+    guarantee: bool = False
+    version: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = f"{self.library} {installed(self.library) or 'missing'}"
+        object.__setattr__(self, "version", found)
+
+    def why_not(self, history: History, relation: Relation) -> str | None:
+        """One line on why the library is not available or does not cover the history."""
+        if installed(self.library) is None or not all(map(find_spec, self.modules)):
+            return f"{self.library} is not installed"
+        return self.reason(history, relation) or not_gaussian(history)
+
+    def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
+        """The library's bounds on epsilon at ``delta``.
+
+        Raises:
+            InputError: when delta is not in (0, 1).
+            UnsupportedError: when ``why_not`` gives a reason, or when the library fails.
+        """
+        checked_delta(delta)
+        reason = self.why_not(history, relation)
+        if reason is not None:
+            raise UnsupportedError(f"{self.name}: {reason}")
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                found = self.bounds(history, delta, relation)
+        except (RuntimeError, ValueError, AssertionError, ArithmeticError, MemoryError) as failure:
+            first = str(failure).splitlines()[0] if str(failure) else type(failure).__name__
+            raise UnsupportedError(f"{self.name}: {self.library} failed: {first}") from None
+        if not 0 <= found.lower <= found.upper:
+            raise UnsupportedError(
+                f"{self.name}: {self.library} answered [{found.lower}, {found.upper}], "
+                "which cannot be right"
+            )
+        return found
+
+
+def _prv_reason(history: History, relation: Relation) -> str | None:
+    """Poisson sampling under add/remove or zero-out, with noise and few different releases."""
+    if relation is Relation.REPLACE_ONE:
+        return "prv-accountant does not cover replace_one"
+    if len(history) > _FEWEST_SEGMENTS:
+        return f"more than {_FEWEST_SEGMENTS} different releases"
+    for release, _ in history:
+        if release.sampling is not SamplingLaw.POISSON:
+            return f"prv-accountant does not cover {release.sampling} sampling"
+        if release.sampling_ratio == 1:
+            return "prv-accountant does not cover a sampling ratio of 1"
+        if not 0 < release.noise_multiplier < math.inf or release.sampling_ratio == 0:
+            return "prv-accountant needs noise and a sampling ratio above 0"
+    return None
+
+
+def _prv(history: History, delta: float, relation: Relation) -> Interval:
+    if not len(history):
+        return Interval(0.0, 0.0)
+    error = _error(history, delta, _PRV_POINTS)
+    from prv_accountant import PoissonSubsampledGaussianMechanism, PRVAccountant
+
+    rounds = [count for _, count in history]
+    library = PRVAccountant(
+        prvs=[
+            PoissonSubsampledGaussianMechanism(
+                sampling_probability=release.sampling_ratio,
+                noise_multiplier=release.noise_multiplier,
+            )
+            for release, _ in history
+        ],
+        eps_error=error,
+        delta_error=delta / 1000,
+        max_self_compositions=rounds,
+    )
+    lower, estimate, upper = library.compute_epsilon(delta, rounds)
+    if not (lower <= estimate <= upper and math.isfinite(upper) and upper >= 0):
+        raise UnsupportedError(
+            f"prv: prv-accountant answered [{lower}, {upper}], which cannot be right"
+        )
+    return Interval(max(float(lower), 0.0), float(upper))
+
+
+def _error(history: History, delta: float, points: int) -> float:
+    """Error in epsilon to ask for: a share of the Rényi bound, no finer than the grid allows."""
+    bound = RdpAccountant().epsilon(history, delta, Relation.ADD_REMOVE).upper
+    wide = RdpAccountant().epsilon(history, delta / 8000 / history.rounds, Relation.ADD_REMOVE)
+    if not math.isfinite(bound):
+        raise UnsupportedError("prv: epsilon is too large for prv-accountant")
+    span = 2 * (wide.upper + 3)
+    cells = math.sqrt(history.rounds / 2 * math.log(12_000 / delta))
+    return max(_RELATIVE_ERROR * bound, span * cells / points, 1e-6)
+
+
+def _dp_accounting_reason(history: History, relation: Relation) -> str | None:
+    """Fixed-size cohorts only under add/remove, as Poisson sampling at half the noise."""
+    if len(history) > _MOST_SEGMENTS:
+        return f"more than {_MOST_SEGMENTS} different releases"
+    for release, _ in history:
+        fixed = release.sampling is SamplingLaw.FIXED_SIZE and relation is Relation.ADD_REMOVE
+        if not fixed and release.sampling not in (SamplingLaw.POISSON, SamplingLaw.FULL):
+            return f"dp-accounting does not cover {release.sampling} sampling under {relation}"
+    return None
+
+
+def _dp_accounting(history: History, delta: float, relation: Relation) -> Interval:
     """dp-accounting's privacy loss distributions, pessimistic; the lower bound is 0.
 
     Its default grid of 1e-4 is too coarse when the loss per round is small and too fine when
     the total is large, so the grid follows the standard deviation of the loss per round.
     """
-
-    name = "dp_accounting"
-    kind = "second opinion"
-    guarantee = False
-
-    def __init__(self) -> None:
-        self.version = f"dp-accounting {installed('dp-accounting') or 'missing'}"
-
-    def why_not(self, history: History, relation: Relation) -> str | None:
-        """Fixed-size cohorts only under add/remove (Poisson at half the noise)."""
-        if installed("dp-accounting") is None:
-            return "dp-accounting is not installed"
-        if len(history) > _MOST_SEGMENTS:
-            return f"more than {_MOST_SEGMENTS} different releases"
-        for release, _ in history:
-            fixed = release.sampling is SamplingLaw.FIXED_SIZE
-            if fixed and relation is not Relation.ADD_REMOVE:
-                return f"dp-accounting does not cover fixed_size sampling under {relation}"
-        return None
-
-    def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
-        """Upper bound on epsilon at ``delta``.
-
-        Raises:
-            InputError: when delta is not in (0, 1).
-            UnsupportedError: for a cell it does not cover, or when the library fails.
-        """
-        checked_delta(delta)
-        reason = self.why_not(history, relation)
-        if reason is not None:
-            raise UnsupportedError(f"dp_accounting: {reason}")
-        segments = [
-            (sigma, release.sampling_ratio, count)
-            for release, count in history
-            if (sigma := _noise(release)) < math.inf and release.sampling_ratio > 0
-        ]
-        if any(sigma == 0 for sigma, _, _ in segments):
-            return Interval(0.0, math.inf)
-        if not segments:
-            return Interval(0.0, 0.0)
-        return Interval(0.0, _guarded("dp_accounting", lambda: _pld(segments, delta, relation)))
+    segments = [
+        (sigma, release.sampling_ratio, count)
+        for release, count in history
+        if (sigma := _poisson_noise(release)) < math.inf and release.sampling_ratio > 0
+    ]
+    if any(sigma == 0 for sigma, _, _ in segments):
+        return Interval(0.0, math.inf)
+    return Interval(0.0, _pld(segments, delta, relation) if segments else 0.0)
 
 
-def _noise(release: Release) -> float:
-    """Noise multiplier as Poisson sampling would need it."""
+def _poisson_noise(release: Release) -> float:
+    """Noise multiplier at which Poisson sampling has the same privacy."""
     fixed = release.sampling is SamplingLaw.FIXED_SIZE
     return release.noise_multiplier / 2 if fixed else release.noise_multiplier
 
@@ -123,43 +233,20 @@ def _grid(segments: list[tuple[float, float, int]], distance: int) -> float:
     return max(_GRID * min(deviations), span / _MOST_POINTS)
 
 
-class OpacusAccountant:
-    """Opacus' Rényi accountant with its default orders: Poisson or full, add/remove."""
-
-    name = "opacus"
-    kind = "second opinion"
-    guarantee = False
-
-    def __init__(self) -> None:
-        self.version = f"opacus {installed('opacus') or 'missing'}"
-
-    def why_not(self, history: History, relation: Relation) -> str | None:
-        """Needs torch; no fixed-size cohorts, no replacement of clients."""
-        if find_spec("opacus") is None or find_spec("torch") is None:
-            return "opacus is not installed"
-        if relation is Relation.REPLACE_ONE:
-            return "opacus does not cover replace_one"
-        if any(release.sampling is SamplingLaw.FIXED_SIZE for release, _ in history):
-            return "opacus does not cover fixed_size sampling"
-        return None
-
-    def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
-        """Upper bound on epsilon at ``delta``.
-
-        Raises:
-            InputError: when delta is not in (0, 1).
-            UnsupportedError: for a cell it does not cover, or when the library fails.
-        """
-        checked_delta(delta)
-        reason = self.why_not(history, relation)
-        if reason is not None:
-            raise UnsupportedError(f"opacus: {reason}")
-        if not central_limit(history, relation):
-            return Interval(0.0, 0.0)
-        return Interval(0.0, max(0.0, _guarded("opacus", lambda: _opacus(history, delta))))
+def _opacus_reason(history: History, relation: Relation) -> str | None:
+    """Poisson sampling and full participation, without replacement of clients."""
+    if relation is Relation.REPLACE_ONE:
+        return "opacus does not cover replace_one"
+    for release, _ in history:
+        if release.sampling not in (SamplingLaw.POISSON, SamplingLaw.FULL):
+            return f"opacus does not cover {release.sampling} sampling"
+    return None
 
 
-def _opacus(history: History, delta: float) -> float:
+def _opacus(history: History, delta: float, relation: Relation) -> Interval:
+    """Opacus' Rényi accountant with its default orders; the lower bound is 0."""
+    if not central_limit(history, relation):
+        return Interval(0.0, 0.0)
     from opacus.accountants import RDPAccountant
     from opacus.accountants.analysis import rdp
 
@@ -172,18 +259,15 @@ def _opacus(history: History, delta: float) -> float:
             steps=count,
             orders=orders,
         )
-    return float(rdp.get_privacy_spent(orders=orders, rdp=total, delta=delta)[0])
+    spent = rdp.get_privacy_spent(orders=orders, rdp=total, delta=delta)[0]
+    return Interval(0.0, max(0.0, float(spent)))
 
 
-def _guarded(name: str, ask: Callable[[], float]) -> float:
-    """The library's answer without its warnings; its failure becomes one line."""
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            answer = ask()
-    except (RuntimeError, ValueError, AssertionError, ArithmeticError, MemoryError) as failure:
-        first = str(failure).splitlines()[0] if str(failure) else type(failure).__name__
-        raise UnsupportedError(f"{name}: the library failed: {first}") from None
-    if math.isnan(answer):
-        raise UnsupportedError(f"{name}: the library answered nan")
-    return answer
+ACCOUNTANTS.register("prv", ExternalAccountant("prv", "prv-accountant", (), _prv_reason, _prv))
+ACCOUNTANTS.register(
+    "dp_accounting",
+    ExternalAccountant("dp_accounting", "dp-accounting", (), _dp_accounting_reason, _dp_accounting),
+)
+ACCOUNTANTS.register(
+    "opacus", ExternalAccountant("opacus", "opacus", ("torch",), _opacus_reason, _opacus)
+)

@@ -13,8 +13,9 @@ import math
 
 from scipy.special import log_ndtr, ndtr
 
-from privplan.accounting.accountant import Interval, checked_delta
-from privplan.accounting.release import History, Relation, Release, SamplingLaw
+from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
+from privplan.accounting.noise_families import not_gaussian
+from privplan.accounting.release import History, Relation, Release
 from privplan.accounting.search import root
 from privplan.errors import InputError, UnsupportedError
 
@@ -28,21 +29,18 @@ class GdpAccountant:
     guarantee = False
 
     def why_not(self, history: History, relation: Relation) -> str | None:
-        """Sampled releases under replace-one have no published limit here."""
-        if relation is Relation.ADD_REMOVE:
-            return None
+        """Gaussian noise under the laws and relations that have a central limit."""
         for release, _ in history:
-            sampled = release.sampling is not SamplingLaw.FULL
-            if sampled and (relation is Relation.REPLACE_ONE or _fixed(release)):
+            if not release.sampling.law.has_central_limit(relation):
                 return f"no central limit for {release.sampling} sampling under {relation}"
-        return None
+        return not_gaussian(history)
 
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
         """The approximate epsilon at ``delta``, as an interval of width 0.
 
         Raises:
             InputError: when delta is not in (0, 1).
-            UnsupportedError: for sampled releases under replace-one.
+            UnsupportedError: when ``why_not`` gives a reason.
         """
         checked_delta(delta)
         reason = self.why_not(history, relation)
@@ -63,16 +61,11 @@ def central_limit(history: History, relation: Relation = Relation.ADD_REMOVE) ->
     return math.sqrt(squares)
 
 
-def _fixed(release: Release) -> bool:
-    return release.sampling is SamplingLaw.FIXED_SIZE
-
-
 def _square(release: Release, relation: Relation) -> float:
     q, sigma = release.sampling_ratio, release.noise_multiplier
     if q == 0 or math.isinf(sigma):
         return 0.0
-    if _fixed(release) or relation is Relation.REPLACE_ONE:
-        sigma = sigma / 2
+    sigma = sigma / release.sampling.law.sensitivity(relation)
     if sigma < 1e-100:
         return math.inf
     if q == 1:
@@ -135,3 +128,6 @@ def mu_of(epsilon: float, delta: float) -> float:
 def advantage_of(mu: float) -> float:
     """Total variation distance of a mu-GDP mechanism: 2 Phi(mu / 2) - 1."""
     return float(2 * ndtr(mu / 2) - 1)
+
+
+ACCOUNTANTS.register(GdpAccountant.name, GdpAccountant())

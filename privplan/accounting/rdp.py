@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from privplan.accounting.accountant import Interval, checked_delta
+from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
+from privplan.accounting.noise_families import not_gaussian
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import UnsupportedError
+from privplan.laws.pairs import Moments, RenyiBound
 
 Floats = NDArray[np.float64]
 
@@ -47,7 +49,15 @@ class RdpAccountant:
     guarantee = False
 
     def why_not(self, history: History, relation: Relation) -> str | None:
-        """Every cell is supported."""
+        """Gaussian noise under every law that has moment bounds."""
+        reason = not_gaussian(history)
+        if reason is not None:
+            return reason
+        for release, _ in history:
+            if release.sampling_ratio > 0 and 0 < release.noise_multiplier < math.inf:
+                law, ratio = release.sampling.law, release.sampling_ratio
+                if law.renyi(relation, release.noise_multiplier, ratio) is None:
+                    return f"no moment bound for {law.phrase} under {relation}"
         return None
 
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
@@ -55,8 +65,12 @@ class RdpAccountant:
 
         Raises:
             InputError: when delta is not in (0, 1).
+            UnsupportedError: when ``why_not`` gives a reason.
         """
         checked_delta(delta)
+        reason = self.why_not(history, Relation(relation))
+        if reason is not None:
+            raise UnsupportedError(f"rdp: {reason}")
         total = np.zeros_like(ORDERS)
         for release, count in history:
             total = total + count * rdp_of_release(release, Relation(relation))
@@ -83,14 +97,11 @@ def epsilon_of_rdp(rdp: Floats, delta: float, orders: Floats = ORDERS) -> float:
 def rdp_of_release(release: Release, relation: Relation) -> Floats:
     """Rényi divergence bounds of one release at ``ORDERS``, shape (orders,).
 
-    Sampled cells and where their bound comes from (sigma: noise multiplier, q: ratio):
+    The sampling law states which moments bound it; where it states several, one per direction,
+    the largest divergence counts.
 
-    - Poisson, add/remove or zero-out: exact, Mironov et al. 2019.
-    - Poisson, replace-one: exact for the pair (1-q)N(0)+qN(1) against (1-q)N(0)+qN(-1).
-    - fixed size, add/remove: Poisson add/remove at sigma / 2.
-    - fixed size, replace-one: Wang et al. 2019, sensitivity 2; integer orders, others by
-      the next integer order. Zero-out is a special case of replace-one and uses its bound.
-    - full participation: alpha / 2 sigma^2, or four times that under replace-one.
+    Raises:
+        UnsupportedError: for an unknown relation, or a law without moment bounds.
     """
     if relation not in tuple(Relation):
         raise UnsupportedError(f"rdp: does not know the relation {relation!r}")
@@ -114,14 +125,22 @@ def _rdp_of_noise(law: SamplingLaw, relation: Relation, q: float, sigma: float) 
     sigma, q = min(sigma, 1e9), max(q, 1e-30)  # less noise or more sampling never costs less
     if sigma < 1e-9:
         return np.full_like(ORDERS, math.inf)
-    replace = relation is Relation.REPLACE_ONE
-    if law is SamplingLaw.FIXED_SIZE:
-        if relation is Relation.ADD_REMOVE:
-            return _sampled_gaussian(q, sigma / 2)
-        return _gaussian(sigma / 2) if replace and q == 1 else _without_replacement(q, sigma / 2)
-    if law is SamplingLaw.FULL or q == 1:
-        return _gaussian(sigma / 2 if replace else sigma)
-    return _poisson_replace_one(q, sigma) if replace else _sampled_gaussian(q, sigma)
+    bounds = law.law.renyi(relation, sigma, q)
+    if bounds is None:
+        raise UnsupportedError(f"rdp: no moment bound for {law.law.phrase} under {relation}")
+    found: Floats = np.maximum.reduce([_rdp_of_bound(bound) for bound in bounds])
+    return found
+
+
+def _rdp_of_bound(bound: RenyiBound) -> Floats:
+    q, sigma = bound.ratio, bound.noise_multiplier
+    if q == 1:
+        return _gaussian(sigma)
+    if bound.moments is Moments.SWAP:
+        return _poisson_replace_one(q, sigma)
+    if bound.moments is Moments.WITHOUT_REPLACEMENT:
+        return _without_replacement(q, sigma)
+    return _sampled_gaussian(q, sigma)
 
 
 def _gaussian(sigma: float) -> Floats:
@@ -300,3 +319,6 @@ def _by_next_integer(at_integers: Floats) -> Floats:
     padded = np.append(at_integers, math.inf)
     result: Floats = padded[place]
     return result
+
+
+ACCOUNTANTS.register(RdpAccountant.name, RdpAccountant())

@@ -11,35 +11,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Literal
 
 from privplan.errors import Fault, InputError
+from privplan.laws.law import SamplingLaw as SamplingLaw
+from privplan.laws.pairs import Relation as Relation
 
-
-class SamplingLaw(StrEnum):
-    """How a round's cohort is drawn from a group of n clients.
-
-    ``FULL``: everybody. ``POISSON``: each client independently with the sampling ratio.
-    ``FIXED_SIZE``: a cohort of m of n, without replacement, ratio m / n.
-    """
-
-    FULL = "full"
-    POISSON = "poisson"
-    FIXED_SIZE = "fixed_size"
-
-
-class Relation(StrEnum):
-    """Which data sets are neighbours.
-
-    ``ADD_REMOVE``: one client more or less. ``REPLACE_ONE``: one client's data replaced.
-    ``ZERO_OUT``: one client's contribution replaced by zero, the population unchanged.
-    """
-
-    ADD_REMOVE = "add_remove"
-    REPLACE_ONE = "replace_one"
-    ZERO_OUT = "zero_out"
-
+GAUSSIAN = "gaussian"
+"""The family of noise where none is named."""
 
 Unit = Literal["client", "record"]
 """Whom an epsilon protects: a client with all its data, or one record of a client."""
@@ -57,13 +36,14 @@ def named_law(sampling: str, unit: Unit) -> str:
 
 @dataclass(frozen=True, order=True)
 class Release:
-    """One round's Gaussian release as the protected client sees it.
+    """One round's release as the protected client sees it.
 
     Attributes:
         noise_multiplier: standard deviation of the noise over the clipping norm;
             0 means released without noise (infinite epsilon), ``inf`` means not released.
         sampling_ratio: chance that a given client takes part, in [0, 1].
         sampling: the law by which the cohort was drawn.
+        family: the noise, a name of ``noise_families.NOISE_FAMILIES``.
 
     Raises:
         InputError: when a value is out of range.
@@ -72,6 +52,7 @@ class Release:
     noise_multiplier: float
     sampling_ratio: float
     sampling: SamplingLaw = SamplingLaw.POISSON
+    family: str = GAUSSIAN
 
     def __post_init__(self) -> None:
         faults = []
@@ -79,15 +60,17 @@ class Release:
             faults.append(Fault("noise_multiplier", "must be 0 or more", self.noise_multiplier))
         if not 0 <= self.sampling_ratio <= 1:
             faults.append(Fault("sampling_ratio", "must be in [0, 1]", self.sampling_ratio))
-        if self.sampling not in tuple(SamplingLaw):
+        try:
+            object.__setattr__(self, "sampling", SamplingLaw(self.sampling))
+        except ValueError:
             known = ", ".join(SamplingLaw)
             faults.append(Fault("sampling", f"must be one of {known}", self.sampling))
-        elif self.sampling == SamplingLaw.FULL and self.sampling_ratio != 1:
-            found = self.sampling_ratio
-            faults.append(Fault("sampling_ratio", "must be 1 under full participation", found))
+        else:
+            if self.sampling_ratio != 1 and self.sampling.law.everyone:
+                rule = f"must be 1 under {self.sampling.law.phrase}"
+                faults.append(Fault("sampling_ratio", rule, self.sampling_ratio))
         if faults:
             raise InputError(faults)
-        object.__setattr__(self, "sampling", SamplingLaw(self.sampling))
 
 
 class History:

@@ -69,8 +69,7 @@ class CalibrationTarget:
     @property
     def _halving(self) -> float:
         """2 where neighbouring data sets differ by two clipping norms, else 1."""
-        fixed = self.sampling is SamplingLaw.FIXED_SIZE
-        return 2.0 if fixed or self.relation is Relation.REPLACE_ONE else 1.0
+        return float(self.sampling.law.sensitivity(self.relation))
 
     def central_noise(self, ratio: float, rounds: float) -> float:
         """Noise multiplier at which the central limit meets the budget, clipped to the range."""
@@ -205,7 +204,7 @@ def checked_target(
         raise InputError(faults)
     chosen = by_name(accountant) if isinstance(accountant, str) else accountant
     target = CalibrationTarget(epsilon, delta, SamplingLaw(sampling), Relation(relation), chosen)
-    ratio = 1.0 if target.sampling is SamplingLaw.FULL else 0.5
+    ratio = 1.0 if target.sampling.law.everyone else 0.5
     reason = chosen.why_not(target.history(1.0, ratio, 1), target.relation)
     if reason is not None:
         raise UnsupportedError(f"{chosen.name}: {reason}")

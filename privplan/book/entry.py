@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from privplan.accounting.release import History, Relation, Release, SamplingLaw, Unit
+from privplan.accounting.release import GAUSSIAN, History, Relation, Release, SamplingLaw, Unit
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import LEDGER, ReleaseRecord, chained, history_of
@@ -21,6 +21,10 @@ LINK = 32
 """Bytes of one hash of a ledger's hash chain."""
 
 
+def _is_gaussian(family: str) -> bool:
+    return family == GAUSSIAN
+
+
 class Releases(Value):
     """Equal releases of a group, as seen by one client.
 
@@ -29,12 +33,14 @@ class Releases(Value):
         sampling_ratio: probability that a given client takes part.
         sampling: sampling law of the cohort.
         count: number of releases.
+        family: the noise; left out of JSON for Gaussian noise.
     """
 
     noise_multiplier: NonNegative
     sampling_ratio: Annotated[NonNegative, Field(le=1)]
     sampling: SamplingLaw
     count: Count
+    family: str = Field(GAUSSIAN, exclude_if=_is_gaussian)
 
 
 class Share(Value):
@@ -61,7 +67,10 @@ class Share(Value):
     def history(self) -> History:
         """The releases as an accounting history."""
         return History(
-            (Release(one.noise_multiplier, one.sampling_ratio, one.sampling), one.count)
+            (
+                Release(one.noise_multiplier, one.sampling_ratio, one.sampling, one.family),
+                one.count,
+            )
             for one in self.releases
         )
 
@@ -179,6 +188,7 @@ def _merged(history: History) -> tuple[Releases, ...]:
             sampling_ratio=release.sampling_ratio,
             sampling=release.sampling,
             count=count,
+            family=release.family,
         )
         for release, count in history
         if math.isfinite(release.noise_multiplier)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from privplan.accounting.release import SamplingLaw
+
 if TYPE_CHECKING:
     from privplan.accounting.certificate import CertificateRow
     from privplan.accounting.composition import Composition
 
-SAMPLING = ("poisson", "fixed_size", "full")
+SAMPLING = tuple(str(name) for name in SamplingLaw)
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 
 
@@ -76,6 +78,7 @@ def mechanism_options(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 def command(form: str, chosen: tuple[str, ...], everything: bool, **releases: Any) -> None:
     """Print lower and upper bounds on epsilon by accountant, and which one is the guarantee."""
+    from privplan.accounting.accountant import second_opinions
     from privplan.accounting.composition import chosen_accountants, composition
     from privplan.cli import render
 
@@ -86,6 +89,6 @@ def command(form: str, chosen: tuple[str, ...], everything: bool, **releases: An
     else:
         show(composed, rows, notes)
         if not (chosen or everything):
-            render.text("second opinions (prv, dp_accounting, opacus) with --all")
+            render.text(f"second opinions ({', '.join(second_opinions())}) with --all")
     for warning in warnings:
         render.warn(warning)

@@ -1,114 +1,15 @@
 """Statistical tests of what a ledger recorded, with false-alarm rates that are upper bounds.
 
-Each function answers with a bound on the chance that an honest run looks at least as odd.
+Each p-value is an upper bound on the chance that an honest run looks at least as odd.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
-from scipy.special import bdtr, bdtrc, chdtr, chdtrc, gammaln
+
+from privplan.accounting.noise_families import noise_p_value as noise_p_value
 
 FALSE_ALARM = 1e-6
-
-
-def noise_p_value(sum_squares: float, std: float, coordinates: int) -> float:
-    """Two-sided chi-square test of the variance of Gaussian noise.
-
-    Args:
-        sum_squares: sum of squares of the noise that was drawn.
-        std: the standard deviation that the noise should have.
-        coordinates: number of independent draws.
-
-    Returns:
-        The chance that honest noise has a sum of squares at least as far out (exact).
-    """
-    if std == 0 or coordinates == 0:
-        return 1.0 if sum_squares == 0 else 0.0
-    statistic = sum_squares / std**2
-    return float(min(1.0, 2 * min(chdtr(coordinates, statistic), chdtrc(coordinates, statistic))))
-
-
-def total_p_value(counts: Sequence[int], clients: int, ratio: float) -> float:
-    """Two-sided exact binomial test of how many participations there were in all.
-
-    Args:
-        counts: realised cohort of each round.
-        clients: clients in the group.
-        ratio: chance of each client in each round.
-    """
-    trials, total = clients * len(counts), sum(counts)
-    if total > trials:
-        return 0.0
-    if not 0 < ratio < 1:
-        return 1.0 if total == trials * ratio else 0.0
-    below = bdtr(total, trials, ratio)
-    above = bdtrc(total - 1, trials, ratio) if total > 0 else 1.0
-    return float(min(1.0, 2 * min(below, above)))
-
-
-def dispersion_p_value(counts: Sequence[int], trials: int, ratio: float) -> float:
-    """Whether counts vary as independent binomial draws would.
-
-    The statistic is the sum of (count - mean)^2; the answer is twice the smaller of two Chernoff
-    bounds, each the best over a grid of exponents, so it is never too small. Cohort sizes of a
-    fixed-size law that was booked as Poisson have a statistic near zero; participations of
-    clients of whom some are preferred have one that is too large.
-
-    Args:
-        counts: realised cohort of each round, or rounds that each client took part in.
-        trials: clients in the group, or rounds.
-        ratio: chance of each client in each round.
-    """
-    if not 0 < ratio < 1:
-        return 1.0
-    mean, variance = trials * ratio, trials * ratio * (1 - ratio)
-    # The chance of a count outside this reach is below 1e-100 and is neglected.
-    reach = int(np.ceil(40 * np.sqrt(variance) + 40))
-    sizes = np.arange(max(0, int(mean) - reach), min(trials, int(mean) + reach) + 1)
-    return spread_p_value(counts, sizes, _binomial_log_mass(sizes, trials, ratio))
-
-
-def spread_p_value(counts: Sequence[int], sizes: np.ndarray, log_mass: np.ndarray) -> float:
-    """``dispersion_p_value`` for draws from any law on whole numbers.
-
-    Args:
-        counts: independent draws.
-        sizes: values of a draw.
-        log_mass: logarithm of the probability of each.
-    """
-    mass = np.exp(log_mass)
-    mean = float(mass @ sizes / mass.sum())
-    variance = float(mass @ (sizes - mean) ** 2 / mass.sum())
-    if variance < 1e-12:
-        return 1.0
-    statistic = float(np.sum((np.asarray(counts) - mean) ** 2)) / variance
-    square = (sizes - mean) ** 2 / variance
-    exponents = np.geomspace(1e-3, 1e3, 200)
-    low = _chernoff(log_mass, square, -exponents, statistic, len(counts))
-    high = _chernoff(log_mass, square, exponents[exponents < 0.45], statistic, len(counts))
-    return float(min(1.0, 2 * min(low, high)))
-
-
-def participation_law(rounds: Mapping[float, int]) -> np.ndarray:
-    """How often a client takes part in all, when it takes part in each round independently.
-
-    Args:
-        rounds: chance in a round to the number of such rounds.
-
-    Returns:
-        The probability of 0, 1, ... participations.
-    """
-    law = np.ones(1)
-    for ratio, count in rounds.items():
-        sizes = np.arange(count + 1)
-        if 0 < ratio < 1:
-            mass = np.exp(_binomial_log_mass(sizes, count, ratio))
-        else:
-            mass = (sizes == round(count * ratio)).astype(float)
-        law = np.convolve(law, mass)
-    return law
 
 
 def oddest_client(counts: np.ndarray, law: np.ndarray) -> tuple[int, float]:
@@ -127,19 +28,3 @@ def oddest_client(counts: np.ndarray, law: np.ndarray) -> tuple[int, float]:
     chances = np.where(counts < len(law), np.minimum(below[inside], above[inside]), 0.0)
     oddest = int(np.argmin(chances))
     return oddest, float(min(1.0, 2 * len(counts) * chances[oddest]))
-
-
-def _chernoff(
-    log_mass: np.ndarray, square: np.ndarray, exponents: np.ndarray, statistic: float, rounds: int
-) -> float:
-    """Smallest of E[exp(t X)]^rounds exp(-t statistic) over the exponents t, at most 1."""
-    terms = log_mass[None, :] + exponents[:, None] * square[None, :]
-    top = terms.max(axis=1)
-    log_moment = top + np.log(np.exp(terms - top[:, None]).sum(axis=1))
-    return float(np.exp(min(0.0, (rounds * log_moment - exponents * statistic).min())))
-
-
-def _binomial_log_mass(sizes: np.ndarray, clients: int, ratio: float) -> np.ndarray:
-    choose = gammaln(clients + 1) - gammaln(sizes + 1) - gammaln(clients - sizes + 1)
-    mass: np.ndarray = choose + sizes * np.log(ratio) + (clients - sizes) * np.log1p(-ratio)
-    return mass

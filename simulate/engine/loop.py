@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ class Progress:
         chain: hash of the last ledger line whose release is used in ``theta``.
         canary_scores: log-likelihood ratios of the canaries [M, canaries per group]; None
             without canaries.
+        mechanism: the mechanism's state.
     """
 
     round: int
@@ -52,6 +53,7 @@ class Progress:
     metrics: tuple[RoundMetrics, ...]
     chain: str
     canary_scores: np.ndarray | None = None
+    mechanism: State = field(default_factory=dict)
 
 
 def initial_state(experiment: Experiment) -> Progress:
@@ -59,7 +61,8 @@ def initial_state(experiment: Experiment) -> Progress:
     theta, algorithm = experiment.start.to(experiment.device), experiment.algorithm
     server = {**algorithm.server.start(theta), **algorithm.aggregator.start(theta)}
     scores = None if experiment.canary is None else traces.initial_scores(experiment.canary)
-    return Progress(0, theta, server, {}, (), algorithm.plan.digest, scores)
+    state = algorithm.mechanism.start(theta)
+    return Progress(0, theta, server, {}, (), algorithm.plan.digest, scores, state)
 
 
 def run_round(experiment: Experiment, progress: Progress, ledger: LedgerWriter) -> Progress:
@@ -76,7 +79,7 @@ def run_round(experiment: Experiment, progress: Progress, ledger: LedgerWriter) 
     round_, algorithm = progress.round + 1, experiment.algorithm
     coordinates = released_coordinates(experiment, round_)
     context = RoundContext(round_, progress.theta, progress.server, coordinates, progress.personal)
-    releases, personal, score_changes = _release(experiment, context)
+    releases, personal, score_changes, state = _release(experiment, context, progress.mechanism)
     ledger.append([release.record for release in releases])
     scores = None if progress.canary_scores is None else progress.canary_scores + score_changes
     step, server = algorithm.aggregator.combine(releases, progress.theta, progress.server)
@@ -85,13 +88,14 @@ def run_round(experiment: Experiment, progress: Progress, ledger: LedgerWriter) 
     theta, server = algorithm.server.step(progress.theta, step, server)
     theta, server = broadcast_state(experiment.ranks, theta, server)
     all_personal = {**progress.personal, **personal}
-    return Progress(round_, theta, server, all_personal, progress.metrics, ledger.chain, scores)
+    metrics = progress.metrics
+    return Progress(round_, theta, server, all_personal, metrics, ledger.chain, scores, state)
 
 
 def _release(
-    experiment: Experiment, context: RoundContext
-) -> tuple[tuple[Released, ...], PersonalState, np.ndarray | float]:
-    """A round's releases, personal vectors, and increments of the canary scores."""
+    experiment: Experiment, context: RoundContext, state: State
+) -> tuple[tuple[Released, ...], PersonalState, np.ndarray | float, State]:
+    """A round's releases, personal vectors, canary score changes, and mechanism state."""
     algorithm, factors = experiment.algorithm, weights(experiment.algorithm, context.round)
     release_client = algorithm.mechanism.release_client
     if release_client is not None:
@@ -102,18 +106,19 @@ def _release(
         measured = tuple(
             measure_client_release(experiment, context.round, release) for release in sent
         )
-        return measured, personal, 0.0
+        return measured, personal, 0.0, state
     sums, personal = group_sums(experiment, context)
 
     def noise(index: int) -> np.random.Generator:
         return stream(experiment.seed, Purpose.NOISE, context.round, index)
 
-    releases = algorithm.mechanism.release(context.round, sums, factors, noise)
+    mechanism = algorithm.mechanism
+    releases, state = mechanism.release_round(context.round, sums, factors, noise, state)
     coordinates = context.released_coordinates
     score_changes = traces.score_changes(
         experiment.canary, algorithm.plan, sums, releases, coordinates
     )
-    return measure_releases(releases, sums, coordinates), personal, score_changes
+    return measure_releases(releases, sums, coordinates), personal, score_changes, state
 
 
 def evaluate_if_due(experiment: Experiment, progress: Progress, every: int) -> Progress:

@@ -53,7 +53,7 @@ def measure_releases(
 
 def _with_residual(release: Released, totals: dict[str, Tensor], digest: str) -> Released:
     record = release.record
-    if record.family != "gaussian":
+    if not record.noise.noisy:
         return release
     total = torch.stack([totals[share.group] for share in record.shares]).sum(0)
     difference, length = release.vector.double() - total, float(total.norm())

@@ -1,16 +1,11 @@
-"""The state of a generator in few letters, as evidence that no noise is used twice.
+"""Gaussian noise on secure sums: one sum per group, or one joint sum of all groups.
 
-One group's share in a release, as the ledger has it.
-
-Gaussian noise on secure sums: one sum a group, or one joint sum of all groups.
-
-The noise is drawn on the sum, with the planned standard deviation whatever the cohort's
-realised size. Clients who each add a share of variance C^2 sigma^2 / r would add up to it only
-when exactly r of them report.
-
-The stream is named by the run's seed, so that a run can be repeated and replayed. Two runs with
-one seed therefore share their noise, and whoever knows the seed knows the noise: right for a
-simulation, never for a deployment, whose noise must come from a source that nobody can repeat.
+The noise is drawn on the sum, with the planned standard deviation whatever the cohort's realised
+size: clients who each add a share of variance C^2 sigma^2 / r would add up to it only when exactly
+r of them report. The stream is named by the run's seed, so that a run can be repeated and
+replayed. Two runs with one seed therefore share their noise, and whoever knows the seed knows the
+noise: right for a simulation, never for a deployment, whose noise must come from a source that
+nobody can repeat.
 """
 
 from __future__ import annotations
@@ -61,7 +56,7 @@ def share(part: GroupSum, weights: Mapping[str, float]) -> GroupShare:
 
 
 def gaussian_a_group() -> Mechanism:
-    """One noisy sum a group, with standard deviation sigma_m times the bound of its clients."""
+    """One noisy sum per group, with standard deviation sigma_m times the bound of its clients."""
 
     def release(
         round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise

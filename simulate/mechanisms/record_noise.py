@@ -17,7 +17,7 @@ class RecordNoise:
 
     Attributes:
         generator: the client's stream of this round.
-        std: standard deviation a coordinate, on the sum of clipped gradients of records.
+        std: standard deviation per coordinate, on the sum of clipped gradients of records.
         state: hash of the generator's state before the first draw.
         squares: sum of squares of what was drawn so far.
         drawn: coordinates drawn so far.

@@ -1,7 +1,4 @@
-"""One sum of all groups, released as it is: epsilon is infinite, and the ledger says so.
-
-Nothing leaves the clients: epsilon is 0, and the ledger says so in each round.
-"""
+"""Mechanisms without noise: a sum in the clear (epsilon infinite), or nothing at all (epsilon 0)."""
 
 from __future__ import annotations
 

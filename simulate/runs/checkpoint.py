@@ -26,19 +26,20 @@ def save(folder: Path, progress: Progress) -> None:
         InputError: when it cannot be written.
     """
     content, scores = io.BytesIO(), progress.canary_scores
-    torch.save(
-        {
-            "version": VERSION,
-            "round": progress.round,
-            "theta": progress.theta.cpu().clone(),
-            "server": {name: value.cpu().clone() for name, value in progress.server.items()},
-            "personal": to_tensors(progress.personal),
-            "metrics": [point.model_dump() for point in progress.metrics],
-            "chain": progress.chain,
-            "audit": None if scores is None else torch.from_numpy(scores),
-        },
-        content,
-    )
+    data = {
+        "version": VERSION,
+        "round": progress.round,
+        "theta": progress.theta.cpu().clone(),
+        "server": {name: value.cpu().clone() for name, value in progress.server.items()},
+        "personal": to_tensors(progress.personal),
+        "metrics": [point.model_dump() for point in progress.metrics],
+        "chain": progress.chain,
+        "audit": None if scores is None else torch.from_numpy(scores),
+    }
+    if progress.mechanism:
+        state = progress.mechanism.items()
+        data["mechanism"] = {name: value.cpu().clone() for name, value in state}
+    torch.save(data, content)
     write_bytes(folder / CHECKPOINT, content.getvalue())
 
 
@@ -80,4 +81,5 @@ def _progress(data: Any) -> Progress:
         metrics=tuple(RoundMetrics(**point) for point in data["metrics"]),
         chain=str(data["chain"]),
         canary_scores=None if data["audit"] is None else data["audit"].cpu().numpy(),
+        mechanism=dict(data.get("mechanism", {})),
     )

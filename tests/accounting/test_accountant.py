@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 import privplan.accounting
-from privplan.accounting.accountant import ACCOUNTANTS, accountant
+from privplan.accounting.accountant import (
+    ACCOUNTANTS,
+    accountant,
+    fast_accountants,
+    second_opinions,
+)
 from privplan.accounting.release import History, Relation, Release
 from privplan.errors import InputError
 
@@ -29,10 +34,10 @@ def accountants_on_disk():
 
 
 def test_every_accountant_is_in_the_table():
-    assert accountants_on_disk() == {place.partition(":")[2] for place in ACCOUNTANTS.values()}
+    assert accountants_on_disk() == {type(one).__name__ for _, one in ACCOUNTANTS.items()}
 
 
-@pytest.mark.parametrize("name", ACCOUNTANTS)
+@pytest.mark.parametrize("name", ACCOUNTANTS.names())
 def test_members_keep_the_protocol(name):
     one = accountant(name)
     assert one.name == name
@@ -53,6 +58,13 @@ def test_members_keep_the_protocol(name):
         one.epsilon(history, 0.0, Relation.ADD_REMOVE)
 
 
+def test_tables_list_the_strongest_bounds_first():
+    names = ("pld", "rdp", "closed_form", "gdp", "prv", "dp_accounting", "opacus")
+    assert ACCOUNTANTS.names() == names
+    assert fast_accountants() == list(names[:4])
+    assert second_opinions() == list(names[4:])
+
+
 def test_exactly_one_accountant_carries_the_guarantee():
     assert [name for name in ACCOUNTANTS if accountant(name).guarantee] == ["pld"]
 
@@ -65,7 +77,7 @@ def test_unknown_name_lists_the_known():
 def test_slow_libraries_are_not_imported_before_they_are_asked():
     code = (
         "import sys; from privplan.accounting.accountant import accountant; "
-        "from privplan.accounting import certificate, calibrate, external, external_prv; "
+        "from privplan.accounting import certificate, calibrate, external; "
         "accountant('rdp'), accountant('dp_accounting'), accountant('opacus'), accountant('prv'); "
         "print([m for m in ('torch', 'opacus', 'dp_accounting', 'prv_accountant', 'matplotlib') "
         "if m in sys.modules])"

@@ -9,7 +9,8 @@ import numpy as np
 
 from simulate.components import GroupSum, Noise, Released
 from simulate.engine.experiment import Experiment
-from simulate.samplers import fixed_size
+from privplan.accounting.release import SamplingLaw
+from simulate.samplers import by_law
 from tests.sabotage.fault import Break, Fault, with_components
 
 Draw = Callable[[np.random.Generator, int, float, int], np.ndarray]
@@ -110,7 +111,7 @@ COHORTS = (
         "Cohorts of one size are drawn, and the ledger says Poisson.",
         "sampling law",
         "unlike Poisson",
-        breaks=drawn(lambda honest: fixed_size().draw),
+        breaks=drawn(lambda honest: by_law(SamplingLaw.FIXED_SIZE).draw),
     ),
     Fault(
         "one client always sampled",

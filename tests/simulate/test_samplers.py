@@ -7,8 +7,9 @@ import itertools
 import numpy as np
 from scipy import stats
 
+from privplan.accounting.release import SamplingLaw
 from simulate.engine.seeds import Purpose, stream
-from simulate.samplers import fixed_size, full, poisson
+from simulate.samplers import by_law
 
 CLIENTS, RATIO, DRAWS = 400, 0.05, 3000
 
@@ -21,7 +22,7 @@ def draws(sampler: object) -> list[np.ndarray]:
 
 
 def test_poisson_sizes_are_binomial_and_every_client_is_as_likely() -> None:
-    cohorts = draws(poisson())
+    cohorts = draws(by_law(SamplingLaw.POISSON))
     sizes = np.array([len(cohort) for cohort in cohorts])
     mean, variance = CLIENTS * RATIO, CLIENTS * RATIO * (1 - RATIO)
     assert abs(sizes.mean() - mean) < 5 * np.sqrt(variance / DRAWS)
@@ -33,14 +34,14 @@ def test_poisson_sizes_are_binomial_and_every_client_is_as_likely() -> None:
 
 def test_poisson_clients_are_independent() -> None:
     present = np.zeros((DRAWS, 2), dtype=bool)
-    for index, cohort in enumerate(draws(poisson())):
+    for index, cohort in enumerate(draws(by_law(SamplingLaw.POISSON))):
         present[index] = np.isin([3, 4], cohort)
     both = int(present.all(axis=1).sum())
     assert 1e-6 < stats.binom.cdf(both, DRAWS, RATIO**2) < 1 - 1e-6
 
 
 def test_fixed_size_is_exact_and_without_replacement() -> None:
-    cohorts = draws(fixed_size())
+    cohorts = draws(by_law(SamplingLaw.FIXED_SIZE))
     assert {len(cohort) for cohort in cohorts} == {20}
     assert all(len(np.unique(cohort)) == 20 for cohort in cohorts)
     counts = np.bincount(np.concatenate(cohorts), minlength=CLIENTS)
@@ -49,14 +50,14 @@ def test_fixed_size_is_exact_and_without_replacement() -> None:
 
 def test_full_takes_everybody() -> None:
     generator = stream(0, Purpose.SAMPLING, 1, 0)
-    np.testing.assert_array_equal(full().draw(generator, 5, 1.0, 1), np.arange(5))
+    np.testing.assert_array_equal(by_law(SamplingLaw.FULL).draw(generator, 5, 1.0, 1), np.arange(5))
 
 
 def test_the_executed_ratio_is_the_planned_one_when_it_can_be() -> None:
-    assert poisson().ratio(30, 0.123) == 0.123
-    assert fixed_size().ratio(30, 0.1) == 0.1
-    assert fixed_size().ratio(30, 0.12) == 4 / 30
-    assert full().ratio(30, 1.0) == 1.0
+    assert by_law(SamplingLaw.POISSON).ratio(30, 0.123) == 0.123
+    assert by_law(SamplingLaw.FIXED_SIZE).ratio(30, 0.1) == 0.1
+    assert by_law(SamplingLaw.FIXED_SIZE).ratio(30, 0.12) == 4 / 30
+    assert by_law(SamplingLaw.FULL).ratio(30, 1.0) == 1.0
 
 
 def test_no_two_streams_start_alike() -> None:

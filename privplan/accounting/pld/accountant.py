@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 
-from privplan.accounting.accountant import Interval
-from privplan.accounting.pld import gaussian_profile, profile
-from privplan.accounting.pld.cells import bounds_of
+from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
+from privplan.accounting.noise_families import dominating_pairs
+from privplan.accounting.pld import profile
 from privplan.accounting.pld.direction import (
     Reading,
     Side,
@@ -16,9 +16,10 @@ from privplan.accounting.pld.direction import (
     reading_at_delta,
     reading_at_epsilon,
 )
-from privplan.accounting.pld.dominating_pairs import LARGEST_SHIFT, Kind, Pair
+from privplan.accounting.pld.dominating_pairs import LARGEST_SHIFT
 from privplan.accounting.release import History, Relation
-from privplan.errors import InputError, TooLittleNoiseError, UnsupportedError
+from privplan.errors import TooLittleNoiseError, UnsupportedError
+from privplan.laws.pairs import AnyPair, Kind, Pair
 
 TOLERANCE = 1e-4
 _REFINEMENTS = 7
@@ -49,7 +50,7 @@ class ComposedLoss:
         if self.unbounded:
             return Interval(math.inf, math.inf)
         if self.mu is not None:
-            return Interval(*gaussian_profile.epsilon_of(self.mu, delta))
+            return Interval(*profile.gaussian_epsilon(self.mu, delta))
         return _between(self.directions, delta, self.tolerance)
 
     def epsilon_upper(self, delta: float) -> float:
@@ -66,7 +67,7 @@ class ComposedLoss:
         if self.unbounded:
             return Interval(1.0, 1.0)
         if self.mu is not None:
-            return Interval(*gaussian_profile.delta_bounds(self.mu, epsilon))
+            return Interval(*profile.gaussian_delta(self.mu, epsilon))
         above = max(_delta(side, epsilon) for side in {above for above, _ in self.directions})
         below = max(_delta(side, epsilon) for side in {below for _, below in self.directions})
         return Interval(min(above, below), above)
@@ -165,12 +166,15 @@ def compose(history: History, relation: Relation, *, tolerance: float = TOLERANC
     real = [(r, n) for r, n in felt if not math.isinf(r.noise_multiplier)]
     if any(release.noise_multiplier == 0 for release, _ in real):
         return ComposedLoss(None, (), tolerance, unbounded=True)
-    bounds = [(bounds_of(release, relation), count) for release, count in real]
-    everybody = [p for b, _ in bounds for p in (*b.upper, *b.lower)]
-    if all(pair.kind == Kind.REMOVE and pair.ratio == 1 for pair in everybody):
-        squares = math.fsum(count * found.upper[0].shift ** 2 for found, count in bounds)
+    bounds = [(dominating_pairs(release, relation), count) for release, count in real]
+    every = [pair for found, _ in bounds for pair in (*found.upper, *found.lower)]
+    gaussian = [pair for pair in every if isinstance(pair, Pair)]
+    unsampled = all(pair.kind == Kind.REMOVE and pair.ratio == 1 for pair in gaussian)
+    if unsampled and len(gaussian) == len(every):
+        firsts = [(found.upper[0], count) for found, count in bounds]
+        squares = math.fsum(n * one.shift**2 for one, n in firsts if isinstance(one, Pair))
         return ComposedLoss(math.sqrt(squares), (), tolerance)
-    largest = max(pair.shift for pair in everybody)
+    largest = max((pair.shift for pair in gaussian), default=0.0)
     if largest > LARGEST_SHIFT:
         raise TooLittleNoiseError(
             f"noise_multiplier: pld needs {1 / LARGEST_SHIFT:g} times the distance or more "
@@ -186,11 +190,11 @@ def compose(history: History, relation: Relation, *, tolerance: float = TOLERANC
     return ComposedLoss(None, tuple(dict.fromkeys(sides)), tolerance)
 
 
-def _merged(counted: list[tuple[Pair, int]]) -> tuple[tuple[Pair, int], ...]:
-    merged: dict[Pair, int] = {}
+def _merged(counted: list[tuple[AnyPair, int]]) -> tuple[tuple[AnyPair, int], ...]:
+    merged: dict[AnyPair, int] = {}
     for pair, count in counted:
         merged[pair] = merged.get(pair, 0) + count
-    return tuple(sorted(merged.items()))
+    return tuple(sorted(merged.items(), key=lambda item: (type(item[0]).__name__, item[0])))
 
 
 @dataclass(frozen=True)
@@ -222,6 +226,8 @@ class PldAccountant:
             UnsupportedError: when ``why_not`` gives a reason.
             InputError: when delta is not in (0, 1).
         """
-        if not 0 < delta < 1:
-            raise InputError.one("delta", "must be in (0, 1)", delta)
+        checked_delta(delta)
         return compose(history, Relation(relation), tolerance=self.tolerance).epsilon(delta)
+
+
+ACCOUNTANTS.register("pld", PldAccountant())

@@ -1,11 +1,9 @@
-"""Convolution powers by FFT, with a bound on what rounding does to them.
-
-Composition of one-round lattices: exponentially tilted, by FFT, with every error booked.
+"""Composition of one-round lattices: exponentially tilted convolution by FFT, with error bounds.
 
 The masses of a lattice are multiplied by ``exp(tilt * loss)`` before the transform and divided
 by it afterwards. At the tilt where Chernoff's bound on delta is tightest the masses that decide
 delta are of order one in the transform, so that rounding stays small beside a delta of 1e-15
-and a window of a few standard deviations suffices.
+and a window of a few standard deviations suffices. Every rounding error is bounded and added.
 """
 
 from __future__ import annotations

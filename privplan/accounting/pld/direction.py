@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -16,9 +17,11 @@ from privplan.accounting.pld.convolution import (
     cumulant,
     tilted_moments,
 )
-from privplan.accounting.pld.dominating_pairs import Array, Kind, Pair, Rows, loss, tail_outcomes
+from privplan.accounting.pld.discrete import discretise, second_moment
+from privplan.accounting.pld.dominating_pairs import Array, Rows, loss, tail_outcomes
 from privplan.accounting.pld.lattice import EVEN, Spacing, lower, upper
 from privplan.accounting.pld.profile import Composed
+from privplan.laws.pairs import AnyPair, DiscretePair, Kind, Pair
 
 _CHUNK = 256
 _COARSE = 0.3
@@ -32,7 +35,7 @@ _SHARE = 0.35
 class Side:
     """Pairs of one direction, with how often each is composed; upper or lower bound."""
 
-    pairs: tuple[tuple[Pair, int], ...]
+    pairs: tuple[tuple[AnyPair, int], ...]
     from_above: bool
 
     @property
@@ -48,27 +51,34 @@ class Side:
             tail: mass that each round may leave out on each side.
             spacing: where the points stand further apart.
         """
-        discretise = upper if self.from_above else lower
-        made = []
-        for kind in sorted({pair.kind for pair, _ in self.pairs}):
-            same = [(pair, count) for pair, count in self.pairs if pair.kind == kind]
-            for first in range(0, len(same), _CHUNK):
-                chunk = same[first : first + _CHUNK]
-                counts = np.array([float(count) for _, count in chunk])
-                rows = _rows(kind, [pair for pair, _ in chunk])
-                made.append((discretise(rows, step, tail, spacing), counts))
+        bound = upper if self.from_above else lower
+        made = [(bound(rows, step, tail, spacing), counts) for rows, counts in self._chunks()]
+        for pair, count in self._discrete():
+            one = discretise(pair, step, from_above=self.from_above)
+            made.append((one, np.array([float(count)])))
         return made
 
     def deviation(self) -> float:
         """Root mean square of the loss of a typical round."""
         total = 0.0
-        for kind in sorted({pair.kind for pair, _ in self.pairs}):
-            same = [(pair, count) for pair, count in self.pairs if pair.kind == kind]
+        for rows, counts in self._chunks():
+            total += float(counts @ _second_moments(rows))
+        for pair, count in self._discrete():
+            total += count * second_moment(pair)
+        return math.sqrt(total / self.rounds)
+
+    def _chunks(self) -> Iterator[tuple[Rows, Array]]:
+        """Gaussian pairs of one kind, at most ``_CHUNK`` at a time, with their counts."""
+        gaussian = [(pair, count) for pair, count in self.pairs if isinstance(pair, Pair)]
+        for kind in sorted({pair.kind for pair, _ in gaussian}):
+            same = [(pair, count) for pair, count in gaussian if pair.kind == kind]
             for first in range(0, len(same), _CHUNK):
                 chunk = same[first : first + _CHUNK]
-                squares = _second_moments(_rows(kind, [pair for pair, _ in chunk]))
-                total += float(np.array([float(count) for _, count in chunk]) @ squares)
-        return math.sqrt(total / self.rounds)
+                counts = np.array([float(count) for _, count in chunk])
+                yield _rows(kind, [pair for pair, _ in chunk]), counts
+
+    def _discrete(self) -> list[tuple[DiscretePair, int]]:
+        return [(pair, count) for pair, count in self.pairs if isinstance(pair, DiscretePair)]
 
 
 def _rows(kind: Kind, pairs: list[Pair]) -> Rows:

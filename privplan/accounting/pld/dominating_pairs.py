@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
+
+from privplan.laws.pairs import Kind
 
 Array = NDArray[np.float64]
 UNIT = float(np.finfo(np.float64).eps)
@@ -35,24 +36,6 @@ LARGEST_SHIFT = 20.0
 
 _FINE_SHIFT = 0.2
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
-
-
-class Kind(IntEnum):
-    """The four shapes of pair."""
-
-    REMOVE = 0
-    ADD = 1
-    SWAP = 2
-    STITCHED = 3
-
-
-@dataclass(frozen=True, order=True)
-class Pair:
-    """One dominating pair: its shape, its shift (over the noise) and the sampling ratio."""
-
-    kind: Kind
-    shift: float
-    ratio: float
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from privplan.accounting.pld import dominating_pairs
 from privplan.accounting.pld.convex_hull import convex
-from privplan.accounting.pld.dominating_pairs import UNIT, Array, Kind, Rows
+from privplan.accounting.pld.dominating_pairs import UNIT, Array, Rows
+from privplan.laws.pairs import Kind
 
 Indices = NDArray[np.int64]
 _DENSEST = 1 << 19

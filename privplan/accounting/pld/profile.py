@@ -1,6 +1,7 @@
-"""A composed privacy loss, read at any epsilon or delta.
+"""Privacy profiles: delta as a function of epsilon, and its inverse, with bounds on rounding.
 
-One round read exactly: the profile of a pair is a difference of two normal tails.
+Of a composed loss on a window of losses, of one round (in closed form for Gaussian pairs, a sum
+for discrete ones), and of the Gaussian mechanism without sampling.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import log_ndtr, ndtr
 
 from privplan.accounting.pld import dominating_pairs
-from privplan.accounting.pld.dominating_pairs import UNIT, Array, Kind, Pair, Rows
+from privplan.accounting.pld.dominating_pairs import UNIT, Array, Rows
+from privplan.laws.pairs import AnyPair, DiscretePair, Kind
 
 _BLOCK = 400.0
 
@@ -116,13 +119,15 @@ def suffix_deltas(masses: Array, step: float) -> Array:
 _HALVINGS = 200
 
 
-def delta_of(pair: Pair, epsilon: float) -> tuple[float, float]:
+def delta_of(pair: AnyPair, epsilon: float) -> tuple[float, float]:
     """Lower and upper bound on ``H(P, Q)`` at an epsilon of 0 or more; rounding only.
 
     The loss grows with the outcome, so the best test is "outcome above the one whose loss is
     epsilon". A test at a misplaced outcome loses the square of the misplacement only.
     For ``STITCHED`` an epsilon of 0 or more is in its ``REMOVE`` half.
     """
+    if isinstance(pair, DiscretePair):
+        return _discrete_delta(pair, epsilon)
     kind = Kind.REMOVE if pair.kind == Kind.STITCHED else pair.kind
     rows = Rows(kind, np.array([[pair.shift]]), np.array([[pair.ratio]]))
     level = np.array([[epsilon]])
@@ -135,12 +140,21 @@ def delta_of(pair: Pair, epsilon: float) -> tuple[float, float]:
     return max(0.0, float(value[0, 0]) - doubt), min(1.0, float(value[0, 0]) + doubt)
 
 
-def epsilon_of(pair: Pair, delta: float, *, from_above: bool) -> float:
+def _discrete_delta(pair: DiscretePair, epsilon: float) -> tuple[float, float]:
+    """Lower and upper bound on ``sum_l mass_l max(0, 1 - e^(epsilon - l))`` plus infinite mass."""
+    losses, masses = np.array(pair.losses), np.array(pair.masses)
+    terms = -np.expm1(np.minimum(epsilon - losses, 0.0)) * masses
+    value = float(terms.sum()) + pair.infinite
+    doubt = UNIT * (len(losses) + 8 + float(np.abs(losses).max()) + epsilon)
+    return max(0.0, value - doubt), min(1.0, value + doubt)
+
+
+def epsilon_of(pair: AnyPair, delta: float, *, from_above: bool) -> float:
     """The epsilon of one round at ``delta``, rounded up (``from_above``) or down."""
     side = 1 if from_above else 0
     if delta_of(pair, 0.0)[side] <= delta:
         return 0.0
-    low, high = 0.0, pair.shift
+    low, high = 0.0, max(map(abs, pair.losses)) if isinstance(pair, DiscretePair) else pair.shift
     while delta_of(pair, high)[side] > delta:
         low, high = high, 2 * high
         if high > 1e6:
@@ -154,3 +168,48 @@ def epsilon_of(pair: Pair, delta: float, *, from_above: bool) -> float:
         else:
             high = middle
     return high if from_above else low
+
+
+_CLOSE = 1e-13
+
+
+def gaussian_delta(mu: float, epsilon: float) -> tuple[float, float]:
+    """Lower and upper bound on delta of the mu-Gaussian (Balle and Wang 2018, Theorem 8).
+
+    ``Phi(x) - e^epsilon Phi(x - mu)`` with ``x = mu / 2 - epsilon / mu``. The argument is rounded
+    by a few units of its two terms, which changes a tail by ``|x| + 1`` times as much.
+    """
+    if mu == 0:
+        return 0.0, 0.0
+    half, shift = mu / 2, epsilon / mu
+    above = float(ndtr(half - shift))
+    below = math.exp(min(float(log_ndtr(-half - shift)) + epsilon, 0.0))
+    steep = (abs(half - shift) + 1) * (half + shift) + epsilon
+    doubt = 8 * UNIT * (above + below) * (1 + steep)
+    return max(0.0, above - below - doubt), min(1.0, max(0.0, above - below) + doubt)
+
+
+def gaussian_epsilon(mu: float, delta: float) -> tuple[float, float]:
+    """Lower and upper bound on the epsilon of the mu-Gaussian at ``delta``.
+
+    ``mu`` itself may be rounded by a few units.
+    """
+    return _smallest(mu * (1 - 8 * UNIT), delta, 0), _smallest(mu * (1 + 8 * UNIT), delta, 1)
+
+
+def _smallest(mu: float, delta: float, side: int) -> float:
+    """Where one of the bounds on delta falls to ``delta``: rounded down, or up for side 1."""
+    if gaussian_delta(mu, 0.0)[side] <= delta:
+        return 0.0
+    low, high = 0.0, mu
+    while gaussian_delta(mu, high)[side] > delta:
+        low, high = high, 2 * high
+        if math.isinf(high):
+            return high if side else low
+    while high - low > _CLOSE * high:
+        middle = (low + high) / 2
+        if gaussian_delta(mu, middle)[side] > delta:
+            low = middle
+        else:
+            high = middle
+    return high if side else low

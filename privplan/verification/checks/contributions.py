@@ -26,7 +26,7 @@ def clipping(run: Run) -> Check:
         for group in run.plan.groups:
             bound = run.plan.clip_bound(group)
             for release, share in run.shares(group.name):
-                if release.family != "silent":
+                if not release.noise.silent:
                     where = f"round {release.round}, {group.name}"
                     yield from (f"{where}: {fault}" for fault in _faults(release, share, bound))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from privplan.accounting.noise_families import NOISE_FAMILIES
 from privplan.record import GroupShare, ReleaseRecord
 from privplan.verification.checks.check import Check, Run, at_round, first, register
-from privplan.verification.statistics import FALSE_ALARM, noise_p_value
+from privplan.verification.statistics import FALSE_ALARM
 
 
 @register("noise planned", order=70)
@@ -53,7 +54,7 @@ def _multipliers(run: Run) -> Iterator[tuple[ReleaseRecord, GroupShare, float, f
     """Each release that is not silent, with its recorded and its planned noise multiplier."""
     for group in run.plan.groups:
         for release, share in run.shares(group.name):
-            if release.family != "silent":
+            if not release.noise.silent:
                 recorded = release.release_for(share).noise_multiplier
                 yield release, share, recorded, at_round(run, group, release)[1]
 
@@ -61,27 +62,29 @@ def _multipliers(run: Run) -> Iterator[tuple[ReleaseRecord, GroupShare, float, f
 @register("noise drawn", order=90)
 def noise_drawn(run: Run) -> Check:
     """The drawn noise has the recorded standard deviation, by chi-square tests."""
-    name, releases = "noise drawn", [r for r in run.ledger.records if r.family == "gaussian"]
-    if run.ledger.records and all(r.family == "silent" for r in run.ledger.records):
+    name, releases = "noise drawn", [r for r in run.ledger.records if r.noise.noisy]
+    if run.ledger.records and all(r.noise.silent for r in run.ledger.records):
         return Check(name=name, passed=True, reason="nothing left the clients: epsilon is 0")
     if not releases:
         return Check(name=name, passed=False, reason="no noise was drawn: epsilon is infinite")
     level = FALSE_ALARM / (len(releases) + 1)
 
     def problems() -> Iterator[str]:
-        squares, drawn = 0.0, 0
+        of_family: dict[str, tuple[float, int]] = {}
         for release in releases:
             drawn_squares, std, count = (
                 release.noise_sum_squares,
                 release.noise_std,
                 release.dimension,
             )
-            if std == 0 or count == 0 or noise_p_value(drawn_squares, std, count) < level:
+            if std == 0 or count == 0 or release.noise.p_value(drawn_squares, std, count) < level:
                 measured = math.sqrt(drawn_squares / max(count, 1))
                 yield f"round {release.round}: drawn with {measured:.6g}, recorded {std:.6g}"
-            squares, drawn = squares + drawn_squares / std**2, drawn + count
-        if noise_p_value(squares, 1.0, drawn) < level:
-            yield f"all rounds: {math.sqrt(squares / drawn):.6g} times the recorded deviation"
+            squares, drawn = of_family.get(release.family, (0.0, 0))
+            of_family[release.family] = squares + drawn_squares / std**2, drawn + count
+        for family, (squares, drawn) in of_family.items():
+            if NOISE_FAMILIES.get(family).p_value(squares, 1.0, drawn) < level:
+                yield f"all rounds: {math.sqrt(squares / drawn):.6g} times the recorded deviation"
 
     coordinates = sum(release.dimension for release in releases)
     passed = f"chi-square over {coordinates} coordinates, false alarms at most {FALSE_ALARM:g}"
@@ -100,7 +103,7 @@ def noise_fresh(run: Run) -> Check:
         states: dict[str, int] = {}
         draws: dict[tuple[float, float], int] = {}
         for release in run.ledger.records:
-            if release.family != "gaussian":
+            if not release.noise.noisy:
                 continue
             here, state = f"round {release.round}", release.noise_state
             if state and state in states:

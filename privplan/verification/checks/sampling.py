@@ -1,6 +1,7 @@
-"""That the law by which cohorts were drawn is the planned one.
+"""Checks that cohorts were drawn by the planned sampling law, and who took part how often.
 
-That no client of a group took part more often than the law lets it: each client by itself.
+The law tests the sizes of its cohorts. Each client's number of participations is tested against
+the law's distribution of that number, so that no client takes part more often than it allows.
 """
 
 from __future__ import annotations
@@ -10,18 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from privplan.accounting.release import SamplingLaw
+from privplan.laws.participation import spread_p_value, total_p_value
 from privplan.plan import GroupPlan
 from privplan.record import GroupShare
 from privplan.verification.checks.check import Check, Run, at_round, first, register, stretches
-from privplan.verification.statistics import (
-    FALSE_ALARM,
-    dispersion_p_value,
-    oddest_client,
-    participation_law,
-    spread_p_value,
-    total_p_value,
-)
+from privplan.verification.statistics import FALSE_ALARM, oddest_client
 
 
 @register("sampling law", order=120)
@@ -58,27 +52,15 @@ def _law_executed(
     group: GroupPlan, shares: list[GroupShare], ratio: float, tests: int
 ) -> Iterator[str]:
     """Cohort sizes against the law; the false-alarm rate is shared by all the tests."""
-    counts, law, level = [share.cohort for share in shares], shares[0].sampling, FALSE_ALARM / tests
+    counts, level = [share.cohort for share in shares], FALSE_ALARM / tests
     if shares[0].records is not None:
         trials = sum((share.records or 0) * (group.steps or 0) for share in shares)
         if total_p_value([sum(counts)], trials, ratio) < level:
             expected = ratio * trials
             yield f"{group.name}: {sum(counts)} records in batches, about {expected:.0f} expected"
         return
-    if law != SamplingLaw.POISSON:
-        planned = round(ratio * group.clients)
-        for count in counts:
-            if count != planned:
-                yield f"{group.name}: a cohort of {count} where the law takes exactly {planned}"
-        return
-    if total_p_value(counts, group.clients, ratio) < level:
-        expected = ratio * group.clients * len(counts)
-        yield f"{group.name}: {sum(counts)} participations where about {expected:.0f} are expected"
-    if dispersion_p_value(counts, group.clients, ratio) < level:
-        yield (
-            f"{group.name}: cohort sizes vary unlike Poisson sampling "
-            f"({min(counts)} to {max(counts)})"
-        )
+    for fault in shares[0].sampling.law.cohort_faults(counts, group.clients, ratio, level):
+        yield f"{group.name}: {fault}"
 
 
 @register("cohorts", order=130)
@@ -113,9 +95,8 @@ def _inconsistent(share: GroupShare, clients: int) -> str | None:
 def participation(run: Run) -> Check:
     """Each client's number of participations fits the law, and so does their spread.
 
-    Exact binomial tails of each client with a union bound over the clients, under any law;
-    under Poisson sampling, where clients are independent, also how much their numbers vary,
-    by a Chernoff bound.
+    Exact tails of each client with a union bound over the clients; under a law that draws
+    clients independently, also how much their numbers vary, by a Chernoff bound.
     """
     name, level = "participation", FALSE_ALARM / (2 * len(run.plan.groups))
     if run.plan.spec.unit == "record":
@@ -133,12 +114,15 @@ def participation(run: Run) -> Check:
                     f"{group.name}: client {client} took part in {counts[client]} of "
                     f"{len(law) - 1} rounds, about {expected:.3g} expected"
                 )
-            if run.plan.spec.sampling == SamplingLaw.POISSON:
+            planned = run.plan.spec.sampling.law
+            if planned.independent_clients:
                 sizes = np.arange(len(law))
                 with np.errstate(divide="ignore"):
                     chance = spread_p_value(counts.tolist(), sizes, np.log(law))
                 if chance < level:
-                    yield f"{group.name}: participations vary between clients unlike Poisson"
+                    yield (
+                        f"{group.name}: participations vary between clients unlike {planned.title}"
+                    )
 
     well = f"no client stands out, false alarms at most {FALSE_ALARM:g}"
     return first(problems(), name, well)
@@ -150,14 +134,8 @@ def _participations(run: Run, group: GroupPlan) -> tuple[np.ndarray, np.ndarray]
     rounds: Counter[float] = Counter()
     for release, share in run.shares(group.name):
         if share.participants is not None:
-            rounds[_executed(share, at_round(run, group, release)[0])] += 1
+            ratio = at_round(run, group, release)[0]
+            rounds[share.sampling.law.executed_ratio(share.clients, ratio)] += 1
             inside = [client for client in share.participants if client < group.clients]
             np.add.at(counts, inside, 1)
-    return counts, participation_law(rounds)
-
-
-def _executed(share: GroupShare, ratio: float) -> float:
-    """The planned chance of each client; a fixed-size cohort is a whole number of them."""
-    if share.sampling != SamplingLaw.FIXED_SIZE:
-        return ratio
-    return round(ratio * share.clients) / share.clients
+    return counts, run.plan.spec.sampling.law.participations(rounds)

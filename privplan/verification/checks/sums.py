@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from privplan.accounting.release import GAUSSIAN
 from privplan.record import Executed, ReleaseRecord, Residual
 from privplan.verification import public_mask
 from privplan.verification.checks.check import Check, Run, first, register
@@ -30,7 +31,7 @@ def sums(run: Run) -> Check:
     measured = [
         (release, release.residual)
         for release in run.ledger.records
-        if release.residual is not None and release.family == "gaussian"
+        if release.residual is not None and release.noise.noisy
     ]
     summed = [(release, residual) for release, residual in measured if release.unit == "client"]
     level = FALSE_ALARM / (2 * len(summed) + 2)
@@ -42,9 +43,11 @@ def sums(run: Run) -> Check:
         squares, along, drawn, components = 0.0, 0.0, 0, 0
         for release, residual in summed:
             std, where = release.noise_std, f"round {release.round}"
-            if noise_p_value(residual.sum_squares, std, release.dimension) < level:
+            if release.noise.p_value(residual.sum_squares, std, release.dimension) < level:
                 rest = math.sqrt(residual.sum_squares / max(release.dimension, 1))
                 yield f"{where}: released is the sum and a rest of {rest:.6g}, recorded {std:.6g}"
+            if release.family != GAUSSIAN:  # its sum of squares and projection are not chi-square
+                continue
             squares, drawn = squares + residual.sum_squares / std**2, drawn + release.dimension
             if residual.along_sum is not None:
                 along, components = along + (residual.along_sum / std) ** 2, components + 1
@@ -82,7 +85,7 @@ def coordinates(run: Run) -> Check:
     def problems() -> Iterator[str]:
         fixed: str | None = None
         for release in run.ledger.records:
-            if release.family != "gaussian":
+            if not release.noise.noisy:
                 continue
             where = f"round {release.round}"
             if release.dimension > executed.released:

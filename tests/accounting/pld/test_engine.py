@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privplan.accounting.pld import dominating_pairs, gaussian_profile, lattice, profile
+from privplan.accounting import noise_families
+from privplan.accounting.pld import dominating_pairs, lattice, profile
 from privplan.accounting.pld.accountant import PldAccountant, compose
-from privplan.accounting.pld.cells import bounds_of
 from privplan.accounting.pld.convex_hull import convex
 from privplan.accounting.pld.convolution import convolved
-from privplan.accounting.pld.dominating_pairs import Kind, Pair, Rows
+from privplan.accounting.pld.dominating_pairs import Rows
 from privplan.accounting.pld.profile import suffix_deltas
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
+from privplan.laws.pairs import Kind, Pair
 
 AR, RO, ZO = Relation.ADD_REMOVE, Relation.REPLACE_ONE, Relation.ZERO_OUT
 FIXED, FULL = SamplingLaw.FIXED_SIZE, SamplingLaw.FULL
@@ -37,7 +38,7 @@ def exact_gaussian_delta(mu, epsilon):
 @pytest.mark.parametrize("delta", [1e-3, 1e-9, 1e-15])
 def test_gaussian_bounds_hold_in_forty_digits(mu, delta):
     with mp.workdps(40):
-        low, high = gaussian_profile.epsilon_of(mu, delta)
+        low, high = profile.gaussian_epsilon(mu, delta)
         assert low == 0 or exact_gaussian_delta(mu, low) >= delta
         assert exact_gaussian_delta(mu, high) <= delta
         assert high - low <= 1e-5 * high
@@ -251,7 +252,7 @@ def test_every_cell_has_pairs_and_exact_ones_where_known():
     for law in SamplingLaw:
         ratio = 1.0 if law == FULL else 0.1
         for relation in Relation:
-            found = bounds_of(Release(2.0, ratio, law), relation)
+            found = noise_families.dominating_pairs(Release(2.0, ratio, law), relation)
             open_cell = law == FIXED and relation != AR
             assert (found.upper != found.lower) == open_cell
 

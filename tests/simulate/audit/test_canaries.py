@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from privplan.accounting.release import SamplingLaw
 from privplan.auditing.findings import AUDIT, VIEWS, AuditEvidence
 from privplan.cli import main
 from privplan.errors import InputError
@@ -19,7 +20,7 @@ from privplan.verification.verify import judge, load_run
 from simulate.algorithms.registry import algorithm
 from simulate.audit.canaries import check_canaries, directions, make_canaries
 from simulate.runs.run import InterruptedRunError, Request, execute
-from simulate.samplers import fixed_size
+from simulate.samplers import by_law
 
 EACH = 200
 
@@ -73,7 +74,7 @@ def test_coins_are_fair_and_only_those_who_are_in_ever_send(short_plan: Plan) ->
 
 def test_fixed_size_canaries_keep_below_the_group_s_ratio(short_plan: Plan) -> None:
     built = algorithm("planned", short_plan)
-    object.__setattr__(built, "sampler", fixed_size())
+    object.__setattr__(built, "sampler", by_law(SamplingLaw.FIXED_SIZE))
     group = short_plan.groups[0].model_copy(update={"sampling_ratio": 0.109})
     canaries = replace(make_canaries(3, 10, 3, 2410), included=np.ones((3, 10), dtype=bool))
     assert all(len(canaries.sending(built, 0, group, round_)) == 1 for round_ in range(1, 9))
