@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
+from pydantic_core import PydanticKnownError
 
+from privplan.accounting.accountant import ACCOUNTANTS, accountant
 from privplan.values import LEAST
 
 DELTA_LAW = re.compile(r"n\^-(\d+(?:\.\d+)?)")
@@ -43,3 +45,24 @@ def _kept_fractions(value: Any) -> Any:
 
 Delta = Annotated[float | str, BeforeValidator(_delta)]
 KeptFractions = Annotated[str | tuple[float, ...], BeforeValidator(_kept_fractions)]
+
+
+_CALIBRATING = ("closed_form", "rdp", "prv", "pld")
+
+
+def _calibrating(value: object) -> str:
+    if value in _CALIBRATING:
+        return str(value)
+    known = isinstance(value, str) and value in ACCOUNTANTS
+    if known and accountant(str(value)).kind in ("two-sided bound", "upper bound"):
+        return str(value)
+    *most, last = map(repr, _CALIBRATING)
+    raise PydanticKnownError("literal_error", {"expected": f"{', '.join(most)} or {last}"})
+
+
+CalibratingAccountant = Annotated[
+    str,
+    PlainValidator(_calibrating),
+    WithJsonSchema({"enum": list(_CALIBRATING), "type": "string"}),
+]
+"""Name of an accountant that noise is calibrated with: one of the project's, or another bound."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from privplan.spec.fields import KeptFractions
+from privplan.spec.fields import CalibratingAccountant, KeptFractions
 from privplan.spec.objectives import Ratios
 from privplan.values import Count, Fraction, NonNegative, Positive, Probability, Value, is_none
 
@@ -55,7 +55,7 @@ class QuantileClipping(Value):
 class Planning(Value):
     """How the plan is found."""
 
-    accountant: Literal["closed_form", "rdp", "prv", "pld"] = Field(
+    accountant: CalibratingAccountant = Field(
         "pld", description="Accountant that the noise multipliers are calibrated with."
     )
     calibration: Literal["exact", "published"] = Field(

@@ -1,4 +1,4 @@
-"""Mechanisms without noise: a sum in the clear (epsilon infinite), or nothing at all (epsilon 0)."""
+"""Mechanisms without noise: a sum in the clear (epsilon infinite), or nothing (epsilon 0)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,55 @@
+"""A package of a third party: one sampling law and one accountant, as entry points name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from privplan.accounting.accountant import Interval, accountant
+from privplan.accounting.release import History
+from privplan.laws.law import Law
+from privplan.laws.pairs import DominatingPairs, Kind, Pair, Relation, exact
+from privplan.laws.participation import total_p_value
+
+
+class Coins(Law):
+    """Poisson sampling, drawn by one coin per client; only its pairs are stated."""
+
+    name = "coins"
+    title = "coins"
+    independent_clients = True
+
+    def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
+        """The pairs of Poisson sampling under add/remove."""
+        return exact(Pair(Kind.REMOVE, shift, ratio), Pair(Kind.ADD, shift, ratio))
+
+    def draw(
+        self, generator: np.random.Generator, clients: int, ratio: float, round_: int
+    ) -> np.ndarray:
+        """Positions whose coin shows heads."""
+        return np.flatnonzero(generator.random(clients) < ratio)
+
+    def cohort_faults(
+        self, counts: Sequence[int], clients: int, ratio: float, level: float
+    ) -> Iterator[str]:
+        """The total is binomial."""
+        if total_p_value(counts, clients, ratio) < level:
+            yield f"{sum(counts)} participations are not those of coins"
+
+
+class Doubled:
+    """Twice the Rényi bound: an upper bound that is easy to recognise."""
+
+    name = "doubled"
+    version = "toy 1"
+    kind = "upper bound"
+    guarantee = False
+
+    def why_not(self, history: History, relation: Relation) -> str | None:
+        """As rdp."""
+        return accountant("rdp").why_not(history, relation)
+
+    def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
+        """Twice the upper bound of rdp."""
+        return Interval(0.0, 2 * accountant("rdp").epsilon(history, delta, relation).upper)
