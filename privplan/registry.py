@@ -111,6 +111,9 @@ class Registry(Generic[T]):
             self._load_module(text)
             known = self._find(text)
         if known is None:
+            self._import_modules()
+            known = self._find(text)
+        if known is None:
             self._find_all()
             known = self._find(text)
         if known is None:
@@ -146,13 +149,16 @@ class Registry(Generic[T]):
         if self._complete:
             return
         self._complete = True
+        self._import_modules()
+        for point in entry_points(group=self.group):
+            if self._find(point.name) is None:
+                self._points[point.name] = point
+
+    def _import_modules(self) -> None:
         if self._package:
             package = import_module(self._package)
             for module in iter_modules(package.__path__):
                 import_module(f"{self._package}.{module.name}")
-        for point in entry_points(group=self.group):
-            if self._find(point.name) is None:
-                self._points[point.name] = point
 
     def _load_point(self, name: str) -> None:
         """Register the component that an entry point names.

@@ -1,4 +1,4 @@
-"""Certificates: what every accountant says about one history, row by row.
+"""Certificates: the bounds of every accountant on the epsilon of one history, row by row.
 
 A row names everything an epsilon depends on: accountant, delta, sampling law and
 neighbouring relation. Exactly one accountant's rows carry the guarantee; the others

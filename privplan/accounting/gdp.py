@@ -21,7 +21,7 @@ from privplan.errors import InputError, UnsupportedError
 
 
 class GdpAccountant:
-    """Central-limit approximation; answers the same number as lower and upper."""
+    """Central-limit approximation; lower and upper bound are the same number."""
 
     name = "gdp"
     version = "privplan-gdp 1"

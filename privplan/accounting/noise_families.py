@@ -154,5 +154,5 @@ def dominating_pairs(release: Release, relation: Relation) -> DominatingPairs:
 
 def not_gaussian(history: History) -> str | None:
     """Why an accountant of Gaussian noise does not cover a history; None when it does."""
-    families = sorted({one.family for one, _ in history if one.family != GAUSSIAN})
-    return f"covers gaussian noise only, found {', '.join(families)}" if families else None
+    families = {one.family for one, _ in history} - {GAUSSIAN}
+    return f"covers gaussian noise only, found {', '.join(sorted(families))}" if families else None

@@ -68,7 +68,7 @@ class RdpAccountant:
             UnsupportedError: when ``why_not`` gives a reason.
         """
         checked_delta(delta)
-        reason = self.why_not(history, Relation(relation))
+        reason = not_gaussian(history)
         if reason is not None:
             raise UnsupportedError(f"rdp: {reason}")
         total = np.zeros_like(ORDERS)

@@ -5,7 +5,7 @@ a true-positive rate at most ``1 - f(a)``, where f is the trade-off function (Do
 Su 2022). Given delta as a function of epsilon, valid for both orders of the neighbours,
 each pair allows at most ``min(delta + e^eps a, 1 - e^-eps (1 - delta - a))`` (their
 Proposition 2.5); the smallest over many epsilons bounds every attack. With delta from a
-pessimistic distribution all readings are upper bounds on the attacker's power.
+pessimistic distribution all results are upper bounds on the attacker's power.
 """
 
 from __future__ import annotations
@@ -108,11 +108,11 @@ def _tilted(side: Side) -> list[Composed]:
 
 
 def tradeoff(profile: Profile, delta: float, epsilon: float) -> TradeOff:
-    """All readings of one profile.
+    """Trade-off, advantage and mu of one privacy profile.
 
     Args:
         profile: upper bounds on delta, for both orders of the neighbours.
-        delta: failure probability at which ``epsilon`` was read.
+        delta: failure probability at which ``epsilon`` holds.
         epsilon: upper bound on epsilon at ``delta``; may be ``inf``.
 
     Returns:
