@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from privplan.accounting.release import SamplingLaw
 from simulate.components import GroupSum, Noise, Released
 from simulate.engine.experiment import Experiment
-from privplan.accounting.release import SamplingLaw
 from simulate.samplers import by_law
 from tests.sabotage.fault import Break, Fault, with_components
 
