@@ -15,7 +15,6 @@ Imports values and errors only, so that any layer may hold a registry.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -78,11 +77,14 @@ class Registry(Generic[T]):
         return tuple(name for name, _ in self._ordered()) + tuple(self._points)
 
     def items(self) -> tuple[tuple[str, T], ...]:
-        """All names with their components, without entry points that cannot be loaded."""
+        """All names with their components.
+
+        Raises:
+            InputError: when an entry point cannot be loaded.
+        """
         self._find_all()
         for name in tuple(self._points):
-            with suppress(InputError):
-                self._load_point(name)
+            self._load_point(name)
         return self._ordered()
 
     def get(self, name: str) -> T:
@@ -99,6 +101,10 @@ class Registry(Generic[T]):
             if name in self._points:
                 self._load_point(name)
         return self._components[name]
+
+    def is_loaded(self, name: str) -> bool:
+        """Whether the component of that exact name is registered, and not only an entry point."""
+        return name in self._components
 
     def name_of(self, text: str) -> str:
         """The registered spelling of a name.

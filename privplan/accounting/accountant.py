@@ -6,6 +6,7 @@ not wait for the libraries of the others.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -113,11 +114,19 @@ def accountant(name: str) -> Accountant:
     return ACCOUNTANTS.get(name)
 
 
+def loadable_accountants() -> list[str]:
+    """Names of all accountants, without entry points that cannot be loaded, in table order."""
+    for name in ACCOUNTANTS.names():
+        with suppress(InputError):
+            ACCOUNTANTS.get(name)
+    return [name for name in ACCOUNTANTS.names() if ACCOUNTANTS.is_loaded(name)]
+
+
 def fast_accountants() -> list[str]:
     """Names of the accountants that need no other library; the rest are second opinions."""
-    return [name for name, one in ACCOUNTANTS.items() if one.kind != KINDS[-1]]
+    return [name for name in loadable_accountants() if accountant(name).kind != KINDS[-1]]
 
 
 def second_opinions() -> list[str]:
     """Names of the accountants of other libraries."""
-    return [name for name, one in ACCOUNTANTS.items() if one.kind == KINDS[-1]]
+    return [name for name in loadable_accountants() if accountant(name).kind == KINDS[-1]]

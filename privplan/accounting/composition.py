@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from privplan.accounting.accountant import ACCOUNTANTS, fast_accountants
+from privplan.accounting.accountant import fast_accountants, loadable_accountants
 from privplan.accounting.calibrate import calibrate, parameter_faults
 from privplan.accounting.certificate import CertificateRow, certify_all, disagreements, laws
 from privplan.accounting.closed_form import ClosedFormAccountant, failed_conditions
@@ -168,8 +168,7 @@ def calibrated_composition(
 
 def chosen_accountants(names: Sequence[str], external: bool) -> list[str]:
     """The names given; without any, the internal accountants, or all of them with ``external``."""
-    every = [name for name, _ in ACCOUNTANTS.items()]
-    return list(names) or (every if external else fast_accountants())
+    return list(names) or (loadable_accountants() if external else fast_accountants())
 
 
 def _population_faults(delta: float | None, clients: int | None) -> list[Fault]:
