@@ -37,7 +37,7 @@ PRODUCT = ("privplan/*.py", "simulate/*.py")
 SHORT, LONG = 40, 300
 # From the lowest to the highest, by the first name below privplan.
 LAYERS = [
-    "errors values registry io",
+    "errors values registry public_mask io",
     "laws accounting",
     "spec plan record",
     "convergence planning",

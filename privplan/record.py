@@ -20,8 +20,8 @@ from privplan.accounting.release import GAUSSIAN, History, Release, SamplingLaw
 from privplan.errors import InputError
 from privplan.io.files import read_text, write_text
 from privplan.io.text import load_json
+from privplan.public_mask import Mask
 from privplan.values import Count, Natural, NonNegative, Scale, Value, is_empty, is_none, parse
-from privplan.verification.public_mask import Mask
 
 LEDGER = "ledger.jsonl"
 RECORD = "record.json"

@@ -11,7 +11,6 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-
 from contest.workloads import NOISE, WORKLOADS
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
-
 from contest.peers import (
     CLIP,
     LEARNING_RATE,
@@ -20,6 +18,8 @@ from contest.peers import (
     records_opacus,
     sum_sequential,
 )
+from torch import Tensor
+
 from simulate.local.per_record import clipped_sums
 from simulate.local.sgd import local_sgd
 from simulate.models.network import Model

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privplan import public_mask
 from privplan.plan import GroupPlan
 from privplan.record import Executed, Residual
-from privplan.verification import public_mask
 from simulate.algorithm import extra_coordinates
 from simulate.components import GroupSum, Released
 from simulate.engine.experiment import Experiment

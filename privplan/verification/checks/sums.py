@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from privplan import public_mask
 from privplan.accounting.release import GAUSSIAN
 from privplan.record import Executed, ReleaseRecord, Residual
-from privplan.verification import public_mask
 from privplan.verification.checks.check import Check, Run, first, register
 from privplan.verification.statistics import FALSE_ALARM, noise_p_value
 

@@ -1,0 +1,1 @@
+"""Benchmarks: each compares two things in the same run."""
