@@ -22,7 +22,7 @@ from simulate.personalisation import fine_tuned
 
 def dp_fedavg_ft(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """DP-FedAvg with fine-tuned models; ``choices`` change nothing."""
-    return replace(dp_fedavg(plan, choices), name="DP-FedAvg-FT", personalise=fine_tuned())
+    return replace(dp_fedavg(plan, choices), name="DP-FedAvg-FT", personalisation=fine_tuned())
 
 
 ROW = Entry(

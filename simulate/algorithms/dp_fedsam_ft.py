@@ -21,7 +21,7 @@ from simulate.personalisation import fine_tuned
 
 def dp_fedsam_ft(plan: Plan, choices: Hyperparameters) -> Algorithm:
     """DP-FedSAM with fine-tuned models; ``choices`` give ``rho``."""
-    return replace(dp_fedsam(plan, choices), name="DP-FedSAM-FT", personalise=fine_tuned())
+    return replace(dp_fedsam(plan, choices), name="DP-FedSAM-FT", personalisation=fine_tuned())
 
 
 ROW = Entry(

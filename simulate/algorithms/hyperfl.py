@@ -45,7 +45,7 @@ def hyperfl(plan: Plan, choices: Hyperparameters) -> Algorithm:
         plan,
         split=split,
         local=hypernetwork_sgd(split, hidden=hidden, head_rate=choices.numbers["head_rate"]),
-        personalise=own(),
+        personalisation=own(),
     )
 
 

@@ -29,7 +29,7 @@ def local_only(plan: Plan, choices: Hyperparameters) -> Algorithm:
         local=private_sgd(),
         mechanism=silent(),
         aggregator=mean(),
-        personalise=own(),
+        personalisation=own(),
     )
 
 

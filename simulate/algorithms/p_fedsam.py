@@ -38,7 +38,7 @@ def p_fedsam(plan: Plan, choices: Hyperparameters) -> Algorithm:
         plan,
         split=split,
         local=alternating(split, rho=numbers["rho"], head_rate=numbers["head_rate"]),
-        personalise=own(),
+        personalisation=own(),
     )
 
 

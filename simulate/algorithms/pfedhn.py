@@ -58,7 +58,7 @@ def made_by_server(
         local=generated_sgd(split),
         mechanism=exposed_by_client(),
         aggregator=through_hypernetwork(population, hidden, choices.numbers["server_rate"]),
-        personalise=own(),
+        personalisation=own(),
     )
 
 

@@ -43,7 +43,7 @@ def ppsgd(plan: Plan, choices: Hyperparameters) -> Algorithm:
         local=additive_sgd(choices.numbers["alpha"]),
         transforms=(clip(plan.spec.clipping_norm),),
         mechanism=gaussian_joint(),
-        personalise=own(),
+        personalisation=own(),
     )
 
 
