@@ -84,7 +84,8 @@ class Registry(Generic[T]):
         """
         self._find_all()
         for name in tuple(self._points):
-            self._load_point(name)
+            if name in self._points:  # a module may register the components of several
+                self._load_point(name)
         return self._ordered()
 
     def get(self, name: str) -> T:

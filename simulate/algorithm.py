@@ -1,4 +1,4 @@
-"""An algorithm: eight slots with neutral defaults, checked when they are composed."""
+"""Algorithms: eight components with neutral defaults, checked when they are composed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from privplan.plan import GroupPlan, Plan
 from simulate.aggregators.means import mean
 from simulate.components import (
     Aggregator,
-    Local,
+    LocalRule,
     Mechanism,
-    Personalise,
+    Personalisation,
     Sampler,
     Server,
     Split,
@@ -27,22 +27,22 @@ from simulate.splits import whole
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What runs: a plan, and the parts that execute it. Made by ``compose``.
+    """A plan and the components that execute it. Made by ``compose``.
 
     Attributes:
-        name: as in the catalogue.
-        plan: the plan that is executed; it goes into the run folder.
-        sampler: who takes part.
-        split: which parameters are shared.
-        local: a client's update rule.
-        transforms: steps on each client's update, in order.
-        mechanism: how sums are released.
-        aggregator: how releases become a step.
-        server: what the server does with the step.
-        personalise: what a client uses in the end.
+        name: as in the registry.
+        plan: the executed plan, as saved in the run folder.
+        sampler: selects the participants of a round.
+        split: divides the parameters into global and personal ones.
+        local: trains clients on their own records.
+        transforms: change each client's update, in order.
+        mechanism: releases sums or single updates.
+        aggregator: combines releases into one step.
+        server: applies the step to the global vector.
+        personalisation: makes the models that clients use after training.
 
     Raises:
-        InputError: when the parts do not fit: sampling by another law than the plan's, noise
+        InputError: when the components do not fit: another sampling law than the plan's, noise
             on an update without a proven bound, or one joint sum for groups of different
             weights.
     """
@@ -51,12 +51,12 @@ class Algorithm:
     plan: Plan
     sampler: Sampler
     split: Split
-    local: Local
+    local: LocalRule
     transforms: tuple[Transform, ...]
     mechanism: Mechanism
     aggregator: Aggregator
     server: Server
-    personalise: Personalise
+    personalisation: Personalisation
 
     def __post_init__(self) -> None:
         if not self.local.poisson and self.sampler.law != self.plan.spec.sampling:
@@ -68,10 +68,10 @@ class Algorithm:
                 rule = "must follow a transform that bounds each update, such as clip"
                 names = [transform.name for transform in self.transforms]
                 raise InputError.one("algorithm.mechanism", rule, names)
-        narrowed = [one.name for one in self.transforms if one.support is not None]
-        if narrowed and extra_coordinates(self):
-            rule = "must not append coordinates where others narrow them"
-            raise InputError.one("algorithm.transforms", rule, narrowed)
+        masks = [one.name for one in self.transforms if one.public_mask is not None]
+        if masks and extra_coordinates(self):
+            rule = "must not append coordinates beside a public mask"
+            raise InputError.one("algorithm.transforms", rule, masks)
         factors = set(weights(self).values())
         if self.mechanism.joint and len(factors) > 1:
             rule = "must give all groups of a joint sum the same weight"
@@ -84,17 +84,17 @@ def compose(
     *,
     sampler: Sampler | None = None,
     split: Split | None = None,
-    local: Local | None = None,
+    local: LocalRule | None = None,
     transforms: tuple[Transform, ...] = (),
     mechanism: Mechanism | None = None,
     aggregator: Aggregator | None = None,
     server: Server | None = None,
-    personalise: Personalise | None = None,
+    personalisation: Personalisation | None = None,
 ) -> Algorithm:
-    """An algorithm from the parts that matter; the other slots take their neutral default.
+    """An algorithm from the given components, and neutral defaults for the others.
 
-    Without any part it is FedAvg: the plan's sampling law, plain SGD, no noise, the mean over
-    the expected cohort.
+    The defaults are those of FedAvg: the plan's sampling law, plain SGD, no noise, and the mean
+    over the expected cohort.
 
     Raises:
         InputError: as ``Algorithm``.
@@ -109,25 +109,25 @@ def compose(
         mechanism=mechanism or unprotected(),
         aggregator=aggregator or mean(),
         server=server or add(),
-        personalise=personalise or shared(),
+        personalisation=personalisation or shared(),
     )
 
 
 def sensitivity_bound(algorithm: Algorithm, group: GroupPlan) -> float | None:
-    """The proven bound on the norm of what one client of a group adds to the sum; None without."""
-    proven: float | None = None
+    """The proven L2 sensitivity of a sum to one client of a group; None without a proof."""
+    bound: float | None = None
     for transform in algorithm.transforms:
-        proven = transform.bound(proven, group)
-    return proven
+        bound = transform.bound(bound, group)
+    return bound
 
 
 def extra_coordinates(algorithm: Algorithm) -> int:
-    """Coordinates that the transforms append to each update."""
+    """Number of coordinates that the transforms append to each update."""
     return sum(transform.extra for transform in algorithm.transforms)
 
 
 def groups_in_round(algorithm: Algorithm, round_: int) -> tuple[GroupPlan, ...]:
-    """The groups as the plan has them in a round, from 1: with the round's ratio and noise."""
+    """The groups with the sampling ratio and noise multiplier of a round, from 1."""
     plan = algorithm.plan
     return tuple(
         group if group.segments is None else _in_round(plan, group, round_) for group in plan.groups
@@ -145,7 +145,7 @@ def _in_round(plan: Plan, group: GroupPlan, round_: int) -> GroupPlan:
 
 
 def weights(algorithm: Algorithm, round_: int = 1) -> dict[str, float]:
-    """The factor on the sum that holds each group in a round, by name of the group."""
+    """The factor on the sum of each group in a round, by name of the group."""
     return {
         group.name: algorithm.aggregator.weight(group, algorithm.plan)
         for group in groups_in_round(algorithm, round_)

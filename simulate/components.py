@@ -24,7 +24,7 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Sampler:
-    """Who takes part in a round.
+    """Selects the participants of a round.
 
     Attributes:
         law: the law that ``draw`` executes; it is written into the ledger. None for a public
@@ -150,7 +150,7 @@ Train = Callable[[ClientBatch], LocalResult]
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalRule:
     """The local update rule.
 
     Attributes:
@@ -184,13 +184,13 @@ class TransformContext:
 
 @dataclass(frozen=True)
 class Transform:
-    """A step on each client's update before it is summed.
+    """Changes each client's update before it is summed.
 
     Attributes:
         name: for messages and records.
         apply: (updates [K, k], context) to (updates [K, k], whether each was clipped [K] or None).
         bound: (L2 bound on an update before, group) to the bound after; None without a bound.
-        support: (generator, model dimension) to the sorted coordinates that are released; it
+        public_mask: (generator, model dimension) to the sorted coordinates that are released; it
             has no access to data, so noise is needed only there. None releases all.
         extra: coordinates that ``apply`` appends, such as a count.
     """
@@ -198,7 +198,7 @@ class Transform:
     name: str
     apply: Callable[[Tensor, TransformContext], tuple[Tensor, Tensor | None]]
     bound: Callable[[float | None, GroupPlan], float | None]
-    support: Callable[[np.random.Generator, int], Tensor] | None = None
+    public_mask: Callable[[np.random.Generator, int], Tensor] | None = None
     extra: int = 0
 
 
@@ -283,7 +283,7 @@ StatefulRelease = Callable[
 
 @dataclass(frozen=True)
 class Mechanism:
-    """How sums are released. The only component that draws privacy noise.
+    """Releases sums or single updates. The only component that draws privacy noise.
 
     Attributes:
         name: for messages and records.
@@ -322,7 +322,7 @@ class Mechanism:
 
 @dataclass(frozen=True)
 class Aggregator:
-    """How releases become one step.
+    """Combines the releases of a round into one step.
 
     Attributes:
         name: for messages and records.
@@ -339,7 +339,7 @@ class Aggregator:
 
 @dataclass(frozen=True)
 class Server:
-    """How the server applies a step.
+    """Applies a step to the global vector.
 
     Attributes:
         name: for messages and records.
@@ -353,16 +353,16 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Personalise:
-    """The model that clients use once training is over.
+class Personalisation:
+    """Makes the models that clients use after training.
 
     Attributes:
         name: for messages and records.
-        own: whether each client is evaluated on its own test records.
+        per_client: whether each client is evaluated on its own test records.
         deploy: (parameters that the split returns [D] or [K, D], batch of the clients' own
             records) to the parameters that are used, [D] or [K, D].
     """
 
     name: str
-    own: bool
+    per_client: bool
     deploy: Callable[[Tensor, ClientBatch], Tensor]

@@ -1,15 +1,7 @@
-"""DP2-FedSAM: a shared body trained with SAM under personal heads, with noise on the body.
+"""P-FedSAM and DP2-FedSAM: a shared body trained with SAM and personal heads.
 
 Z. Zhang, Y. Guo, Y. Gong, DP2-FedSAM: Enhancing Differentially Private Federated Learning Through
-Personalized Sharpness-Aware Minimization, Algorithm 2.
-
-Unit of privacy: client. Released: in each round one noisy sum of the cohort's clipped updates of
-the body, with the noise multiplier that the strictest group needs; heads stay at the clients.
-Deviations: the head is the last dense layer; head and body take the plan's local steps each, on
-the same mini-batches (the paper lets their numbers differ); noise is drawn on the sum, not in
-shares at the clients; the sum is divided by the expected cohort; the cohort is drawn by the
-plan's law. The gradient of the ascent is taken at the current step, as in its Equation 11; line
-12 of the algorithm prints the round's first body.
+Personalized Sharpness-Aware Minimization.
 """
 
 from __future__ import annotations
@@ -17,30 +9,74 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.baselines import strictest
-from simulate.algorithm import Algorithm
-from simulate.algorithms.entry import Entry, Hyperparameters
-from simulate.algorithms.p_fedsam import NUMBERS, p_fedsam
+from privplan.planning.baselines import strictest, uniform
+from simulate.algorithm import Algorithm, compose
+from simulate.algorithms.dp_fedsam import RHO
+from simulate.algorithms.entry import Hyperparameter, Hyperparameters
+from simulate.algorithms.registry import from_spec, register
+from simulate.local.personal import alternating
 from simulate.mechanisms.gaussian import gaussian_joint
+from simulate.personalisation import own
+from simulate.splits import head
 from simulate.transforms import clip
 
-
-def dp2_fedsam(plan: Plan, choices: Hyperparameters) -> Algorithm:
-    """P-FedSAM with clipping and one Gaussian sum; arguments as there."""
-    return replace(
-        p_fedsam(plan, choices),
-        name="DP2-FedSAM",
-        transforms=(clip(plan.spec.clipping_norm),),
-        mechanism=gaussian_joint(),
-    )
-
-
-ROW = Entry(
-    "DP2-FedSAM",
-    dp2_fedsam,
-    lambda plan, records: strictest(plan.spec),
-    unit="client",
-    released="one noisy sum of the body's clipped updates a round",
-    source="Zhang, Guo, Gong (DP2-FedSAM)",
-    numbers=NUMBERS,
+HEAD_RATE = Hyperparameter(
+    0.05, "learning rate of the head over that of the body; 0.005 over 0.1 in DP2-FedSAM", high=1e6
 )
+
+
+@register(
+    "P-FedSAM",
+    plan=from_spec(uniform),
+    unit="none",
+    released="the exact sum of the body's updates per round",
+    source="Zhang, Guo, Gong (DP2-FedSAM)",
+    hyperparameters={**RHO, "head_rate": HEAD_RATE},
+)
+def p_fedsam(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """SGD on a personal head, then SAM on the shared body, without privacy.
+
+    Source: Section 5: DP2-FedSAM without clipping and noise.
+    Unit of privacy: none.
+    Released: per round, the exact sum of the cohort's updates of the body, so epsilon is infinite;
+        heads stay at the clients.
+    Deviations: as DP2-FedSAM.
+    """
+    return shared_body(plan, hyperparameters["rho"], hyperparameters["head_rate"])
+
+
+@register(
+    "DP2-FedSAM",
+    plan=from_spec(strictest),
+    unit="client",
+    released="one noisy sum of the body's clipped updates per round",
+    source="Zhang, Guo, Gong (DP2-FedSAM)",
+    hyperparameters={**RHO, "head_rate": HEAD_RATE},
+)
+def dp2_fedsam(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """P-FedSAM with clipped updates and noise on the body.
+
+    Source: Algorithm 2.
+    Unit of privacy: client.
+    Released: per round, one noisy sum of the cohort's clipped updates of the body, with the noise
+        multiplier that the strictest group needs; heads stay at the clients.
+    Deviations: the head is the last dense layer; head and body take the plan's local steps each, on
+        the same mini-batches (the paper lets their numbers differ); noise is drawn on the sum, not
+        in shares at the clients; the sum is divided by the expected cohort; the cohort is drawn by
+        the plan's law. The gradient of the ascent is taken at the current step, as in its
+        Equation 11; line 12 of the algorithm prints the round's first body.
+    """
+    return protected(p_fedsam(plan, hyperparameters))
+
+
+def shared_body(plan: Plan, rho: float, head_rate: float) -> Algorithm:
+    """A shared body and personal heads without privacy; plain SGD on the body where rho is 0."""
+    split = head()
+    local = alternating(split, rho=rho, head_rate=head_rate)
+    return compose("shared body", plan, split=split, local=local, personalisation=own())
+
+
+def protected(algorithm: Algorithm) -> Algorithm:
+    """An algorithm with clipped updates and one noisy sum of all groups."""
+    transforms = (clip(algorithm.plan.spec.clipping_norm),)
+    return replace(algorithm, transforms=transforms, mechanism=gaussian_joint())

@@ -1,12 +1,7 @@
-"""DP-FedAvg-BLUR: DP-FedAvg whose clients pay for updates that are longer than the bound.
+"""DP-FedAvg with bounded local update regularisation (BLUR) and local update sparsification (LUS).
 
 A. Cheng, P. Wang, X. S. Zhang, J. Cheng, Differentially Private Federated Learning with Local
 Regularization and Sparsification, CVPR 2022; baseline of DP-FedPGN.
-
-Unit of privacy: client. Released: in each round one noisy sum of the whole cohort's clipped
-updates, as DP-FedAvg.
-Deviations: as DP-FedAvg. The penalty is half of ``price`` times what the squared norm of the
-local change exceeds the squared radius by, at every local step.
 """
 
 from __future__ import annotations
@@ -16,29 +11,57 @@ from dataclasses import replace
 from privplan.plan import Plan
 from privplan.planning.baselines import strictest
 from simulate.algorithm import Algorithm
-from simulate.algorithms.dp_fedavg import dp_fedavg
-from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
+from simulate.algorithms.entry import Hyperparameter, Hyperparameters
+from simulate.algorithms.fedavg import dp_fedavg
+from simulate.algorithms.registry import from_spec, register
 from simulate.local.penalised import blur
+from simulate.transforms import sparsify
 
-NUMBERS = {
+PENALTY = {
     "price": Hyperparameter(1.0, "weight of the penalty on a long local change", high=1e6),
-    "radius": Hyperparameter(1.0, "norm that costs nothing, over the clipping norm", high=1e6),
+    "radius": Hyperparameter(1.0, "norm without penalty, over the clipping norm", high=1e6),
 }
+KEPT = Hyperparameter(0.4, "fraction of its coordinates that a client sends", low=1e-9, high=1.0)
 
 
-def dp_fedavg_blur(plan: Plan, choices: Hyperparameters) -> Algorithm:
-    """DP-FedAvg with a regularised local loss; ``choices`` give ``price`` and ``radius``."""
-    radius = choices.numbers["radius"] * plan.spec.clipping_norm
-    local = blur(choices.numbers["price"], radius)
-    return replace(dp_fedavg(plan, choices), name="DP-FedAvg-BLUR", local=local)
-
-
-ROW = Entry(
+@register(
     "DP-FedAvg-BLUR",
-    dp_fedavg_blur,
-    lambda plan, records: strictest(plan.spec),
+    plan=from_spec(strictest),
     unit="client",
-    released="one noisy sum of clipped updates a round",
+    released="one noisy sum of clipped updates per round",
     source="Cheng, Wang, Zhang, Cheng, CVPR 2022",
-    numbers=NUMBERS,
+    hyperparameters=PENALTY,
 )
+def dp_fedavg_blur(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """DP-FedAvg with a local penalty on updates longer than a radius.
+
+    Source: CVPR 2022, BLUR.
+    Unit of privacy: client.
+    Released: as DP-FedAvg.
+    Deviations: as DP-FedAvg. At each local step the penalty is half of ``price`` times the excess
+        of the local change's squared norm over the squared radius.
+    """
+    local = blur(hyperparameters["price"], hyperparameters["radius"] * plan.spec.clipping_norm)
+    return replace(dp_fedavg(plan, hyperparameters), local=local)
+
+
+@register(
+    "DP-FedAvg-BLUR+LUS",
+    plan=from_spec(strictest),
+    unit="client",
+    released="one noisy sum of sparse, clipped updates per round",
+    source="Cheng, Wang, Zhang, Cheng, CVPR 2022",
+    hyperparameters={**PENALTY, "kept": KEPT},
+)
+def dp_fedavg_blur_lus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """DP-FedAvg-BLUR whose clients send their largest coordinates only.
+
+    Source: CVPR 2022, BLUR with LUS.
+    Unit of privacy: client.
+    Released: per round, one noisy sum of the cohort's sparse, clipped updates. The coordinates that
+        a client selects depend on its data, so the noise covers all coordinates: sparsification
+        leaves more of the clipping norm to the selected ones, and saves no noise.
+    Deviations: as DP-FedAvg-BLUR. Coordinates are ranked by absolute value.
+    """
+    dense = dp_fedavg_blur(plan, hyperparameters)
+    return replace(dense, transforms=(sparsify(hyperparameters["kept"]), *dense.transforms))

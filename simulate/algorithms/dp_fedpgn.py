@@ -1,16 +1,7 @@
-"""DP-FedPGN: clients step along the last global step too, and only what is new is clipped.
+"""DP-FedPGN: local steps along the last global step, whose known part is removed before clipping.
 
 J. Liu, Y. Tian, F. Shang, H. Liu, Y. Liu, J. Zhou, D. Ding, DP-FedPGN: Finding Global Flat Minima
-for Differentially Private Federated Learning via Penalizing Gradient Norm, Algorithm 1.
-
-Unit of privacy: client. Released: in each round one noisy sum of the whole cohort's updates, each
-shifted by a vector that everybody knows and then clipped. The shift is put back after the noise,
-on the mean; it is made of earlier releases, so neither costs anything.
-Deviations: as DP-FedAvg. The shift is put back once on the mean over the expected cohort, not by
-each client, so the step does not depend on how many took part. The global learning rate is the
-local one times the number of local steps, as in the paper's experiments. The clipping norm is the
-plan's, not the median of the updates, which would be a release of its own. Local momentum acts
-on the client's own gradients.
+for Differentially Private Federated Learning via Penalizing Gradient Norm.
 """
 
 from __future__ import annotations
@@ -21,38 +12,68 @@ from privplan.plan import Plan
 from privplan.planning.baselines import strictest
 from simulate.aggregators.means import add_shift
 from simulate.algorithm import Algorithm
-from simulate.algorithms.dp_fedavg import dp_fedavg
-from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
+from simulate.algorithms.entry import Hyperparameter, Hyperparameters
+from simulate.algorithms.fedavg import dp_fedavg
+from simulate.algorithms.registry import from_spec, register
 from simulate.local.penalised import pgn
 from simulate.server import remembering
 from simulate.transforms import shift
 
-NUMBERS = {
-    "rho": Hyperparameter(0.2, "how far along the pseudo-gradient gradients are taken", high=1e6),
+STEPS = {
+    "rho": Hyperparameter(0.2, "distance of the gradients along the pseudo-gradient", high=1e6),
     "beta": Hyperparameter(0.3, "share of a client's own gradient in its steps", high=1.0),
 }
+SMOOTHING = Hyperparameter(0.01, "strength of the smoothing; the paper's choice", high=1e6)
 
 
-def dp_fedpgn(plan: Plan, choices: Hyperparameters) -> Algorithm:
-    """Shift, clip, one Gaussian sum, mean, shift back; ``choices`` give ``rho`` and ``beta``."""
-    beta, decay = choices.numbers["beta"], plan.spec.local.learning_rate_decay
-    plain = dp_fedavg(plan, choices)
+@register(
+    "DP-FedPGN",
+    plan=from_spec(strictest),
+    unit="client",
+    released="one noisy sum of shifted, clipped updates per round",
+    source="Liu, Tian, Shang, Liu, Liu, Zhou, Ding (DP-FedPGN)",
+    hyperparameters=STEPS,
+)
+def dp_fedpgn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """DP-FedAvg with a penalty on the norm of the global gradient.
+
+    Source: Algorithm 1.
+    Unit of privacy: client.
+    Released: per round, one noisy sum of the cohort's updates, each shifted by a vector that all
+        clients know and then clipped. The shift is a function of earlier releases and is added
+        to the noisy mean again, so neither costs any privacy.
+    Deviations: as DP-FedAvg. The shift is added once to the mean over the expected cohort, not by
+        each client, so the step does not depend on the size of the cohort. The global learning rate
+        is the local one times the number of local steps, as in the paper's experiments. The
+        clipping norm is the plan's, not the median norm of the updates, which would be a release
+        of its own. Local momentum acts on the client's own gradients.
+    """
+    beta, decay = hyperparameters["beta"], plan.spec.local.learning_rate_decay
+    plain = dp_fedavg(plan, hyperparameters)
     return replace(
         plain,
-        name="DP-FedPGN",
-        local=pgn(choices.numbers["rho"], beta, decay),
+        local=pgn(hyperparameters["rho"], beta, decay),
         transforms=(shift(1 - beta, decay), *plain.transforms),
         aggregator=add_shift(plain.aggregator, 1 - beta, decay),
         server=remembering(),
     )
 
 
-ROW = Entry(
-    "DP-FedPGN",
-    dp_fedpgn,
-    lambda plan, records: strictest(plan.spec),
+@register(
+    "DP-FedPGN-LS",
+    plan=from_spec(strictest),
     unit="client",
-    released="one noisy sum of shifted, clipped updates a round",
+    released="one noisy sum of shifted, clipped updates per round",
     source="Liu, Tian, Shang, Liu, Liu, Zhou, Ding (DP-FedPGN)",
-    numbers=NUMBERS,
+    hyperparameters={**STEPS, "smoothing": SMOOTHING},
 )
+def dp_fedpgn_ls(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """DP-FedPGN with a smoothed step, which is also the next round's pseudo-gradient.
+
+    Source: Algorithm 1, line 17.
+    Unit of privacy: client.
+    Released: as DP-FedPGN; smoothing is a function of releases.
+    Deviations: as DP-FedPGN and DP-FedAvg-LS.
+    """
+    server = remembering(hyperparameters["smoothing"])
+    return replace(dp_fedpgn(plan, hyperparameters), server=server)

@@ -1,116 +1,155 @@
-"""A line of the catalogue of algorithms."""
+"""Registered algorithms: their hyperparameters, their requirements, and what they release."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from privplan.accounting.release import SamplingLaw
 from privplan.errors import Fault, InputError
 from privplan.plan import Plan
 from simulate.algorithm import Algorithm
-from simulate.algorithms.requirements import Need
 
 Aggregation = Literal["paper", "mean"]
+Unit = Literal["client", "record", "none"]
 
 Records = Mapping[str, int]
-"""The fewest records that a client of each group holds, by name of the group."""
+"""Smallest number of records that a client of each group holds, by name of the group."""
+ExecutedPlan = Callable[[Plan, Records], Plan]
+"""(given plan, records of the clients) to the plan that an algorithm executes for its spec."""
+Requirement = Callable[[Plan], Fault | None]
+"""Plan to the rule that it breaks; None when an algorithm can execute it."""
 
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What a person may choose of an algorithm besides the plan.
+    """Values of an algorithm's hyperparameters, chosen besides the plan.
 
     Attributes:
-        aggregation: reading of the aggregation scaling, for the group methods.
-        numbers: numbers of the method by name, such as ``rho`` of SAM.
+        aggregation: scale of the group methods: ``paper`` as printed, or ``mean``.
+        values: values by name, such as ``rho`` of SAM.
     """
 
     aggregation: Aggregation = "paper"
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> float:
+        """The value of a hyperparameter."""
+        return self.values[name]
+
+
+Build = Callable[[Plan, Hyperparameters], Algorithm]
+"""(executed plan, values of all hyperparameters) to the algorithm."""
 
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """A number that a method has.
+    """A numeric hyperparameter of an algorithm.
 
     Attributes:
-        default: what it is unless chosen.
-        meaning: what it does, in a line, with its source.
+        default: its value unless another one is chosen.
+        meaning: one line on its effect and the source of the default.
         low: least value.
         high: largest value.
-        whole: whether it counts something.
+        integer: whether only integers are allowed.
     """
 
     default: float
     meaning: str
     low: float = 0.0
     high: float = math.inf
-    whole: bool = False
+    integer: bool = False
+
+    def fault(self, name: str, value: float) -> Fault | None:
+        """The rule that a value breaks; None when it is allowed."""
+        if not self.low <= value <= self.high:
+            return Fault(f"set.{name}", f"must be in [{self.low:g}, {self.high:g}]", value)
+        if self.integer and not float(value).is_integer():
+            return Fault(f"set.{name}", "must be a whole number", value)
+        return None
 
 
-@dataclass(frozen=True)
-class Entry:
-    """An algorithm of the catalogue.
+@dataclass(frozen=True, eq=False)
+class AlgorithmEntry:
+    """An algorithm of the registry.
 
     Attributes:
-        name: as on the command line, in any case.
-        build: (executed plan, choices with every number of the method) to the algorithm.
-        executes: (a person's plan, records of the clients) to the plan that the algorithm
-            executes for the same spec.
-        unit: whom its releases protect.
+        name: as on the command line.
+        function: composes the algorithm from the executed plan.
+        plan: makes the plan that the algorithm executes.
+        unit: unit of privacy of its releases; ``none`` where epsilon is infinite.
         released: what leaves the clients, in a few words.
         source: where it was published: authors, venue, year.
-        numbers: the numbers that may be chosen, by name.
-        records_too: whether a plan that protects records is executed as one, though the method
-            protects clients otherwise.
-        needs: what it needs of a plan besides its unit.
+        hyperparameters: hyperparameters by name.
+        requires: requirements on a plan besides its unit of privacy.
+        record_level: whether a plan with unit ``record`` is executed at the level of records by
+            an algorithm with unit ``client``.
     """
 
     name: str
-    build: Callable[[Plan, Hyperparameters], Algorithm]
-    executes: Callable[[Plan, Records], Plan]
-    unit: Literal["client", "record", "none"]
+    function: Build
+    plan: ExecutedPlan
+    unit: Unit
     released: str
     source: str
-    numbers: Mapping[str, Hyperparameter] = field(default_factory=dict)
-    records_too: bool = False
-    needs: tuple[Need, ...] = ()
+    hyperparameters: Mapping[str, Hyperparameter] = field(default_factory=dict)
+    requires: tuple[Requirement, ...] = ()
+    record_level: bool = False
 
-    def protects(self, plan: Plan) -> str:
-        """Whom its releases protect under a plan."""
-        return "record" if self.records_too and plan.spec.unit == "record" else self.unit
-
-    def why_not(self, plan: Plan) -> Fault | None:
-        """What of a plan it cannot execute; None when it can."""
-        if plan.spec.unit == "record" and self.protects(plan) != "record":
-            return Fault("plan.unit", "must be client", "record")
-        return next((fault for need in self.needs if (fault := need(plan))), None)
-
-    def complete(self, choices: Hyperparameters) -> Hyperparameters:
-        """The choices with every number of the method.
+    def build(self, plan: Plan, hyperparameters: Hyperparameters | None = None) -> Algorithm:
+        """The algorithm for the plan that it executes.
 
         Raises:
-            InputError: for a number that the method does not have, or one out of range.
+            InputError: as ``complete``, and when the components do not fit each other.
         """
-        faults = []
-        for name, value in choices.numbers.items():
-            known = self.numbers.get(name)
-            if known is None:
-                faults.append(Fault("set", self._known(), name))
-            elif not known.low <= value <= known.high:
-                rule = f"must be in [{known.low:g}, {known.high:g}]"
-                faults.append(Fault(f"set.{name}", rule, value))
-            elif known.whole and not float(value).is_integer():
-                faults.append(Fault(f"set.{name}", "must be a whole number", value))
+        values = self.complete(hyperparameters or Hyperparameters())
+        return replace(self.function(plan, values), name=self.name)
+
+    def unit_under(self, plan: Plan) -> Unit:
+        """Unit of privacy of the releases under a plan."""
+        return "record" if self.record_level and plan.spec.unit == "record" else self.unit
+
+    def unmet_requirement(self, plan: Plan) -> Fault | None:
+        """The first requirement that a plan does not meet; None when it can be executed."""
+        if plan.spec.unit == "record" and self.unit_under(plan) != "record":
+            return Fault("plan.unit", "must be client", "record")
+        return next((fault for rule in self.requires if (fault := rule(plan))), None)
+
+    def complete(self, chosen: Hyperparameters) -> Hyperparameters:
+        """Values of all hyperparameters: those chosen, and defaults for the others.
+
+        Raises:
+            InputError: for a hyperparameter that the algorithm does not have, or a value out of
+                range.
+        """
+        faults: list[Fault] = []
+        for name, value in chosen.values.items():
+            known = self.hyperparameters.get(name)
+            fault = Fault("set", self._names(), name) if known is None else known.fault(name, value)
+            faults += [] if fault is None else [fault]
         if faults:
             raise InputError(faults)
-        defaults = {name: number.default for name, number in self.numbers.items()}
-        return Hyperparameters(choices.aggregation, {**defaults, **choices.numbers})
+        defaults = {name: known.default for name, known in self.hyperparameters.items()}
+        return Hyperparameters(chosen.aggregation, {**defaults, **chosen.values})
 
-    def _known(self) -> str:
-        """The rule of names: which numbers the method has."""
-        if not self.numbers:
-            return f"must be left out for {self.name}, which has no numbers"
-        return f"must be one of {', '.join(self.numbers)} for {self.name}"
+    def _names(self) -> str:
+        """The rule for names of hyperparameters."""
+        if not self.hyperparameters:
+            return f"must be left out for {self.name}, which has no hyperparameters"
+        return f"must be one of {', '.join(self.hyperparameters)} for {self.name}"
+
+
+def poisson(plan: Plan) -> Fault | None:
+    """Requires Poisson sampling: ratios differ between groups under one noise multiplier."""
+    if plan.spec.sampling == SamplingLaw.POISSON:
+        return None
+    return Fault("plan.sampling", "must be poisson", str(plan.spec.sampling))
+
+
+def per_group(plan: Plan) -> Fault | None:
+    """Requires one release per group, as the given plan is executed unchanged."""
+    if plan.release == "per_group":
+        return None
+    return Fault("plan.release", "must be per_group", plan.release)

@@ -1,45 +1,83 @@
-"""GDPFed: a noise multiplier for each privacy group, the same sampling ratio for all.
+"""GDPFed, GDPFed-op and GDPFed+: noise per privacy group, with optimised sampling ratios.
 
-GDPFed+ (see ``gdpfed_plus``), Section 3: the method before its ratios are optimised.
-
-Unit of privacy: client. Released: in each round one noisy sum of clipped updates a group.
-Deviations: noise is drawn on each sum with its planned deviation whatever the realised cohort,
-not in shares that fall short when fewer clients report; the cohort is drawn by the plan's law.
+GDPFed+, Sparsification-Amplified Group-wise Differentially Private Federated Learning with
+Optimal Client Sampling.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from privplan.plan import Plan
-from privplan.planning.baselines import uniform
-from simulate.aggregators.means import literal, normalised
+from privplan.planning.baselines import optimised, uniform
+from simulate.aggregators.means import literal, normalised, top_k
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.entry import Entry, Hyperparameters
+from simulate.algorithms.entry import Hyperparameters, per_group
+from simulate.algorithms.registry import as_given, from_spec, register
 from simulate.mechanisms.gaussian import gaussian_a_group
 from simulate.transforms import clip
 
 
-def gdpfed(plan: Plan, choices: Hyperparameters) -> Algorithm:
-    """Clip, one Gaussian sum a group, and the groups' weights.
+@register(
+    "GDPFed",
+    plan=from_spec(uniform),
+    unit="client",
+    released="one noisy sum of clipped updates per group and round",
+    source="Xu, Hu, Kotevska (GDPFed+)",
+)
+def gdpfed(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """A noise multiplier for each privacy group and the same sampling ratio for all.
 
-    Args:
-        plan: the plan, with one release a group.
-        choices: aggregation ``paper`` for the weights of Algorithm 1 as printed, ``mean`` for
-            the weighted mean of the groups' means.
+    Source: Section 3; with aggregation ``paper`` the weights of Algorithm 1 as printed, with
+        ``mean`` the weighted mean of the groups' means.
+    Unit of privacy: client.
+    Released: per round, one noisy sum of clipped updates per group.
+    Deviations: noise is drawn on each sum with its planned standard deviation, whatever the
+        realised cohort, not in shares that fall short when fewer clients report; the cohort is
+        drawn by the plan's law.
     """
     return compose(
         "GDPFed",
         plan,
         transforms=(clip(plan.spec.clipping_norm),),
         mechanism=gaussian_a_group(),
-        aggregator=literal() if choices.aggregation == "paper" else normalised(),
+        aggregator=literal() if hyperparameters.aggregation == "paper" else normalised(),
     )
 
 
-ROW = Entry(
-    "GDPFed",
-    gdpfed,
-    lambda plan, records: uniform(plan.spec),
+@register(
+    "GDPFed-op",
+    plan=from_spec(optimised),
     unit="client",
-    released="one noisy sum of clipped updates a group and round",
+    released="one noisy sum of clipped updates per group and round",
     source="Xu, Hu, Kotevska (GDPFed+)",
 )
+def gdpfed_op(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """GDPFed with the sampling ratios that solve Problem 1, without sparsification.
+
+    Source: Section 4 and Table 2.
+    Unit of privacy: client.
+    Released: as GDPFed.
+    Deviations: as GDPFed.
+    """
+    return gdpfed(plan, hyperparameters)
+
+
+@register(
+    "GDPFed+",
+    plan=as_given,
+    unit="client",
+    released="one noisy sum of clipped updates per group and round",
+    source="Xu, Hu, Kotevska (GDPFed+)",
+    requires=(per_group,),
+)
+def gdpfed_plus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """GDPFed under the given plan, with top-k sparsification of the noisy sums.
+
+    Source: Algorithms 1 and 3.
+    Unit of privacy: client.
+    Released: as GDPFed; top-k is a function of the noisy sums, so it costs no privacy.
+    Deviations: as GDPFed. The fractions of coordinates are the plan's.
+    """
+    plain = gdpfed(plan, hyperparameters)
+    return replace(plain, aggregator=top_k(plain.aggregator))

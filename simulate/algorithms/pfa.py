@@ -1,49 +1,95 @@
-"""PFA: the strictest group's noisy sum is projected onto what the loosest group releases.
+"""Projected federated averaging (PFA) and its baselines WeiAvg and minimum epsilon.
 
 J. Liu, J. Lou, L. Xiong, J. Liu, X. Meng, Projected Federated Averaging with Heterogeneous
-Differential Privacy, VLDB 2022, for clients as in GDPFed+, Appendix B.2: the loosest group is
-public, the strictest one is projected, the groups between are taken as they are.
-
-Unit of privacy: client. Released: in each round one noisy sum of clipped updates a group; the
-projection sees nothing but the noisy sums, so it costs no privacy. Under a plan that protects
-records it is the original: each participant's update is released, noised by DP-SGD.
-Deviations: as GDPFed, with its plan and weights. The original finds the public subspace in single
-updates of public clients; secure sums reveal none, so here the last noisy public sums span it.
+Differential Privacy, VLDB 2022.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from privplan.plan import Plan
-from privplan.planning.baselines import either
+from privplan.planning.baselines import by_record, either
+from simulate.aggregators.means import by_epsilon
+from simulate.aggregators.per_client import as_planned, client_mean
 from simulate.aggregators.projected import projected, projected_clients
 from simulate.algorithm import Algorithm
-from simulate.algorithms.dp_fedavg_records import by_client
-from simulate.algorithms.entry import Entry, Hyperparameter, Hyperparameters
+from simulate.algorithms.dpfedavg import record_level
+from simulate.algorithms.entry import Hyperparameter, Hyperparameters
 from simulate.algorithms.gdpfed import gdpfed
+from simulate.algorithms.registry import register
 
-
-def pfa(plan: Plan, choices: Hyperparameters) -> Algorithm:
-    """GDPFed, or DP-SGD at every client, with a projection; ``choices`` name ``directions``."""
-    directions = int(choices.numbers["directions"])
-    if plan.spec.unit == "record":
-        return by_client("PFA", plan, projected_clients(directions))
-    plain = gdpfed(plan, choices)
-    return replace(plain, name="PFA", aggregator=projected(plain.aggregator, directions))
-
-
-ROW = Entry(
-    "PFA",
-    pfa,
-    lambda plan, records: either(plan, records, weights="epsilon"),
-    unit="client",
-    released="one noisy sum of clipped updates a group and round",
-    source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
-    records_too=True,
-    numbers={
-        "directions": Hyperparameter(
-            1, "public sums that span the subspace; 1 in Robust-HDP", low=1, high=100, whole=True
-        )
-    },
+DIRECTIONS = Hyperparameter(
+    1, "public sums that span the subspace; 1 in Robust-HDP", low=1, high=100, integer=True
 )
+
+
+@register(
+    "PFA",
+    plan=partial(either, weights="epsilon"),
+    unit="client",
+    released="one noisy sum of clipped updates per group and round",
+    source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
+    hyperparameters={"directions": DIRECTIONS},
+    record_level=True,
+)
+def pfa(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """GDPFed whose strictest group's sum is projected onto the releases of the loosest group.
+
+    Source: VLDB 2022; at the level of clients as in GDPFed+, Appendix B.2: the loosest group is
+        public, the strictest one is projected, the groups between are used unchanged.
+    Unit of privacy: client.
+    Released: as GDPFed; the projection is a function of the noisy sums, so it costs no privacy.
+        Under a record-level plan, as the original: each participant's update, noised by DP-SGD.
+    Deviations: as GDPFed, with its plan and weights. The original finds the public subspace in
+        single updates of public clients; secure sums reveal none, so the last noisy public sums
+        span it here.
+    """
+    directions = int(hyperparameters["directions"])
+    if plan.spec.unit == "record":
+        return record_level(plan, projected_clients(directions))
+    plain = gdpfed(plan, hyperparameters)
+    return replace(plain, aggregator=projected(plain.aggregator, directions))
+
+
+@register(
+    "WeiAvg",
+    plan=partial(either, weights="epsilon"),
+    unit="client",
+    released="one noisy sum of clipped updates per group and round",
+    source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
+    record_level=True,
+)
+def weiavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """GDPFed with weights of the clients in proportion to epsilon.
+
+    Source: VLDB 2022, baseline of PFA; Algorithm 2 of Robust-HDP.
+    Unit of privacy: client.
+    Released: as GDPFed. Under a record-level plan, as the original: each participant's update,
+        noised by DP-SGD.
+    Deviations: as GDPFed. The original protects records; under a client-level plan the noise is
+        on each group's sum.
+    """
+    if plan.spec.unit == "record":
+        return record_level(plan, client_mean("by epsilon", as_planned))
+    return replace(gdpfed(plan, hyperparameters), aggregator=by_epsilon())
+
+
+@register(
+    "minimum-epsilon",
+    plan=partial(by_record, weights="population", strict=True),
+    unit="record",
+    released="each participant's update, noised by DP-SGD",
+    source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
+)
+def minimum_epsilon(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """DPFedAvg under the strictest budget for all clients.
+
+    Source: VLDB 2022, baseline of PFA, as Robust-HDP compares with it.
+    Unit of privacy: record, for each client separately.
+    Released: as DPFedAvg, with the noise that the strictest budget needs.
+    Deviations: clients take turns by a public schedule where the cohort is smaller than the
+        population.
+    """
+    return record_level(plan, client_mean("by records", as_planned))

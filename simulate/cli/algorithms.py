@@ -1,4 +1,4 @@
-"""``privplan algorithms``: what there is to train."""
+"""``privplan algorithms``: the algorithms that can be trained."""
 
 from __future__ import annotations
 
@@ -7,59 +7,48 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from simulate.algorithms.entry import Entry
+    from simulate.algorithms.entry import AlgorithmEntry
+
+COLUMNS = ["algorithm", "unit of privacy", "released", "source", "hyperparameters"]
 
 
 @click.command("algorithms", short_help="List the algorithms that can be trained.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table")
 def command(form: str) -> None:
-    """List the algorithms: whom each protects, what leaves the clients, its source, its numbers.
+    """List the algorithms: unit of privacy, releases, source and hyperparameters.
 
-    Numbers of a method are chosen with --set NAME=NUMBER of simulate and compare.
+    Hyperparameters are chosen with --set NAME=NUMBER of simulate and compare.
     """
     from privplan.cli import render
     from simulate.algorithms.registry import ALGORITHMS
 
+    entries = [entry for _, entry in ALGORITHMS.items()]
     if form == "json":
-        render.data([_entry(row) for row in ALGORITHMS.values()])
-        return
-    if form == "markdown":
-        render.text(markdown())
-        return
-    rows = [
-        [row.name, row.unit, row.released, row.source, _numbers(row)] for row in ALGORITHMS.values()
-    ]
-    columns = ["algorithm", "unit of privacy", "released", "source", "numbers"]
-    caption = "unit none: nothing is protected, epsilon is infinite"
-    render.table(f"{len(rows)} algorithms", columns, rows, caption, words=True)
+        render.data([_json(entry) for entry in entries])
+    elif form == "markdown":
+        rows = [COLUMNS, ["---"] * len(COLUMNS), *map(_row, entries)]
+        render.text("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    else:
+        caption = "unit none: nothing is protected, epsilon is infinite"
+        rows = [_row(entry) for entry in entries]
+        render.table(f"{len(entries)} algorithms", COLUMNS, rows, caption, words=True)
 
 
-def markdown() -> str:
-    """The catalogue as a table for the docs."""
-    from simulate.algorithms.registry import ALGORITHMS
-
-    lines = [
-        "| algorithm | unit of privacy | released | source | numbers |",
-        "|---|---|---|---|---|",
-    ]
-    for row in ALGORITHMS.values():
-        cells = [row.name, row.unit, row.released, row.source, _numbers(row)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def _row(entry: AlgorithmEntry) -> list[str]:
+    """The cells of an algorithm's row."""
+    defaults = [f"{name}={one.default:g}" for name, one in entry.hyperparameters.items()]
+    return [entry.name, entry.unit, entry.released, entry.source, ", ".join(defaults)]
 
 
-def _numbers(row: Entry) -> str:
-    return ", ".join(f"{name}={number.default:g}" for name, number in row.numbers.items())
-
-
-def _entry(row: Entry) -> dict[str, Any]:
+def _json(entry: AlgorithmEntry) -> dict[str, Any]:
+    """An algorithm as JSON."""
     return {
-        "algorithm": row.name,
-        "unit": row.unit,
-        "released": row.released,
-        "source": row.source,
-        "numbers": {
-            name: {"default": number.default, "meaning": number.meaning}
-            for name, number in row.numbers.items()
+        "algorithm": entry.name,
+        "unit": entry.unit,
+        "released": entry.released,
+        "source": entry.source,
+        "hyperparameters": {
+            name: {"default": one.default, "meaning": one.meaning}
+            for name, one in entry.hyperparameters.items()
         },
     }

@@ -1,4 +1,4 @@
-"""Options that the commands share."""
+"""Options that the commands ``simulate`` and ``compare`` share."""
 
 from __future__ import annotations
 
@@ -78,44 +78,44 @@ _OPTIONS = (
         type=click.Choice(["paper", "mean"]),
         default="paper",
         show_default=True,
-        help="Scale of the group methods: Algorithm 1 of GDPFed+ to the letter, or a mean.",
+        help="Scale of GDPFed, PFA and their variants: as printed in GDPFed+, or a mean.",
     ),
     click.option(
         "--set",
-        "numbers",
+        "hyperparameters",
         multiple=True,
         metavar="NAME=NUMBER",
-        help="A number of the method, such as rho=0.5; privplan algorithms lists them.",
+        help="A hyperparameter of the algorithm, such as rho=0.5; see privplan algorithms.",
     ),
 )
 
 
-def numbers_of(written: tuple[str, ...]) -> dict[str, float]:
-    """Numbers of a method from ``NAME=VALUE`` words.
+def hyperparameters_of(words: tuple[str, ...]) -> dict[str, float]:
+    """Values of hyperparameters from words ``NAME=NUMBER``.
 
     Raises:
-        InputError: naming every word that is none.
+        InputError: naming each word of another form.
     """
     from privplan.errors import Fault, InputError
 
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     faults = []
-    for word in written:
+    for word in words:
         name, _, value = word.partition("=")
         try:
-            found[name.strip()] = float(value)
+            values[name.strip()] = float(value)
         except ValueError:
             faults.append(Fault("set", "must be NAME=NUMBER, such as rho=0.5", word))
     if faults:
         raise InputError(faults)
-    return found
+    return values
 
 
 def seeds_from(first: int, count: int) -> range:
-    """Seeds in a row.
+    """Consecutive seeds.
 
     Raises:
-        InputError: when the last one is larger than a record can hold.
+        InputError: when the last seed is larger than a record can hold.
     """
     from privplan.errors import InputError
 
@@ -125,11 +125,11 @@ def seeds_from(first: int, count: int) -> range:
 
 
 def request_of(plan: Path, algorithm: str, output: Path, options: Mapping[str, Any]) -> Request:
-    """What the shared options ask for.
+    """The run that the shared options request.
 
     Args:
         plan: the plan's file.
-        algorithm: name in the catalogue.
+        algorithm: name of a registered algorithm.
         output: the run folder, or the folder of several.
         options: values of the shared options by name.
     """
@@ -138,12 +138,13 @@ def request_of(plan: Path, algorithm: str, output: Path, options: Mapping[str, A
     from simulate.runs.run import Request
 
     rest = dict(options)
-    choices = Hyperparameters(rest.pop("aggregation"), numbers_of(rest.pop("numbers")))
-    return Request(Plan.load(plan), algorithm, folder=output, choices=choices, **rest)
+    values = hyperparameters_of(rest.pop("hyperparameters"))
+    chosen = Hyperparameters(rest.pop("aggregation"), values)
+    return Request(Plan.load(plan), algorithm, folder=output, hyperparameters=chosen, **rest)
 
 
 def data_options(command: F) -> F:
-    """Data, device, partition, aggregation and numbers of the method."""
+    """Adds the options for data, device, partition, aggregation and hyperparameters."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

@@ -168,7 +168,7 @@ def _score(
     algorithm, model, data = experiment.algorithm, experiment.model, experiment.data
     batch = client_batch(experiment, context, group, clients, round_=experiment.rounds + 1)
     thetas = algorithm.split.use(model, context.theta, batch.personal, clients)
-    thetas = algorithm.personalise.deploy(thetas, batch).expand(len(clients), -1)
+    thetas = algorithm.personalisation.deploy(thetas, batch).expand(len(clients), -1)
     correct, total, losses = [], [], []
     with torch.no_grad():
         for theta, client in zip(thetas, clients, strict=True):

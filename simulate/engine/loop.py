@@ -158,7 +158,7 @@ def evaluate(
     """
     round_ = max(progress.round, 1)
     context = RoundContext(round_, progress.theta, progress.server, None, progress.personal)
-    if experiment.algorithm.personalise.own:
+    if experiment.algorithm.personalisation.per_client:
         return evaluate_personal(experiment, context, most)
     split, model = experiment.algorithm.split, experiment.model
     theta = split.use(model, progress.theta, None, np.arange(0))

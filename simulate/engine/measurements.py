@@ -24,9 +24,9 @@ def executed(experiment: Experiment) -> Executed:
     shared, extra = algorithm.split.shared(experiment.model), extra_coordinates(algorithm)
     masks = []
     for index, transform in enumerate(algorithm.transforms):
-        if transform.support is not None:
+        if transform.public_mask is not None:
             generator = stream(experiment.seed, Purpose.SUPPORT, 1, index)
-            size = len(transform.support(generator, dimension))
+            size = len(transform.public_mask(generator, dimension))
             masks.append(public_mask.Mask(index=index, name=transform.name, size=size))
     return Executed(
         aggregator=algorithm.aggregator.name,

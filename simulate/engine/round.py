@@ -52,9 +52,9 @@ def released_coordinates(experiment: Experiment, round_: int) -> Tensor | None:
     shared = algorithm.split.shared(experiment.model)
     coordinates = None if shared is None else shared.numpy()
     for index, transform in enumerate(algorithm.transforms):
-        if transform.support is not None:
+        if transform.public_mask is not None:
             generator = stream(experiment.seed, Purpose.SUPPORT, round_, index)
-            drawn = transform.support(generator, dimension).numpy()
+            drawn = transform.public_mask(generator, dimension).numpy()
             coordinates = drawn if coordinates is None else np.intersect1d(coordinates, drawn)
     return None if coordinates is None else torch.from_numpy(coordinates).to(experiment.device)
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from privplan.errors import InputError
-from simulate.components import ClientBatch, Local, LocalResult, RecordNoiseEvidence
+from simulate.components import ClientBatch, LocalResult, LocalRule, RecordNoiseEvidence
 from simulate.local.per_record import RecordSums, clipped_sums
 from simulate.mechanisms.record_noise import RecordNoise
 
 
-def dp_sgd(clipping_norm: float) -> Local:
+def dp_sgd(clipping_norm: float) -> LocalRule:
     """DP-SGD on Poisson samples of a client's records, with the noise of the client's group plan.
 
     A step is the noisy sum divided by the planned batch size, independent of the drawn batch and
@@ -52,7 +52,7 @@ def dp_sgd(clipping_norm: float) -> Local:
         evidence = counts.evidence(noise, batch, clipping_norm)
         return LocalResult(thetas - start, noise_evidence=evidence)
 
-    return Local("dp-sgd", train, poisson=True)
+    return LocalRule("dp-sgd", train, poisson=True)
 
 
 class _Counts:

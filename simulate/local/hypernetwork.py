@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from simulate.components import ClientBatch, Local, LocalResult, Split
+from simulate.components import ClientBatch, LocalResult, LocalRule, Split
 from simulate.local.penalised import descend
 from simulate.local.personal import plain, within
 from simulate.local.sgd import PADDING, gradients_at, pixels
@@ -19,7 +19,7 @@ CHUNK_VALUES = 2**20
 """Parameters of hypernetworks per chunk of one core: 4 MB."""
 
 
-def hypernetwork_sgd(split: Split, *, hidden: int, head_rate: float) -> Local:
+def hypernetwork_sgd(split: Split, *, hidden: int, head_rate: float) -> LocalRule:
     """Local training of HyperFL (its Equations 4 and 5).
 
     The head takes SGD steps for one epoch over the client's records; then hypernetwork and
@@ -45,7 +45,7 @@ def hypernetwork_sgd(split: Split, *, hidden: int, head_rate: float) -> Local:
         updates, embeddings = (torch.cat(rows) for rows in zip(*parts, strict=True))
         return LocalResult(updates, torch.cat([embeddings, heads], 1))
 
-    return Local("alternating, hypernetwork", train)
+    return LocalRule("alternating, hypernetwork", train)
 
 
 def _heads(batch: ClientBatch, split: Split, head_rate: float) -> Tensor:

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from simulate.components import ClientBatch, Local, LocalResult
+from simulate.components import ClientBatch, LocalResult, LocalRule
 from simulate.local.sgd import PADDING, gradients_at, pixels
 from simulate.parallel.threads import over_chunks
 from simulate.server import pseudo_gradient_step
@@ -87,7 +87,7 @@ def sharpness_aware(rho: float) -> Direction:
     return direction
 
 
-def sam(rho: float) -> Local:
+def sam(rho: float) -> LocalRule:
     """SAM from the global model, both gradients on the same mini-batch.
 
     Args:
@@ -97,10 +97,10 @@ def sam(rho: float) -> Local:
     def train(batch: ClientBatch) -> LocalResult:
         return LocalResult(descend(batch, batch.theta, sharpness_aware(rho)))
 
-    return Local("sam", train)
+    return LocalRule("sam", train)
 
 
-def pgn(rho: float, beta: float, decay: float) -> Local:
+def pgn(rho: float, beta: float, decay: float) -> LocalRule:
     """Each step subtracts beta grad F_i(theta + rho g / ||g||) + (1 - beta) g.
 
     g is the global pseudo-gradient, equal for all clients and steps of a round; if it is zero, the
@@ -124,10 +124,10 @@ def pgn(rho: float, beta: float, decay: float) -> Local:
         drift = (1 - beta) / batch.y.shape[1] * public_step
         return LocalResult(descend(batch, batch.theta, direction, drift))
 
-    return Local("pgn", train)
+    return LocalRule("pgn", train)
 
 
-def blur(price: float, radius: float) -> Local:
+def blur(price: float, radius: float) -> LocalRule:
     """SGD on the loss plus (price / 2) max(0, ||theta - start||^2 - radius^2).
 
     Args:
@@ -145,4 +145,4 @@ def blur(price: float, radius: float) -> Local:
     def train(batch: ClientBatch) -> LocalResult:
         return LocalResult(descend(batch, batch.theta, direction))
 
-    return Local("blur", train)
+    return LocalRule("blur", train)

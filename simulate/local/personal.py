@@ -7,18 +7,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from simulate.components import ClientBatch, Local, LocalResult, Split
+from simulate.components import ClientBatch, LocalResult, LocalRule, Split
 from simulate.local.penalised import Direction, Gradient, descend, sharpness_aware
 from simulate.local.sgd import batch_sgd
 from simulate.models.network import split_head
 
 
-def plain_sgd() -> Local:
+def plain_sgd() -> LocalRule:
     """Plain mini-batch SGD from the global model."""
-    return Local("sgd", lambda batch: LocalResult(batch_sgd(batch, batch.theta)))
+    return LocalRule("sgd", lambda batch: LocalResult(batch_sgd(batch, batch.theta)))
 
 
-def private_sgd() -> Local:
+def private_sgd() -> LocalRule:
     """Plain mini-batch SGD from the client's own parameters; it sends nothing."""
 
     def train(batch: ClientBatch) -> LocalResult:
@@ -28,10 +28,10 @@ def private_sgd() -> Local:
         updates = batch_sgd(batch, start)
         return LocalResult(updates, start + updates)
 
-    return Local("private sgd", train)
+    return LocalRule("private sgd", train)
 
 
-def additive_sgd(alpha: float) -> Local:
+def additive_sgd(alpha: float) -> LocalRule:
     """Each step moves the shared and the personal offset along the same gradient.
 
     The larger of the two step sizes is the learning rate; ``alpha`` is the step size of the shared
@@ -51,10 +51,10 @@ def additive_sgd(alpha: float) -> Local:
         moved /= shared + personal
         return LocalResult(shared * moved, offset + personal * moved)
 
-    return Local("sgd at the sum", train)
+    return LocalRule("sgd at the sum", train)
 
 
-def alternating(split: Split, *, rho: float = 0.0, head_rate: float = 1.0) -> Local:
+def alternating(split: Split, *, rho: float = 0.0, head_rate: float = 1.0) -> LocalRule:
     """Local training of DP2-FedSAM (its Algorithm 2, lines 5 to 17).
 
     The head takes plain SGD steps on the round's mini-batches. The body then takes as many SAM
@@ -77,7 +77,7 @@ def alternating(split: Split, *, rho: float = 0.0, head_rate: float = 1.0) -> Lo
         updates = descend(batch, with_new_head, within(1 - in_head, of_body))
         return LocalResult(updates, with_new_head[:, head])
 
-    return Local("alternating, SAM" if rho else "alternating", train)
+    return LocalRule("alternating, SAM" if rho else "alternating", train)
 
 
 def plain(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
@@ -99,7 +99,7 @@ def within(part: Tensor, direction: Direction) -> Direction:
     return masked
 
 
-def generated_sgd(split: Split) -> Local:
+def generated_sgd(split: Split) -> LocalRule:
     """Plain SGD on the whole model that the server generated; a personal head is trained too.
 
     The updates have the length of the vectors that the clients received.
@@ -116,4 +116,4 @@ def generated_sgd(split: Split) -> Local:
         bodies, heads = split_head(batch.model, updates)
         return LocalResult(bodies, batch.personal + heads)
 
-    return Local("sgd from what was made", train)
+    return LocalRule("sgd from what was made", train)

@@ -16,7 +16,7 @@ from privplan.io.resume import Progress, Spread, finish, in_jobs, resumable
 from privplan.plan import Plan
 from privplan.record import RECORD
 from privplan.verification.verify import judge, load_run
-from simulate.algorithms.registry import ALGORITHMS, fitting, row, unfit
+from simulate.algorithms.registry import ALGORITHMS, executable, not_executable
 from simulate.data.partition.registry import scheme
 from simulate.parallel.cluster import on_cluster, ray_library
 from simulate.runs.comparison import ComparisonRow, curves_csv, results_csv
@@ -41,8 +41,8 @@ def select(names: str, base: Request) -> tuple[list[str], list[str]]:
     """
     words = [word.strip() for word in names.split(",") if word.strip()]
     if "all" not in map(str.lower, words):
-        return list(dict.fromkeys(row(word).name for word in words or [""])), []
-    omitted = _unfit(base)
+        return list(dict.fromkeys(ALGORITHMS.name_of(word) for word in words or [""])), []
+    omitted = _not_executable(base)
     without = {name for some in omitted.values() for name in some}
     lines = [
         f"--algorithms all leaves out {', '.join(some)}: {reason}"
@@ -51,12 +51,12 @@ def select(names: str, base: Request) -> tuple[list[str], list[str]]:
     return [name for name in ALGORITHMS if name not in without], lines
 
 
-def _unfit(base: Request) -> dict[str, list[str]]:
+def _not_executable(base: Request) -> dict[str, list[str]]:
     """Names of the algorithms that cannot execute the plan on the partition, by reason."""
-    omitted = unfit(base.plan)
+    omitted = not_executable(base.plan)
     if not scheme(base.partition).disjoint:
         fault = Fault("partition", "must leave each record with one client", base.partition)
-        omitted[str(fault)] = _record_level(base.plan, fitting(base.plan))
+        omitted[str(fault)] = _record_level(base.plan, executable(base.plan))
     return {reason: names for reason, names in omitted.items() if names}
 
 
@@ -147,7 +147,7 @@ def _representatives(
 
 def _record_level(plan: Plan, algorithms: Sequence[str]) -> list[str]:
     """The algorithms that protect records under the plan."""
-    return [name for name in algorithms if row(name).protects(plan) == "record"]
+    return [name for name in algorithms if ALGORITHMS.get(name).unit_under(plan) == "record"]
 
 
 def _request(base: Request, name: str, seed: int) -> Request:
@@ -177,6 +177,5 @@ def run_on_one_core(request: Request) -> None:
 def _row(base: Request, name: str, seeds: Sequence[int]) -> ComparisonRow:
     runs = [load_run(_request(base, name, seed).folder) for seed in seeds]
     verdicts = tuple(judge(run) for run in runs)
-    return ComparisonRow(
-        name, row(name).protects(base.plan), tuple(run.record for run in runs), verdicts
-    )
+    unit = ALGORITHMS.get(name).unit_under(base.plan)
+    return ComparisonRow(name, unit, tuple(run.record for run in runs), verdicts)

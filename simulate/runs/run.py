@@ -13,7 +13,7 @@ from privplan.io.files import locked
 from privplan.plan import Plan
 from privplan.record import PLAN, RunRecord
 from simulate.algorithms.entry import Hyperparameters
-from simulate.algorithms.registry import algorithm, row
+from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.partition.clients import ClientPartition
 from simulate.data.partition.registry import partition, require_disjoint, scheme
 from simulate.data.registry import load
@@ -58,7 +58,7 @@ class Request:
         seed: the run's seed, 0 or more.
         device: ``auto``, ``cpu`` or ``cuda``.
         partition: partition of the records over clients, such as ``dirichlet:0.3``.
-        choices: hyperparameters of the algorithm.
+        hyperparameters: values that differ from the algorithm's defaults.
         data_dir: folder with data sets; PRIVPLAN_DATA or the user's cache when None.
         download: whether missing data may be downloaded.
         canaries: audit canaries per group, in addition to the plan's clients.
@@ -71,7 +71,7 @@ class Request:
     seed: int = 0
     device: str = "auto"
     partition: str = "iid"
-    choices: Hyperparameters = field(default_factory=Hyperparameters)
+    hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
     data_dir: Path | None = None
     download: bool = False
     canaries: int = 0
@@ -107,17 +107,17 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
         PrivplanError: for an unknown name, missing data, or components that do not match.
     """
     chosen = scheme(request.partition)
-    row(request.algorithm).complete(request.choices)
+    ALGORITHMS.get(request.algorithm).complete(request.hyperparameters)
     model(request.plan.spec.model.name)
     device = device_of(request.device, ranks)
     data = load(request.dataset, request.data_dir, request.download)
     labels, groups = data.train_y.numpy(), request.plan.groups
     assigned = partition(chosen, labels, groups, request.seed, data.train_people)
-    if row(request.algorithm).protects(request.plan) == "record":
+    if ALGORITHMS.get(request.algorithm).unit_under(request.plan) == "record":
         require_disjoint(request.algorithm, chosen, assigned, len(labels))
-    by_records = row(request.algorithm).unit == "record"
+    by_records = ALGORITHMS.get(request.algorithm).unit == "record"
     records = _fewest_records(request.plan, assigned) if by_records else None
-    built = algorithm(request.algorithm, request.plan, request.choices, records)
+    built = algorithm(request.algorithm, request.plan, request.hyperparameters, records)
     network = model(built.plan.spec.model.name)
     return Experiment(
         built,
@@ -219,9 +219,8 @@ class _OpenedFolder:
 def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> _OpenedFolder:
     """Lock the folder until ``stack`` closes, and read the state of its run."""
     folder, plan = request.folder, experiment.algorithm.plan
-    numbers = row(request.algorithm).complete(request.choices).numbers
-    aggregation = request.choices.aggregation
-    initial = initial_record(experiment, request.partition, aggregation, numbers)
+    chosen = ALGORITHMS.get(request.algorithm).complete(request.hyperparameters)
+    initial = initial_record(experiment, request.partition, chosen.aggregation, chosen.values)
     if folder.exists():
         existing_run(folder, initial)  # refuses a wrong folder before the lock file is created
     stack.enter_context(locked(folder))

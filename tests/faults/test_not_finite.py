@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from simulate.components import ClientBatch, Local, LocalResult, Transform, TransformContext
+from simulate.components import ClientBatch, LocalResult, LocalRule, Transform, TransformContext
 from simulate.engine.cohort import client_updates
 from simulate.engine.loop import initial_state, run_round
 from simulate.mechanisms.per_client import exposed_by_client
@@ -23,7 +23,7 @@ FINITE = np.array([3.0, 4.0]) * (1 + 1 + 4) / 4
 HUGE = 3e38
 
 
-def sending(vector: tuple[float, float]) -> Local:
+def sending(vector: tuple[float, float]) -> LocalRule:
     """A local rule by which the client with pixel 255 sends this, and others three and four."""
 
     def train(work: ClientBatch) -> LocalResult:
@@ -31,7 +31,7 @@ def sending(vector: tuple[float, float]) -> Local:
         honest = pixel * torch.tensor([[3.0, 4.0]])
         return LocalResult(torch.where(pixel >= 255, torch.tensor([vector]), honest))
 
-    return Local("odd", train)
+    return LocalRule("odd", train)
 
 
 def stretched() -> Transform:

@@ -215,12 +215,12 @@ def numbers_of_words(words: list[str]) -> None:
     """``--set`` words."""
     from simulate.algorithms.entry import Hyperparameters
     from simulate.algorithms.registry import ALGORITHMS
-    from simulate.cli.options import numbers_of
+    from simulate.cli.options import hyperparameters_of
 
-    numbers = numbers_of(tuple(words))
-    for row in ALGORITHMS.values():
+    values = hyperparameters_of(tuple(words))
+    for _, entry in ALGORITHMS.items():
         with suppress(InputError):
-            row.complete(Hyperparameters(numbers=numbers))
+            entry.complete(Hyperparameters(values=values))
 
 
 def command_line(arguments: list[str]) -> None:

@@ -114,7 +114,7 @@ def tried(fault: Fault, seed: int = 1, canaries: int = 0) -> Finding:
     with tempfile.TemporaryDirectory(prefix="privplan-") as folder:
         verdict = judge(planted(fault, Path(folder) / "run", seed))
         seen = None
-        if canaries and fault.weakens and ALGORITHMS[fault.algorithm].unit == "client":
+        if canaries and fault.weakens and ALGORITHMS.get(fault.algorithm).unit == "client":
             run = planted(fault, Path(folder) / "audited", seed, canaries)
             seen = next(exceeded(_evidence(run), _planned(run.plan), SEEN), "")
     [check] = [check for check in verdict.checks if check.name == fault.check]

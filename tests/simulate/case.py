@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from privplan.plan import Plan
 from simulate.algorithm import Algorithm
 from simulate.algorithms.entry import Hyperparameters
-from simulate.algorithms.registry import row
+from simulate.algorithms.registry import ALGORITHMS
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,5 @@ class Case:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     def build(self) -> Algorithm:
-        """The algorithm as the catalogue makes it."""
-        found = row(self.name)
-        return found.build(self.plan, found.complete(Hyperparameters(numbers=self.numbers)))
+        """The algorithm as registered."""
+        return ALGORITHMS.get(self.name).build(self.plan, Hyperparameters(values=self.numbers))

@@ -47,7 +47,7 @@ def clipping(share: float = 0.1, quantile: float = 0.5) -> Clipping:
 def built(**changes: object) -> Algorithm:
     plan = tiny.plan(release="joint", sigmas=(SIGMA, SIGMA), **changes)
     plan = plan.model_copy(update={"clipping": clipping()})
-    return replace(ALGORITHMS["planned"].build(plan, Hyperparameters()), local=tiny.LOCAL)
+    return replace(ALGORITHMS.get("planned").build(plan, Hyperparameters()), local=tiny.LOCAL)
 
 
 def test_a_round_by_hand() -> None:
@@ -109,7 +109,7 @@ def test_without_noise_the_norm_comes_to_the_quantile() -> None:
     local = plan.spec.local.model_copy(update={"learning_rate_decay": 1.0})
     spec = plan.spec.model_copy(update={"local": local})
     plan = plan.model_copy(update={"clipping": how, "groups": groups, "spec": spec})
-    algorithm = replace(ALGORITHMS["planned"].build(plan, Hyperparameters()), local=tiny.LOCAL)
+    algorithm = replace(ALGORITHMS.get("planned").build(plan, Hyperparameters()), local=tiny.LOCAL)
     setting = replace(setting, algorithm=algorithm)
     progress, ledger = initial_state(setting), MemoryLedger("")
     for _ in range(200):

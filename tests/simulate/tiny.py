@@ -13,7 +13,7 @@ from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.record import ReleaseRecord
 from privplan.spec.spec import Spec
 from simulate.algorithm import Algorithm
-from simulate.components import ClientBatch, Local, LocalResult
+from simulate.components import ClientBatch, LocalResult, LocalRule
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import Partition
 from simulate.engine.experiment import Experiment
@@ -93,7 +93,7 @@ def three_four(work: ClientBatch) -> LocalResult:
     return LocalResult(torch.where(pixel >= 255, torch.inf, pixel) * torch.tensor([[3.0, 4.0]]))
 
 
-LOCAL = Local("three-four", three_four)
+LOCAL = LocalRule("three-four", three_four)
 
 
 def setting(

@@ -71,19 +71,19 @@ REACHES = {
 protect records and HyperFL-LPM train for 20 rounds only."""
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ALGORITHMS.names())
 def test_trains_far_above_chance_and_spends_what_its_plan_says(
     name: str, digits_plan: Plan, middle_plan: Plan, tmp_path: Path
 ) -> None:
-    short = ALGORITHMS[name].unit == "record" or name == "HyperFL-LPM"
+    short = ALGORITHMS.get(name).unit == "record" or name == "HyperFL-LPM"
     plan = middle_plan if short else digits_plan
     outcome = execute(Request(plan, name, "digits", tmp_path / "run", seed=11))
     assert outcome.record.accuracy is not None
     assert outcome.record.accuracy > REACHES[name] > CHANCE
     verdict = judge(load_run(tmp_path / "run"))
-    assert verdict.kept is (ALGORITHMS[name].unit != "none"), verdict.checks
+    assert verdict.kept is (ALGORITHMS.get(name).unit != "none"), verdict.checks
     for group in verdict.groups:
-        if ALGORITHMS[name].unit == "none":
+        if ALGORITHMS.get(name).unit == "none":
             assert group.realised_upper is None
         elif name == "Local-only":
             assert group.realised_upper == 0
@@ -174,11 +174,11 @@ PLAIN = ("DP-FedAvg", "DP-FedAvg-FT", "GDPFed", "GDPFed-op", "GDPFed+", "planned
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_without_noise_and_clipping_it_is_fedavg(name: str, digits_plan: Plan) -> None:
-    found = ALGORITHMS[name]
-    plan = quiet(found.executes(digits_plan, {}))
+    found = ALGORITHMS.get(name)
+    plan = quiet(found.plan(digits_plan, {}))
     base = setting_of(name, digits_plan)
     private = replace(base, algorithm=found.build(plan, Hyperparameters("mean")))
-    plain = replace(base, algorithm=ALGORITHMS["FedAvg"].build(plan, Hyperparameters("mean")))
+    plain = replace(base, algorithm=ALGORITHMS.get("FedAvg").build(plan, Hyperparameters("mean")))
     begin, journal = initial_state(private), MemoryLedger("")
     step = run_round(private, begin, journal).theta - begin.theta
     expected = run_round(plain, begin, MemoryLedger("")).theta - begin.theta

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from simulate.algorithm import Algorithm
-from simulate.components import ClientBatch, Local, LocalResult
+from simulate.components import ClientBatch, LocalResult, LocalRule
 from simulate.engine.loop import initial_state, run_round
 from simulate.engine.round import participants
 from simulate.local.personal import additive_sgd
@@ -64,7 +64,7 @@ def test_an_offset_never_enters_a_release() -> None:
         kept = work.theta.new_full((len(work.clients), ALL), 1e3)
         return rule(replace(work, personal=kept, learning_rate=0.0))
 
-    seen, journal = sent(replace(algorithm, local=Local("still", still)))
+    seen, journal = sent(replace(algorithm, local=LocalRule("still", still)))
     assert not any(one.any() for one in seen)
     assert [record.dimension for record in journal.records] == [ALL]
 
@@ -77,7 +77,7 @@ def test_alpha_is_the_ratio_of_shared_to_personal_steps(alpha: float) -> None:
         seen.append(additive_sgd(alpha).train(work))
         return seen[-1]
 
-    sent(replace(OFFSETS.build(), local=Local("watched", watch)))
+    sent(replace(OFFSETS.build(), local=LocalRule("watched", watch)))
     for trained in seen:
         assert trained.personal is not None
         assert trained.personal.any()
@@ -106,7 +106,7 @@ def test_a_client_sends_what_it_did_to_what_it_was_sent(case: Case, length: int)
         seen.append(update)
         return alone(round_, update, weight)
 
-    mechanism = replace(algorithm.mechanism, alone=watched)
+    mechanism = replace(algorithm.mechanism, release_client=watched)
     world = small.setting(replace(algorithm, mechanism=mechanism))
     run_round(world, initial_state(world), journal)
     assert {len(one.vector) for one in seen} == {length}

@@ -33,8 +33,8 @@ from simulate.aggregators.per_client import (
 )
 from simulate.aggregators.projected import projected_clients
 from simulate.aggregators.robust_pca import pursuit
-from simulate.algorithms.dp_fedavg_records import by_client
-from simulate.algorithms.registry import ALGORITHMS, algorithm, fitting
+from simulate.algorithms.dpfedavg import record_level
+from simulate.algorithms.registry import ALGORITHMS, algorithm, executable
 from simulate.components import Released
 from simulate.data.partition.registry import partition, scheme
 from simulate.data.registry import load
@@ -71,7 +71,7 @@ def with_noise(run: Experiment, sigma: float, norm: float) -> Experiment:
     groups = tuple(group.model_copy(update=changes) for group in plan.groups)
     spec = plan.spec.model_copy(update={"clipping_norm": norm})
     other = plan.model_copy(update={"groups": groups, "spec": spec})
-    rebuilt = by_client("test", other, run.algorithm.aggregator)
+    rebuilt = record_level(other, run.algorithm.aggregator)
     return replace(run, algorithm=rebuilt)
 
 
@@ -219,7 +219,7 @@ def test_a_client_with_fewer_records_than_planned_is_refused(short_plan: Plan) -
     plan = by_record(short_plan, {g.name: 50 for g in short_plan.groups}, weights="population")
     base = setting("DPFedAvg", short_plan)
     with pytest.raises(InputError, match=r"partition: must leave each client of strict 50 records"):
-        replace(base, algorithm=by_client("DPFedAvg", plan, base.algorithm.aggregator))
+        replace(base, algorithm=record_level(plan, base.algorithm.aggregator))
 
 
 def released(vector: list[float], epsilon: float) -> Released:
@@ -264,8 +264,8 @@ def test_methods_of_both_kinds_protect_records_under_such_a_plan(
     name: str, short_plan: Plan, tmp_path: Path
 ) -> None:
     plan = by_record(short_plan, {g.name: 4 for g in short_plan.groups}, weights="population")
-    assert ALGORITHMS[name].protects(plan) == "record"
-    assert ALGORITHMS[name].protects(short_plan) == "client"
+    assert ALGORITHMS.get(name).unit_under(plan) == "record"
+    assert ALGORITHMS.get(name).unit_under(short_plan) == "client"
     execute(Request(plan, name, "digits", tmp_path / "run"))
     run = load_run(tmp_path / "run")
     assert {record.unit for record in run.ledger.records} == {"record"}
@@ -276,10 +276,12 @@ def test_methods_of_both_kinds_protect_records_under_such_a_plan(
 
 def test_a_plan_of_records_is_refused_by_methods_for_clients(short_plan: Plan) -> None:
     plan = by_record(short_plan, {g.name: 4 for g in short_plan.groups}, weights="population")
-    with pytest.raises(InputError, match=r"plan\.unit: must be client for GDPFed; record suits"):
+    with pytest.raises(
+        InputError, match=r"plan\.unit: must be client for GDPFed; record-level plans"
+    ):
         algorithm("GDPFed", plan)
-    assert fitting(short_plan) == list(ALGORITHMS)
-    assert set(fitting(plan)) == {
+    assert executable(short_plan) == list(ALGORITHMS)
+    assert set(executable(plan)) == {
         "WeiAvg",
         "PFA",
         "DPFedAvg",

@@ -68,9 +68,9 @@ def test_smoothing_against_a_dense_solve(size: int, strength: float) -> None:
 def test_fine_tuning_is_what_ft_adds() -> None:
     """Everything that leaves clients is DP-FedSAM's; only what they use in the end differs."""
     first, tuned = BY_NAME["DP-FedSAM"].build(), BY_NAME["DP-FedSAM-FT"].build()
-    assert tuned.personalise.own
-    assert not first.personalise.own
-    assert replace(tuned, name=first.name, personalise=shared()).plan == first.plan
+    assert tuned.personalisation.per_client
+    assert not first.personalisation.per_client
+    assert replace(tuned, name=first.name, personalisation=shared()).plan == first.plan
     torch.testing.assert_close(small.moved(tuned), small.moved(first), rtol=0, atol=0)
 
 

@@ -17,7 +17,9 @@ from privplan.errors import InputError, PrivplanError
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import RoundMetrics, RunRecord
+from privplan.registry import Registry
 from simulate.algorithms import registry
+from simulate.algorithms.entry import AlgorithmEntry
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.runs import compare
 from simulate.runs import plots as pictures
@@ -46,9 +48,9 @@ def test_simulate_then_again(short_path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--algorithm", "sgd"], "algorithm: must be one of FedAvg, Local-only"),
+        (["--algorithm", "sgd"], "algorithm: must be one of CENTAUR, DP-FedAvg"),
         (["--algorithm", "FedAvg", "--dataset", "mnist9"], "dataset: must be one of cifar-10"),
-        (["--algorithm", "FedAvg", "--partition", "dirichlet:-1"], "partition: must be iid"),
+        (["--algorithm", "FedAvg", "--partition", "dirichlet:-1"], "partition: must be by-class"),
         (["--algorithm", "FedAvg", "--partition", "by-class:no=1"], "partition: must name one of"),
         (["--algorithm", "FedAvg", "--seed", "-1"], "-1 is not in the range"),
         (["--algorithm", "FedAvg", "--seed", str(2**64)], "is not in the range"),
@@ -163,15 +165,22 @@ def test_a_fault_of_one_run_is_one_line(short_path: Path, short_plan: Plan, tmp_
     assert [fault] == list(caught.value.faults)
 
 
+def only(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave only these algorithms in the registry."""
+    subset: Registry[AlgorithmEntry] = Registry("algorithm", "privplan.none")
+    for name in names:
+        subset.register(name, ALGORITHMS.get(name))
+    for module in (registry, compare):
+        monkeypatch.setattr(module, "ALGORITHMS", subset)
+
+
 def test_compare_with_all_says_what_cannot_execute_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = digits_spec(rounds=2, sampling="fixed_size")
     solve(spec).save(tmp_path / "plan.json")
     some = ("FedAvg", "IDP-FedAvg-Sample", "Time-adaptive HDPFL")
-    found = {name: ALGORITHMS[name] for name in some}
-    for module in (registry, compare):
-        monkeypatch.setattr(module, "ALGORITHMS", found)
+    only(some, monkeypatch)
     arguments = ("compare", tmp_path / "plan.json", "--seeds", 1, "-o", tmp_path / "results")
     done = call(*arguments, "--algorithms", "all")
     assert done.exit_code == 0
@@ -189,9 +198,7 @@ def test_compare_with_all_says_what_cannot_execute_the_plan(
 def test_compare_with_all_leaves_out_who_cannot_share_records(
     short_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = {name: ALGORITHMS[name] for name in ("FedAvg", "DPFedAvg", "Robust-HDP")}
-    for module in (registry, compare):
-        monkeypatch.setattr(module, "ALGORITHMS", found)
+    only(("FedAvg", "DPFedAvg", "Robust-HDP"), monkeypatch)
     arguments = ("--algorithms=all", "--partition=iid:40", "--seeds", 1, "-o", tmp_path / "results")
     done = call("compare", short_path, *arguments)
     assert done.exit_code == 0
@@ -305,14 +312,14 @@ def test_algorithms_lists_the_whole_catalogue() -> None:
         assert entry["unit"] in ("client", "record", "none")
         assert entry["released"]
         assert entry["source"]
-    assert entries["DP-FedSAM"]["numbers"]["rho"]["default"] > 0
+    assert entries["DP-FedSAM"]["hyperparameters"]["rho"]["default"] > 0
     assert all(name in call("algorithms").stdout for name in entries)
 
 
 def test_the_docs_have_the_whole_catalogue() -> None:
     page = Path(__file__).parents[3] / "docs" / "algorithms.md"
     table = call("algorithms", "--format", "markdown").stdout
-    assert table.count("\n") == len(ALGORITHMS) + 2
+    assert table.count("\n") == len(ALGORITHMS.names()) + 2
     assert table in page.read_text(encoding="utf-8")
 
 

@@ -26,8 +26,7 @@ STRICT = LOOSE = np.array([6.0, 8.0])
 
 def build(name: str, aggregation: str = "paper", **plan: object) -> Algorithm:
     """An algorithm of the catalogue under a tiny plan, with the local rule of this world."""
-    row = ALGORITHMS[name]
-    algorithm = row.build(tiny.plan(**plan), row.complete(Hyperparameters(aggregation)))
+    algorithm = ALGORITHMS.get(name).build(tiny.plan(**plan), Hyperparameters(aggregation))
     return replace(algorithm, local=tiny.LOCAL)
 
 

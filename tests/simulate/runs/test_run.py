@@ -177,7 +177,7 @@ def test_a_finished_run_is_not_trained_again(short_plan: Plan, reference: Path) 
         ({"seed": 6}, "seed"),
         ({"algorithm": "planned"}, "algorithm"),
         ({"partition": "dirichlet:1"}, "partition"),
-        ({"choices": Hyperparameters("mean")}, "aggregation"),
+        ({"hyperparameters": Hyperparameters("mean")}, "aggregation"),
     ],
 )
 def test_a_folder_of_another_run_is_refused(

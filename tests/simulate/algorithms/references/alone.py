@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from simulate.algorithm import Algorithm
-from simulate.components import ClientBatch, Local, LocalResult
+from simulate.components import ClientBatch, LocalResult, LocalRule
 from simulate.engine.round import participants
 from simulate.local.personal import private_sgd
 from tests.simulate import small
@@ -29,7 +29,7 @@ def check_alone(algorithm: Algorithm) -> None:
     torch.testing.assert_close(dict(found.personal), own, rtol=1e-4, atol=1e-6)
 
 
-def forgetful() -> Local:
+def forgetful() -> LocalRule:
     """Every round from the beginning."""
 
     def train(work: ClientBatch) -> LocalResult:

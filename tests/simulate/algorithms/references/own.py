@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from simulate.algorithm import Algorithm
-from simulate.components import ClientBatch, Local, LocalResult
+from simulate.components import ClientBatch, LocalResult, LocalRule
 from simulate.local.personal import additive_sgd, alternating
 from simulate.splits import head, whole
 from tests.simulate import small
@@ -109,7 +109,7 @@ def after(
 
     def changed(algorithm: Algorithm) -> Algorithm:
         train = algorithm.local.train
-        local = Local("changed", lambda work: change(work, train(work)))
+        local = LocalRule("changed", lambda work: change(work, train(work)))
         return replace(algorithm, local=local)
 
     return changed

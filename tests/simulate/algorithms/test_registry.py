@@ -1,0 +1,289 @@
+"""The registry of algorithms: lookup, requirements, hyperparameters, and other distributions."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from privplan.cli import main as privplan
+from privplan.errors import InfeasibleError, InputError
+from privplan.plan import Plan
+from privplan.planning.baselines import strictest
+from privplan.record import RECORD
+from privplan.registry import Registry
+from simulate.algorithm import Algorithm, compose
+from simulate.algorithms import registry
+from simulate.algorithms.entry import AlgorithmEntry, Hyperparameter, Hyperparameters, Records
+from simulate.algorithms.registry import (
+    ALGORITHMS,
+    GROUP,
+    algorithm,
+    executable,
+    from_spec,
+    not_executable,
+    register,
+)
+from simulate.mechanisms.gaussian import gaussian_joint
+from simulate.server import laplacian
+from simulate.transforms import clip
+from tests.simulate import tiny
+
+KNOWN = {"name": "mlp-digits", "parameters": 2410}
+FIELDS = ("Source", "Unit of privacy", "Released", "Deviations")
+
+
+def stated(entry: AlgorithmEntry, field: str) -> str:
+    """What the docstring of an algorithm says under a field."""
+    text = inspect.getdoc(entry.function) or ""
+    [found] = re.findall(rf"^{field}: (.+)$", text, re.MULTILINE)
+    return str(found)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS.names())
+def test_each_algorithm_states_its_source_unit_releases_and_deviations(name: str) -> None:
+    entry = ALGORITHMS.get(name)
+    assert entry.name == name
+    assert entry.unit in ("client", "record", "none")
+    assert all(stated(entry, field) for field in FIELDS)
+    assert re.match(rf"{entry.unit}\b", stated(entry, "Unit of privacy"))
+    assert entry.released
+    assert entry.source
+
+
+@pytest.mark.parametrize("name", ALGORITHMS.names())
+def test_each_default_is_allowed(name: str) -> None:
+    entry = ALGORITHMS.get(name)
+    complete = entry.complete(Hyperparameters())
+    assert complete == entry.complete(complete)
+    assert list(complete.values) == list(entry.hyperparameters)
+
+
+def test_names_are_listed_in_alphabetical_order_whatever_was_imported_first() -> None:
+    names = ALGORITHMS.names()
+    assert list(names) == sorted(names, key=str.casefold)
+    assert len(names) >= 33
+
+
+@pytest.mark.parametrize("name", ["gdpfed+", "GDPFED+", " GDPFed+ "])
+def test_names_are_matched_in_any_case(name: str) -> None:
+    assert ALGORITHMS.get(name).name == "GDPFed+"
+
+
+def test_an_unknown_name_lists_all_names() -> None:
+    with pytest.raises(InputError) as caught:
+        ALGORITHMS.get("nope")
+    [fault] = caught.value.faults
+    assert str(fault) == f"algorithm: must be one of {', '.join(ALGORITHMS)}, found 'nope'"
+
+
+def test_gdpfed_plus_refuses_a_joint_plan() -> None:
+    changes: dict[str, Any] = {"sampling": "poisson", "cohort": 2, "model": KNOWN}
+    joint = tiny.plan(release="joint", sigmas=(2.0, 2.0), **changes)
+    with pytest.raises(InputError, match=r"plan\.release: must be per_group for GDPFed\+; planned"):
+        algorithm("GDPFed+", joint)
+    assert not_executable(joint) == {"plan.release: must be per_group, found 'joint'": ["GDPFed+"]}
+
+
+@pytest.mark.parametrize("law", ["full", "fixed_size"])
+def test_ratios_of_their_own_need_poisson_sampling(law: str) -> None:
+    plan = tiny.plan(sampling=law, model=KNOWN)
+    own = ["IDP-FedAvg-Sample", "Time-adaptive HDPFL"]
+    for name in own:
+        with pytest.raises(InputError, match=f"plan.sampling: must be poisson for {name}; planned"):
+            algorithm(name, plan)
+    assert not set(own) & set(executable(plan))
+    assert not_executable(plan)[f"plan.sampling: must be poisson, found '{law}'"] == own
+
+
+@pytest.mark.parametrize(("model", "fits"), [("mlp-digits", True), ("lstm", False)])
+def test_adapters_need_a_row_of_blocks(model: str, fits: bool) -> None:
+    plan = tiny.plan(model={"name": model, "parameters": 2})
+    assert ("HyperFL-LPM" in executable(plan)) is fits
+
+
+def test_an_infeasible_plan_names_the_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(plan: Plan, records: Records) -> Plan:
+        raise InfeasibleError("no noise meets the budget")
+
+    changed: Registry[AlgorithmEntry] = Registry("algorithm", "privplan.none")
+    changed.register("GDPFed", replace(ALGORITHMS.get("GDPFed"), plan=fails))
+    monkeypatch.setattr(registry, "ALGORITHMS", changed)
+    with pytest.raises(InfeasibleError, match="GDPFed: no noise meets the budget"):
+        algorithm("GDPFed", tiny.plan(rounds=4))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("GDPFed+", {"foo": 1}, "set: must be left out for GDPFed+, which has no hyperparameters"),
+        ("HyperFL", {"foo": 1}, "set: must be one of hidden, head_rate for HyperFL, found 'foo'"),
+        ("DP-FedSAM", {"rho": -1}, "set.rho: must be in [0, 1e+06], found -1"),
+    ],
+)
+def test_numbers_that_a_method_cannot_have(name: str, values: dict[str, float], said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        ALGORITHMS.get(name).complete(Hyperparameters(values=values))
+
+
+COUNTS = [
+    (name, one)
+    for name, entry in ALGORITHMS.items()
+    for one, known in entry.hyperparameters.items()
+    if known.integer
+]
+
+
+@pytest.mark.parametrize(("name", "number"), COUNTS)
+@pytest.mark.parametrize("value", [10.5, 0.0, float("nan"), float("inf")])
+def test_a_number_that_counts_is_whole(name: str, number: str, value: float) -> None:
+    with pytest.raises(InputError, match=rf"set\.{number}: must be"):
+        ALGORITHMS.get(name).complete(Hyperparameters(values={number: value}))
+
+
+def test_the_hyperparameters_that_count() -> None:
+    hidden = [(name, "hidden") for name in ("HyperFL", "HyperFL-LPM", "pFedHN", "pFedHN-PC")]
+    assert set(COUNTS) == {("PFA", "directions"), ("Robust-HDP", "rows"), *hidden}
+
+
+def toy(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """DP-FedAvg with a smoothed step, defined outside the package."""
+    return compose(
+        "any name",
+        plan,
+        transforms=(clip(plan.spec.clipping_norm),),
+        mechanism=gaussian_joint(),
+        server=laplacian(hyperparameters["strength"]),
+    )
+
+
+def registered(name: str) -> Any:
+    """The decorator that registers ``toy`` under a name."""
+    return register(
+        name,
+        plan=from_spec(strictest),
+        unit="client",
+        released="one noisy sum per round",
+        source="this test",
+        hyperparameters={"strength": Hyperparameter(0.5, "strength of the smoothing")},
+    )
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    """The registry as it was, once the test is over."""
+    ALGORITHMS.names()
+    before = dict(vars(ALGORITHMS))
+    vars(ALGORITHMS).update({name: dict(before[name]) for name in ("_components", "_points")})
+    yield
+    vars(ALGORITHMS).clear()
+    vars(ALGORITHMS).update(before)
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(privplan, [str(one) for one in arguments])
+
+
+@pytest.mark.usefixtures("restored")
+def test_an_algorithm_from_outside_is_listed_trained_compared_and_verified(
+    short_path: Path, tmp_path: Path
+) -> None:
+    assert registered("Toy")(toy) is toy
+    listed = {
+        one["algorithm"]: one for one in json.loads(call("algorithms", "--format=json").stdout)
+    }
+    assert listed["Toy"]["released"] == "one noisy sum per round"
+    assert listed["Toy"]["hyperparameters"]["strength"]["default"] == 0.5
+    row = "| Toy | client | one noisy sum per round | this test | strength=0.5 |"
+    assert row in call("algorithms", "--format=markdown").stdout.splitlines()
+
+    run = tmp_path / "run"
+    options = ("--seed", 3, "--device", "cpu")
+    done = call("simulate", short_path, "--algorithm=toy", *options, "--set=strength=2", "-o", run)
+    assert done.exit_code == 0, done.stderr
+    record = json.loads((run / RECORD).read_text())
+    assert record["algorithm"] == "Toy"
+    assert record["configuration"]["numbers"] == {"strength": 2.0}
+    assert call("verify", run).exit_code == 0
+
+    arguments = ("compare", short_path, "--algorithms=FedAvg,Toy", "--seeds=1", "--device=cpu")
+    done = call(*arguments, "-o", tmp_path / "results")
+    assert done.exit_code == 0, done.stderr
+    assert len(list((tmp_path / "results" / "Toy").glob(f"seed-*/{RECORD}"))) == 1
+    table = (tmp_path / "results" / "results.csv").read_text()
+    assert re.search(r"^Toy,client,", table, re.MULTILINE)
+
+
+MODULE = """
+from tests.simulate.algorithms.test_registry import registered, toy
+
+def mine(plan, hyperparameters):
+    return toy(plan, hyperparameters)
+
+registered("Mine")(mine)
+
+def second(plan, hyperparameters):
+    return toy(plan, hyperparameters)
+
+registered("Second")(second)
+
+def bare(plan, hyperparameters):
+    return toy(plan, hyperparameters)
+"""
+
+
+def with_entry_points(monkeypatch: pytest.MonkeyPatch, folder: Path, **functions: str) -> None:
+    """Entry points of another distribution, by name; algorithms are looked for again."""
+    (folder / "other_distribution.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "other_distribution", raising=False)
+    found = importlib.metadata.EntryPoints(
+        importlib.metadata.EntryPoint(name, f"other_distribution:{function}", GROUP)
+        for name, function in functions.items()
+    )
+
+    def select(group: str) -> importlib.metadata.EntryPoints:
+        return found.select(group=group)
+
+    for module in ("privplan.registry", "simulate.algorithms.registry"):
+        monkeypatch.setattr(f"{module}.entry_points", select)
+    vars(ALGORITHMS).update(_complete=False)
+
+
+@pytest.mark.usefixtures("restored")
+def test_algorithms_of_entry_points(
+    monkeypatch: pytest.MonkeyPatch, short_plan: Plan, tmp_path: Path
+) -> None:
+    before = ALGORITHMS.names()
+    with_entry_points(monkeypatch, tmp_path, Mine="mine", Second="second")
+    assert set(ALGORITHMS.names()) == {*before, "Mine", "Second"}
+    listed = [name for name, _ in ALGORITHMS.items()]  # loads both from one module
+    assert listed == sorted([*before, "Mine", "Second"], key=str.casefold)
+    assert algorithm("mine", short_plan).name == "Mine"
+    assert "Second" in executable(short_plan)
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize(
+    ("name", "function", "rule"),
+    [
+        ("Bare", "bare", "the function must be decorated with @register"),
+        ("Other", "mine", "the entry point must have the registered name, Mine"),
+        ("Missing", "nothing", "has no attribute 'nothing'"),
+    ],
+)
+def test_an_entry_point_that_is_no_algorithm(
+    name: str, function: str, rule: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with_entry_points(monkeypatch, tmp_path, **{name: function})
+    with pytest.raises(InputError, match=re.escape(rule)):
+        ALGORITHMS.get(name)
