@@ -37,9 +37,9 @@ PRODUCT = ("privplan/*.py", "simulate/*.py")
 SHORT, LONG = 40, 300
 # From the lowest to the highest, by the first name below privplan.
 LAYERS = [
-    "errors values registry public_mask io",
+    "errors values registry io",
     "laws accounting",
-    "spec plan record",
+    "spec plan record public_mask",
     "convergence planning",
     "sensitivity verification auditing book",
     "report",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from privplan.accounting.certificate import CertificateRow
 from privplan.accounting.release import History, Release, Unit
@@ -16,6 +17,7 @@ from privplan.io.files import read_text, write_text
 from privplan.io.text import load_json
 from privplan.spec.spec import Spec
 from privplan.values import (
+    Checked,
     Count,
     Fraction,
     NonNegative,
@@ -25,6 +27,7 @@ from privplan.values import (
     digest,
     is_none,
     parse,
+    rule,
 )
 
 
@@ -52,7 +55,7 @@ class GroupPlan(Value):
         kept_fraction: fraction of coordinates kept after the release (k_m / d).
         weight: weight of the group in the model's step, summing to 1 over the groups (w_m).
         scale: factor on the group's clipped updates in the released sum (s_m); 1 with one
-            sum a group.
+            sum per group.
         clipping_norm: the group's own L2 bound on a client's update (C_m); the spec's when
             absent.
         segments: how the group is released round by round, where that varies; then
@@ -98,24 +101,6 @@ class GroupPlan(Value):
         return self.steps * self.participations
 
 
-def _faults(spec: Spec, group: GroupPlan) -> list[Fault]:
-    """What of a group's plan does not fit the spec: its rounds, or the unit of privacy."""
-    where, faults = f"groups.{group.name}", []
-    if group.segments is not None:
-        rounds = sum(segment.rounds for segment in group.segments)
-        if rounds != spec.rounds:
-            rule = f"must cover the {spec.rounds} rounds"
-            faults.append(Fault(f"{where}.segments", rule, rounds))
-        if spec.unit == "record":
-            faults.append(Fault(f"{where}.segments", "is only for unit: client", rounds))
-    for field in ("records", "record_sampling_ratio", "steps", "participations"):
-        value, needed = getattr(group, field), spec.unit == "record"
-        if needed != (value is not None):
-            rule = f"is {'required' if needed else 'only'} with unit: record"
-            faults.append(Fault(f"{where}.{field}", rule, "nothing" if needed else value))
-    return faults
-
-
 class Clipping(Value):
     """How the clipping norm follows a private quantile; for plans with one release of all groups.
 
@@ -123,15 +108,15 @@ class Clipping(Value):
     and the same cohort
 
         the sum    sum_m s_m sum_i clip_{C_t}(Delta_i), with noise of standard deviation
-                   C_t update_noise_multiplier a coordinate,
+                   C_t update_noise_multiplier per coordinate,
         the count  sum_m s_m sum_i (1[|Delta_i| <= C_t] - 1/2), with noise of standard deviation
                    count_noise_multiplier,
 
     and goes on with C_{t+1} = C_t exp(-learning_rate (b_t - quantile)), where b_t is 1/2 + the
-    count / sum_m s_m r_m. A client of group m moves them by s_m C_t and s_m / 2, so together
-    they are one release with the group's ``noise_multiplier``:
+    count / sum_m s_m r_m. A client of group m moves them by s_m C_t and s_m / 2, so sum and count
+    are one release with the group's ``noise_multiplier``:
     (update_noise_multiplier / s_m)^-2 + (2 count_noise_multiplier / s_m)^-2 = sigma_m^-2. That
-    is what history and certificate count, once a round. A ledger has one line for both: the sum
+    is what history and certificate count, once per round. A ledger has one line for both: the sum
     over C_t and, as one more coordinate, the count times update / count_noise_multiplier, so
     that all coordinates have the same noise.
 
@@ -140,7 +125,7 @@ class Clipping(Value):
         count_noise_multiplier: standard deviation of the noise on the count, in clients of
             scale 1.
         update_noise_multiplier: standard deviation of the noise on the sum, over C_t.
-        learning_rate: step of log C a round.
+        learning_rate: step of log C per round.
     """
 
     quantile: Probability
@@ -161,29 +146,13 @@ class ObjectiveValue(Value):
     value: float
 
 
-def _clipping_faults(
-    release: str, groups: tuple[GroupPlan, ...], clipping: Clipping
-) -> list[Fault]:
-    """Where sum and count together cost a group more than its noise multiplier."""
-    if release != "joint":
-        return [Fault("clipping", "needs one release of all groups", release)]
-    update, count = clipping.update_noise_multiplier, clipping.count_noise_multiplier
-    faced = 1 / math.hypot(1 / update, 1 / (2 * count))
-    rule = f"must leave each group its noise multiplier; sum and count together have {faced:g}"
-    return [
-        Fault("clipping", rule, f"{group.name}: {group.noise_multiplier * group.scale:g}")
-        for group in groups
-        if faced < group.noise_multiplier * group.scale * (1 - 1e-9)
-    ]
-
-
-class Plan(Value):
+class Plan(Checked):
     """A solved spec. Made by ``privplan.planning.solver``; kept as ``plan.json``.
 
     Attributes:
-        release: ``per_group``, one noisy sum a group; ``joint``, one noisy sum of all groups.
+        release: ``per_group``, one noisy sum per group; ``joint``, one noisy sum of all groups.
         clipping: how the clipping norm follows a private quantile; absent where it is fixed.
-        noise_std: noise of the weighted mean update, a coordinate, in units of the update; at
+        noise_std: noise of the weighted mean update, per coordinate, in units of the update; at
             the spec's clipping norm.
         bound: terms of the convergence bound by name.
         status: how far the solution is certified to be from the optimum.
@@ -202,14 +171,40 @@ class Plan(Value):
     certificate: tuple[CertificateRow, ...]
     warnings: tuple[str, ...] = Field(())
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Plan:
-        faults = [fault for group in self.groups for fault in _faults(self.spec, group)]
-        if self.clipping is not None:
-            faults += _clipping_faults(self.release, self.groups, self.clipping)
-        if faults:
-            raise InputError(faults)
-        return self
+    @rule
+    def _groups_fit_spec(self) -> Iterator[Fault]:
+        """The groups' parts cover the spec's rounds, and have the fields of its unit."""
+        of_records = self.spec.unit == "record"
+        for group in self.groups:
+            where = f"groups.{group.name}"
+            if group.segments is not None:
+                rounds = sum(segment.rounds for segment in group.segments)
+                if rounds != self.spec.rounds:
+                    text = f"must cover the {self.spec.rounds} rounds"
+                    yield Fault(f"{where}.segments", text, rounds)
+                if of_records:
+                    yield Fault(f"{where}.segments", "is only for unit: client", rounds)
+            for field in ("records", "record_sampling_ratio", "steps", "participations"):
+                value = getattr(group, field)
+                if of_records != (value is not None):
+                    text = f"is {'required' if of_records else 'only'} with unit: record"
+                    yield Fault(f"{where}.{field}", text, "nothing" if of_records else value)
+
+    @rule
+    def _clipping_leaves_noise(self) -> Iterator[Fault]:
+        """Sum and count do not cost a group more than its noise multiplier."""
+        if self.clipping is None:
+            return
+        if self.release != "joint":
+            yield Fault("clipping", "needs one release of all groups", self.release)
+            return
+        update, count = self.clipping.update_noise_multiplier, self.clipping.count_noise_multiplier
+        faced = 1 / math.hypot(1 / update, 1 / (2 * count))
+        text = f"must leave each group its noise multiplier; sum and count together have {faced:g}"
+        for group in self.groups:
+            planned = group.noise_multiplier * group.scale
+            if faced < planned * (1 - 1e-9):
+                yield Fault("clipping", text, f"{group.name}: {planned:g}")
 
     @property
     def digest(self) -> str:
@@ -261,8 +256,8 @@ class Plan(Value):
     def history(self, group: GroupPlan) -> History:
         """What the unit that the group's budget protects will have been part of at the end.
 
-        A client: one release a round, by segments where the rounds differ. A record of a
-        client: one release a noisy step in each round that the client takes part in, with the
+        A client: one release per round, by segments where the rounds differ. A record of a
+        client: one release per noisy step in each round that the client takes part in, with the
         record's own chance to be in a batch; that the clients take turns is not random and
         amplifies nothing.
         """

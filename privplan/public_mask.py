@@ -7,26 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privplan.values import Count, Natural, Value
+from privplan.record import Mask
 
 STREAM = 6
 """Key of the random stream of masks; changing it changes the result of every seed."""
 LETTERS = 24
 """Length of a digest."""
-
-
-class Mask(Value):
-    """A uniform random mask of a fixed size.
-
-    Attributes:
-        index: its place among the transforms, which selects the random stream.
-        name: name of the transform.
-        size: number of coordinates in the mask.
-    """
-
-    index: Natural
-    name: str
-    size: Count
 
 
 def mask_digest(coordinates: np.ndarray) -> str:

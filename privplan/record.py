@@ -1,6 +1,6 @@
 """What a simulation hands back: its releases, line by line, and its record.
 
-The ledger is a text file with one release a line. Each line carries a hash that chains it
+The ledger is a text file with one release per line. Each line carries a hash that chains it
 to the line before it, starting from the digest of the plan, so an edit can be located.
 """
 
@@ -20,7 +20,6 @@ from privplan.accounting.release import GAUSSIAN, History, Release, SamplingLaw
 from privplan.errors import InputError
 from privplan.io.files import read_text, write_text
 from privplan.io.text import load_json
-from privplan.public_mask import Mask
 from privplan.values import Count, Natural, NonNegative, Scale, Value, is_empty, is_none, parse
 
 LEDGER = "ledger.jsonl"
@@ -97,7 +96,7 @@ class ReleaseRecord(Value):
         unit: whom the release protects: clients, or the records of one client.
         family: the noise, a name of ``NOISE_FAMILIES``; ``silent`` when nothing left the clients.
         steps: how many times it was released: the local steps of a record-level release.
-        noise_std: standard deviation of the noise on the sum, a coordinate.
+        noise_std: standard deviation of the noise on the sum, per coordinate.
         dimension: number of coordinates that received noise.
         noise_sum_squares: sum of squares of the noise that was drawn; evidence.
         noise_state: hash of the generator's state before the draw; evidence that no noise is
@@ -143,6 +142,20 @@ class RoundMetrics(Value):
     round: Natural
     accuracy: NonNegative
     loss: float | None
+
+
+class Mask(Value):
+    """A uniform random mask of a fixed size.
+
+    Attributes:
+        index: its place among the transforms, which selects the random stream.
+        name: name of the transform.
+        size: number of coordinates in the mask.
+    """
+
+    index: Natural
+    name: str
+    size: Count
 
 
 class Executed(Value):

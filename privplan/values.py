@@ -1,15 +1,19 @@
-"""Field types shared by the values, and the words for what is wrong with a field.
+"""Base classes and field types of all values, and the one mechanism that reports faults.
 
-What is sound of a value that has faults, so that rules between its fields still apply.
+``parse`` makes a value from plain data. It validates every field and then every rule between
+fields (``rule``), also those between the valid fields of a value that has faulty ones, and
+raises one ``InputError`` with all faults.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
-from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, Self, TypeVar, cast, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -17,9 +21,15 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
     ValidationError,
+    ValidationInfo,
     create_model,
+    model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from privplan.errors import Fault, InputError
 
@@ -86,22 +96,68 @@ class Value(BaseModel):
     )
 
 
+R = TypeVar("R", bound=Callable[[Any], Iterator[Fault]])
+
+
+def rule(check: R) -> R:
+    """Mark a method of a ``Checked`` value as a rule between its fields; it yields the faults."""
+    check.__dict__["is_rule"] = True
+    return check
+
+
+class Checked(Value):
+    """A value with rules between its fields; the base class of a union names its variants."""
+
+    @classmethod
+    def variants(cls) -> tuple[type[Checked], ...]:
+        """The classes of the union of which this is the base class; none for other classes."""
+        return ()
+
+    @classmethod
+    def variant(cls, data: dict[str, Any]) -> type[Checked]:
+        """The class for plain data: a variant, or this class if the discriminator is invalid."""
+        return cls
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check(
+        cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo
+    ) -> Self:
+        kind = cls.variant(data) if cls.variants() and isinstance(data, dict) else cls
+        if kind is not cls:
+            return cast(Self, kind.model_validate(data, context=info.context))
+        value = handler(data)
+        if info.context is not _PARSING and (faults := list(_rule_faults(value))):
+            raise InputError(faults)
+        return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        if not cls.variants():
+            return handler(core_schema)
+        kinds = {kind.__name__: kind.__pydantic_core_schema__ for kind in cls.variants()}
+        return {"anyOf": [{"title": name, **handler(kinds[name])} for name in kinds]}
+
+
+_PARSING = {"parse": True}
+"""Validation context of ``parse``, which evaluates the rules itself, after all fields."""
+
+
 _RULES = {
     "extra_forbidden": "is not a known field",
     "missing": "is required",
-    "int_from_float": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_type": "must be a whole number",
-    "float_parsing": "must be a number",
-    "float_type": "must be a number",
     "finite_number": "must be a finite number",
+    "int": "must be a whole number",
+    "float": "must be a number",
     "string_type": "must be text",
-    "list_type": "must be a list",
-    "tuple_type": "must be a list",
-    "model_type": "must be a mapping of fields",
-    "model_attributes_type": "must be a mapping of fields",
-    "dict_type": "must be a mapping of fields",
+    "list": "must be a list",
+    "tuple": "must be a list",
+    "model": "must be a mapping of fields",
+    "dict": "must be a mapping of fields",
 }
+"""The rule for an error type of pydantic, or for its first word."""
 
 
 def _rule(error: dict[str, Any]) -> str:
@@ -116,11 +172,12 @@ def _rule(error: dict[str, Any]) -> str:
         case "less_than_equal":
             return f"must be {context['le']:g} or less"
         case "enum" | "literal_error":
-            return f"must be one of {context['expected']}"
+            expected = re.sub(r"<[\w.]+: ('.*?')>", r"\1", context["expected"])
+            return f"must be {'one of ' if ' or ' in expected else ''}{expected}"
         case "value_error":
             return str(context["error"])
         case kind:
-            return _RULES.get(kind) or str(error["msg"])
+            return _RULES.get(kind) or _RULES.get(kind.partition("_")[0]) or str(error["msg"])
 
 
 def _where(location: tuple[int | str, ...], data: Any) -> str:
@@ -137,7 +194,7 @@ def _where(location: tuple[int | str, ...], data: Any) -> str:
 
 
 def faults_of(error: ValidationError, data: Any) -> list[Fault]:
-    """Every fault that pydantic found, in the project's words."""
+    """The errors of pydantic as faults, worded as all messages of the project."""
     faults = []
     for item in error.errors(include_url=False):
         found = "nothing" if item["type"] == "missing" else item["input"]
@@ -149,16 +206,31 @@ def faults_of(error: ValidationError, data: Any) -> list[Fault]:
 T = TypeVar("T", bound="Value")
 
 
-def parse(kind: type[T], data: Any) -> T:
+def parse(kind: type[T], data: Any, known: Iterable[Fault] = (), hidden: Iterable[str] = ()) -> T:
     """Make a value from plain data.
 
+    Args:
+        kind: class of the value; of a union, its base class.
+        data: the plain data.
+        known: faults found before, reported first.
+        hidden: fields of which no other fault is reported, beside those of the known faults.
+
     Raises:
-        InputError: with all the faults at once.
+        InputError: with the faults of all fields and of all rules between valid fields.
     """
+    faults = [*known]
+    silent = {*hidden, *(fault.field for fault in faults)}
     try:
-        return kind.model_validate(data)
+        value = kind.model_validate(data, context=_PARSING)
+        found = list(_rule_faults(value))
     except ValidationError as error:
-        raise InputError(faults_of(error, data)) from None
+        found = faults_of(error, data)
+        if isinstance(data, dict):
+            found += _rule_faults(_valid_part(kind, data), AttributeError)
+    faults += [fault for fault in found if fault.field not in silent]
+    if faults:
+        raise InputError(faults)
+    return value
 
 
 def digest(data: Any) -> str:
@@ -167,43 +239,59 @@ def digest(data: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def sound_part(kind: type[T], data: dict[str, Any]) -> T:
-    """A value of the fields without fault; to read one of the others is an AttributeError.
+def _rule_faults(value: Value, *unknown: type[Exception], prefix: str = "") -> Iterator[Fault]:
+    """The faults of the rules of a value and of the values in its fields.
 
-    Args:
-        kind: the kind of value.
-        data: plain data of one.
+    A rule ends where reading a field raises one of ``unknown``; ``prefix`` is the value's path.
     """
-    made = cast(T, kind.model_construct())
+    for check in _rules(type(value)):
+        with suppress(*unknown):
+            for fault in check(value):
+                yield Fault(prefix + fault.field, fault.rule, fault.found)
+    for name, inner in value.__dict__.items():
+        if isinstance(inner, Checked):
+            yield from _rule_faults(inner, *unknown, prefix=f"{prefix}{name}.")
+
+
+@lru_cache(maxsize=1000)
+def _rules(kind: type[Value]) -> tuple[Callable[[Value], Iterator[Fault]], ...]:
+    members = [member for base in reversed(kind.__mro__) for member in vars(base).values()]
+    return tuple(member for member in members if getattr(member, "is_rule", False))
+
+
+def _valid_part(kind: type[Value], data: dict[str, Any]) -> Value:
+    """A value of the valid fields; reading one of the others raises AttributeError."""
+    if issubclass(kind, Checked) and kind.variants():
+        kind = kind.variant(data)
+    part = kind.model_construct()
     for name, field in kind.model_fields.items():
         if name in data or field.is_required():
-            made.__dict__.pop(name, None)
+            part.__dict__.pop(name, None)
         if name in data:
             with suppress(ValidationError):
-                made.__dict__[name] = _field(kind, name, data[name])
-    return made
+                part.__dict__[name] = _valid_field(kind, name, data[name])
+    return part
 
 
-def _field(kind: type[Value], name: str, found: Any) -> Any:
-    """The value of a field; of values inside it, what is sound of each.
+def _valid_field(kind: type[Value], name: str, data: Any) -> Any:
+    """The value of a field; of values inside it, their valid parts.
 
     Raises:
-        ValidationError: when the field has a fault itself.
+        ValidationError: when the field itself is faulty.
     """
     annotation: Any = kind.model_fields[name].annotation
     inner = (get_args(annotation) or (annotation,))[0]
     if isinstance(inner, type) and issubclass(inner, Value):
         several = get_origin(annotation) is tuple
-        if several and isinstance(found, list) and all(isinstance(one, dict) for one in found):
-            return tuple(sound_part(inner, one) for one in found)
-        if not several and isinstance(found, dict):
-            return sound_part(inner, found)
-    return getattr(_alone(kind, name).model_validate({name: found}), name)
+        if several and isinstance(data, list) and all(isinstance(item, dict) for item in data):
+            return tuple(_valid_part(inner, item) for item in data)
+        if not several and isinstance(data, dict):
+            return _valid_part(inner, data)
+    return getattr(_with_field(kind, name).model_validate({name: data}), name)
 
 
 @lru_cache(maxsize=1000)
-def _alone(kind: type[Value], name: str) -> type[Value]:
-    """A kind of value with that field only."""
-    field = kind.model_fields[name]
-    fields: dict[str, Any] = {name: (field.annotation, field)}
+def _with_field(kind: type[Value], name: str) -> type[Value]:
+    """A class with that field only."""
+    fields: dict[str, Any] = {name: (kind.model_fields[name].annotation, kind.model_fields[name])}
     return create_model(kind.__name__, __base__=Value, **fields)

@@ -13,7 +13,6 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.accounting.release import SamplingLaw
 from privplan.planning.dual_bound import lower_bound
 from privplan.planning.error_terms import (
     Allocation,
@@ -89,7 +88,7 @@ def allocate(task: Task) -> Allocation:
         starts_again = [cohorts] if task.release == "joint" else [cohorts, *starts]
         cohorts, _ = _search(task, curves, starts_again)
     status = _status(task, curves, cohorts, agreeing)
-    if problem.sampling == SamplingLaw.FIXED_SIZE:
+    if problem.sampling.law.whole_cohorts:
         cohorts = _whole(task, curves, cohorts)
         status += "; then rounded to whole cohorts"
     noise = _calibrated(task, curves, cohorts)

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from privplan.accounting.release import SamplingLaw
 from privplan.errors import InfeasibleError
 from privplan.planning.allocate import allocate
 from privplan.planning.objectives import objective_of
@@ -100,7 +99,7 @@ def _with_cohort(spec: Spec, decided: Spec) -> Spec:
     most = min(planning.max_cohort or math.inf, ceilings, float(spec.population))
     if planning.max_uploads is not None:
         most = min(most, planning.max_uploads / decided.rounds)
-    if spec.sampling == SamplingLaw.FIXED_SIZE:
+    if spec.sampling.law.whole_cohorts:
         most = math.floor(most)
     return _with(decided, cohort=max(most, len(spec.groups)))
 

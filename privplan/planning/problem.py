@@ -130,7 +130,7 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
         problem.cohort / len(clients),
     )
     least, most = least_ratio * clients, most_ratio * clients
-    if problem.sampling == SamplingLaw.FIXED_SIZE:
+    if problem.sampling.law.whole_cohorts:
         least, most = np.ceil(least - 1e-9), np.floor(most + 1e-9)
         implied = 1.0
     requested = least.copy()
@@ -185,9 +185,9 @@ def drawable(problem: Problem, cohorts: Floats) -> Floats:
         cohorts: expected clients r_m, shape (groups,), summing to the cohort.
     """
     clients = np.asarray(problem.clients, dtype=float)
-    if problem.sampling == SamplingLaw.FULL:
+    if problem.sampling.law.everyone:
         return clients
-    if problem.sampling == SamplingLaw.FIXED_SIZE:
+    if problem.sampling.law.whole_cohorts:
         return whole_cohorts(cohorts, clients, round(problem.cohort))
     return np.asarray(np.minimum(cohorts, clients), dtype=float)
 

@@ -16,10 +16,10 @@ from typing import Any
 from privplan.errors import InputError, PrivplanError
 from privplan.planning.allocate import Task, allocate
 from privplan.planning.error_terms import Allocation, mean_noise_multiplier, terms
-from privplan.planning.grouping import MOST_GROUPS, groupings
 from privplan.planning.objectives import objective_of
 from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of, provisioned_noise_multiplier
+from privplan.spec.grouping import MOST_GROUPS, groupings
 from privplan.spec.groups_csv import groups_of, read_budgets
 from privplan.spec.objectives import is_objective, objective_names
 from privplan.spec.spec import Spec

@@ -1,15 +1,30 @@
-"""Field types that only a spec has: a delta or its law, kept fractions or their rule."""
+"""Field types of a spec and its parts: groups of clients, local training, and the model.
+
+A part that differs by unit of privacy has a class for each: ``ClientGroup``, ``RecordGroup``.
+The base class has the fields of both, so that code that reads a part need not know the unit.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticKnownError
 
 from privplan.accounting.accountant import ACCOUNTANTS, accountant
-from privplan.values import LEAST
+from privplan.values import (
+    LEAST,
+    Count,
+    Fraction,
+    Name,
+    NonNegative,
+    Positive,
+    Probability,
+    Value,
+    is_none,
+)
 
 DELTA_LAW = re.compile(r"n\^-(\d+(?:\.\d+)?)")
 
@@ -31,7 +46,7 @@ def _delta(value: Any) -> Any:
 
 
 def _kept_fractions(value: Any) -> Any:
-    """``none``, ``closed_form``, or one kept fraction in (0, 1] a group."""
+    """``none``, ``closed_form``, or one kept fraction in (0, 1] per group."""
     if value is None or value in ("none", "closed_form"):
         return value or "none"
     rule = "must be none, closed_form, or a list of kept fractions in (0, 1]"
@@ -66,3 +81,110 @@ CalibratingAccountant = Annotated[
     WithJsonSchema({"enum": list(_CALIBRATING), "type": "string"}),
 ]
 """Name of an accountant that noise is calibrated with: one of the project's, or another bound."""
+
+
+def refuse(rule: str | Callable[[], str], *values: object) -> BeforeValidator:
+    """A validator that refuses these values of a field; without any, all but None."""
+
+    def check(value: Any) -> Any:
+        if value in values if values else value is not None:
+            raise ValueError(rule if isinstance(rule, str) else rule())
+        return value
+
+    return BeforeValidator(check)
+
+
+ONLY_RECORDS = "is only for unit: record"
+ONLY_CLIENTS = "is only for unit: client"
+OnlyRecords = Annotated[
+    None, refuse(ONLY_RECORDS), Field(description=ONLY_RECORDS, exclude_if=is_none)
+]
+OnlyClients = Annotated[None, refuse(ONLY_CLIENTS), Field(description=ONLY_CLIENTS)]
+
+
+class Group(Value):
+    """Clients who share one privacy budget."""
+
+    name: Name = Field(description="Unique name of the group.")
+    clients: Count = Field(description="How many clients are in the group.")
+    epsilon: Positive = Field(description="Privacy budget of each client, over all rounds.")
+    delta: Probability | None = Field(
+        None, description="The group's own delta; the spec's delta when left out."
+    )
+    sampling_ratio: Fraction | None = Field(
+        None, description="Chance to take part in a round; only with planning.ratios: given."
+    )
+    min_sampling_ratio: Fraction | None = Field(
+        None, description="Least sampling ratio that the planner may choose."
+    )
+    max_sampling_ratio: Fraction | None = Field(
+        None, description="Largest sampling ratio that the planner may choose."
+    )
+    min_weight: Fraction | None = Field(
+        None, description="Least weight that the planner may choose."
+    )
+    records: Count | None = Field(
+        None,
+        description="Records that each client of the group holds; only with unit: record.",
+        exclude_if=is_none,
+    )
+    batch_size: Count | None = Field(
+        None,
+        description="Expected records in a batch of these clients; local.batch_size when left "
+        "out. Only with unit: record.",
+        exclude_if=is_none,
+    )
+
+
+class ClientGroup(Group):
+    """A group whose budget protects each client with all its data."""
+
+    records: OnlyRecords = None
+    batch_size: OnlyRecords = None
+
+
+class RecordGroup(Group):
+    """A group whose budget protects each record of a client."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"required": ["name", "clients", "epsilon", "records"]}
+    )
+    sampling_ratio: OnlyClients = None
+    min_sampling_ratio: OnlyClients = None
+    max_sampling_ratio: OnlyClients = None
+    min_weight: OnlyClients = None
+
+
+class LocalTraining(Value):
+    """What a client does in a round: mini-batch SGD from the global model."""
+
+    steps: Count = Field(5, description="Local steps (tau).")
+    batch_size: Count = Field(10, description="Records in a local mini-batch.")
+    learning_rate: Annotated[Positive, Field(le=1e6)] = Field(
+        0.1, description="Local learning rate (eta) in round 1."
+    )
+    learning_rate_decay: Fraction = Field(
+        0.99, description="Factor on the learning rate after each round."
+    )
+    momentum: Annotated[NonNegative, Field(lt=1)] = Field(
+        0.0, description="Momentum of local SGD; starts at zero in each round."
+    )
+    epochs: Count | None = Field(
+        None,
+        description="Passes over a client's records in a round (K), 1 when left out; only with "
+        "unit: record, where they stand in the place of the steps.",
+        exclude_if=is_none,
+    )
+
+
+class ClientTraining(LocalTraining):
+    """Local training that is counted in steps."""
+
+    epochs: OnlyRecords = None
+
+
+class Model(Value):
+    """The network that is trained."""
+
+    name: str = Field(description="A model of the catalogue, for example cnn-2.")
+    parameters: Count = Field(description="Number of trainable parameters (d).")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from privplan.errors import InputError
 from privplan.io.files import read_text
-from privplan.planning.grouping import Grouping, group_budgets
+from privplan.spec.grouping import Grouping, group_budgets
 
 Floats = NDArray[np.float64]
 

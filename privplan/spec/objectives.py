@@ -7,7 +7,7 @@ Another distribution adds an objective by an entry point of the group ``privplan
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
@@ -15,7 +15,8 @@ from pydantic_core import PydanticCustomError
 from privplan.errors import InputError
 from privplan.registry import Registry
 
-FIXED_RATIOS = ("gdpfed_plus", "uniform", "given")
+FixedRatios = Literal["gdpfed_plus", "uniform", "given"]
+FIXED_RATIOS: tuple[str, ...] = get_args(FixedRatios)
 """Values of ``planning.ratios`` whose sampling ratios follow a rule instead of an objective."""
 
 
@@ -54,21 +55,33 @@ def objective_names() -> list[str]:
     return sorted(OBJECTIVES)
 
 
-def _known(value: Any) -> Any:
+def is_registered(value: object) -> bool:
+    """Whether a value of ``planning.ratios`` is the exact name of a registered objective."""
     try:
-        if value in FIXED_RATIOS or (isinstance(value, str) and OBJECTIVES.name_of(value) == value):
-            return value
-    except InputError as error:  # of an unknown name: the message below lists the fixed rules too
+        return isinstance(value, str) and OBJECTIVES.name_of(value) == value
+    except InputError as error:
         if not error.faults[0].rule.startswith("must be one of"):
-            raise
+            raise  # an entry point that does not load
+        return False
+
+
+def _known(value: Any) -> Any:
+    if value in FIXED_RATIOS or is_registered(value):
+        return value
     *names, last = (repr(name) for name in (*objective_names(), *FIXED_RATIOS))
     expected = f"{', '.join(names)} or {last}"
     raise PydanticCustomError("literal_error", "must be one of {expected}", {"expected": expected})
 
 
 def _enumerate(schema: dict[str, Any]) -> None:
-    schema["enum"] = [*objective_names(), *FIXED_RATIOS]
+    schema["enum"] = objective_names()
 
 
-Ratios = Annotated[str, BeforeValidator(_known), Field(json_schema_extra=_enumerate)]
+def only_objectives() -> str:
+    """The rule of what a spec with fixed ratios cannot ask for."""
+    return f"is only for planning.ratios: {', '.join(objective_names())}"
+
+
+Ratios = Annotated[str, BeforeValidator(_known)]
 """A registered objective or a fixed rule."""
+ObjectiveName = Annotated[Ratios, Field(json_schema_extra=_enumerate)]

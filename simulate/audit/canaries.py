@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
 from privplan.plan import GroupPlan
 from simulate.algorithm import Algorithm, extra_coordinates
@@ -117,7 +116,7 @@ class Canaries:
     ) -> np.ndarray:
         """Positions of the group's canaries that take part in a round."""
         law, ratio = algorithm.sampler.law, group.sampling_ratio
-        if law == SamplingLaw.FIXED_SIZE:
+        if law.law.whole_cohorts:
             ratio = math.floor(self.each * ratio) / self.each
         source = stream(self.seed, Purpose.CANARY, 2, round_, index)
         drawn = algorithm.sampler.draw(source, self.each, ratio, round_)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from privplan.errors import Fault, InputError
-from privplan.spec.spec import LocalTraining
+from privplan.spec.fields import LocalTraining
 from simulate.algorithm import Algorithm
 from simulate.audit import canaries as canary_clients
 from simulate.data.dataset import Dataset

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from privplan import public_mask
 from privplan.plan import GroupPlan
-from privplan.record import Executed, Residual
+from privplan.record import Executed, Mask, Residual
 from simulate.algorithm import extra_coordinates
 from simulate.components import GroupSum, Released
 from simulate.engine.experiment import Experiment
@@ -27,7 +27,7 @@ def executed(experiment: Experiment) -> Executed:
         if transform.public_mask is not None:
             generator = stream(experiment.seed, Purpose.SUPPORT, 1, index)
             size = len(transform.public_mask(generator, dimension))
-            masks.append(public_mask.Mask(index=index, name=transform.name, size=size))
+            masks.append(Mask(index=index, name=transform.name, size=size))
     return Executed(
         aggregator=algorithm.aggregator.name,
         coordinates=dimension + extra,

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from privplan.errors import InputError
 from privplan.io.text import load_yaml
+from privplan.spec.planning import Optimised, Planning, Published, RecordPlanning, RuleBased
 from privplan.spec.presets import PRESETS, preset
-from privplan.spec.spec import Spec
+from privplan.spec.spec import ClientSpec, RecordSpec, Spec
 from tests.planning.problems import make_spec, spec_data
 
 
@@ -53,7 +54,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("rounds", 0, "rounds: must be 1 or more, found 0"),
         ("rounds", 2.5, "rounds: must be a whole number"),
         ("cohort", 501, "cohort: must not exceed the population of 500 clients, found 501"),
-        ("cohort", 1, "cohort: must be at least one client a group (2), found 1"),
+        ("cohort", 1, "cohort: must be at least one client per group (2), found 1"),
         ("cohort", 0, "cohort: must be greater than 0"),
         ("cohort", None, "cohort: is required"),
         ("sampling", "some", "sampling: must be one of"),
@@ -66,7 +67,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("model", None, "model: must be a mapping of fields"),
         ("planning.accountant", "magic", "planning.accountant: must be one of"),
         ("planning.ratios", "given", "sampling_ratio: is required with planning.ratios: given"),
-        ("planning.sparsification", [0.7], "must have one kept fraction a group (2)"),
+        ("planning.sparsification", [0.7], "must have one kept fraction per group (2)"),
         ("planning.sparsification", [0.7, 0], "list of kept fractions in (0, 1]"),
         ("planning.sparsification", [0.7, 1.2], "list of kept fractions in (0, 1]"),
         ("planning.sparsification", [0.7, math.nan], "list of kept fractions in (0, 1]"),
@@ -222,3 +223,79 @@ def test_a_spec_of_records_without_records_has_no_law_to_break() -> None:
 def test_a_missing_file_of_budgets_hides_no_other_fault(tmp_path: Path) -> None:
     changes = {"groups_from": "x.csv", "groups": [], "rounds": 0, "planning": {"free": 5}}
     assert _fields(spec_data(**changes), tmp_path) == ["groups_from", "rounds", "planning.free"]
+
+
+def record_data(**changes: Any) -> dict[str, Any]:
+    group = {"name": "one", "clients": 5, "epsilon": 2.0, "records": 100}
+    return {**spec_data(unit="record", cohort=None, planning={}, groups=[group]), **changes}
+
+
+@pytest.mark.parametrize(
+    ("planning", "kind"),
+    [
+        ({}, Optimised),
+        ({"ratios": "bound", "constants": {"smoothness": 1, "initial_gap": 1}}, Optimised),
+        ({"ratios": "uniform"}, RuleBased),
+        ({"ratios": "uniform", "calibration": "published", "accountant": "rdp"}, Published),
+    ],
+)
+def test_the_variant_follows_from_what_the_spec_says(
+    planning: dict[str, Any], kind: type[Planning]
+) -> None:
+    spec = Spec.parse(spec_data(planning=planning))
+    assert (type(spec), type(spec.planning)) == (ClientSpec, kind)
+    records = Spec.parse(record_data())
+    assert (type(records), type(records.planning)) == (RecordSpec, RecordPlanning)
+
+
+@pytest.mark.parametrize("data", [spec_data(), record_data()])
+def test_a_dump_has_the_fields_of_both_units_in_one_order(data: dict[str, Any]) -> None:
+    dump = Spec.parse(data).model_dump(mode="json")
+    assert list(dump["planning"])[:4] == ["accountant", "calibration", "ratios", "release"]
+    assert dump["groups"][0]["min_weight"] is None
+    assert ("unit" in dump) == ("records" in dump["groups"][0]) == (data.get("unit") == "record")
+
+
+def test_faults_of_fields_parts_and_rules_are_reported_at_once() -> None:
+    data = changed("planning", {"ratios": "uniform", "clipping": {}, "free": ["rounds"]})
+    data["groups"][0] |= {"records": 3, "min_weight": 0.1, "clients": 0}
+    data |= {"local": {"epochs": 2}, "rounds": 0, "cohort": 1}
+    assert set(_fields(data)) == {
+        "groups.strict.clients",
+        "groups.strict.records",
+        "groups.strict.min_weight",
+        "local.epochs",
+        "rounds",
+        "cohort",
+        "planning.clipping",
+        "planning.free",
+    }
+
+
+def test_rules_apply_to_values_made_without_parse() -> None:
+    with pytest.raises(InputError, match="constants: is required for ratios: bound"):
+        Optimised(ratios="bound")
+
+
+SCHEMA_FAULTS = [
+    record_data(unit="people"),
+    record_data(sampling="full"),
+    record_data(groups=[{"name": "one", "clients": 5, "epsilon": 2.0}]),
+    record_data(planning={"heterogeneity": 1.0}),
+    record_data(planning={"weights": "optimal"}),
+    spec_data(local={"epochs": 2}),
+    spec_data(planning={"ratios": "uniform", "clipping": {}}),
+    spec_data(planning={"ratios": "noise", "weights": "epsilon"}),
+    spec_data(planning={"ratios": "noise", "calibration": "published"}),
+]
+
+
+@pytest.mark.parametrize("data", SCHEMA_FAULTS)
+def test_schema_and_parse_refuse_the_same_variants(data: dict[str, Any]) -> None:
+    schema = Spec.model_json_schema()
+    for sound in (spec_data(), record_data(), Spec.parse(record_data()).model_dump(mode="json")):
+        jsonschema.validate(sound, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, schema)
+    with pytest.raises(InputError):
+        Spec.parse(data)

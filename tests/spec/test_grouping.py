@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from privplan.accounting.gdp import epsilon_of
 from privplan.errors import InputError
-from privplan.planning.grouping import group_budgets, groupings, strengths
+from privplan.spec.grouping import group_budgets, groupings, strengths
 from privplan.spec.groups_csv import read_budgets
 from privplan.spec.spec import Spec
 from tests.planning.problems import spec_data

@@ -1,0 +1,169 @@
+"""The fields that every spec has, what follows from them, and the rules between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from privplan.accounting.release import Relation, SamplingLaw, Unit, is_client
+from privplan.errors import Fault
+from privplan.spec.fields import DELTA_LAW, Delta, Group, LocalTraining, Model
+from privplan.spec.objectives import OBJECTIVES, is_objective
+from privplan.spec.planning import Optimised, Planning
+from privplan.values import LEAST, Checked, Count, Name, Positive, rule
+
+
+class BaseSpec(Checked):
+    """A spec of either unit of privacy, with the fields of both."""
+
+    name: Name = Field(description="Name of the plan, for tables and plots.")
+    groups: tuple[Group, ...] = Field(
+        (), description="Who needs how much privacy; may be left out with groups_from."
+    )
+    groups_from: str | None = Field(
+        None,
+        description="CSV file of individual budgets (client, epsilon[, delta]) to make the "
+        "groups from; relative to the spec.",
+    )
+    unit: Unit = Field(
+        "client",
+        description="Whom a budget protects: a client with all its data, or a single record of "
+        "a client.",
+        exclude_if=is_client,
+    )
+    delta: Delta = Field(
+        "n^-1.1",
+        description="Failure probability: a number, or n^-1.1 with n the number of clients (of "
+        "a client's records with unit: record).",
+    )
+    rounds: Count = Field(description="Rounds of training (T).")
+    cohort: Positive | None = Field(
+        None,
+        description="Expected clients per round, over all groups (q n); with unit: record a whole "
+        "number of clients who take turns, everybody when left out.",
+    )
+    sampling: SamplingLaw = Field(
+        SamplingLaw.POISSON,
+        description="Law by which a cohort is drawn in each group, or with unit: record a batch "
+        "of a client's records.",
+    )
+    relation: Literal[Relation.ADD_REMOVE, Relation.REPLACE_ONE] = Field(
+        Relation.ADD_REMOVE, description="Which data sets are neighbours."
+    )
+    clipping_norm: Positive = Field(1.0, description="L2 bound on a client's update (C).")
+    local: LocalTraining = Field(LocalTraining(), description="Training on a client.")
+    model: Model = Field(description="The network.")
+    planning: Planning = Field(
+        Optimised.model_construct(),  # its rules import the objectives, which import this module
+        description="What the planner is asked for.",
+    )
+
+    @property
+    def release(self) -> Literal["joint", "per_group"]:
+        """One noisy sum of all groups, or one per group."""
+        if self.planning.release is not None:
+            return self.planning.release
+        name = self.planning.ratios
+        return OBJECTIVES.get(name).default_release if is_objective(name) else "per_group"
+
+    @property
+    def weighting(self) -> str:
+        """The rule of the weights, with its default."""
+        if self.planning.weights is not None:
+            return self.planning.weights
+        if self.unit == "record":
+            return "inverse_variance"
+        if not is_objective(self.planning.ratios):
+            return "participation"
+        return "optimal" if "weights" in self.planning.free else "population"
+
+    @property
+    def population(self) -> int:
+        """Clients in all groups (n)."""
+        return sum(group.clients for group in self.groups)
+
+    @property
+    def expected_cohort(self) -> float:
+        """Expected clients per round over all groups (q n)."""
+        if self.planning.ratios == "given":
+            return sum((group.sampling_ratio or 0.0) * group.clients for group in self.groups)
+        if self.sampling.law.everyone or self.cohort is None:
+            return float(self.population)
+        return self.cohort
+
+    def delta_of(self, group: Group) -> float:
+        """The group's delta as a number."""
+        if group.delta is not None:
+            return group.delta
+        if isinstance(self.delta, str):
+            law = DELTA_LAW.fullmatch(self.delta)
+            assert law is not None  # checked when the value was made
+            return float(self._protected(group) ** -float(law.group(1)))
+        return self.delta
+
+    def _protected(self, group: Group) -> int:
+        """The n of a law of delta: clients of all groups, or records of a client."""
+        return self.population if self.unit == "client" else group.records or 1
+
+    def batch_size_of(self, group: Group) -> int:
+        """Expected records in a batch of a client of the group (b)."""
+        return group.batch_size or self.local.batch_size
+
+    def kept_fractions(self) -> tuple[float, ...] | None:
+        """Kept fractions when they are given as numbers or ``none``; None for a rule."""
+        choice = self.planning.sparsification
+        if choice == "none":
+            return (1.0,) * len(self.groups)
+        return choice if isinstance(choice, tuple) else None
+
+    def warnings(self) -> list[str]:
+        """What a careful reader would ask about, one line each."""
+        lines = []
+        if (
+            self.sampling == SamplingLaw.FIXED_SIZE
+            and self.relation == Relation.ADD_REMOVE
+            and self.expected_cohort == self.population
+        ):
+            lines.append(
+                "sampling: a fixed-size cohort of everybody pushes one client out when another is "
+                "added, which doubles the distance; full participation needs half of the noise"
+            )
+        for group in self.groups:
+            delta = self.delta_of(group)
+            units = group.clients if self.unit == "client" else group.records or 1
+            if delta >= 1 / units:
+                lines.append(
+                    f"groups.{group.name}.delta: {delta:.3g} is not below 1/{self.unit}s = "
+                    f"{1 / units:.3g}; publishing one {self.unit}'s data outright would pass"
+                )
+        return lines
+
+    @rule
+    def _names(self) -> Iterator[Fault]:
+        if not self.groups:
+            yield Fault("groups", "must name at least one group", [])
+        names = [group.name for group in self._groups_with("name")]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield Fault("groups", "must have unique names", name)
+
+    @rule
+    def _delta_in_range(self) -> Iterator[Fault]:
+        """A law of the number of clients or records gives a probability."""
+        counted = [group for group in self.groups if self.unit == "client" or group.records]
+        found = {self.delta_of(group) for group in counted if group.delta is None}
+        text = f"must be in [{LEAST:g}, 1) for these groups; {self.delta} is not"
+        for delta in sorted(found):
+            if not LEAST <= delta < 1:
+                yield Fault("delta", text, delta)
+
+    @rule
+    def _cohort_in_population(self) -> Iterator[Fault]:
+        if self.cohort is not None and self.groups and self.cohort > self.population:
+            text = f"must not exceed the population of {self.population} clients"
+            yield Fault("cohort", text, self.cohort)
+
+    def _groups_with(self, *fields: str) -> list[Group]:
+        """The groups whose fields of these names are valid."""
+        return [one for one in self.groups if all(hasattr(one, field) for field in fields)]
