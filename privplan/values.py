@@ -138,7 +138,8 @@ class Checked(Value):
         if not cls.variants():
             return handler(core_schema)
         kinds = {kind.__name__: kind.__pydantic_core_schema__ for kind in cls.variants()}
-        return {"anyOf": [{"title": name, **handler(kinds[name])} for name in kinds]}
+        schemas = {name: handler.resolve_ref_schema(handler(kinds[name])) for name in kinds}
+        return {"anyOf": [{"title": name, **schema} for name, schema in schemas.items()]}
 
 
 _PARSING = {"parse": True}

@@ -194,7 +194,9 @@ class RecordSpec(Spec):
         None, description="Clients per round, who take turns; everybody when left out."
     )
     sampling: Annotated[SamplingLaw, AfterValidator(_poisson)] = Field(
-        SamplingLaw.POISSON, description="Law by which a batch is drawn."
+        SamplingLaw.POISSON,
+        description="Law by which a batch is drawn.",
+        json_schema_extra={"const": "poisson"},
     )
     planning: RecordPlanning = Field(RecordPlanning(), description="What the planner is asked for.")
 

@@ -116,7 +116,7 @@ class Canaries:
     ) -> np.ndarray:
         """Positions of the group's canaries that take part in a round."""
         law, ratio = algorithm.sampler.law, group.sampling_ratio
-        if law.law.whole_cohorts:
+        if law is not None and law.law.whole_cohorts:
             ratio = math.floor(self.each * ratio) / self.each
         source = stream(self.seed, Purpose.CANARY, 2, round_, index)
         drawn = algorithm.sampler.draw(source, self.each, ratio, round_)

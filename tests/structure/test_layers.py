@@ -1,0 +1,28 @@
+"""Imports of the product go downwards, without cycles, and never from planner to simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks import structure
+
+ROOT = Path(__file__).parents[2]
+IMPORTS = structure.imports(ROOT, structure.tracked(ROOT))
+
+
+def test_no_import_cycles_not_even_for_type_checking() -> None:
+    assert structure.cycles({(one.source, one.target) for one in IMPORTS}) == []
+
+
+def test_the_planner_never_imports_the_simulator() -> None:
+    assert structure.upward(IMPORTS)["privplan_to_simulate"] == []
+
+
+def test_no_module_imports_a_higher_layer() -> None:
+    assert structure.upward(IMPORTS)["to_a_higher_layer"] == []
+
+
+def test_every_module_has_a_layer() -> None:
+    parts = {part for one in IMPORTS for part in (one.source, one.target)}
+    modules = [part for part in parts if part.startswith("privplan.")]
+    assert [module for module in modules if structure.layer_of(module) is None] == []
