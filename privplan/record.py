@@ -27,6 +27,7 @@ RECORD = "record.json"
 PLAN = "plan.json"
 CHECKPOINT = "checkpoint.pt"
 VERDICT = "verdict.json"
+REPLAY = "replay.json"
 
 
 class GroupShare(Value):
@@ -179,6 +180,11 @@ class Executed(Value):
         return min(self.shared, *(mask.size for mask in self.masks), self.coordinates)
 
 
+def is_seeded(noise: str) -> bool:
+    """For ``exclude_if``: records of seeded noise are written as by version 0.1.0."""
+    return noise == "seeded"
+
+
 class RunRecord(Value):
     """The record of one simulation run (``record.json``).
 
@@ -190,6 +196,8 @@ class RunRecord(Value):
         status: ``running`` until the last round is done, then ``complete``.
         accuracy_by_class: test accuracy of each class, by name.
         accuracy_by_group: test accuracy weighted as the group's training labels are.
+        noise: source of the noise: ``seeded`` when it can be drawn again from ``seed``, which
+            protects nobody outside a simulation; ``secure`` when its key is in no record.
     """
 
     schema_version: Literal[1] = 1
@@ -212,6 +220,7 @@ class RunRecord(Value):
     chain: str = ""
     executed: Executed | None = None
     audit: str = ""
+    noise: Literal["seeded", "secure"] = Field("seeded", exclude_if=is_seeded)
 
     def save(self, folder: Path) -> None:
         """Write ``record.json`` into the run folder."""

@@ -14,7 +14,8 @@ import click
 def command(ctx: click.Context, run: Path, form: str) -> None:
     """Recompute what RUN (a run folder) spent from its ledger alone, and write the verdict.
 
-    Exit code 0: the plan was kept. 4: it was not; each failed check says why.
+    Exit code 0: kept. 4: broken; each failed check says why. 5: unverified: no check failed, but
+    evidence is missing; each check that is not shown names it.
     """
     from privplan.cli import render
     from privplan.report import verdicts
@@ -35,5 +36,6 @@ def command(ctx: click.Context, run: Path, form: str) -> None:
             render.table("what canaries say", columns, rows, caption)
         render.text(verdicts.worst_line(verdict))
         render.text(verdicts.class_line(verdict))
+        render.text(verdicts.evidence_line(verdict))
         render.text(verdicts.closing_line(verdict))
-    ctx.exit(0 if verdict.kept else 4)
+    ctx.exit(verdict.exit_code)

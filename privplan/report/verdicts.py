@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from privplan.verification.checks.check import Check
 from privplan.verification.verify import GroupVerdict, Verdict
 
 GROUP_COLUMNS = (
@@ -104,10 +107,23 @@ def worst_line(verdict: Verdict) -> str:
 
 def check_rows(verdict: Verdict) -> list[list[str]]:
     """One row per check, for ``CHECK_COLUMNS``."""
+    words = {"failed": "FAILED"}
     return [
-        [check.name, "passed" if check.passed else "FAILED", check.reason]
+        [check.name, words.get(check.outcome, check.outcome), check.reason]
         for check in verdict.checks
     ]
+
+
+def evidence_line(verdict: Verdict) -> str:
+    """Levels of evidence and source of the noise, one line."""
+    proofs = {
+        "declared": "declared (what the run wrote)",
+        "replayed": "replayed (rounds executed again)",
+        "attested": "attested (releases signed before use)",
+    }
+    levels = ", ".join(proofs[level] for level in verdict.evidence)
+    noise = "; noise drawn from a recorded seed: simulation only"
+    return f"evidence: {levels}{noise if verdict.simulation_only else ''}"
 
 
 def class_line(verdict: Verdict) -> str:
@@ -117,11 +133,16 @@ def class_line(verdict: Verdict) -> str:
 
 
 def closing_line(verdict: Verdict) -> str:
-    """Outcome, failed checks and accuracy, one line."""
-    failed = [check.name for check in verdict.checks if not check.passed]
-    if verdict.kept:
-        outcome = "kept: the run spent no more than the plan promised"
+    """Outcome, checks that failed or are not shown, and accuracy, one line."""
+    if verdict.failed:
+        outcome = f"NOT kept: {_names(verdict.failed)}"
+    elif verdict.not_shown:
+        outcome = f"unverified, not shown: {_names(verdict.not_shown)}"
     else:
-        outcome = f"NOT kept: {', '.join(failed)}"
+        outcome = "kept: the run spent no more than the plan promised"
     accuracy = percent(verdict.accuracy) or "not measured"
     return f"{outcome}; test accuracy {accuracy} ({verdict.algorithm} on {verdict.dataset})"
+
+
+def _names(checks: Sequence[Check]) -> str:
+    return ", ".join(check.name for check in checks)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
+
+from pydantic import computed_field
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import Relation, SamplingLaw
@@ -20,7 +22,16 @@ from privplan.io.files import write_text
 from privplan.plan import GroupPlan, Plan
 from privplan.record import LEDGER, PLAN, VERDICT, RunRecord, history_of, read_ledger
 from privplan.values import Value
-from privplan.verification.checks.check import Check, Run, first, run_checks
+from privplan.verification.checks.check import (
+    Check,
+    Level,
+    Run,
+    failed,
+    first,
+    not_shown,
+    run_checks,
+    unreleased,
+)
 from privplan.verification.statistics import FALSE_ALARM
 from privplan.verification.worst_client import most_exposed
 
@@ -82,17 +93,64 @@ class WorstOff(Value):
 
 
 class Verdict(Value):
-    """Whether a run kept its plan's budgets, and the checks that decide it."""
+    """Whether a run kept its plan's budgets, and the checks that decide it.
 
-    schema_version: Literal[1] = 1
-    kept: bool
+    Attributes:
+        noise: source of the noise; seeded noise protects nobody outside a simulation.
+        checks: lines of the verdict; they decide ``outcome`` and ``evidence``.
+    """
+
+    schema_version: Literal[2] = 2
     algorithm: str
     dataset: str
+    noise: Literal["seeded", "secure"]
     groups: tuple[GroupVerdict, ...]
     worst: WorstOff
     checks: tuple[Check, ...]
     accuracy: float | None
     accuracy_by_class: dict[str, float]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def outcome(self) -> Literal["kept", "broken", "unverified"]:
+        """Broken when a check failed, unverified when a required one is not shown, else kept."""
+        if self.failed:
+            return "broken"
+        return "unverified" if self.not_shown else "kept"
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def kept(self) -> bool:
+        """Whether every required check has passed, and none failed."""
+        return self.outcome == "kept"
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def evidence(self) -> tuple[Level, ...]:
+        """Levels of evidence for which a check has passed, weakest first."""
+        reached = {check.level for check in self.checks if check.passed}
+        return tuple(level for level in get_args(Level) if level in {"declared", *reached})
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def simulation_only(self) -> bool:
+        """Whether the noise can be drawn again from the run's record."""
+        return self.noise == "seeded"
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """Checks that failed."""
+        return tuple(check for check in self.checks if check.failed)
+
+    @property
+    def not_shown(self) -> tuple[Check, ...]:
+        """Required checks whose evidence is missing."""
+        return tuple(c for c in self.checks if c.required and c.outcome == "not shown")
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command line: 0 kept, 4 broken, 5 unverified."""
+        return {"kept": 0, "broken": 4, "unverified": 5}[self.outcome]
 
     def save(self, folder: Path) -> None:
         """Write ``verdict.json`` into the run folder."""
@@ -161,24 +219,24 @@ def _used(worst: WorstOff) -> float:
     return _or_infinite(worst.realised_upper) / worst.budget
 
 
-def _budget_check(groups: list[GroupVerdict]) -> Check:
+def _budget_check(run: Run, groups: list[GroupVerdict]) -> Check:
     over = [verdict for verdict in groups if not verdict.kept]
     if not over:
-        return Check(name="budget", passed=True, reason="every group is within its budget")
+        return first((), "budget", "every group is within its budget", unreleased(run))
     worst = over[0]
     upper = "infinite" if worst.realised_upper is None else f"{worst.realised_upper:.4g}"
     reason = (
         f"{worst.group}: epsilon {upper} at delta {worst.delta:.3g} ({worst.sampling}, "
         f"{worst.relation}, {worst.accountant}) exceeds the budget {worst.budget:g}"
     )
-    return Check(name="budget", passed=False, reason=reason)
+    return failed("budget", reason)
 
 
 def _audit_check(run: Run, groups: list[GroupVerdict]) -> Check:
     """The canaries are the run's, and no empirical bound exceeds the realised epsilon."""
     name, evidence = "audit", run.audit
     if evidence is None:
-        return Check(name=name, passed=True, reason="the run had no canaries")
+        return not_shown(name, ["canaries"], required=False)
     uppers = {group.group: (_or_infinite(group.realised_upper), group.delta) for group in groups}
     if evidence.digest != run.record.audit:
         reason = "the canaries' evidence is not what the run wrote"
@@ -186,9 +244,9 @@ def _audit_check(run: Run, groups: list[GroupVerdict]) -> Check:
         reason = "the canaries are of other groups than the plan's"
     else:
         canaries = sum(len(traces.included) for traces in evidence.groups)
-        passed = f"{canaries} canaries lost no more, false alarms at most {FALSE_ALARM:g}"
-        return first(exceeded(evidence, uppers), name, passed)
-    return Check(name=name, passed=False, reason=reason)
+        found = f"{canaries} canaries lost no more, false alarms at most {FALSE_ALARM:g}"
+        return first(exceeded(evidence, uppers), name, found)
+    return failed(name, reason)
 
 
 def _or_infinite(value: float | None) -> float:
@@ -205,12 +263,12 @@ def judge(run: Run) -> Verdict:
     checks = [
         *run_checks(run),
         _audit_check(run, groups),
-        _budget_check(groups),
+        _budget_check(run, groups),
     ]
     return Verdict(
-        kept=all(check.passed for check in checks),
         algorithm=run.record.algorithm,
         dataset=run.record.dataset,
+        noise=run.record.noise,
         groups=tuple(groups),
         worst=max((worst for _, worst in verdicts), key=_used),
         checks=tuple(checks),
@@ -243,4 +301,4 @@ def load_run(folder: Path) -> Run:
         )
         raise InputError.one("ledger", rule, str(folder / LEDGER))
     evidence = AuditEvidence.load(folder) if record.audit else None
-    return Run(plan=plan, ledger=ledger, record=record, audit=evidence)
+    return Run(plan=plan, ledger=ledger, record=record, audit=evidence, folder=folder)

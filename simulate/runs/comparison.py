@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -63,7 +64,7 @@ class ComparisonRow:
 
 COLUMNS = (
     "algorithm", "unit", "seed", "accuracy", "group", "group_accuracy", "budget",
-    "realised_lower", "realised_upper", "delta", "sampling", "relation", "accountant", "kept",
+    "realised_lower", "realised_upper", "delta", "sampling", "relation", "accountant", "verdict",
 )  # fmt: skip
 
 
@@ -88,7 +89,7 @@ def _line(
     ]
     law = [group.delta, str(group.sampling), str(group.relation), group.accountant]
     score = [record.accuracy, group.group, group.accuracy, group.budget]
-    return [row.algorithm, row.unit, record.seed, *score, *bounds, *law, verdict.kept]
+    return [row.algorithm, row.unit, record.seed, *score, *bounds, *law, verdict.outcome]
 
 
 def curves_csv(rows: Sequence[ComparisonRow]) -> str:
@@ -128,7 +129,6 @@ def printed_table(
 
 def _cells(row: ComparisonRow) -> list[str]:
     spent = [row.spent(name) for name in row.groups]
-    kept = sum(verdict.kept for verdict in row.verdicts)
     return [
         row.algorithm,
         row.unit,
@@ -136,8 +136,15 @@ def _cells(row: ComparisonRow) -> list[str]:
         f"{100 * row.deviation:.2f}",
         *(f"{100 * row.accuracy_of(name):.2f}" for name in row.groups),
         *("inf" if value is None else f"{value:.4f}" for value in spent),
-        f"{kept}/{len(row.verdicts)}",
+        _outcomes(row.verdicts),
     ]
+
+
+def _outcomes(verdicts: Sequence[Verdict]) -> str:
+    """Number of verdicts that are kept, and of those that are unverified."""
+    counts = Counter(verdict.outcome for verdict in verdicts)
+    unverified = f" ({counts['unverified']} unverified)" if counts["unverified"] else ""
+    return f"{counts['kept']}/{len(verdicts)}{unverified}"
 
 
 def _caption(rows: Sequence[ComparisonRow]) -> str:
@@ -150,5 +157,6 @@ def _caption(rows: Sequence[ComparisonRow]) -> str:
     laws = [f"{law} (unit {', '.join(sorted(names))})" for law, names in units.items()]
     return (
         f"epsilon: largest realised upper bound at {'; '.join(laws)}; unit: whom the budget "
-        "protects, clients or single records; kept: verdicts"
+        "protects, clients or single records; kept: verdicts; all algorithms of one seed share "
+        "cohorts and streams of noise on purpose, so that their differences are comparable"
     )

@@ -118,7 +118,7 @@ def tried(fault: Fault, seed: int = 1, canaries: int = 0) -> Finding:
             run = planted(fault, Path(folder) / "audited", seed, canaries)
             seen = next(exceeded(_evidence(run), _planned(run.plan), SEEN), "")
     [check] = [check for check in verdict.checks if check.name == fault.check]
-    caught = not verdict.kept and not check.passed and fault.words in check.reason
+    caught = verdict.outcome == "broken" and check.failed and fault.words in check.reason
     return Finding(fault, caught, check.reason, seen)
 
 

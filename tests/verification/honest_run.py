@@ -113,13 +113,14 @@ def releases(the_plan: Plan, seed: int = 1) -> list[ReleaseRecord]:
     return made
 
 
-def write_ledger(folder: Path, the_plan: Plan, made: list[ReleaseRecord]) -> None:
-    """The ledger of these releases, chained from the plan."""
+def write_ledger(folder: Path, the_plan: Plan, made: list[ReleaseRecord]) -> str:
+    """The ledger of these releases, chained from the plan; returns the hash of its last line."""
     lines, chain = [], the_plan.digest
     for release in made:
         line, chain = chained(release, chain)
         lines.append(line)
     (folder / LEDGER).write_text("".join(lines))
+    return chain
 
 
 def write_run(
@@ -129,7 +130,7 @@ def write_run(
     the_plan = the_plan or plan()
     folder.mkdir(parents=True, exist_ok=True)
     the_plan.save(folder / PLAN)
-    write_ledger(folder, the_plan, releases(the_plan) if made is None else made)
+    chain = write_ledger(folder, the_plan, releases(the_plan) if made is None else made)
     RunRecord(
         plan_digest=the_plan.digest,
         algorithm="GDPFed",
@@ -147,6 +148,7 @@ def write_run(
         accuracy_by_class={"0": 0.9},
         accuracy_by_group={"strict": 0.9, "loose": 0.9},
         wall_seconds=1.0,
+        chain=chain,
         executed=Executed(aggregator="own", coordinates=DIMENSION, shared=DIMENSION),
     ).save(folder)
     return the_plan

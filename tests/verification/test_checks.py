@@ -18,15 +18,18 @@ from tests.verification import honest_run
 NAMES = [
     "plan", "ledger", "groups", "rounds", "clipping", "coordinates", "noise planned",
     "noise shares", "noise drawn", "noise fresh", "sums", "sampling law", "cohorts",
-    "participation", "weights",
+    "participation", "weights", "replay",
 ]  # fmt: skip
 OF_VERDICT = ["audit", "budget"]
+OPTIONAL = ["replay", "audit"]
+"""Checks whose evidence a run does not need for its verdict."""
+PASSED = [name for name in [*NAMES, *OF_VERDICT] if name not in OPTIONAL]
 
 
 def few_releases(run: Run) -> Check:
     """Fails: an honest run has one release per round and group."""
     found = len(run.ledger.records)
-    return Check(name="few releases", passed=found < 10, reason=f"{found} releases, at most 9")
+    return checks.failed("few releases", f"{found} releases, at most 9")
 
 
 no_check = 3
@@ -45,29 +48,30 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry[RunCheck]:
     return fresh
 
 
-def verified(folder: Path) -> tuple[int, list[tuple[str, bool]], str]:
+def verified(folder: Path) -> tuple[int, list[tuple[str, str]], str]:
     """Exit code, rows of the verdict, and standard error of ``privplan verify``."""
     honest_run.write_run(folder)
     done = CliRunner().invoke(main, ["verify", str(folder), "--format", "json"])
     rows = json.loads(done.stdout)["checks"] if done.stdout else []
-    return done.exit_code, [(row["name"], row["passed"]) for row in rows], done.stderr
+    return done.exit_code, [(row["name"], row["outcome"]) for row in rows], done.stderr
 
 
 def test_checks_are_listed_in_their_order(tmp_path: Path) -> None:
     code, rows, _ = verified(tmp_path)
     assert code == 0
     assert [name for name, _ in rows] == [*NAMES, *OF_VERDICT]
+    assert [name for name, outcome in rows if outcome == "not shown"] == OPTIONAL
 
 
-@pytest.mark.parametrize(("order", "place"), [(checks.LAST, 15), (15, 1)])
+@pytest.mark.parametrize(("order", "place"), [(checks.LAST, 16), (15, 1)])
 def test_a_registered_check_is_part_of_the_verdict(
     order: int, place: int, registry: Registry[RunCheck], tmp_path: Path
 ) -> None:
     registry.register("few releases", RunCheck(few_releases, order))
     code, rows, _ = verified(tmp_path)
     assert code == 4
-    assert rows[place] == ("few releases", False)
-    assert [name for name, passed in rows if passed] == [*NAMES, *OF_VERDICT]
+    assert rows[place] == ("few releases", "failed")
+    assert [name for name, outcome in rows if outcome == "passed"] == PASSED
 
 
 def test_a_check_of_another_distribution_is_part_of_the_verdict(
@@ -77,7 +81,7 @@ def test_a_check_of_another_distribution_is_part_of_the_verdict(
     monkeypatch.setattr("privplan.registry.entry_points", lambda group: [point])
     code, rows, _ = verified(tmp_path)
     assert code == 4
-    assert rows[len(NAMES)] == ("few releases", False)
+    assert rows[len(NAMES)] == ("few releases", "failed")
 
 
 def test_an_entry_point_that_is_no_check_is_one_line(

@@ -1,5 +1,8 @@
 """What a check is: a function of a run that returns one line of a verdict, in a registry.
 
+A check has passed, failed, or is not shown because evidence that it needs is missing. It never
+passes on absent evidence: use ``first``, whose argument ``missing`` names what is absent.
+
 A module of this package registers its checks with ``register``; other distributions declare an
 entry point of the group ``privplan.checks``, whose value is a function of a ``Run`` that returns
 a ``Check``, or a ``RunCheck`` when its place in the verdict matters.
@@ -7,8 +10,10 @@ a ``Check``, or a ``RunCheck`` when its place in the verdict matters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 from privplan.auditing.findings import AuditEvidence
 from privplan.plan import GroupPlan, Plan
@@ -19,22 +24,78 @@ from privplan.values import Value
 Shares = list[tuple[ReleaseRecord, GroupShare]]
 
 
+Outcome = Literal["passed", "failed", "not shown"]
+Level = Literal["declared", "replayed", "attested"]
+"""Levels of evidence: a ledger; a simulation executed again; releases signed before use."""
+
+
 class Check(Value):
-    """One line of a verdict."""
+    """One line of a verdict.
+
+    Attributes:
+        name: name of the check.
+        outcome: ``not shown`` when evidence is missing and what there is shows no fault.
+        reason: what was found, or what is missing.
+        missing: the missing evidence, one text per kind; empty unless not shown.
+        required: whether a verdict is ``unverified`` while the check is not shown.
+        level: level of evidence of the run when the check has passed.
+    """
 
     name: str
-    passed: bool
+    outcome: Outcome
     reason: str
+    missing: tuple[str, ...] = ()
+    required: bool = True
+    level: Level = "declared"
+
+    @property
+    def passed(self) -> bool:
+        """Whether the evidence is there and shows no fault."""
+        return self.outcome == "passed"
+
+    @property
+    def failed(self) -> bool:
+        """Whether the evidence shows a fault."""
+        return self.outcome == "failed"
+
+
+def passed(name: str, reason: str, level: Level = "declared") -> Check:
+    """A check that has passed."""
+    return Check(name=name, outcome="passed", reason=reason, level=level)
+
+
+def failed(name: str, reason: str) -> Check:
+    """A check that has failed."""
+    return Check(name=name, outcome="failed", reason=reason)
+
+
+def not_shown(name: str, missing: Iterable[str], *, required: bool = True) -> Check:
+    """A check whose evidence is missing.
+
+    Args:
+        name: name of the check.
+        missing: the missing evidence, one text per kind.
+        required: whether a run can be expected to have this evidence.
+    """
+    kinds = tuple(missing)
+    reason = f"missing: {', '.join(kinds)}"
+    return Check(name=name, outcome="not shown", reason=reason, missing=kinds, required=required)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run to verify: the executed plan, the ledger, the record, and the canaries if any."""
+    """A run to verify: the executed plan, the ledger, the record, and optional evidence.
+
+    Attributes:
+        audit: the canaries; None in a run without canaries.
+        folder: the run folder; None for a run that is in memory only.
+    """
 
     plan: Plan
     ledger: LedgerText
     record: RunRecord
     audit: AuditEvidence | None = None
+    folder: Path | None = None
 
     def shares(self, group: str) -> Shares:
         """Releases that a group took part in, each with the group's share."""
@@ -43,6 +104,7 @@ class Run:
 
 
 Inspect = Callable[[Run], Check]
+NOTHING_LEFT = "nothing left the clients: epsilon is 0"
 LAST = 1_000
 """Order of a check that declares none: after all checks of this project."""
 
@@ -94,10 +156,40 @@ def run_checks(run: Run) -> list[Check]:
     return [check.inspect(run) for check in ordered]
 
 
-def first(problems: Iterator[str], name: str, passed: str) -> Check:
-    """A check that fails with the first problem, or passes with the given reason."""
-    problem = next(problems, None)
-    return Check(name=name, passed=problem is None, reason=problem or passed)
+def first(problems: Iterable[str], name: str, reason: str, missing: Iterable[str] = ()) -> Check:
+    """A check that fails with the first problem, is not shown, or passes with the given reason.
+
+    Args:
+        problems: faults that the evidence shows.
+        name: name of the check.
+        reason: what was found when it passes.
+        missing: evidence that the check needs and the run does not have.
+    """
+    problem = next(iter(problems), None)
+    if problem is not None:
+        return failed(name, problem)
+    absent = tuple(missing)
+    return not_shown(name, absent) if absent else passed(name, reason)
+
+
+def lacking(what: str, lacks: Iterable[bool]) -> Iterator[str]:
+    """The missing evidence of one kind, counted: nothing when all items have it.
+
+    Args:
+        what: the evidence.
+        lacks: for each item that needs the evidence, whether it is missing.
+    """
+    flags = list(lacks)
+    if any(flags):
+        yield f"{what} ({sum(flags)} of {len(flags)})"
+
+
+def unreleased(run: Run) -> Iterator[str]:
+    """Missing evidence: groups of the plan without any release in the ledger."""
+    found = {share.group for release in run.ledger.records for share in release.shares}
+    names = [group.name for group in run.plan.groups if group.name not in found]
+    if names:
+        yield f"releases of {', '.join(names)}"
 
 
 def at_round(run: Run, group: GroupPlan, release: ReleaseRecord) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from privplan.plan import GroupPlan
 from privplan.planning.weights import RULES, Rule
 from privplan.record import GroupShare, ReleaseRecord
-from privplan.verification.checks.check import Check, Run, at_round, first, register
+from privplan.verification.checks.check import Check, Run, at_round, first, register, unreleased
 
 CLIP_TOLERANCE = 1e-5
 """Relative tolerance on a clipped norm, for rounding in single precision."""
@@ -31,7 +31,8 @@ def clipping(run: Run) -> Check:
                     yield from (f"{where}: {fault}" for fault in _faults(release, share, bound))
 
     norm = run.plan.spec.clipping_norm
-    return first(problems(), "clipping", f"no update above its bound (C = {norm:g})")
+    reason = f"no update above its bound (C = {norm:g})"
+    return first(problems(), "clipping", reason, unreleased(run))
 
 
 def _faults(release: ReleaseRecord, share: GroupShare, bound: float) -> Iterator[str]:
@@ -75,8 +76,13 @@ def weights(run: Run) -> Check:
                 if not math.isclose(share.weight, expected, rel_tol=1e-9):
                     yield f"{where}, planned {expected:.6g}"
 
-    passed = "constant over the rounds" if rule is None else "the plan's, in every round"
-    return first(problems(), "weights", passed)
+    def missing() -> Iterator[str]:
+        yield from unreleased(run)
+        if run.record.executed is None:
+            yield "the aggregation rule in the record"
+
+    reason = "constant over the rounds" if rule is None else "the plan's, in every round"
+    return first(problems(), "weights", reason, missing())
 
 
 def _rule(run: Run) -> Rule | None:

@@ -6,15 +6,24 @@ from collections import Counter
 from collections.abc import Iterator
 
 from privplan.plan import GroupPlan
-from privplan.verification.checks.check import Check, Run, first, register
+from privplan.verification.checks.check import (
+    Check,
+    Run,
+    failed,
+    first,
+    lacking,
+    passed,
+    register,
+    unreleased,
+)
 
 
 @register("plan", order=10)
 def same_plan(run: Run) -> Check:
     """The record names the digest of the plan."""
-    same = run.record.plan_digest == run.plan.digest
-    reason = "the record names the plan's digest" if same else "the record is of another plan"
-    return Check(name="plan", passed=same, reason=reason)
+    if run.record.plan_digest != run.plan.digest:
+        return failed("plan", "the record is of another plan")
+    return passed("plan", "the record names the plan's digest")
 
 
 @register("ledger", order=20)
@@ -23,8 +32,17 @@ def unbroken(run: Run) -> Check:
     fault = run.ledger.fault
     if fault is None and run.record.chain and run.record.chain != run.ledger.chain:
         fault = "the last line is not the one that the finished run wrote last"
-    passed = f"{len(run.ledger.records)} releases, the chain of hashes holds"
-    return Check(name="ledger", passed=fault is None, reason=fault or passed)
+    if fault is not None:
+        return failed("ledger", fault)
+
+    def missing() -> Iterator[str]:
+        if not run.ledger.records:
+            yield "releases"
+        if run.record.status == "complete" and not run.record.chain:
+            yield "the hash of the last line in the record"
+
+    reason = f"{len(run.ledger.records)} releases, the chain of hashes holds"
+    return first((), "ledger", reason, missing())
 
 
 @register("groups", order=30)
@@ -43,7 +61,8 @@ def groups(run: Run) -> Check:
                         "were planned"
                     )
 
-    return first(problems(), "groups", f"{len(run.plan.groups)} groups, as planned")
+    reason = f"{len(run.plan.groups)} groups, as planned"
+    return first(problems(), "groups", reason, unreleased(run))
 
 
 @register("rounds", order=40)
@@ -55,7 +74,14 @@ def rounds(run: Run) -> Check:
         for group in run.plan.groups:
             yield from _participations(run, group) if protects_records else _releases(run, group)
 
-    return first(problems(), "rounds", f"{run.plan.spec.rounds} rounds, as planned")
+    def missing() -> Iterator[str]:
+        if protects_records:
+            shares = (share for release in run.ledger.records for share in release.shares)
+            yield from lacking(
+                "the client of each release", (s.participants is None for s in shares)
+            )
+
+    return first(problems(), "rounds", f"{run.plan.spec.rounds} rounds, as planned", missing())
 
 
 def _releases(run: Run, group: GroupPlan) -> Iterator[str]:
@@ -70,8 +96,8 @@ def _releases(run: Run, group: GroupPlan) -> Iterator[str]:
 
 def _participations(run: Run, group: GroupPlan) -> Iterator[str]:
     """Rounds, steps and participations of clients who add noise locally to protect records."""
-    most, counts = group.participations or 0, Counter[int]()
-    for release, share in run.shares(group.name):
+    most, counts, releases = group.participations or 0, Counter[int](), run.shares(group.name)
+    for release, share in releases:
         where = f"round {release.round}, {group.name}"
         if release.round > run.plan.spec.rounds:
             yield f"{where}: only {run.plan.spec.rounds} rounds were planned"
@@ -81,5 +107,5 @@ def _participations(run: Run, group: GroupPlan) -> Iterator[str]:
     for client, count in counts.items():
         if count > most:
             yield f"{group.name}: client {client} took part in {count} rounds, planned {most}"
-    if not counts:
+    if not releases:
         yield f"{group.name}: no release is in the ledger"

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 
 from privplan.accounting.noise_families import NOISE_FAMILIES
 from privplan.record import GroupShare, ReleaseRecord
-from privplan.verification.checks.check import Check, Run, at_round, first, register
+from privplan.verification.checks.check import (
+    NOTHING_LEFT,
+    Check,
+    Run,
+    at_round,
+    failed,
+    first,
+    lacking,
+    passed,
+    register,
+    unreleased,
+)
 from privplan.verification.statistics import FALSE_ALARM
 
 
@@ -25,8 +37,8 @@ def noise_planned(run: Run) -> Check:
                     f"planned {planned:.6g}"
                 )
 
-    passed = "every release has its planned noise multiplier"
-    return first(problems(), "noise planned", passed)
+    reason = "every release has its planned noise multiplier"
+    return first(problems(), "noise planned", reason, unreleased(run))
 
 
 @register("noise shares", order=80)
@@ -47,7 +59,8 @@ def noise_shares(run: Run) -> Check:
                     f"{shares:.3g} of {expected[share.group]:.3g} shares of the planned variance"
                 )
 
-    return first(problems(), "noise shares", "no short cohort fell short of the planned noise")
+    reason = "no short cohort fell short of the planned noise"
+    return first(problems(), "noise shares", reason, unreleased(run))
 
 
 def _multipliers(run: Run) -> Iterator[tuple[ReleaseRecord, GroupShare, float, float]]:
@@ -64,9 +77,9 @@ def noise_drawn(run: Run) -> Check:
     """The drawn noise has the recorded standard deviation, by chi-square tests."""
     name, releases = "noise drawn", [r for r in run.ledger.records if r.noise.noisy]
     if run.ledger.records and all(r.noise.silent for r in run.ledger.records):
-        return Check(name=name, passed=True, reason="nothing left the clients: epsilon is 0")
+        return passed(name, NOTHING_LEFT)
     if not releases:
-        return Check(name=name, passed=False, reason="no noise was drawn: epsilon is infinite")
+        return failed(name, "no noise was drawn: epsilon is infinite")
     level = FALSE_ALARM / (len(releases) + 1)
 
     def problems() -> Iterator[str]:
@@ -87,8 +100,8 @@ def noise_drawn(run: Run) -> Check:
                 yield f"all rounds: {math.sqrt(squares / drawn):.6g} times the recorded deviation"
 
     coordinates = sum(release.dimension for release in releases)
-    passed = f"chi-square over {coordinates} coordinates, false alarms at most {FALSE_ALARM:g}"
-    return first(problems(), name, passed)
+    reason = f"chi-square over {coordinates} coordinates, false alarms at most {FALSE_ALARM:g}"
+    return first(problems(), name, reason, unreleased(run))
 
 
 @register("noise fresh", order=100)
@@ -114,6 +127,7 @@ def noise_fresh(run: Run) -> Check:
                 yield f"{here}: the noise is that of round {draws[drawn]} again"
             draws[drawn] = release.round
 
-    named = sum(1 for release in run.ledger.records if release.noise_state)
-    passed = f"{named} states of the generator, none used twice"
-    return first(problems(), "noise fresh", passed)
+    sent = [release for release in run.ledger.records if not release.noise.silent]
+    reason = f"{len(sent)} states of the generator, none used twice" if sent else NOTHING_LEFT
+    states = lacking("states of the generator", (not release.noise_state for release in sent))
+    return first(problems(), "noise fresh", reason, chain(unreleased(run), states))

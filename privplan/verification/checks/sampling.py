@@ -14,7 +14,17 @@ import numpy as np
 from privplan.laws.participation import spread_p_value, total_p_value
 from privplan.plan import GroupPlan
 from privplan.record import GroupShare
-from privplan.verification.checks.check import Check, Run, at_round, first, register, stretches
+from privplan.verification.checks.check import (
+    Check,
+    Run,
+    at_round,
+    first,
+    lacking,
+    passed,
+    register,
+    stretches,
+    unreleased,
+)
 from privplan.verification.statistics import FALSE_ALARM, oddest_client
 
 
@@ -34,7 +44,7 @@ def sampling(run: Run) -> Check:
     law, unit = run.plan.spec.sampling, run.plan.spec.unit
     sizes = "batch" if unit == "record" else "cohort"
     well = f"{law}: {sizes} sizes fit the planned ratios, false alarms at most {FALSE_ALARM:g}"
-    return first(problems(), "sampling law", well)
+    return first(problems(), "sampling law", well, unreleased(run))
 
 
 def _law_recorded(
@@ -74,7 +84,15 @@ def cohorts(run: Run) -> Check:
                 if fault is not None:
                     yield f"round {release.round}, {group.name}: {fault}"
 
-    return first(problems(), "cohorts", "participants are clients of their group, each once")
+    reason = "participants are clients of their group, each once"
+    return first(problems(), "cohorts", reason, _unnamed(run))
+
+
+def _unnamed(run: Run) -> Iterator[str]:
+    """Missing evidence: releases of a group, and participants of releases."""
+    yield from unreleased(run)
+    shares = (share for release in run.ledger.records for share in release.shares)
+    yield from lacking("participants", (share.participants is None for share in shares))
 
 
 def _inconsistent(share: GroupShare, clients: int) -> str | None:
@@ -100,7 +118,7 @@ def participation(run: Run) -> Check:
     """
     name, level = "participation", FALSE_ALARM / (2 * len(run.plan.groups))
     if run.plan.spec.unit == "record":
-        return Check(name=name, passed=True, reason="clients take turns; see rounds")
+        return passed(name, "does not apply, clients take turns; see rounds")
 
     def problems() -> Iterator[str]:
         for group in run.plan.groups:
@@ -125,7 +143,7 @@ def participation(run: Run) -> Check:
                     )
 
     well = f"no client stands out, false alarms at most {FALSE_ALARM:g}"
-    return first(problems(), name, well)
+    return first(problems(), name, well, _unnamed(run))
 
 
 def _participations(run: Run, group: GroupPlan) -> tuple[np.ndarray, np.ndarray]:

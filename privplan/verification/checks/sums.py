@@ -8,7 +8,16 @@ from collections.abc import Iterator
 from privplan import public_mask
 from privplan.accounting.release import GAUSSIAN
 from privplan.record import Executed, ReleaseRecord, Residual
-from privplan.verification.checks.check import Check, Run, first, register
+from privplan.verification.checks.check import (
+    NOTHING_LEFT,
+    Check,
+    Run,
+    first,
+    lacking,
+    not_shown,
+    register,
+    unreleased,
+)
 from privplan.verification.statistics import FALSE_ALARM, noise_p_value
 
 ROUNDING = 1e-3
@@ -58,8 +67,29 @@ def sums(run: Run) -> Check:
         if noise_p_value(along, 1.0, components) < level:
             yield "all rounds: released are not the sums and their noise but multiples of them"
 
-    passed = f"each of {len(measured)} measured releases is its sum and its noise"
-    return first(problems(), "sums", passed)
+    def missing() -> Iterator[str]:
+        sent = [release for release in run.ledger.records if not release.noise.silent]
+        yield from unreleased(run)
+        yield from lacking("residuals", map(_unmeasured, sent))
+        along = (residual.along_sum is None for release, residual in summed if _has_sum(release))
+        yield from lacking("parts of residuals along the sum", along)
+
+    reason = f"each of {len(measured)} measured releases is its sum and its noise"
+    return first(problems(), "sums", reason if measured else NOTHING_LEFT, missing())
+
+
+def _unmeasured(release: ReleaseRecord) -> bool:
+    """Whether a release lacks its residual.
+
+    A client whose update was not finite sends zero instead, and is recorded as excluded.
+    """
+    zero = release.unit == "record" and all(share.excluded for share in release.shares)
+    return release.residual is None and not zero
+
+
+def _has_sum(release: ReleaseRecord) -> bool:
+    """Whether a client added an update that is not zero."""
+    return any(share.largest_norm > 0 for share in release.shares)
 
 
 def _too_long(release: ReleaseRecord, residual: Residual, momentum: float) -> Iterator[str]:
@@ -79,23 +109,24 @@ def _too_long(release: ReleaseRecord, residual: Residual, momentum: float) -> It
 def coordinates(run: Run) -> Check:
     """Only coordinates that the algorithm releases left the clients, by data-independent masks."""
     executed = run.record.executed
-    if executed is None or run.plan.spec.unit == "record":
-        return Check(name="coordinates", passed=True, reason="the record names none")
+    if executed is None:
+        return not_shown("coordinates", ["the released coordinates in the record"])
 
     def problems() -> Iterator[str]:
         fixed: str | None = None
         for release in run.ledger.records:
+            where = f"round {release.round}"
+            if release.noise.silent and executed.released:
+                yield f"{where}: no release, where {executed.released} coordinates are shared"
             if not release.noise.noisy:
                 continue
-            where = f"round {release.round}"
-            if release.dimension > executed.released:
-                yield (
-                    f"{where}: {release.dimension} coordinates left the clients, "
-                    f"{executed.released} may"
-                )
+            dimension = release.dimension / release.steps
+            if dimension > executed.released:
+                left = f"{dimension:g} coordinates left the clients"
+                yield f"{where}: {left}, {executed.released} may"
             if not executed.masks:
-                if release.dimension < executed.released:
-                    covered = f"{release.dimension} of {executed.released}"
+                if dimension < executed.released:
+                    covered = f"{dimension:g} of {executed.released}"
                     yield f"{where}: noise on {covered} coordinates"
                 fixed = release.support if fixed is None else fixed
                 if release.support != fixed:
@@ -104,7 +135,8 @@ def coordinates(run: Run) -> Check:
                 yield f"{where}: {why}"
 
     masks = f", {len(executed.masks)} random masks drawn again" if executed.masks else ""
-    return first(problems(), "coordinates", f"{executed.released} may leave a client{masks}")
+    reason = f"{executed.released} may leave a client{masks}"
+    return first(problems(), "coordinates", reason, unreleased(run))
 
 
 def _not_public(seed: int, release: ReleaseRecord, executed: Executed) -> str | None:

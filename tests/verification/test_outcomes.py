@@ -1,0 +1,206 @@
+"""The three outcomes: missing evidence is not shown, and no check passes on its absence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from privplan.cli import main
+from privplan.plan import Plan
+from privplan.record import RECORD, REPLAY, GroupShare, ReleaseRecord
+from privplan.verification.checks.check import failed, first, lacking, not_shown, passed
+from privplan.verification.verify import Verdict, judge, load_run
+from tests.verification import honest_run
+
+Made = list[ReleaseRecord]
+
+
+def forged(the_plan: Plan) -> Made:
+    """Releases made up from the plan and random numbers, without optional evidence."""
+    rng, made = np.random.default_rng(7), []
+    for number in range(1, the_plan.spec.rounds + 1):
+        for group in the_plan.groups:
+            std = group.noise_multiplier * honest_run.NORM
+            share = GroupShare(
+                group=group.name,
+                clients=group.clients,
+                sampling=the_plan.spec.sampling,
+                sampling_ratio=group.sampling_ratio,
+                cohort=int(rng.binomial(group.clients, group.sampling_ratio)),
+                clip_bound=honest_run.NORM,
+                largest_norm=honest_run.NORM,
+                clipped=3,
+                weight=0.1,
+            )
+            made.append(
+                ReleaseRecord(
+                    round=number,
+                    family="gaussian",
+                    noise_std=std,
+                    dimension=honest_run.DIMENSION,
+                    noise_sum_squares=std**2 * rng.chisquare(honest_run.DIMENSION),
+                    shares=(share,),
+                )
+            )
+    return made
+
+
+def edit_record(folder: Path, **changes: object) -> None:
+    """Replace fields of ``record.json``."""
+    data = json.loads((folder / RECORD).read_text())
+    (folder / RECORD).write_text(json.dumps({**data, **changes}))
+
+
+def names(verdict: Verdict) -> list[str]:
+    """Required checks that are not shown."""
+    return [check.name for check in verdict.not_shown]
+
+
+def test_a_forged_run_without_optional_evidence_is_unverified(tmp_path: Path) -> None:
+    honest_run.write_run(tmp_path, forged(honest_run.plan()))
+    edit_record(tmp_path, executed=None, chain="", accuracy=0.999)
+    done = CliRunner().invoke(main, ["verify", str(tmp_path), "--format", "json"])
+    assert done.exit_code == 5
+    verdict = json.loads(done.stdout)
+    assert (verdict["outcome"], verdict["kept"]) == ("unverified", False)
+    missing = {row["name"]: row["missing"] for row in verdict["checks"] if row["missing"]}
+    assert missing == {
+        "ledger": ["the hash of the last line in the record"],
+        "coordinates": ["the released coordinates in the record"],
+        "noise fresh": ["states of the generator (60 of 60)"],
+        "sums": ["residuals (60 of 60)"],
+        "cohorts": ["participants (60 of 60)"],
+        "participation": ["participants (60 of 60)"],
+        "weights": ["the aggregation rule in the record"],
+        "replay": ["a replay (replay.json)"],
+        "audit": ["canaries"],
+    }
+    shown = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    assert shown.exit_code == 5
+    last = "unverified, not shown: ledger, coordinates, noise fresh, sums, cohorts, participation"
+    assert last in " ".join(shown.stdout.split())
+
+
+def _without(**changes: object) -> Callable[[ReleaseRecord], ReleaseRecord]:
+    return lambda release: release.model_copy(update=changes)
+
+
+def _nobody(release: ReleaseRecord) -> ReleaseRecord:
+    share = release.shares[0].model_copy(update={"participants": None})
+    return release.model_copy(update={"shares": (share,)})
+
+
+def _no_part_along(release: ReleaseRecord) -> ReleaseRecord:
+    residual = release.residual.model_copy(update={"along_sum": None})
+    return release.model_copy(update={"residual": residual})
+
+
+@pytest.mark.parametrize(
+    ("takes_away", "expected"),
+    [
+        (_without(residual=None), ["sums"]),
+        (_without(noise_state=""), ["noise fresh"]),
+        (_no_part_along, ["sums"]),
+        (_nobody, ["cohorts", "participation"]),
+    ],
+)
+def test_evidence_that_one_release_lacks_is_named(
+    takes_away: Callable[[ReleaseRecord], ReleaseRecord], expected: list[str], tmp_path: Path
+) -> None:
+    made = honest_run.releases(honest_run.plan())
+    honest_run.write_run(tmp_path, [*made[:5], takes_away(made[5]), *made[6:]])
+    verdict = judge(load_run(tmp_path))
+    assert (verdict.outcome, names(verdict)) == ("unverified", expected)
+    assert all("(1 of " in check.reason for check in verdict.not_shown)
+
+
+def test_a_fault_outweighs_missing_evidence(tmp_path: Path) -> None:
+    made = [_without(residual=None, noise_sum_squares=1.0)(r) for r in forged(honest_run.plan())]
+    honest_run.write_run(tmp_path, made)
+    verdict = judge(load_run(tmp_path))
+    assert verdict.outcome == "broken"
+    assert verdict.exit_code == 4
+    assert "sums" in names(verdict)
+
+
+def test_no_check_passes_on_an_empty_ledger(tmp_path: Path) -> None:
+    honest_run.write_run(tmp_path, [])
+    verdict = judge(load_run(tmp_path))
+    assert [check.name for check in verdict.checks if check.passed] == ["plan"]
+    assert [check.name for check in verdict.failed] == ["rounds", "noise drawn"]
+
+
+def test_a_group_that_released_nothing_is_not_within_its_budget(tmp_path: Path) -> None:
+    made = [r for r in honest_run.releases(honest_run.plan()) if r.shares[0].group == "loose"]
+    honest_run.write_run(tmp_path, made)
+    by_name = {check.name: check for check in judge(load_run(tmp_path)).checks}
+    assert by_name["budget"].missing == ("releases of strict",)
+
+
+def test_the_kept_verdict_states_its_evidence(tmp_path: Path) -> None:
+    honest_run.write_run(tmp_path)
+    done = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "evidence: declared (what the run wrote)" in done.output
+    assert "simulation only" in done.output
+    edit_record(tmp_path, noise="secure")
+    secure = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    assert "simulation only" not in secure.output
+
+
+def write_replay(folder: Path, **changes: object) -> None:
+    """A result file of a replay of three rounds that agreed."""
+    run = load_run(folder)
+    result = {
+        "schema_version": 1,
+        "plan_digest": run.plan.digest,
+        "chain": run.ledger.chain,
+        "outcome": "passed",
+        "rounds": [2, 7, 11],
+        "reason": "releases agree to 1e-06",
+        "program": "a field that verify does not know",
+    }
+    (folder / REPLAY).write_text(json.dumps({**result, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome", "check", "evidence"),
+    [
+        ({}, "kept", "passed", ("declared", "replayed")),
+        ({"outcome": "failed"}, "broken", "failed", ("declared",)),
+        ({"outcome": "not shown"}, "kept", "not shown", ("declared",)),
+        ({"rounds": []}, "kept", "not shown", ("declared",)),
+        ({"chain": "0" * 64}, "broken", "failed", ("declared",)),
+        ({"plan_digest": "0" * 64}, "broken", "failed", ("declared",)),
+    ],
+)
+def test_a_replay_raises_the_evidence_or_breaks_the_verdict(
+    changes: dict[str, object], outcome: str, check: str, evidence: tuple[str, ...], tmp_path: Path
+) -> None:
+    honest_run.write_run(tmp_path)
+    write_replay(tmp_path, **changes)
+    verdict = judge(load_run(tmp_path))
+    [line] = [one for one in verdict.checks if one.name == "replay"]
+    assert (verdict.outcome, line.outcome, verdict.evidence) == (outcome, check, evidence)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"outcome": "passed"}', '{"rounds": "all"}'])
+def test_a_damaged_replay_is_bad_input(text: str, tmp_path: Path) -> None:
+    honest_run.write_run(tmp_path)
+    (tmp_path / REPLAY).write_text(text)
+    done = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("privplan: ")
+
+
+def test_first_prefers_a_problem_then_what_is_missing() -> None:
+    assert first(["a fault"], "x", "fine", ["a file"]) == failed("x", "a fault")
+    assert first([], "x", "fine", ["a file", "a line"]) == not_shown("x", ["a file", "a line"])
+    assert first([], "x", "fine") == passed("x", "fine")
+    assert list(lacking("states", [True, False, True])) == ["states (2 of 3)"]
+    assert list(lacking("states", [])) == []
