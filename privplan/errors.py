@@ -96,6 +96,12 @@ class InfeasibleError(PrivplanError):
     exit_code = 3
 
 
+class BrokenRunError(PrivplanError):
+    """A run whose verdict is broken was given where a sound one is needed; names the checks."""
+
+    exit_code = 4
+
+
 class UnsupportedError(PrivplanError):
     """An accountant was asked for a cell (law, relation) that it cannot answer."""
 

@@ -143,7 +143,9 @@ def _line(error: BaseException | None) -> str:
     return " ".join(str(error).split())[:_LONGEST]
 
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READABLE = (1, 2)
+"""Versions that can be read; adding a run upgrades a book of version 1, which has no verdicts."""
 
 METADATA = MetaData()
 
@@ -168,6 +170,15 @@ RUNS = Table(
     Column("status", String(16), nullable=False),
     Column("digest", String(64), nullable=False),
     Column("links", LargeBinary, nullable=False),
+)
+
+VERDICTS = Table(
+    "privplan_book_verdicts",
+    METADATA,
+    Column("run", ForeignKey(RUNS.c.id), primary_key=True, autoincrement=False),
+    Column("verdict", String(16), nullable=False),
+    Column("cost", String(32), nullable=False),
+    Column("states", LargeBinary, nullable=False),
 )
 
 SHARES = Table(

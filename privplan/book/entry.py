@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +11,29 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from privplan.accounting.release import GAUSSIAN, History, Relation, Release, SamplingLaw, Unit
-from privplan.errors import InputError
+from privplan.errors import BrokenRunError, Fault, InputError
 from privplan.plan import Plan
-from privplan.record import LEDGER, ReleaseRecord, chained, history_of
-from privplan.values import Count, Natural, NonNegative, Positive, Probability, Value, digest
+from privplan.record import LEDGER, chained, history_of
+from privplan.values import (
+    Count,
+    Natural,
+    NonNegative,
+    Positive,
+    Probability,
+    Value,
+    digest,
+    is_none,
+)
+from privplan.verification.checks.check import Run
 from privplan.verification.checks.integrity import same_plan, unbroken
-from privplan.verification.verify import load_run
+from privplan.verification.verify import Verdict, judge, load_run
 
 LINK = 32
 """Bytes of one hash of a ledger's hash chain."""
+STATE = 32
+"""Bytes of the hash of one generator state; zeros for a release without one."""
+Cost = Literal["recorded", "full participation", "infinite"]
+_OF_COHORTS = frozenset({"cohorts", "participation"})
 
 
 def _is_gaussian(family: str) -> bool:
@@ -75,6 +90,11 @@ class Share(Value):
         )
 
 
+def is_recorded(cost: str) -> bool:
+    """For ``exclude_if``: runs at recorded cost have the digest of version 0.1.0."""
+    return cost == "recorded"
+
+
 class BookedRun(Value):
     """A run as stored in the book.
 
@@ -86,6 +106,10 @@ class BookedRun(Value):
         population: name of the population; equal group names in two populations are two groups.
         source: the folder that the run was added from.
         status: ``running`` when more releases may follow.
+        verdict: outcome of the verdict with which the run was added; None in a book of
+            version 0.1.0.
+        cost: how its releases are booked: as recorded; as if all clients took part, where the
+            cohorts are not shown; or at infinite epsilon.
     """
 
     chain: str
@@ -98,6 +122,8 @@ class BookedRun(Value):
     seed: Natural
     status: Literal["running", "complete"]
     shares: tuple[Share, ...]
+    verdict: Literal["kept", "broken", "unverified"] | None = Field(None, exclude_if=is_none)
+    cost: Cost = Field("recorded", exclude_if=is_recorded)
 
     @property
     def digest(self) -> str:
@@ -111,34 +137,83 @@ class Booking:
 
     Attributes:
         links: the hash after each line of the ledger, 32 bytes per line.
+        states: hash of the generator's state before each line's noise, 32 bytes per line.
     """
 
     run: BookedRun
     links: bytes
+    states: bytes
 
     def continues(self, chain: str, lines: int) -> bool:
         """Whether the ledger had the hash ``chain`` after ``lines`` lines."""
         return self.links[(lines - 1) * LINK : lines * LINK].hex() == chain
 
 
-def booking_of(folder: Path, population: str) -> Booking:
-    """Read a run folder for the book.
+def booking_of(folder: Path, population: str, *, infinite: bool = False) -> Booking:
+    """Judge a run folder, and read it for the book.
+
+    Args:
+        folder: the run folder.
+        population: whose groups these are.
+        infinite: whether a run whose verdict is broken is booked at infinite epsilon.
 
     Raises:
         InputError: when it is not a run folder, has no release, its record is of another plan,
             or its ledger is incomplete or was edited.
+        BrokenRunError: when its verdict is broken, unless ``infinite``.
     """
     run = load_run(folder)
     where = str(folder / LEDGER)
-    for check in (unbroken(run), same_plan(run)):
-        if not check.passed:
-            raise InputError.one(check.name, f"must be sound, but {check.reason}", where)
-    if not run.ledger.records:
+    if not run.ledger.records and run.ledger.fault is None:
         raise InputError.one("ledger", "must hold a release", where)
-    links, chain = [], run.plan.digest
+    for check in (unbroken(run), same_plan(run)):
+        if check.failed:
+            raise InputError.one(check.name, f"must be sound, but {check.reason}", where)
+    verdict = judge(run)
+    if verdict.failed and not infinite:
+        first = verdict.failed[0]
+        raise BrokenRunError(
+            str(Fault("run", "must not be broken", f"{folder}: {first.name}: {first.reason}"))
+        )
+    return booking(run, folder, population, verdict.outcome, supported_cost(verdict))
+
+
+def supported_cost(verdict: Verdict) -> Cost:
+    """The least cost that the evidence of a run supports.
+
+    A run that is not finished costs what it has recorded. Without participants there is no
+    evidence that anybody was left out, so that sampling amplifies nothing. Without the other
+    evidence it is not shown that noise protects the releases.
+    """
+    if verdict.failed:
+        return "infinite"
+    missing = {check.name for check in verdict.not_shown} - {"rounds"}
+    if not missing:
+        return "recorded"
+    return "full participation" if missing <= _OF_COHORTS else "infinite"
+
+
+def booking(
+    run: Run,
+    folder: Path,
+    population: str,
+    outcome: Literal["kept", "broken", "unverified"],
+    cost: Cost,
+) -> Booking:
+    """A run with a sound ledger as the book stores it.
+
+    Args:
+        run: the run.
+        folder: where it was read from.
+        population: whose groups these are.
+        outcome: of its verdict.
+        cost: how its releases are booked.
+    """
+    links, states, chain = [], [], run.plan.digest
     for record in run.ledger.records:
         chain = chained(record, chain)[1]
         links.append(bytes.fromhex(chain))
+        states.append(_state(record.noise_state))
     booked = BookedRun(
         chain=chain,
         plan=run.plan.digest,
@@ -149,35 +224,63 @@ def booking_of(folder: Path, population: str) -> Booking:
         dataset=run.record.dataset,
         seed=run.record.seed,
         status=run.record.status,
-        shares=_shares(run.plan, run.ledger.records),
+        shares=_infinite(run) if cost == "infinite" else _shares(run, cost),
+        verdict=outcome,
+        cost=cost,
     )
-    return Booking(booked, b"".join(links))
+    return Booking(booked, b"".join(links), b"".join(states))
 
 
-def _shares(plan: Plan, records: tuple[ReleaseRecord, ...]) -> tuple[Share, ...]:
+def _state(noise_state: str) -> bytes:
+    return hashlib.sha256(noise_state.encode()).digest() if noise_state else bytes(STATE)
+
+
+def _infinite(run: Run) -> tuple[Share, ...]:
+    """Every group of the plan and of the ledger, with one release without noise."""
+    sizes = {group.name: group.clients for group in run.plan.groups}
+    for record in run.ledger.records:
+        sizes.update({share.group: share.clients for share in record.shares})
+    bare = Releases(noise_multiplier=0, sampling_ratio=1, sampling=SamplingLaw.FULL, count=1)
+    return tuple(
+        _share(run.plan, group, run.plan.spec.unit, size, (bare,))
+        for group, size in sorted(sizes.items())
+    )
+
+
+def _shares(run: Run, cost: Cost) -> tuple[Share, ...]:
     """Shares of all groups in the ledger, one per group and unit of privacy."""
     clients: dict[tuple[str, Unit], int] = {}
+    records = run.ledger.records
     for record in records:
         for share in record.shares:
             key = (share.group, record.unit)
             clients[key] = max(share.clients, clients.get(key, 0))
-    budgets = {group.name: (group.epsilon, group.delta) for group in plan.groups}
     shares = []
     for (group, unit), size in sorted(clients.items()):
         history = history_of((record for record in records if record.unit == unit), group)
-        epsilon, delta = budgets.get(group, (None, None))
-        shares.append(
-            Share(
-                group=group,
-                unit=unit,
-                relation=Relation(plan.spec.relation),
-                clients=size,
-                epsilon=epsilon,
-                delta=delta,
-                releases=_merged(history),
+        if cost == "full participation":
+            history = History(
+                (Release(release.noise_multiplier, 1.0, SamplingLaw.FULL), count)
+                for release, count in history
             )
-        )
+        shares.append(_share(run.plan, group, unit, size, _merged(history)))
     return tuple(shares)
+
+
+def _share(
+    plan: Plan, group: str, unit: Unit, clients: int, releases: tuple[Releases, ...]
+) -> Share:
+    budgets = {known.name: (known.epsilon, known.delta) for known in plan.groups}
+    epsilon, delta = budgets.get(group, (None, None))
+    return Share(
+        group=group,
+        unit=unit,
+        relation=Relation(plan.spec.relation),
+        clients=clients,
+        epsilon=epsilon,
+        delta=delta,
+        releases=releases,
+    )
 
 
 def _merged(history: History) -> tuple[Releases, ...]:

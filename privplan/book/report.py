@@ -14,6 +14,7 @@ from privplan.book.spending import Spending, full_name
 SPENDING_COLUMNS = (
     "group",
     "runs",
+    "kept",
     "releases",
     "at least",
     "at most",
@@ -28,10 +29,21 @@ SPENDING_COLUMNS = (
 CAPTION = (
     "epsilon of all releases of all runs, composed at once (at least, at most); naive sum: the "
     "runs' own epsilons at delta / runs, added; rdp: an upper bound for runs chosen by what "
-    "earlier ones showed"
+    "earlier ones showed; kept: runs whose verdict is kept"
 )
 SCHEMA_VERSION = 1
-_RUN = ("chain", "plan", "population", "source", "algorithm", "dataset", "seed", "status")
+_RUN = (
+    "chain",
+    "plan",
+    "population",
+    "source",
+    "algorithm",
+    "dataset",
+    "seed",
+    "status",
+    "verdict",
+    "cost",
+)
 _SHARE = ("group", "unit", "relation", "clients", "epsilon", "delta")
 _RELEASE = ("noise_multiplier", "sampling_ratio", "sampling", "count")
 
@@ -46,6 +58,7 @@ def spending_rows(spent: Sequence[Spending]) -> list[list[str]]:
         [
             full_name(one.population, one.group),
             f"{one.runs}",
+            f"{one.kept}",
             f"{one.releases}",
             _number(one.epsilon_lower),
             _number(one.epsilon_upper),
@@ -59,6 +72,18 @@ def spending_rows(spent: Sequence[Spending]) -> list[list[str]]:
         ]
         for one in spent
     ]
+
+
+def cost_line(run: BookedRun) -> str:
+    """The verdict on a run that is not kept, and how its releases are booked."""
+    costs = {
+        "recorded": "as recorded",
+        "full participation": "as if every client took part in every round",
+        "infinite": "at infinite epsilon",
+    }
+    return (
+        f"the verdict on {run.source} is {run.verdict}: its releases are booked {costs[run.cost]}"
+    )
 
 
 def remaining_lines(remaining: Remaining) -> list[str]:
@@ -102,7 +127,7 @@ def export_csv(runs: Sequence[BookedRun]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["run", *_RUN, *_SHARE, *_RELEASE])
     for number, run in enumerate(runs, start=1):
-        booked = run.model_dump(mode="json")
+        booked = {"verdict": None, "cost": run.cost, **run.model_dump(mode="json")}
         for share in booked["shares"]:
             for release in share["releases"]:
                 values = [booked[key] for key in _RUN] + [share[key] for key in _SHARE]

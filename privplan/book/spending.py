@@ -26,6 +26,7 @@ class Account:
         sources: the runs, in the order in which they were added.
         histories: releases of the group in each run, likewise.
         delta: smallest delta of the runs' plans for the group; None when no plan has the group.
+        kept: number of runs whose verdict is kept.
     """
 
     population: str
@@ -35,6 +36,7 @@ class Account:
     sources: tuple[str, ...]
     histories: tuple[History, ...]
     delta: float | None
+    kept: int = 0
 
     @property
     def history(self) -> History:
@@ -66,6 +68,7 @@ class Spending(Value):
 
     Attributes:
         runs: number of runs with releases of the group.
+        kept: number of these runs whose verdict is kept.
         releases: number of releases in all runs.
         epsilon_lower: lower bound for the composition of all releases of all runs.
         epsilon_upper: upper bound for it.
@@ -83,6 +86,7 @@ class Spending(Value):
     delta: float
     accountant: str
     runs: int
+    kept: int
     releases: int
     epsilon_lower: float | None
     epsilon_upper: float | None
@@ -141,6 +145,7 @@ def account_of(
         sources=tuple(run.source for run, _ in pairs),
         histories=tuple(share.history for _, share in pairs),
         delta=min(deltas, default=None),
+        kept=sum(run.verdict == "kept" for run, _ in pairs),
     )
 
 
@@ -173,6 +178,7 @@ def spending(account: Account, delta: float) -> Spending:
         delta=delta,
         accountant=GUARANTEE,
         runs=len(account.histories),
+        kept=account.kept,
         releases=history.rounds,
         epsilon_lower=_finite(spent.lower),
         epsilon_upper=_finite(spent.upper),

@@ -6,24 +6,27 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Literal, TypeVar
 
-from sqlalchemy import URL, Engine, Insert, Row, delete, insert, inspect, select
+from sqlalchemy import URL, Engine, Insert, Row, delete, insert, inspect, select, update
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from privplan.book.database import (
     METADATA,
+    READABLE,
     RELEASES,
     RUNS,
     SCHEMA_VERSION,
     SHARES,
+    VERDICTS,
     VERSIONS,
     engine_of,
     refusing,
     shown,
 )
-from privplan.book.entry import LINK, BookedRun, Booking
+from privplan.book.entry import LINK, STATE, BookedRun, Booking
 from privplan.errors import InputError
 from privplan.values import parse
 
@@ -56,8 +59,8 @@ def add(url: URL, booking: Booking) -> Added:
     Safe with concurrent writers: search and insertion are one transaction.
 
     Raises:
-        InputError: when the book cannot be written, is damaged or of another version, or has the
-            run under another population.
+        InputError: when the book cannot be written, is damaged or of another version, has the
+            run under another population, or has a run with the same noise.
     """
     engine = engine_of(url, write=True)
     with refusing(url, _WRITABLE):
@@ -84,6 +87,7 @@ def _add(url: URL, connection: Connection, booking: Booking) -> Added:
     if connection.execute(select(VERSIONS)).first() is None:
         connection.execute(insert(VERSIONS).values(schema_version=SCHEMA_VERSION))
     _check_version(url, connection)
+    connection.execute(update(VERSIONS).values(schema_version=SCHEMA_VERSION))
     run, before = booking.run, 0
     columns = (RUNS.c.id, RUNS.c.chain, RUNS.c.lines, RUNS.c.population, RUNS.c.links)
     for known in connection.execute(select(*columns).where(RUNS.c.plan == run.plan)).all():
@@ -98,22 +102,52 @@ def _add(url: URL, connection: Connection, booking: Booking) -> Added:
             return Added("known" if grown else "longer", known.lines)
         _remove(connection, known.id)
         before = max(before, known.lines)
+    _refuse_repeated_noise(connection, booking)
     _insert(connection, booking)
     return Added("replaced" if before else "added", before)
+
+
+def _refuse_repeated_noise(connection: Connection, booking: Booking) -> None:
+    """Refuse a run whose noise another run of the book has, as runs of one seed do.
+
+    Subtracting two releases with equal noise cancels it. Lines that both runs have in common
+    are one release, not two; only lines after those are compared.
+
+    Raises:
+        InputError: naming the other run.
+    """
+    own = _pieces(booking.states, STATE)
+    joined = RUNS.join(VERDICTS, VERDICTS.c.run == RUNS.c.id)
+    columns = (RUNS.c.source, RUNS.c.links, VERDICTS.c.states)
+    for other in connection.execute(select(*columns).select_from(joined)):
+        links = zip(_pieces(booking.links, LINK), _pieces(other.links, LINK), strict=False)
+        common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], links))
+        theirs = set(_pieces(other.states, STATE)[common:]) - {bytes(STATE)}
+        equal = sum(state in theirs for state in own[common:])
+        if equal:
+            rule = f"must have noise of its own, not that of {other.source} (the same seed?)"
+            raise InputError.one("run", rule, f"{booking.run.source}: {equal} equal noise states")
+
+
+def _pieces(content: bytes, size: int) -> list[bytes]:
+    return [content[start : start + size] for start in range(0, len(content), size)]
 
 
 def _remove(connection: Connection, run: int) -> None:
     of_run = select(SHARES.c.id).where(SHARES.c.run == run)
     connection.execute(delete(RELEASES).where(RELEASES.c.share.in_(of_run)))
     connection.execute(delete(SHARES).where(SHARES.c.run == run))
+    connection.execute(delete(VERDICTS).where(VERDICTS.c.run == run))
     connection.execute(delete(RUNS).where(RUNS.c.id == run))
 
 
 def _insert(connection: Connection, booking: Booking) -> None:
     run = booking.run
-    row = run.model_dump(mode="json", exclude={"shares"})
+    row = run.model_dump(mode="json", exclude={"shares", "verdict", "cost"})
     added = insert(RUNS).values(**row, digest=run.digest, links=booking.links)
     number = _key(connection, added)
+    judged = {"verdict": run.verdict, "cost": run.cost, "states": booking.states}
+    connection.execute(insert(VERDICTS).values(run=number, **judged))
     for share in run.shares:
         row = share.model_dump(mode="json", exclude={"releases"})
         key = _key(connection, insert(SHARES).values(**row, run=number))
@@ -143,17 +177,24 @@ def runs(url: URL) -> tuple[BookedRun, ...]:
         booked = connection.execute(select(*columns).order_by(RUNS.c.id)).all()
         shares = connection.execute(select(SHARES).order_by(SHARES.c.id)).all()
         releases = connection.execute(select(RELEASES).order_by(RELEASES.c.id)).all()
-    return _assembled(url, booked, shares, releases)
+        verdicts: dict[int, dict[str, str]] = {}
+        if inspect(connection).has_table(VERDICTS.name):
+            columns = [VERDICTS.c.run, VERDICTS.c.verdict, VERDICTS.c.cost]
+            rows = connection.execute(select(*columns))
+            verdicts = {row.run: _plain(row, "run") for row in rows}
+    return _assembled(url, booked, shares, releases, verdicts)
 
 
 def _check_version(url: URL, connection: Connection) -> None:
     version = connection.execute(select(VERSIONS)).scalar()
-    if version != SCHEMA_VERSION:
-        rule = f"must be of schema version {SCHEMA_VERSION}, not {version}"
+    if version not in READABLE:
+        rule = f"must be of schema version {SCHEMA_VERSION} or earlier, not {version}"
         raise InputError.one("book", rule, shown(url))
 
 
-def _assembled(url: URL, booked: Any, shares: Any, releases: Any) -> tuple[BookedRun, ...]:
+def _assembled(
+    url: URL, booked: Any, shares: Any, releases: Any, verdicts: dict[int, dict[str, str]]
+) -> tuple[BookedRun, ...]:
     """Runs from rows, each compared with its stored digest."""
     of_share, of_run = defaultdict(list), defaultdict(list)
     for row in releases:
@@ -163,7 +204,9 @@ def _assembled(url: URL, booked: Any, shares: Any, releases: Any) -> tuple[Booke
         of_run[row.run].append(parts)
     runs_of_book = []
     for row in booked:
-        run = parse(BookedRun, {**_plain(row, "id", "digest"), "shares": of_run[row.id]})
+        judged = verdicts.get(row.id, {})
+        parts = {**_plain(row, "id", "digest"), "shares": of_run[row.id], **judged}
+        run = parse(BookedRun, parts)
         if run.digest != row.digest:
             rule = f"{_SOUND} (run {row.id}, of {run.source}, was edited)"
             raise InputError.one("book", rule, shown(url))

@@ -40,14 +40,20 @@ def _runs(address: str | None) -> tuple[BookedRun, ...]:
 @command.command("add")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
+@click.option("--infinite", is_flag=True, help="Book a broken run, too: at infinite epsilon.")
 @_address
-def add_run(run: Path, population: str, address: str | None) -> None:
-    """Add RUN (a run folder with a sound ledger); once, however often it is called."""
+def add_run(run: Path, population: str, infinite: bool, address: str | None) -> None:
+    """Verify RUN (a run folder) and add it; once, however often it is called.
+
+    An unverified run is added at the cost that its evidence supports. Exit code 4: its verdict is
+    broken, and nothing is added.
+    """
     from privplan.book.database import address_of, shown
     from privplan.book.entry import booking_of
+    from privplan.book.report import cost_line
     from privplan.book.store import add
 
-    booking = booking_of(run, population)
+    booking = booking_of(run, population, infinite=infinite)
     url = address_of(address)
     added = add(url, booking)
     lines, groups = booking.run.lines, ", ".join(share.group for share in booking.run.shares)
@@ -58,6 +64,8 @@ def add_run(run: Path, population: str, address: str | None) -> None:
         "longer": f"nothing added: the book holds {added.lines} releases of {run}, not {lines}",
     }
     render.text(f"{shown(url)}: {outcomes[added.outcome]}")
+    if booking.run.verdict != "kept":
+        render.warn(cost_line(booking.run))
 
 
 @command.command("show")

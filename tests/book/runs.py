@@ -6,8 +6,10 @@ from functools import cache
 from pathlib import Path
 
 from privplan.accounting.release import SamplingLaw
+from privplan.book.entry import BookedRun, booking
 from privplan.plan import Plan
 from privplan.record import PLAN, ReleaseRecord, RunRecord
+from privplan.verification.verify import load_run
 from tests.verification.honest_run import GROUPS, plan, releases, spec, write_ledger, write_run
 
 PER_ROUND = len(GROUPS)
@@ -32,10 +34,17 @@ def run(
         made = releases(the_plan, seed)[: None if rounds is None else PER_ROUND * rounds]
     write_run(folder, made)
     the_plan.save(folder / PLAN)
-    write_ledger(folder, the_plan, made)
-    change = {"plan_digest": the_plan.digest, "seed": seed}
+    chain = write_ledger(folder, the_plan, made)
+    change = {"plan_digest": the_plan.digest, "seed": seed, "chain": chain}
+    if rounds is not None:
+        change |= {"status": "running", "rounds_done": rounds, "chain": ""}
     RunRecord.load(folder).model_copy(update=change).save(folder)
     return folder
+
+
+def as_recorded(folder: Path, population: str = "") -> BookedRun:
+    """The run of a folder as booked at its recorded cost, whatever its verdict is."""
+    return booking(load_run(folder), folder, population, "kept", "recorded").run
 
 
 def full(folder: Path, sigma: float, seed: int = 1) -> Path:

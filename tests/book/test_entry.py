@@ -8,7 +8,7 @@ import pytest
 from privplan.book.entry import booking_of
 from privplan.errors import InputError
 from privplan.record import LEDGER, RECORD, RunRecord, history_of, read_ledger
-from tests.book.runs import run, two_groups
+from tests.book.runs import as_recorded, run, two_groups
 from tests.verification.honest_run import releases
 
 
@@ -32,7 +32,7 @@ def test_shares_are_the_histories_of_the_ledger(tmp_path: Path) -> None:
 def test_steps_count_and_units_stay_apart(tmp_path: Path) -> None:
     first, second = releases(two_groups())[:2]
     changed = first.model_copy(update={"unit": "record", "steps": 7})
-    booked = booking_of(run(tmp_path / "run", made=[first, second, changed]), "").run
+    booked = as_recorded(run(tmp_path / "run", made=[first, second, changed]))
     found = {(share.group, share.unit): share.history.rounds for share in booked.shares}
     assert found == {("strict", "client"): 1, ("strict", "record"): 7, ("loose", "client"): 1}
 
@@ -43,7 +43,7 @@ def test_silent_releases_cost_nothing_and_bare_ones_everything(tmp_path: Path) -
         first.model_copy(update={"family": "silent"}),
         second.model_copy(update={"family": "none"}),
     ]
-    loose, strict = booking_of(run(tmp_path / "run", made=made), "").run.shares
+    loose, strict = as_recorded(run(tmp_path / "run", made=made)).shares
     assert strict.releases == ()
     assert [one.noise_multiplier for one in loose.releases] == [0.0]
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from privplan.accounting.accountant import Interval
 from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.book.entry import BookedRun, booking_of
+from privplan.book.entry import BookedRun
 from privplan.book.spending import Account, account_of, groups_of, spending
 from privplan.errors import InputError
-from tests.book.runs import full, run
+from tests.book.runs import as_recorded, full, run
 
 DELTA = 1e-5
 
@@ -26,7 +26,7 @@ def _account(*histories: History, relation: Relation = Relation.ADD_REMOVE) -> A
 
 
 def _booked(folders: Sequence[Path], population: str = "") -> list[BookedRun]:
-    return [booking_of(folder, population).run for folder in folders]
+    return [as_recorded(folder, population) for folder in folders]
 
 
 def test_full_participation_adds_squares_as_the_closed_form_says(tmp_path: Path) -> None:

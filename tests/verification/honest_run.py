@@ -105,7 +105,7 @@ def releases(the_plan: Plan, seed: int = 1) -> list[ReleaseRecord]:
                     noise_std=std,
                     dimension=DIMENSION,
                     noise_sum_squares=float((noise**2).sum()),
-                    noise_state=f"{number} {group.name}",
+                    noise_state=f"{seed} {number} {group.name}",
                     residual=Residual(sum_squares=float((noise**2).sum()), along_sum=noise[0]),
                     shares=(share,),
                 )

@@ -1,0 +1,137 @@
+"""A run is booked with its verdict, at the cost that its evidence supports, and its noise once."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from privplan.accounting.release import Release, SamplingLaw
+from privplan.book.database import address_of
+from privplan.book.entry import booking_of
+from privplan.book.store import add, runs
+from privplan.cli import main
+from privplan.errors import BrokenRunError, InputError
+from privplan.record import ReleaseRecord
+from tests.book.runs import run, two_groups
+from tests.verification.honest_run import GROUPS, releases
+from tests.verification.test_outcomes import edit_record, forged
+
+Made = list[ReleaseRecord]
+
+
+def _book(*words: object) -> Result:
+    return CliRunner().invoke(main, ["book", *map(str, words)])
+
+
+def _halved(made: Made) -> Made:
+    return [r.model_copy(update={"noise_sum_squares": r.noise_sum_squares / 4}) for r in made]
+
+
+def _without_participants(made: Made) -> Made:
+    return [
+        r.model_copy(
+            update={"shares": tuple(s.model_copy(update={"participants": None}) for s in r.shares)}
+        )
+        for r in made
+    ]
+
+
+def test_a_broken_run_is_refused_with_exit_code_4_in_one_line(tmp_path: Path) -> None:
+    folder, book = run(tmp_path / "run", made=_halved(releases(two_groups()))), tmp_path / "b"
+    done = _book("add", folder, "--address", book)
+    assert done.exit_code == 4
+    [line] = done.stderr.splitlines()
+    assert line.startswith("privplan: run: must not be broken, found")
+    assert "noise drawn: round 1" in line
+    assert not book.exists()
+    with pytest.raises(BrokenRunError):
+        booking_of(folder, "")
+
+
+def test_a_broken_run_can_be_booked_at_infinite_epsilon(tmp_path: Path) -> None:
+    folder, book = run(tmp_path / "run", made=_halved(releases(two_groups()))), tmp_path / "b"
+    done = _book("add", folder, "--infinite", "--address", book)
+    assert done.exit_code == 0
+    assert "is broken: its releases are booked at infinite epsilon" in done.stderr
+    left = _book("left", "--group", "strict", "--epsilon", 1000, "--address", book)
+    assert left.exit_code == 3
+    assert "nothing is left" in left.stderr
+
+
+def test_a_forged_run_costs_infinite_epsilon_for_every_group(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", made=forged(two_groups()))
+    edit_record(folder, executed=None)
+    booked = booking_of(folder, "").run
+    assert (booked.verdict, booked.cost) == ("unverified", "infinite")
+    assert {share.group for share in booked.shares} == set(GROUPS)
+    assert all(one.noise_multiplier == 0 for share in booked.shares for one in share.releases)
+
+
+def test_without_participants_nothing_is_amplified_by_sampling(tmp_path: Path) -> None:
+    made = _without_participants(releases(two_groups()))
+    booked = booking_of(run(tmp_path / "run", made=made), "").run
+    assert (booked.verdict, booked.cost) == ("unverified", "full participation")
+    for share in booked.shares:
+        sigma = GROUPS[share.group][3]
+        assert list(share.history) == [(Release(sigma, 1.0, SamplingLaw.FULL), 30)]
+
+
+def test_a_run_that_is_not_finished_is_booked_as_recorded(tmp_path: Path) -> None:
+    booked = booking_of(run(tmp_path / "run", rounds=7), "").run
+    assert (booked.verdict, booked.cost) == ("unverified", "recorded")
+    assert [share.history.rounds for share in booked.shares] == [7, 7]
+
+
+def test_equal_noise_in_two_runs_is_refused_in_one_line(tmp_path: Path) -> None:
+    """One seed on other data: the same states of the generator, other cohorts and sums."""
+    book, first = tmp_path / "b", releases(two_groups(), 1)
+    states = [release.noise_state for release in first]
+    other = [
+        release.model_copy(update={"noise_state": state})
+        for release, state in zip(releases(two_groups(), 2), states, strict=True)
+    ]
+    assert _book("add", run(tmp_path / "one", made=first), "--address", book).exit_code == 0
+    done = _book("add", run(tmp_path / "two", 2, made=other), "--address", book)
+    assert done.exit_code == 2
+    [line] = done.stderr.splitlines()
+    assert "run: must have noise of its own" in line
+    assert "60 equal noise states" in line
+    assert len(runs(address_of(str(book)))) == 1
+
+
+def test_one_state_in_common_is_enough(tmp_path: Path) -> None:
+    url, second = address_of(str(tmp_path / "b")), releases(two_groups(), 2)
+    state = {"noise_state": releases(two_groups(), 1)[5].noise_state}
+    mixed = [*second[:40], second[40].model_copy(update=state), *second[41:]]
+    add(url, booking_of(run(tmp_path / "one", 1), ""))
+    with pytest.raises(InputError, match="1 equal noise states"):
+        add(url, booking_of(run(tmp_path / "two", 2, made=mixed), ""))
+
+
+def test_a_book_of_version_1_is_read_and_upgraded(tmp_path: Path) -> None:
+    """Version 1 had no table of verdicts, and digests without verdict and cost."""
+    file, booking = tmp_path / "b.sqlite", booking_of(run(tmp_path / "run"), "")
+    add(address_of(str(file)), booking)
+    old = booking.run.model_copy(update={"verdict": None})
+    with sqlite3.connect(file) as book:
+        book.execute("DROP TABLE privplan_book_verdicts")
+        book.execute("UPDATE privplan_book SET schema_version = 1")
+        book.execute("UPDATE privplan_book_runs SET digest = ?", (old.digest,))
+    assert runs(address_of(str(file))) == (old,)
+    second = booking_of(run(tmp_path / "second", 2), "")
+    assert add(address_of(str(file)), second).outcome == "added"
+    assert runs(address_of(str(file))) == (old, second.run)
+    shown = _book("show", "--group", "strict", "--address", file, "--format", "json")
+    assert '"kept": 1' in shown.stdout
+
+
+def test_an_edited_verdict_is_found(tmp_path: Path) -> None:
+    url = address_of(str(tmp_path / "b.sqlite"))
+    add(url, booking_of(run(tmp_path / "run", rounds=5), ""))
+    with sqlite3.connect(tmp_path / "b.sqlite") as book:
+        book.execute("UPDATE privplan_book_verdicts SET verdict = 'kept'")
+    with pytest.raises(InputError, match="was edited"):
+        runs(url)
