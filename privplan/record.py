@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field
 from privplan.accounting.noise_families import NOISE_FAMILIES, NoiseFamily
 from privplan.accounting.release import GAUSSIAN, History, Release, SamplingLaw
 from privplan.errors import InputError
-from privplan.io.files import read_text, write_text
+from privplan.io.files import read_lines, read_text, write_text
 from privplan.io.text import load_json
 from privplan.values import Count, Natural, NonNegative, Scale, Value, is_empty, is_none, parse
 
@@ -270,19 +270,20 @@ class LedgerText(Value):
 
 
 def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
-    """Read ``ledger.jsonl``, keeping every sound line before the first fault.
+    """Read ``ledger.jsonl`` line by line, keeping every sound line before the first fault.
+
+    Equal values of different lines are one object, so that 100,000 releases need about a
+    kilobyte each.
 
     Raises:
         InputError: when the file cannot be read.
     """
-    lines = read_text(folder / LEDGER, "ledger").splitlines(keepends=True)
     records: list[ReleaseRecord] = []
-    chain = plan_digest
-    for number, line in enumerate(lines, start=1):
-        fault, torn = None, number == len(lines) and not line.endswith("\n")
+    chain, known = plan_digest, dict[Any, Any]()
+    for number, line in enumerate(read_lines(folder / LEDGER, "ledger"), start=1):
+        fault, torn = None, not line.endswith("\n")
         try:
-            data = load_json(line)
-            record = parse(ReleaseRecord, data["release"])
+            record = parse(ReleaseRecord, load_json(line)["release"])
             expected = chained(record, chain)
             if line != expected[0]:
                 fault = f"line {number} does not follow from the lines before it"
@@ -291,11 +292,25 @@ def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
         if torn:
             fault = f"line {number} is torn"
         if fault is not None:
-            kept = tuple(records)
-            return LedgerText(records=kept, chain=chain, fault=fault, torn=torn)
-        records.append(record)
+            return LedgerText(records=tuple(records), chain=chain, fault=fault, torn=torn)
+        records.append(_compact(record, known))
         chain = expected[1]
     return LedgerText(records=tuple(records), chain=chain)
+
+
+def _compact(record: ReleaseRecord, known: dict[Any, Any]) -> ReleaseRecord:
+    """The same release, in which group names and client numbers are the objects in ``known``."""
+    for value in (record, record.residual, *record.shares):
+        if value is not None:
+            fields = value.__pydantic_fields_set__  # copied by whatever changes it
+            shared = known.setdefault(frozenset(fields), fields)
+            object.__setattr__(value, "__pydantic_fields_set__", shared)
+    for share in record.shares:
+        share.__dict__["group"] = known.setdefault(share.group, share.group)
+        if share.participants is not None:
+            numbers = map(known.setdefault, share.participants, share.participants)
+            share.__dict__["participants"] = tuple(numbers)
+    return record
 
 
 def history_of(records: Iterable[ReleaseRecord], group: str) -> History:

@@ -16,6 +16,8 @@ from privplan.errors import Fault, InfeasibleError, InputError, UnsupportedError
 from privplan.values import Value
 
 MOST_REPETITIONS = 1_000_000
+MOST_EPSILON = 50.0
+"""Largest budget: a likelihood ratio of e^50 protects nobody, and takes long to compute."""
 _TOLERANCE = 1e-4
 
 
@@ -132,8 +134,9 @@ def _next_release(last: History, ratio: float | None, rounds: int | None) -> tup
 
 def _check(epsilon: float, ratio: float, rounds: int) -> None:
     faults = []
-    if not 0 < epsilon < math.inf:
-        faults.append(Fault("epsilon", "must be positive and finite", epsilon))
+    if not 0 < epsilon <= MOST_EPSILON:
+        rule = f"must be positive and at most {MOST_EPSILON:g}"
+        faults.append(Fault("epsilon", rule, epsilon))
     if not LEAST_RATIO <= ratio <= 1:
         faults.append(Fault("sampling_ratio", f"must be in [{LEAST_RATIO:g}, 1]", ratio))
     if not 1 <= rounds <= MOST_ROUNDS:

@@ -14,6 +14,8 @@ from privplan.cli import render
 if TYPE_CHECKING:
     from privplan.book.entry import BookedRun
 
+MOST_SECONDS = 1.0
+"""Processor time of an answer to ``left``."""
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 
 
@@ -136,16 +138,20 @@ def remaining_budget(
     from privplan.book.remaining import remaining
     from privplan.book.report import remaining_lines
     from privplan.book.spending import account_of, delta_for
+    from privplan.errors import InputError
+    from privplan.io.processes import limited
 
     under = None if relation is None else Relation(relation)
     account = account_of(_runs(address), population, group, under)
-    result = remaining(
-        account,
-        epsilon,
-        delta_for(account, delta),
-        sampling_ratio=sampling_ratio,
-        rounds=rounds,
-    )
+    rule = f"must be answerable within {MOST_SECONDS:g} s of processor time"
+    with limited(MOST_SECONDS, InputError.one("epsilon, delta and rounds", rule, epsilon)):
+        result = remaining(
+            account,
+            epsilon,
+            delta_for(account, delta),
+            sampling_ratio=sampling_ratio,
+            rounds=rounds,
+        )
     if form == "json":
         render.data(result.model_dump(mode="json"))
     else:

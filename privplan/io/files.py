@@ -26,11 +26,31 @@ def read_text(path: Path | str, what: str) -> str:
     Raises:
         InputError: when there is no such file, it is a directory, or it is not UTF-8 text.
     """
+    with _one_line_errors(path, what):
+        return Path(path).read_text(encoding="utf-8")
+
+
+def read_lines(path: Path | str, what: str) -> Iterator[str]:
+    """The lines of a file one after another, each with its line feed.
+
+    Args:
+        path: the file.
+        what: the field that error messages name.
+
+    Raises:
+        InputError: as ``read_text``.
+    """
+    with _one_line_errors(path, what), open(path, encoding="utf-8", newline="\n") as file:
+        yield from file
+
+
+@contextmanager
+def _one_line_errors(path: Path | str, what: str) -> Iterator[None]:
+    """Convert errors of reading a file to one-line errors."""
     if path == "":
         raise InputError.one(what, "must be the name of a file", "")
-    path = Path(path)
     try:
-        return path.read_text(encoding="utf-8")
+        yield
     except FileNotFoundError:
         raise InputError.one(what, "must be a file that exists", str(path)) from None
     except IsADirectoryError:

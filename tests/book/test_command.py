@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -220,3 +221,22 @@ def test_an_export_does_not_replace_the_book(tmp_path: Path) -> None:
     line = refused("book", "export", "--address", book, "-o", book)
     assert "output: must be another file" in line
     assert book.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--epsilon", "1e308"), "epsilon: must be positive and at most 50"),
+        (("--epsilon", "nan"), "epsilon: must be positive and at most 50"),
+        (("--epsilon", "3", "--rounds", "10000000", "--sampling-ratio", "1e-9"), "answerable"),
+        (("--epsilon", "3", "--delta", "0.999999999999"), "answerable"),
+    ],
+)
+def test_left_answers_or_refuses_within_a_second(
+    book: str, options: tuple[str, ...], said: str
+) -> None:
+    """Processor time; single calls of libraries may end a little after the limit."""
+    before = time.process_time()
+    line = refused("book", "left", "--group", "strict", *options, "--address", book)
+    assert said in line
+    assert time.process_time() - before < 2.0

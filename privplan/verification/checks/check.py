@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -99,8 +100,16 @@ class Run:
 
     def shares(self, group: str) -> Shares:
         """Releases that a group took part in, each with the group's share."""
-        pairs = ((release, share) for release in self.ledger.records for share in release.shares)
-        return [(release, share) for release, share in pairs if share.group == group]
+        return self._shares.get(group, [])
+
+    @cached_property
+    def _shares(self) -> dict[str, Shares]:
+        """Releases with shares of all groups, by group."""
+        by_group: dict[str, Shares] = {}
+        for release in self.ledger.records:
+            for share in release.shares:
+                by_group.setdefault(share.group, []).append((release, share))
+        return by_group
 
 
 Inspect = Callable[[Run], Check]
@@ -186,8 +195,7 @@ def lacking(what: str, lacks: Iterable[bool]) -> Iterator[str]:
 
 def unreleased(run: Run) -> Iterator[str]:
     """Missing evidence: groups of the plan without any release in the ledger."""
-    found = {share.group for release in run.ledger.records for share in release.shares}
-    names = [group.name for group in run.plan.groups if group.name not in found]
+    names = [group.name for group in run.plan.groups if not run.shares(group.name)]
     if names:
         yield f"releases of {', '.join(names)}"
 

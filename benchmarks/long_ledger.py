@@ -1,0 +1,162 @@
+"""Time and memory of verifying a long ledger.
+
+python benchmarks/long_ledger.py [rounds] [groups]
+
+The ledger of 10,000 rounds of 10 groups is generated, 50 expected participants per release, and
+verified by ``privplan verify`` in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from privplan.accounting.certificate import certify
+from privplan.accounting.release import History, Relation, Release
+from privplan.plan import GroupPlan, ObjectiveValue, Plan
+from privplan.record import (
+    LEDGER,
+    PLAN,
+    Executed,
+    GroupShare,
+    ReleaseRecord,
+    Residual,
+    RunRecord,
+    chained,
+)
+from privplan.spec.spec import Spec
+
+CLIENTS, RATIO, SIGMA, NORM, DIMENSION = 2_500, 0.02, 20.0, 0.5, 1_000
+
+
+def long_plan(rounds: int, groups: int) -> Plan:
+    """A certified plan of equal groups."""
+    names = [f"group-{index}" for index in range(groups)]
+    spec = Spec.parse(
+        {
+            "name": "long",
+            "groups": [{"name": name, "clients": CLIENTS, "epsilon": 5.0} for name in names],
+            "rounds": rounds,
+            "cohort": CLIENTS * RATIO * groups,
+            "delta": 1e-5,
+            "clipping_norm": NORM,
+            "model": {"name": "cnn-digits", "parameters": DIMENSION},
+        }
+    )
+    history = History.repeated(Release(SIGMA, RATIO, spec.sampling), rounds)
+    relation = Relation(spec.relation)
+    shared = certify(history, group="", delta=1e-5, relation=relation, accountants=("pld",))
+    return Plan(
+        spec=spec,
+        groups=tuple(
+            GroupPlan(
+                name=name,
+                clients=CLIENTS,
+                epsilon=5.0,
+                delta=1e-5,
+                sampling_ratio=RATIO,
+                expected_cohort=RATIO * CLIENTS,
+                noise_multiplier=SIGMA,
+                kept_fraction=1.0,
+                weight=1 / groups,
+            )
+            for name in names
+        ),
+        objective=ObjectiveValue(name="given", value=0.0),
+        bound={},
+        noise_std=0.1,
+        status="given",
+        certificate=tuple(
+            row.model_copy(update={"group": name}) for name in names for row in shared
+        ),
+    )
+
+
+def write_long_run(folder: Path, rounds: int, groups: int) -> None:
+    """A run folder as an honest simulation of the plan writes it."""
+    plan, rng, std = long_plan(rounds, groups), np.random.default_rng(1), SIGMA * NORM
+    plan.save(folder / PLAN)
+    chain = plan.digest
+    with open(folder / LEDGER, "w") as file:
+        for number in range(1, rounds + 1):
+            for group in plan.groups:
+                drawn = np.flatnonzero(rng.random(CLIENTS) < RATIO)
+                squares = float(std**2 * rng.chisquare(DIMENSION))
+                share = GroupShare(
+                    group=group.name,
+                    clients=CLIENTS,
+                    sampling=plan.spec.sampling,
+                    sampling_ratio=RATIO,
+                    cohort=len(drawn),
+                    participants=tuple(drawn.tolist()),
+                    clip_bound=NORM,
+                    largest_norm=NORM,
+                    clipped=3,
+                    weight=1 / groups,
+                )
+                release = ReleaseRecord(
+                    round=number,
+                    family="gaussian",
+                    noise_std=std,
+                    dimension=DIMENSION,
+                    noise_sum_squares=squares,
+                    noise_state=rng.bytes(12).hex(),
+                    residual=Residual(sum_squares=squares, along_sum=rng.normal(0, std)),
+                    shares=(share,),
+                )
+                line, chain = chained(release, chain)
+                file.write(line)
+    RunRecord(
+        plan_digest=plan.digest,
+        algorithm="GDPFed",
+        dataset="none",
+        partition="iid",
+        model="none",
+        seed=1,
+        device="cpu",
+        configuration={},
+        versions={},
+        status="complete",
+        rounds_done=rounds,
+        metrics=(),
+        accuracy=None,
+        accuracy_by_class={},
+        accuracy_by_group={},
+        wall_seconds=1.0,
+        chain=chain,
+        executed=Executed(aggregator="own", coordinates=DIMENSION, shared=DIMENSION),
+    ).save(folder)
+
+
+def measure(folder: Path) -> tuple[int, float, float, float]:
+    """Exit code, seconds, processor seconds and peak megabytes of ``privplan verify``."""
+    start, command = time.perf_counter(), ["-m", "privplan", "verify", str(folder)]
+    process = os.posix_spawn(sys.executable, [sys.executable, *command], os.environ)
+    _, status, usage = os.wait4(process, 0)
+    seconds = time.perf_counter() - start
+    processor = usage.ru_utime + usage.ru_stime
+    return os.waitstatus_to_exitcode(status), seconds, processor, usage.ru_maxrss / 1024
+
+
+def main() -> int:
+    """Generate the run, verify it, and print time and memory."""
+    rounds, groups = [*map(int, sys.argv[1:]), *(10_000, 10)[len(sys.argv) - 1 :]]
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent)
+        write_long_run(folder, rounds, groups)
+        size = (folder / LEDGER).stat().st_size / 1e6
+        code, seconds, processor, megabytes = measure(folder)
+    print(f"{rounds} rounds of {groups} groups, {size:.0f} MB: exit code {code}, {seconds:.1f} s ")
+    print(f"({processor:.1f} s of processor time), {megabytes:.0f} MB at most")
+    return code
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.exit(main())
