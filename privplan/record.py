@@ -38,7 +38,7 @@ class GroupShare(Value):
         clients: how many clients the group has.
         sampling: the law by which the cohort was drawn.
         sampling_ratio: the ratio that the law used.
-        cohort: realised number of participants; evidence only.
+        cohort: realised number of participants; evidence only, which no noise protects.
         participants: who they were, as positions in the group, in order; None where a run does
             not tell. Only a simulation can afford to: a deployment keeps it to itself.
         records: records that the client holds, in a release that protects records; then the
@@ -194,8 +194,9 @@ class RunRecord(Value):
         audit: hash of what was seen of canaries (``audit.json``); empty without canaries.
         executed: what the algorithm said of itself; None in a record that does not tell.
         status: ``running`` until the last round is done, then ``complete``.
-        accuracy_by_class: test accuracy of each class, by name.
-        accuracy_by_group: test accuracy weighted as the group's training labels are.
+        accuracy_by_class: test accuracy of each class, by name; a statistic that no noise protects.
+        accuracy_by_group: test accuracy weighted as the group's training labels are; a statistic
+            of the groups' labels that no noise protects.
         noise: source of the noise: ``seeded`` when it can be drawn again from ``seed``, which
             protects nobody outside a simulation; ``secure`` when its key is in no record.
     """

@@ -10,6 +10,7 @@ from typing import Any
 from privplan.book.entry import BookedRun
 from privplan.book.remaining import MOST_REPETITIONS, Remaining
 from privplan.book.spending import Spending, full_name
+from privplan.io.text import csv_cell
 
 SPENDING_COLUMNS = (
     "group",
@@ -131,5 +132,6 @@ def export_csv(runs: Sequence[BookedRun]) -> str:
         for share in booked["shares"]:
             for release in share["releases"]:
                 values = [booked[key] for key in _RUN] + [share[key] for key in _SHARE]
-                writer.writerow([number, *values, *(release[key] for key in _RELEASE)])
+                cells = [number, *values, *(release[key] for key in _RELEASE)]
+                writer.writerow(map(csv_cell, cells))
     return text.getvalue()

@@ -9,21 +9,23 @@ from typing import Any
 
 import click
 
+from privplan.io.text import printable
+
 
 def text(line: str = "") -> None:
     """Print a line to standard output."""
-    click.echo(line)
+    click.echo(printable(line))
 
 
 def error(message: str) -> None:
     """Print an error message to standard error, one fault per line."""
     for line in message.splitlines():
-        click.echo(f"privplan: {line}", err=True)
+        click.echo(f"privplan: {printable(line)}", err=True)
 
 
 def warn(message: str) -> None:
     """Print a warning to standard error."""
-    click.echo(f"warning: {message}", err=True)
+    click.echo(f"warning: {printable(message)}", err=True)
 
 
 def data(value: Any) -> None:
@@ -50,13 +52,13 @@ def table(
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title=title, caption=caption or None, title_justify="left")
+    shown = Table(title=printable(title), caption=printable(caption) or None, title_justify="left")
     for index, column in enumerate(columns):
         shown.add_column(
             column, justify="left" if words or index == 0 else "right", overflow="fold"
         )
     for row in rows:
-        shown.add_row(*row)
+        shown.add_row(*map(printable, row))
     console = Console(markup=False, emoji=False)  # names are text, whatever brackets they hold
     if not console.is_terminal:  # piped: do not cut the table to a default width
         console = Console(markup=False, emoji=False, width=160)

@@ -97,3 +97,23 @@ def load_yaml(text: str, what: str) -> Any:
     ) as error:
         line = " ".join(str(error).split())
         raise InputError.one(what, "must be YAML", line[:160]) from None
+
+
+def printable(text: str) -> str:
+    """The text with escapes for control characters, which could change what a terminal shows."""
+    return "".join(
+        letter
+        if letter.isprintable() or letter in "\n\t"
+        else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def csv_cell(value: Any) -> Any:
+    """A cell of a CSV file that no spreadsheet reads as a formula.
+
+    Text that begins as a formula gets an apostrophe, which spreadsheets do not show.
+    """
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{value}"
+    return value

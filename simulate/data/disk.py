@@ -94,7 +94,7 @@ def missing(location: Location, data: Path, name: str) -> MissingDataError:
 def locate(
     location: Location,
     data: Path,
-    md5: Mapping[str, str],
+    sums: Mapping[str, str],
     address: str,
     download: bool,
     suffix: str = "",
@@ -104,7 +104,8 @@ def locate(
     Args:
         location: the data set's folders.
         data: the data folder.
-        md5: published sum of each file (with the suffix), by its name without the suffix.
+        sums: published SHA-256 or MD5 sum of each file, by its name without the suffix; the file
+            has the suffix.
         address: URL of the files up to their names; empty when they are not published one by one.
         download: whether missing files are downloaded.
         suffix: ending of the published files, such as ``.gz``; on disk it may be absent.
@@ -114,7 +115,7 @@ def locate(
         InputError: when a download has another sum.
     """
     paths = []
-    for name, checksum in md5.items():
+    for name, checksum in sums.items():
         path = find(location, data, name, f"{name}{suffix}")
         if path is None and not (download and address):
             raise missing(location, data, f"{name}{suffix}")
@@ -125,19 +126,20 @@ def locate(
     return paths
 
 
-def fetch(address: str, path: Path, md5: str) -> Path:
+def fetch(address: str, path: Path, published: str) -> Path:
     """Download a file, check its sum, and only then give it its name.
 
     Args:
         address: URL.
         path: target.
-        md5: published sum.
+        published: its SHA-256 sum, or its MD5 sum where no other one is published.
 
     Raises:
         MissingDataError: when it cannot be downloaded or written.
         InputError: when the sum is another one.
     """
-    checksum = hashlib.md5(usedforsecurity=False)
+    secure = len(published) == hashlib.sha256().digest_size * 2
+    checksum = hashlib.sha256() if secure else hashlib.md5(usedforsecurity=False)
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,8 +151,8 @@ def fetch(address: str, path: Path, md5: str) -> Path:
             while chunk := answer.read(CHUNK):
                 checksum.update(chunk)
                 file.write(chunk)
-        if checksum.hexdigest() != md5:
-            rule = f"{address} must have the md5 sum {md5}"
+        if checksum.hexdigest() != published:
+            rule = f"{address} must have the {checksum.name} sum {published}"
             raise InputError.one("dataset", rule, checksum.hexdigest())
         temporary.chmod(0o644)
         os.replace(temporary, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
 import warnings
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from typing import Any
 import numpy as np
 
 from privplan.errors import InputError, PrivplanError
+
+MOST_UNPACKED = 4 * 2**30
+"""Most bytes of a file after it is unpacked: the largest known data set has half of it."""
 
 
 @contextmanager
@@ -111,3 +115,23 @@ def read_pickle(path: Path) -> dict[bytes, Any]:
         return {
             key.encode() if isinstance(key, str) else key: value for key, value in content.items()
         }
+
+
+def read_unpacked(path: Path, most: int | None = None) -> bytes:
+    """The content of a file, unpacked when its name ends in ``.gz``.
+
+    Args:
+        path: the file.
+        most: most bytes that are unpacked; ``MOST_UNPACKED`` when None.
+
+    Raises:
+        ValueError: when more would be unpacked.
+    """
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    limit = MOST_UNPACKED if most is None else most
+    with gzip.open(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"must unpack to {limit} bytes or less")
+    return content

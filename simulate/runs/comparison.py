@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from privplan.io.text import csv_cell
 from privplan.record import RunRecord
 from privplan.verification.verify import GroupVerdict, Verdict
 
@@ -109,7 +110,7 @@ def _csv(columns: Sequence[str], lines: Iterator[list[object]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(lines)
+    writer.writerows(map(csv_cell, line) for line in lines)
     return text.getvalue()
 
 

@@ -8,7 +8,6 @@ EMNIST: an extension of MNIST to handwritten letters (2017), the split by class.
 
 from __future__ import annotations
 
-import gzip
 import math
 import string
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from torch import Tensor
 from privplan.errors import InputError
 from simulate.data.dataset import Dataset
 from simulate.data.disk import Archive, Location, fetch_archive, find, locate
-from simulate.data.files import reading, whole_numbers
+from simulate.data.files import read_unpacked, reading, whole_numbers
 from simulate.data.registry import DATASETS
 
 _TYPES: Mapping[int, np.dtype[Any]] = MappingProxyType(
@@ -45,7 +44,7 @@ class IdxDataset:
     Attributes:
         name: its registered name.
         location: its folders.
-        md5: published sums of the files compressed with gzip, by their names without ``.gz``:
+        sums: SHA-256 or MD5 sums of the files compressed with gzip, by names without ``.gz``:
             training images and labels, test images and labels.
         classes: names of the classes.
         mean: pixel value that becomes 0.
@@ -54,12 +53,12 @@ class IdxDataset:
         archive: the archive, if any.
         transposed: whether rows and columns of the images are exchanged in the files.
         writers: sums of the files that name the writer of each training and each test image, as
-            for ``md5``; they are optional unless ``download`` is set.
+            for ``sums``; they are optional unless ``download`` is set.
     """
 
     name: str
     location: Location
-    md5: Mapping[str, str]
+    sums: Mapping[str, str]
     classes: tuple[str, ...]
     mean: float
     std: float
@@ -70,10 +69,10 @@ class IdxDataset:
 
     def __call__(self, data: Path, download: bool) -> Dataset:
         """Read the data set, with people when the files of the writers are present."""
-        present = all(find(self.location, data, name, f"{name}.gz") for name in self.md5)
+        present = all(find(self.location, data, name, f"{name}.gz") for name in self.sums)
         if self.archive is not None and download and not present:
             fetch_archive(self.archive, data / self.location.folders[0])
-        paths = locate(self.location, data, self.md5, self.address, download, ".gz")
+        paths = locate(self.location, data, self.sums, self.address, download, ".gz")
         train_x, test_x = (self._images(path) for path in paths[::2])
         train_y, test_y = (read_labels(path) for path in paths[1::2])
         people = self._people(data, download, train_y, test_y)
@@ -141,8 +140,7 @@ def read_idx(path: Path) -> np.ndarray:
         InputError: when the file cannot be read, is damaged, or holds other numbers.
     """
     with reading(path, "must be readable"):
-        content = path.read_bytes()
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
+        content = read_unpacked(path)
     with reading(path, "must be bytes or integers in IDX format"):
         start = 4 + 4 * content[3]
         if len(content) < start or content[:2] != b"\0\0":
@@ -202,10 +200,10 @@ for _row in (
             zip(
                 FILES,
                 (
-                    "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-                    "25c81989df183df01b3e8a0aad5dffbe",
-                    "bef4ecab320f06d8554ea6380940ec79",
-                    "bb300cfdad3c16e7a12a480ee83cd310",
+                    "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+                    "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+                    "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+                    "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
                 ),
                 strict=True,
             )
@@ -213,7 +211,7 @@ for _row in (
         CLOTHES,
         mean=0.2860 * 255,  # of the training pixels; docs/reproduction.md discusses other choices
         std=0.3530 * 255,
-        address="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        address="https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
     ),
     IdxDataset(
         "emnist",

@@ -9,7 +9,6 @@ Alternatives are a local copy for the library ``datasets``, and for Shakespeare 
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from privplan.errors import InputError, MissingDataError
 from simulate.data import hub
 from simulate.data.dataset import Dataset
 from simulate.data.disk import Location, find, missing
-from simulate.data.files import numbers, reading, whole_numbers
+from simulate.data.files import numbers, read_unpacked, reading, whole_numbers
 from simulate.data.formats import idx
 from simulate.data.people import Encode, Person, Split, assemble, people_of_copy, split_people
 from simulate.data.registry import DATASETS
@@ -120,8 +119,7 @@ def read_json(path: Path) -> dict[str, Any]:
         InputError: when it cannot be read or is not an object.
     """
     with reading(path, "must be readable JSON"):
-        content = path.read_bytes()
-        value = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+        value = json.loads(read_unpacked(path))
     if not isinstance(value, dict):
         raise InputError.one("data", "must be a JSON object", str(path))
     return value

@@ -25,7 +25,7 @@ class MatlabDataset:
         name: its registered name.
         location: its folders.
         address: URL of the files up to their names.
-        md5: published sums of the training and of the test file, by their names.
+        sums: published SHA-256 sums of the training and of the test file, by their names.
         mean: pixel value of each channel that becomes 0.
         std: pixel values of each channel that become 1.
     """
@@ -33,13 +33,13 @@ class MatlabDataset:
     name: str
     location: Location
     address: str
-    md5: Mapping[str, str]
+    sums: Mapping[str, str]
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
     def __call__(self, data: Path, download: bool) -> Dataset:
         """Read the data set."""
-        paths = locate(self.location, data, self.md5, self.address, download)
+        paths = locate(self.location, data, self.sums, self.address, download)
         train, test = map(read_mat, paths)
         classes = tuple(str(label) for label in range(10))
         return Dataset(self.name, *train, *test, classes, self.mean, self.std)
@@ -71,10 +71,10 @@ DATASETS.register(
     MatlabDataset(
         "svhn",
         Location("SVHN", ("SVHN", "svhn"), "fetch 246 MB with --download"),
-        "http://ufldl.stanford.edu/housenumbers/",
+        "https://ufldl.stanford.edu/housenumbers/",
         {
-            "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
-            "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
+            "train_32x32.mat": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
+            "test_32x32.mat": "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
         },
         mean=(0.4377 * 255, 0.4438 * 255, 0.4728 * 255),
         std=(0.1980 * 255, 0.2010 * 255, 0.1970 * 255),

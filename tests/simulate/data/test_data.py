@@ -17,7 +17,7 @@ from privplan.errors import InputError, MissingDataError
 from simulate.data.formats.idx import read_idx
 from simulate.data.registry import DATASETS, load
 
-FILES = tuple(DATASETS.get("fashion-mnist").md5)
+FILES = tuple(DATASETS.get("fashion-mnist").sums)
 
 
 def idx(values: np.ndarray) -> bytes:
@@ -143,10 +143,7 @@ def test_an_unknown_data_set_lists_the_known_ones() -> None:
 
 def test_a_download_is_checked_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = {name: gzip.compress(content) for name, content in small_files().items()}
-    sums = {
-        name: hashlib.md5(content, usedforsecurity=False).hexdigest()
-        for name, content in packed.items()
-    }
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in packed.items()}
     asked = []
 
     def answer(address: str, timeout: float) -> io.BytesIO:
@@ -155,15 +152,15 @@ def test_a_download_is_checked_and_kept(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(urllib.request, "urlopen", answer)
     published = DATASETS.get("fashion-mnist")
-    monkeypatch.setitem(DATASETS._components, "fashion-mnist", replace(published, md5=sums))
+    monkeypatch.setitem(DATASETS._components, "fashion-mnist", replace(published, sums=sums))
     load("fashion-mnist", tmp_path, download=True)
     load("fashion-mnist", tmp_path, download=True)
     assert len(asked) == 4
-    wrong = {**sums, FILES[0]: "0" * 32}
-    monkeypatch.setitem(DATASETS._components, "fashion-mnist", replace(published, md5=wrong))
+    wrong = {**sums, FILES[0]: "0" * 64}
+    monkeypatch.setitem(DATASETS._components, "fashion-mnist", replace(published, sums=wrong))
     first = tmp_path / "FashionMNIST" / "raw" / f"{FILES[0]}.gz"
     first.unlink()
-    with pytest.raises(InputError, match="must have the md5 sum 000"):
+    with pytest.raises(InputError, match="must have the sha256 sum 000"):
         load("fashion-mnist", tmp_path, download=True)
     names = sorted(path.name for path in first.parent.iterdir())
     assert names == sorted(f"{name}.gz" for name in FILES[1:])
