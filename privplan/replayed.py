@@ -123,8 +123,8 @@ def report_of(
         fields: the other fields of the report.
     """
     outcome: Literal["passed", "failed", "not_shown"] = "passed"
-    names = ", ".join(one.name for one in comparisons)
-    reason = f"{len(fields['rounds'])} of {fields['of']} rounds trained again agree in {names}"
+    count, trained = sum(one.compared for one in comparisons), len(fields["rounds"])
+    reason = f"{count} comparisons agree; {trained} of {fields['of']} rounds were trained again"
     if differences:
         first = min(differences, key=lambda one: one.round or math.inf)
         where = f"round {first.round}: " if first.round else ""
