@@ -9,6 +9,7 @@ optional: a run folder of version 0.1.0 has none of them.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -163,7 +164,7 @@ def read_clients(folder: Path) -> Arrays | None:
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
             return {name: stored[name] for name in ("group", "starts", "records")}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile):
         rule = "must be the assignment of clients that the run wrote"

@@ -51,7 +51,7 @@ class EvidenceWriter:
     """
 
     def __init__(self, folder: Path, experiment: Experiment, done: int) -> None:
-        self._folder = folder
+        self._folder, self._last = folder, experiment.rounds
         digest = experiment.algorithm.plan.digest
         clients = client_arrays(experiment.partition)
         start = experiment.start.numpy()
@@ -97,7 +97,7 @@ class EvidenceWriter:
             (self._header.releases_every, releases),
             (self._header.models_every, [theta]),
         ):
-            due = progress.round % every == 0 and bool(vectors)
+            due = bool(vectors) and (progress.round % every == 0 or progress.round == self._last)
             offsets.append(self._end + len(stored) if due else None)
             stored += b"".join(map(_bytes, vectors)) if due else b""
         self._end += len(stored)

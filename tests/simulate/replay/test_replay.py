@@ -212,7 +212,7 @@ def test_an_accuracy_that_was_not_reached_fails(run: Path) -> None:
 
 def test_a_changed_vector_does_not_have_its_hash(run: Path) -> None:
     content = bytearray((run / VECTORS).read_bytes())
-    content[40] ^= 64  # in the initial model
+    content[43] ^= 64  # in the initial model
     (run / VECTORS).write_bytes(bytes(content))
     report = replayed(run)
     assert report.outcome == "failed"
