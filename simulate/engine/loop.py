@@ -44,6 +44,8 @@ class Progress:
         canary_scores: log-likelihood ratios of the canaries [M, canaries per group]; None
             without canaries.
         mechanism: the mechanism's state.
+        releases: vectors that the round released, in the order of the ledger; the next round does
+            not depend on them.
     """
 
     round: int
@@ -54,6 +56,7 @@ class Progress:
     chain: str
     canary_scores: np.ndarray | None = None
     mechanism: State = field(default_factory=dict)
+    releases: tuple[Tensor, ...] = ()
 
 
 def initial_state(experiment: Experiment) -> Progress:
@@ -88,8 +91,17 @@ def run_round(experiment: Experiment, progress: Progress, ledger: LedgerWriter) 
     theta, server = algorithm.server.step(progress.theta, step, server)
     theta, server = broadcast_state(experiment.ranks, theta, server)
     all_personal = {**progress.personal, **personal}
-    metrics = progress.metrics
-    return Progress(round_, theta, server, all_personal, metrics, ledger.chain, scores, state)
+    return Progress(
+        round_,
+        theta,
+        server,
+        all_personal,
+        progress.metrics,
+        ledger.chain,
+        scores,
+        state,
+        tuple(release.vector for release in releases),
+    )
 
 
 def _release(

@@ -30,6 +30,7 @@ from simulate.parallel.distributed import (
     on_all_ranks,
 )
 from simulate.runs import checkpoint
+from simulate.runs.evidence import EvidenceWriter
 from simulate.runs.folder import check_finished, existing_run
 from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger
 from simulate.runs.record import initial_record, record_at, write_finished
@@ -240,7 +241,7 @@ def _train(
     folder: Path, experiment: Experiment, opened: _OpenedFolder, start: Progress, report: Report
 ) -> RunRecord:
     """Train to the last round and write the record; save the state when interrupted."""
-    record = opened.record
+    record, evidence = opened.record, EvidenceWriter(folder, experiment, start.round)
     latest, saved, started = start, time.monotonic(), time.monotonic()
     pause = SAVE_SECONDS
 
@@ -250,6 +251,7 @@ def _train(
     def after(progress: Progress) -> None:
         nonlocal latest, saved, pause
         latest = progress
+        evidence.append(progress)
         report(progress.round, experiment.rounds)
         now = time.monotonic()
         if not 0 <= now - saved < pause:  # a clock that was set back must not delay saving

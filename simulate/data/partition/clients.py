@@ -145,3 +145,25 @@ class LazyPartition:
     def regrouped(self, members: tuple[np.ndarray, ...]) -> LazyPartition:
         """As ``ClientPartition.regrouped``."""
         return replace(self, members=members)
+
+
+def client_arrays(partition: ClientPartition) -> dict[str, np.ndarray]:
+    """The assignment of clients to groups and training records, as arrays.
+
+    Args:
+        partition: the records of each client.
+
+    Returns:
+        ``group`` [clients], the index of each client's group in the plan; ``starts``
+        [clients + 1] and ``records``, the records of client i at starts[i]:starts[i + 1]; these
+        two are empty for a partition in which clients draw their records from the seed.
+    """
+    sizes = [len(part) for part in partition.members]
+    group = np.empty(sum(sizes), np.int64)
+    group[np.concatenate(partition.members)] = np.repeat(np.arange(len(sizes)), sizes)
+    if isinstance(partition, LazyPartition):
+        empty = np.empty(0, np.int64)
+        return {"group": group, "starts": empty, "records": empty}
+    records = [partition.records(client) for client in range(len(group))]
+    starts = np.concatenate([[0], np.cumsum([len(part) for part in records])])
+    return {"group": group, "starts": starts, "records": np.concatenate(records)}

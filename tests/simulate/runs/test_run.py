@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from privplan.errors import InputError
+from privplan.evidence import CLIENTS, EVIDENCE, VECTORS
 from privplan.plan import Plan
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RunRecord, read_ledger
 from privplan.verification.verify import load_run
@@ -68,7 +69,8 @@ def assert_same(folder: Path, reference: Path) -> None:
 
 def test_a_folder_holds_what_it_should(reference: Path, short_plan: Plan) -> None:
     names = {path.name for path in reference.iterdir() if not path.name.startswith(".")}
-    assert names == {PLAN, RECORD, LEDGER, CHECKPOINT, PLOT}
+    evidence = {EVIDENCE, VECTORS, CLIENTS}
+    assert names == {PLAN, RECORD, LEDGER, CHECKPOINT, PLOT} | evidence
     record = RunRecord.load(reference)
     assert record.status == "complete"
     assert record.rounds_done == 8

@@ -1,0 +1,197 @@
+"""The evidence of a run for its replay: hashes and stored vectors beside the ledger.
+
+``evidence.jsonl`` has a header and one line per round, chained by hashes from the digest of the
+plan. ``vectors.bin`` holds releases and models, float32, little-endian, at the offsets that the
+lines name; ``clients.npz`` holds the group and the training records of each client. The files are
+optional: a run folder of version 0.1.0 has none of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from privplan.errors import InputError
+from privplan.io.files import read_text
+from privplan.io.text import load_json
+from privplan.values import Count, Natural, Value, parse
+
+EVIDENCE = "evidence.jsonl"
+VECTORS = "vectors.bin"
+CLIENTS = "clients.npz"
+FLOAT_BYTES = 4
+Arrays = Mapping[str, np.ndarray]
+
+
+class EvidenceHeader(Value):
+    """First line of the evidence.
+
+    Attributes:
+        data: digest of the data set.
+        clients: digest of the assignment of clients to groups and training records.
+        parameters: length of the global vector (d).
+        model: digest of the initial model, which is the first vector stored.
+        models_every: the models of rounds that are multiples of it are stored.
+        releases_every: the same for releases.
+    """
+
+    version: Literal[1] = 1
+    data: str
+    clients: str
+    parameters: Count
+    model: str
+    models_every: Count
+    releases_every: Count
+
+
+class RoundEvidence(Value):
+    """A round of the evidence.
+
+    Attributes:
+        round: training round, from 1.
+        releases: digest of each release, in the order of the ledger.
+        length: number of coordinates of each release.
+        model: digest of the model after the round.
+        state: scalars of the server's state after the round, such as the clipping norm.
+        ledger: hash of the ledger's last line after the round.
+        releases_at: offset of the releases among the stored vectors, in bytes; None if not stored.
+        model_at: the same for the model.
+        end: length of the stored vectors after the round, in bytes.
+    """
+
+    round: Count
+    releases: tuple[str, ...]
+    length: Natural
+    model: str
+    state: dict[str, float] = Field(default_factory=dict)
+    ledger: str
+    releases_at: Natural | None = None
+    model_at: Natural | None = None
+    end: Natural
+
+
+class Evidence(Value):
+    """The evidence as read: the header and the rounds up to the first fault.
+
+    Attributes:
+        header: the first line.
+        rounds: evidence of each round by its number; rounds may be missing.
+        chain: hash of the last valid line.
+        fault: description of the first invalid line; None when all are valid.
+    """
+
+    header: EvidenceHeader
+    rounds: dict[int, RoundEvidence]
+    chain: str
+    fault: str | None = None
+
+
+def chained_line(value: EvidenceHeader | RoundEvidence, previous: str) -> tuple[str, str]:
+    """A line of the evidence, and the hash that the next line includes.
+
+    Args:
+        value: the header or a round.
+        previous: hash of the line before; the plan's digest for the header.
+    """
+    body = json.dumps(value.model_dump(mode="json"), separators=(",", ":"), allow_nan=False)
+    chain = hashlib.sha256(f"{previous}\n{body}".encode()).hexdigest()
+    return f'{{"evidence":{body},"chain":"{chain}"}}\n', chain
+
+
+def read_evidence(folder: Path, plan_digest: str) -> Evidence | None:
+    """The evidence in a run folder; None when there is none or its header is invalid.
+
+    Raises:
+        InputError: when the file cannot be read.
+    """
+    path = folder / EVIDENCE
+    if not path.exists():
+        return None
+    header: EvidenceHeader | None = None
+    rounds: dict[int, RoundEvidence] = {}
+    chain = plan_digest
+    for number, line in enumerate(read_text(path, "evidence").splitlines(keepends=True), start=1):
+        try:
+            data = load_json(line)["evidence"]
+            value: EvidenceHeader | RoundEvidence
+            value = parse(RoundEvidence, data) if header else parse(EvidenceHeader, data)
+            expected, after = chained_line(value, chain)
+        except (ValueError, KeyError, TypeError, InputError):
+            expected, after = "", ""
+        fault = None if line == expected else f"line {number} does not continue the chain of hashes"
+        if fault is not None:
+            if header is None:
+                return None
+            return Evidence(header=header, rounds=rounds, chain=chain, fault=fault)
+        chain = after
+        if isinstance(value, EvidenceHeader):
+            header = value
+        else:
+            rounds[value.round] = value
+    return None if header is None else Evidence(header=header, rounds=rounds, chain=chain)
+
+
+def vector_digest(vector: np.ndarray) -> str:
+    """SHA-256 of a vector as float32, little-endian."""
+    return hashlib.sha256(np.ascontiguousarray(vector, "<f4").data).hexdigest()
+
+
+def clients_digest(clients: Arrays) -> str:
+    """SHA-256 of the arrays of ``clients.npz``: group, starts and records, as int64."""
+    content = hashlib.sha256()
+    for name in ("group", "starts", "records"):
+        array = np.ascontiguousarray(clients[name], "<i8")
+        content.update(f"{name}:{len(array)}\n".encode())
+        content.update(array.data)
+    return content.hexdigest()
+
+
+def read_clients(folder: Path) -> Arrays | None:
+    """The arrays of ``clients.npz``; None without the file.
+
+    Raises:
+        InputError: when the file is damaged.
+    """
+    path = folder / CLIENTS
+    if not path.exists():
+        return None
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
+            return {name: stored[name] for name in ("group", "starts", "records")}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile):
+        rule = "must be the assignment of clients that the run wrote"
+        raise InputError.one("clients", rule, str(path)) from None
+
+
+def stored_vectors(folder: Path, offset: int, count: int, length: int) -> Iterator[np.ndarray]:
+    """Vectors of ``vectors.bin`` from an offset.
+
+    Args:
+        folder: the run folder.
+        offset: offset of the first vector in bytes.
+        count: number of vectors.
+        length: length of each.
+
+    Raises:
+        InputError: when the file is missing or too short.
+    """
+    path = folder / VECTORS
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            for _ in range(count):
+                content = file.read(FLOAT_BYTES * length)
+                if len(content) < FLOAT_BYTES * length:
+                    rule = "must hold the vectors that the evidence names"
+                    raise InputError.one("vectors", rule, str(path))
+                yield np.frombuffer(content, "<f4")
+    except OSError as error:
+        raise InputError.one("vectors", f"must be readable ({error.strerror})", str(path)) from None
