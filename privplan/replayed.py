@@ -10,9 +10,9 @@ from typing import Any, Literal
 from privplan.errors import InputError
 from privplan.io.files import read_text, write_text
 from privplan.io.text import load_json
+from privplan.record import REPLAY
 from privplan.values import Count, Natural, NonNegative, Value, parse
 
-REPLAY = "replay.json"
 MOST_DIFFERENCES = 100
 """Largest number of differences that a report lists; all are counted."""
 
@@ -52,7 +52,7 @@ class ReplayReport(Value):
 
     Attributes:
         outcome: ``passed`` when everything was compared and agrees; ``failed`` when something
-            differs; ``not_shown`` when nothing differs but something could not be compared.
+            differs; ``not shown`` when nothing differs but something could not be compared.
         reason: the first difference, what could not be compared, or what agrees.
         rounds: rounds that were trained again.
         of: number of rounds of the run; cohorts, bounds, weights and generator states are compared
@@ -68,7 +68,7 @@ class ReplayReport(Value):
     """
 
     schema_version: Literal[1] = 1
-    outcome: Literal["passed", "failed", "not_shown"]
+    outcome: Literal["passed", "failed", "not shown"]
     reason: str
     rounds: tuple[Count, ...]
     of: Count
@@ -84,7 +84,7 @@ class ReplayReport(Value):
     @property
     def exit_code(self) -> int:
         """Exit code of the command: 0 passed, 4 failed, 5 not shown."""
-        return {"passed": 0, "failed": 4, "not_shown": 5}[self.outcome]
+        return {"passed": 0, "failed": 4, "not shown": 5}[self.outcome]
 
     def save(self, folder: Path) -> None:
         """Write ``replay.json`` into the run folder."""
@@ -122,7 +122,7 @@ def report_of(
         missing: what could not be compared; empty when everything was.
         fields: the other fields of the report.
     """
-    outcome: Literal["passed", "failed", "not_shown"] = "passed"
+    outcome: Literal["passed", "failed", "not shown"] = "passed"
     count, trained = sum(one.compared for one in comparisons), len(fields["rounds"])
     reason = f"{count} comparisons agree; {trained} of {fields['of']} rounds were trained again"
     if differences:
@@ -131,7 +131,7 @@ def report_of(
         more = f" and {len(differences) - 1} more differences" if differences[1:] else ""
         outcome, reason = "failed", f"{where}{first.name}: {first.detail}{more}"
     elif missing:
-        outcome, reason = "not_shown", f"missing: {missing}"
+        outcome, reason = "not shown", f"missing: {missing}"
     return ReplayReport(
         outcome=outcome,
         reason=reason,

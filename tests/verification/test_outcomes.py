@@ -163,7 +163,13 @@ def write_replay(folder: Path, **changes: object) -> None:
         "outcome": "passed",
         "rounds": [2, 7, 11],
         "reason": "releases agree to 1e-06",
-        "program": "a field that verify does not know",
+        "of": 20,
+        "selection_seed": 5,
+        "tolerance": 1e-5,
+        "comparisons": [],
+        "differences": [],
+        "versions": {},
+        "seconds": 1.0,
     }
     (folder / REPLAY).write_text(json.dumps({**result, **changes}))
 

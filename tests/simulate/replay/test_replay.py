@@ -232,7 +232,7 @@ def test_without_evidence_nothing_is_shown_and_nothing_differs(run: Path) -> Non
     done = CliRunner().invoke(command, [str(run), "--rounds", "all"])
     assert done.exit_code == 5, done.output
     report = ReplayReport.load(run)
-    assert report.outcome == "not_shown"
+    assert report.outcome == "not shown"
     assert "evidence.jsonl" in report.reason
     assert comparison(report, "noise_sum_squares") == (3 * ROUNDS, 0)
 
@@ -240,7 +240,7 @@ def test_without_evidence_nothing_is_shown_and_nothing_differs(run: Path) -> Non
 def test_an_algorithm_that_is_not_supported_is_not_shown(tmp_path: Path) -> None:
     execute(Request(short_plan(), "CENTAUR", "digits", tmp_path / "run"))
     report = replayed(tmp_path / "run")
-    assert (report.outcome, report.exit_code) == ("not_shown", 5)
+    assert (report.outcome, report.exit_code) == ("not shown", 5)
     assert "algorithm CENTAUR" in report.reason
 
 
