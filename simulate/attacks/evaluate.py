@@ -1,0 +1,375 @@
+"""Attacks on several algorithms as one resumable sweep, scored beside null rows."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privplan.accounting.accountant import accountant
+from privplan.io.resume import Journal, finish, in_jobs, key_of, resumable
+from privplan.plan import GroupPlan, Plan
+from privplan.values import digest
+from simulate.algorithms.registry import row
+from simulate.attacks.measures import (
+    Scores,
+    better,
+    candidates,
+    clopper_pearson,
+    null_scores,
+    scores,
+)
+from simulate.attacks.registry import ATTACKS, Guess, Options
+from simulate.attacks.scenes import PlanScene, RunScene
+from simulate.attacks.view import Truth
+
+JOURNAL = "attacks.jsonl"
+CHUNK = 10
+"""Releases that are attacked at the same time."""
+PARTS = 1000
+"""Parts into which the progress of one chunk is divided."""
+
+Scene = PlanScene | RunScene
+
+
+@dataclass(frozen=True)
+class Case:
+    """An attack on the releases of one scene.
+
+    Attributes:
+        attack: name of the attack.
+        scene: where the releases come from.
+    """
+
+    attack: str
+    scene: Scene
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What distinguishes the case in one sweep, as plain data."""
+        scene = self.scene
+        if isinstance(scene, RunScene):
+            return {"attack": self.attack, "round": scene.round}
+        return {
+            "attack": self.attack,
+            "algorithm": scene.algorithm,
+            "clients": scene.clients,
+            "local_steps": scene.steps,
+            "noise_factor": scene.noise_factor,
+        }
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the attacked algorithm."""
+        scene = self.scene
+        return scene.algorithm if isinstance(scene, PlanScene) else scene.record.algorithm
+
+
+@dataclass(frozen=True)
+class Result:
+    """An attack on all releases of a scene.
+
+    Attributes:
+        case: the attack and the scene.
+        images: reconstructions per release [n, ...]; empty when the attack makes none.
+        truths: the records per release.
+        labels: inferred labels per release, or None each.
+        numbers: further findings per release.
+        notes: distinct reasons why nothing was found.
+        seconds: time of the attack.
+    """
+
+    case: Case
+    images: tuple[Tensor, ...]
+    truths: tuple[Truth, ...]
+    labels: tuple[Tensor | None, ...]
+    numbers: tuple[Mapping[str, float], ...]
+    notes: tuple[str, ...]
+    seconds: float
+
+
+def sweep(
+    cases: Sequence[Case],
+    options: Options,
+    folder: Path | None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Result]:
+    """Run attacks; chunks that are finished in the folder's journal are not computed again.
+
+    Args:
+        cases: attacks and scenes.
+        options: settings of all attacks.
+        folder: where finished chunks are stored; None to store none.
+        progress: called with finished and total parts.
+
+    Raises:
+        InterruptedSweepError: on Ctrl-C; the same call resumes.
+        InputError: when the folder is in use or holds another sweep.
+    """
+    items = {
+        key_of({**case.identity, "releases": [first, last]}): (case, first, last)
+        for case in cases
+        for first, last in _chunks(len(case.scene))
+    }
+    finished = 0
+
+    def outer(done: int, total: int) -> None:
+        nonlocal finished
+        finished = done
+        progress(done * PARTS, total * PARTS)
+
+    def inner(done: int, total: int) -> None:
+        progress(finished * PARTS + PARTS * done // max(1, total), len(items) * PARTS)
+
+    def work(item: tuple[Case, int, int]) -> dict[str, Any]:
+        return _attacked(item, options, inner)
+
+    with resumable(folder):
+        name = _identity(cases, options)
+        path = None if folder is None else folder / JOURNAL
+        journal = None if path is None else Journal[dict[str, Any]](path, name, _check)
+        found = finish(items, work, spread=in_jobs(1), journal=journal, progress=outer)
+    return [_collected(case, found) for case in cases]
+
+
+def _chunks(total: int) -> Iterator[tuple[int, int]]:
+    yield from ((first, min(first + CHUNK, total)) for first in range(0, total, CHUNK))
+
+
+def _identity(cases: Sequence[Case], options: Options) -> str:
+    """Digest of everything that the results depend on besides the case."""
+    scene = cases[0].scene
+    if isinstance(scene, RunScene):
+        origin: dict[str, Any] = {"chain": scene.record.chain, "plan": scene.record.plan_digest}
+    else:
+        origin = {
+            "plan": scene.plan.digest,
+            "data": scene.data.digest,
+            "seed": scene.seed,
+            "choices": [scene.choices.aggregation, dict(scene.choices.numbers)],
+            "images": scene.images,
+        }
+    return digest({**origin, "options": asdict(options)})
+
+
+def _check(point: Any, result: Any) -> None:
+    if not isinstance(point, dict) or not isinstance(result["guesses"], list):
+        raise TypeError("no chunk of a sweep of attacks")
+
+
+def _attacked(
+    item: tuple[Case, int, int], options: Options, progress: Callable[[int, int], None]
+) -> dict[str, Any]:
+    """Result of one chunk as plain data."""
+    case, first, last = item
+    views = [case.scene[index].view for index in range(first, last)]
+    own = replace(options, seed=options.seed + first)
+    threads = torch.get_num_threads()
+    started = time.monotonic()
+    guesses = ATTACKS.get(case.attack).reconstruct(views, own, progress)
+    torch.set_num_threads(threads)
+    return {
+        "guesses": [_plain(guess) for guess in guesses],
+        "seconds": round(time.monotonic() - started, 3),
+    }
+
+
+def _plain(guess: Guess) -> dict[str, Any]:
+    images = None
+    if guess.images is not None:
+        values = guess.images.detach().cpu().float().contiguous()
+        encoded = base64.b64encode(values.numpy().astype("<f4").tobytes()).decode()
+        images = {"shape": list(values.shape), "float32": encoded}
+    return {
+        "images": images,
+        "labels": None if guess.labels is None else guess.labels.cpu().tolist(),
+        "numbers": {name: float(value) for name, value in guess.numbers.items()},
+        "note": guess.note,
+    }
+
+
+def _images(plain: dict[str, Any]) -> Tensor:
+    values = np.frombuffer(base64.b64decode(plain["float32"]), dtype="<f4").copy()
+    return torch.from_numpy(values).view(*plain["shape"])
+
+
+def _collected(case: Case, found: Mapping[str, dict[str, Any]]) -> Result:
+    chunks = [
+        found[key_of({**case.identity, "releases": [first, last]})]
+        for first, last in _chunks(len(case.scene))
+    ]
+    guesses = [guess for chunk in chunks for guess in chunk["guesses"]]
+    images = [None if one["images"] is None else _images(one["images"]) for one in guesses]
+    complete = all(image is not None for image in images)
+    return Result(
+        case,
+        tuple(image for image in images if image is not None) if complete else (),
+        tuple(case.scene.truth(index) for index in range(len(guesses))),
+        tuple(None if one["labels"] is None else torch.tensor(one["labels"]) for one in guesses),
+        tuple(one["numbers"] for one in guesses),
+        tuple(dict.fromkeys(one["note"] for one in guesses if one["note"])),
+        sum(chunk["seconds"] for chunk in chunks),
+    )
+
+
+def summary(result: Result, seed: int) -> dict[str, Any]:
+    """One row of the report as plain data: the attack's scores and those of its null rows."""
+    case, scene = result.case, result.case.scene
+    plan = scene.experiment.algorithm.plan
+    group = scene.target
+    line: dict[str, Any] = {
+        "algorithm": case.algorithm,
+        "attack": case.attack,
+        "releases": len(result.truths),
+        **_setting(scene),
+        **guarantee(case.algorithm, plan, group, _factor(scene)),
+        "seconds": round(result.seconds, 1),
+        "notes": list(result.notes),
+    }
+    named = [value for value in result.numbers if value]
+    if named:
+        line["numbers"] = {
+            name: float(np.mean([one[name] for one in named if name in one])) for name in named[0]
+        }
+    labels = _label_row(result)
+    if labels is not None:
+        line["labels"] = labels
+    found: list[str] = []
+    if labels is not None and labels["correct"][1] > labels["null"]:
+        found.append("label")
+    if result.images:
+        attacked, nulls = _scored(result, seed)
+        line["scores"] = attacked.summary()
+        line["nulls"] = {name: null.summary() for name, null in nulls.items()}
+        found += better(attacked, nulls)
+        line["without_vanished"] = _without_vanished(result, seed)
+    line["better_than_null"] = found
+    line["verdict"] = _verdict(result, found, labels)
+    return line
+
+
+def _verdict(result: Result, found: list[str], labels: dict[str, Any] | None) -> str:
+    if not result.images and labels is None:
+        return result.notes[0] if result.notes else "no image, no label"
+    return "leaks" if found else "not above null"
+
+
+def _setting(scene: Scene) -> dict[str, Any]:
+    if isinstance(scene, RunScene):
+        view = scene[0].view
+        return {
+            "clients": view.clients,
+            "records": view.records,
+            "local_steps": view.steps,
+            "round": scene.round,
+        }
+    return {
+        "clients": scene.clients,
+        "records": scene.clients,
+        "local_steps": scene.steps,
+        "round": 1,
+    }
+
+
+def _factor(scene: Scene) -> float:
+    return scene.noise_factor if isinstance(scene, PlanScene) else 1.0
+
+
+def guarantee(name: str, plan: Plan, group: GroupPlan, factor: float = 1.0) -> dict[str, Any]:
+    """Unit, noise multiplier and epsilon of a group under the executed plan, as plain data.
+
+    Args:
+        name: name of the algorithm.
+        plan: the executed plan.
+        group: the attacked group, by name.
+        factor: factor on the noise multiplier, for sweeps.
+
+    Returns:
+        ``unit``, ``noise_multiplier``, ``epsilon`` (an upper bound; ``inf`` without noise),
+        ``delta``.
+    """
+    unit = row(name).protects(plan)
+    own = plan.group(group.name)
+    if unit == "none":
+        return {"unit": "none", "noise_multiplier": 0.0, "epsilon": "inf", "delta": own.delta}
+    sigma = own.noise_multiplier * factor
+    if factor == 1.0:
+        bounds = [
+            one.epsilon_upper for one in plan.certificate if one.group == own.name and one.guarantee
+        ]
+        epsilon = min(bounds, default=math.inf)
+    else:
+        changed = own.model_copy(update={"noise_multiplier": sigma, "segments": None})
+        history = plan.history(changed)
+        epsilon = accountant("rdp").epsilon(history, own.delta, plan.spec.relation).upper
+    return {
+        "unit": unit,
+        "noise_multiplier": sigma,
+        "epsilon": "inf" if math.isinf(epsilon) else epsilon,
+        "delta": own.delta,
+    }
+
+
+def _label_row(result: Result) -> dict[str, Any] | None:
+    """Share of correctly inferred labels, and of those inferred from another release."""
+    if any(one is None for one in result.labels):
+        return None
+    labels = [one for one in result.labels if one is not None]
+    truths = [truth.labels for truth in result.truths]
+    hits, trials = _label_hits(labels, truths)
+    other, _ = _label_hits([*labels[1:], labels[0]], truths)
+    null = other / trials if len(labels) > 1 else 1 / 10
+    counts = torch.cat(truths).bincount()
+    null = max(null, float(counts.max()) / trials) if len(labels) > 1 else null
+    return {"correct": [hits / trials, *clopper_pearson(hits, trials)], "n": trials, "null": null}
+
+
+def _label_hits(labels: Sequence[Tensor], truths: Sequence[Tensor]) -> tuple[int, int]:
+    """Labels that are right, as a multiset per release, and all labels."""
+    hits = 0
+    for guess, truth in zip(labels, truths, strict=True):
+        size = 1 + int(max(guess.max(), truth.max()))
+        common = torch.minimum(guess.bincount(minlength=size), truth.bincount(minlength=size))
+        hits += int(common.sum())
+    return hits, sum(len(guess) for guess in labels)
+
+
+def _scored(result: Result, seed: int) -> tuple[Scores, dict[str, Scores]]:
+    scene = result.case.scene
+    originals = [truth.images for truth in result.truths]
+    exclude = np.concatenate([truth.rows for truth in result.truths])
+    among = candidates(scene.experiment.data, exclude, seed)
+    return scores(result.images, originals, among), null_scores(
+        result.images, originals, among, seed
+    )
+
+
+def _without_vanished(result: Result, seed: int) -> dict[str, Any] | None:
+    """Scores of the releases whose gradient did not vanish; None where none can vanish."""
+    flags = [one.get("vanished") for one in result.numbers]
+    if any(flag is None for flag in flags):
+        return None
+    kept = [index for index, flag in enumerate(flags) if not flag]
+    line: dict[str, Any] = {"vanished": len(flags) - len(kept), "of": len(flags)}
+    if kept:
+        part = replace(
+            result,
+            images=tuple(result.images[index] for index in kept),
+            truths=tuple(result.truths[index] for index in kept),
+        )
+        line["scores"] = _scored(part, seed)[0].summary()
+    return line
+
+
+def to_json(value: Any) -> str:
+    """Strict JSON text of plain data."""
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"

@@ -1,0 +1,245 @@
+"""Inversion of gradients (IG): images whose gradient points in the direction of the released one.
+
+J. Geiping, H. Bauermeister, H. Droege, M. Moeller, Inverting Gradients, NeurIPS 2020, Eq. 4:
+minimise 1 - cosine(gradient of the dummy images, released gradient) + weight * total variation,
+by Adam with the learning rate divided by 10 after 3/8, 5/8 and 7/8 of the steps.
+``ig`` takes the sign of the gradient, a total variation of 1e-2 and starts at grey; ``ig-paper``
+has the settings of HyperFL, Appendix D.1 (no sign, 1e-6, a normal start).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+from simulate.attacks.closed_form import labels_of
+from simulate.attacks.registry import Guess, Options, generator, register
+from simulate.attacks.view import View
+from simulate.models.network import Shapes
+
+Progress = Callable[[int, int], None]
+Objective = Callable[[Tensor], Tensor]
+"""Model inputs [K, n, channels, height, width] to one value per release [K]."""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Settings of the optimisation.
+
+    Attributes:
+        rate: first learning rate of Adam.
+        variation: weight of the total variation, of model inputs.
+        signed: whether Adam receives the sign of the gradient.
+        grey: whether the first start is at the data set's public mean pixel; else, and for
+            restarts, at normal inputs.
+        milestones: shares of the steps after which the rate is divided by 10.
+    """
+
+    rate: float = 0.1
+    variation: float = 1e-2
+    signed: bool = True
+    grey: bool = True
+    milestones: tuple[float, ...] = (3 / 8, 5 / 8, 7 / 8)
+
+
+OURS = Descent()
+PAPER = Descent(variation=1e-6, signed=False, grey=False)
+
+
+def named_parameters(shapes: Shapes, theta: Tensor) -> dict[str, Tensor]:
+    """Views of a flat parameter vector [..., D] by name, for ``functional_call``."""
+    parts = torch.split(theta, [math.prod(shape) for _, shape in shapes], -1)
+    return {
+        name: part.view(*theta.shape[:-1], *shape)
+        for (name, shape), part in zip(shapes, parts, strict=True)
+    }
+
+
+def total_variation(x: Tensor) -> Tensor:
+    """Mean absolute difference of neighbouring pixels [K], for x [K, n, ..., height, width]."""
+    rows = (x[..., 1:, :] - x[..., :-1, :]).abs().flatten(1).mean(1)
+    return rows + (x[..., 1:] - x[..., :-1]).abs().flatten(1).mean(1)
+
+
+def cosine_distance(
+    found: Mapping[str, Tensor], target: Mapping[str, Tensor], masks: Mapping[str, Tensor] | None
+) -> Tensor:
+    """1 - cosine of gradients [K], each a mapping of tensors [K, ...]."""
+    product = square = norm = torch.zeros(())
+    for name, wanted in target.items():
+        value = found[name] if masks is None else found[name] * masks[name]
+        product = product + (value * wanted).flatten(1).sum(1)
+        square = square + value.square().flatten(1).sum(1)
+        norm = norm + wanted.square().flatten(1).sum(1)
+    return 1 - product / (square * norm).clamp(min=1e-30).sqrt()
+
+
+def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
+    """Cosine distance between the gradient of dummy inputs and the released gradients.
+
+    Args:
+        views: releases of parameters of one model; parameters may differ.
+        labels: labels of the dummy images [K, n], int64, or probabilities [K, n, classes].
+    """
+    first = views[0]
+    module, model = first.model.module(), first.model
+    shapes = model.shapes
+    same = all(torch.equal(view.parameters, first.parameters) for view in views)
+    theta = first.parameters if same else torch.stack([view.parameters for view in views])
+    parameters = named_parameters(shapes, theta)
+    target = named_parameters(shapes, torch.stack([view.gradient for view in views]))
+    whole = all(len(view.observed) == model.parameters for view in views)
+    mask = None if whole else torch.stack([view.mask for view in views])
+    masks = None if mask is None else named_parameters(shapes, mask)
+
+    def loss(values: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return functional.cross_entropy(functional_call(module, values, (x,)), y)
+
+    gradients = vmap(grad(loss), in_dims=(None if same else 0, 0, 0))
+
+    def objective(inputs: Tensor) -> Tensor:
+        found = gradients(parameters, inputs, labels)
+        return cosine_distance(found, target, masks)
+
+    return objective
+
+
+def descend(
+    objective: Objective,
+    shape: tuple[int, ...],
+    view: View,
+    descent: Descent,
+    options: Options,
+    progress: Progress,
+    extra: Sequence[Tensor] = (),
+) -> tuple[Tensor, Tensor]:
+    """Minimise an objective over model inputs of all releases at the same time.
+
+    Inputs are limited to those of pixels in [0, 1] after every step.
+
+    Args:
+        objective: value per release.
+        shape: shape of the images [K, n, channels, height, width].
+        view: any of the releases, for the scaling of inputs.
+        descent: settings.
+        options: steps and restarts.
+        progress: called with the number of completed steps.
+        extra: further unknowns, changed in place; a single start only.
+
+    Returns:
+        Pixels in [0, 1] of the best start [K, n, ...], and the objective there [K].
+    """
+    device = view.parameters.device
+    best, lowest = torch.zeros(shape), torch.full((shape[0],), math.inf)
+    low, high = (view.inputs(torch.full(shape[2:], end, device=device)) for end in (0.0, 1.0))
+    total = options.steps * options.restarts
+    milestones = [max(1, int(options.steps * share)) for share in descent.milestones]
+    for start in range(options.restarts):
+        source = generator(options, start)
+        inputs = torch.randn(shape, generator=source)
+        if descent.grey and start == 0:
+            inputs = _grey(view, shape)
+        inputs = inputs.to(device).requires_grad_()
+        optimiser = torch.optim.Adam([inputs, *extra], lr=descent.rate)
+        schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, milestones, gamma=0.1)
+        for step in range(options.steps):
+            optimiser.zero_grad()
+            values = objective(inputs)
+            total_value = (values + descent.variation * total_variation(inputs)).sum()
+            torch.autograd.backward(total_value)
+            if descent.signed and inputs.grad is not None:
+                inputs.grad.sign_()
+            optimiser.step()
+            schedule.step()
+            with torch.no_grad():
+                inputs.copy_(torch.minimum(torch.maximum(inputs, low), high))
+            progress(start * options.steps + step + 1, total)
+        with torch.no_grad():
+            final = objective(inputs).detach().cpu()
+        final = torch.where(final.isfinite(), final, math.inf)
+        improved = (final < lowest) | (start == 0)
+        pixels = view.outputs(inputs.detach()).clamp(0, 1).cpu()
+        best[improved] = pixels[improved].nan_to_num(0.5)
+        lowest = torch.where(improved, final, lowest)
+    return best, lowest
+
+
+def _grey(view: View, shape: tuple[int, ...]) -> Tensor:
+    """Inputs of zero, the public mean pixel; of half white where zero is black."""
+    zero = torch.zeros(shape)
+    black = view.inputs(torch.zeros(shape[2:]))
+    return view.inputs(torch.full(shape, 0.5)) if bool((black == 0).all()) else zero
+
+
+def invert(
+    views: Sequence[View], options: Options, progress: Progress, descent: Descent
+) -> list[Guess]:
+    """IG on releases of model parameters; labels are inferred, or unknowns where they cannot be."""
+    count = min(views[0].records, options.records)
+    shape = (len(views), count, *views[0].model.input_shape)
+    inferred = [labels_of(view) for view in views]
+    known = [one for one in inferred if one is not None]
+    if len(known) == len(views):
+        labels = torch.stack([one[:count] for one in known])
+        images, values = descend(
+            gradient_objective(views, labels), shape, views[0], descent, options, progress
+        )
+        rows: Sequence[Tensor | None] = list(labels.cpu())
+    else:
+        logits = torch.zeros(*shape[:2], views[0].model.classes).requires_grad_()
+        soft = logits.to(views[0].parameters.device)
+        images, values = descend(
+            _soft_objective(views, soft), shape, views[0], descent, options, progress, [logits]
+        )
+        rows = list(logits.detach().argmax(2))
+    return [
+        Guess(image, label, {"objective": _finite(value)})
+        for image, label, value in zip(images, rows, values, strict=True)
+    ]
+
+
+def _finite(value: Tensor) -> float:
+    return float(value) if bool(value.isfinite()) else 2.0
+
+
+def _soft_objective(views: Sequence[View], logits: Tensor) -> Objective:
+    """As ``gradient_objective`` with labels that are unknowns too."""
+
+    def objective(inputs: Tensor) -> Tensor:
+        return gradient_objective(views, logits.softmax(2))(inputs)
+
+    return objective
+
+
+def _dispatch(
+    views: Sequence[View], options: Options, progress: Progress, descent: Descent
+) -> list[Guess]:
+    from simulate.attacks.hyperfl import invert_hypernetwork
+
+    if views[0].kind == "nothing":
+        return [Guess(note="nothing is released") for _ in views]
+    if views[0].kind == "hypernetwork":
+        return invert_hypernetwork(views, options, progress, descent)
+    return invert(views, options, progress, descent)
+
+
+@register("ig", iterative=True, source="Geiping et al. 2020; signed, TV 1e-2, start at grey")
+def ig(views: Sequence[View], options: Options, progress: Progress) -> list[Guess]:
+    """IG with this project's defaults; on a hypernetwork, after the closed form."""
+    return _dispatch(views, options, progress, OURS)
+
+
+@register("ig-paper", iterative=True, source="Geiping et al. 2020, as in HyperFL, Appendix D.1")
+def ig_paper(views: Sequence[View], options: Options, progress: Progress) -> list[Guess]:
+    """IG with the settings of HyperFL; on a hypernetwork, every unknown is optimised."""
+    if views[0].kind == "hypernetwork":
+        from simulate.attacks.tailored import joint
+
+        return joint(views, options, progress, PAPER)
+    return _dispatch(views, options, progress, PAPER)

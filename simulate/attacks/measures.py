@@ -1,0 +1,246 @@
+"""How near a reconstruction is to its original: PSNR, SSIM, LPIPS, re-identification; null rows.
+
+Images are pixels in [0, 1], shape [n, channels, height, width].
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from scipy.special import betaincinv, stdtrit
+from torch import Tensor
+
+from simulate.attacks.view import truth_of
+from simulate.data.dataset import Dataset
+from simulate.engine.seeds import Purpose, stream
+
+LARGEST_PSNR = 100.0
+"""PSNR of an exact reconstruction, in dB, so that means stay finite."""
+CANDIDATES = 1000
+"""Candidates of a re-identification, the original among them."""
+NOT_AVAILABLE = "not available"
+
+
+def psnr(images: Tensor, originals: Tensor) -> np.ndarray:
+    """Peak signal-to-noise ratio in dB [n], at most ``LARGEST_PSNR``."""
+    errors = (images.double() - originals.double()).square().flatten(1).mean(1).numpy()
+    decibels: np.ndarray = -10 * np.log10(np.maximum(errors, 10 ** (-LARGEST_PSNR / 10)))
+    return decibels
+
+
+def ssim(images: Tensor, originals: Tensor) -> np.ndarray | None:
+    """Structural similarity [n] by scikit-image (7x7 windows); None when it is not installed."""
+    if importlib.util.find_spec("skimage") is None:
+        return None
+    from skimage import metrics
+
+    similarity: Callable[..., float] = metrics.structural_similarity
+    return np.array(
+        [
+            similarity(
+                image.double().numpy(), original.double().numpy(), data_range=1.0, channel_axis=0
+            )
+            for image, original in zip(images, originals, strict=True)
+        ]
+    )
+
+
+@cache
+def _lpips_network() -> Any | None:
+    """LPIPS with AlexNet when the package and the trunk's weights are installed; else None."""
+    trunk = Path(torch.hub.get_dir()) / "checkpoints" / "alexnet-owt-7be5be79.pth"
+    if importlib.util.find_spec("lpips") is None or not trunk.is_file():
+        return None
+    import lpips
+
+    return lpips.LPIPS(net="alex", verbose=False)
+
+
+def lpips_distance(images: Tensor, originals: Tensor) -> np.ndarray | None:
+    """LPIPS [n]; None when its trunk is not on disk: it is never downloaded."""
+    network = _lpips_network()
+    if network is None:
+        return None
+    coloured = (value.expand(-1, 3, -1, -1) * 2 - 1 for value in (images, originals))
+    with torch.no_grad():
+        distances: np.ndarray = network(*coloured).flatten().double().numpy()
+    return distances
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Public images beside which an original is looked for.
+
+    Attributes:
+        images: pixels of at least ``CANDIDATES`` - 1 images that are no originals [n, ...].
+    """
+
+    images: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean image [channels, height, width]."""
+        return self.images.mean(0)
+
+    def identified(self, images: Tensor, originals: Tensor) -> np.ndarray:
+        """Whether each original is strictly nearer than all other candidates, in L2 [n]."""
+        others = self.images[: CANDIDATES - 1].flatten(1)
+        distances = torch.cdist(images.flatten(1), others).min(1).values
+        own = (images - originals).flatten(1).norm(dim=1)
+        nearest: np.ndarray = (own < distances).numpy()
+        return nearest
+
+
+def candidates(data: Dataset, exclude: np.ndarray, seed: int) -> Candidates:
+    """Candidates from the training records, without the attacked ones."""
+    drawn = stream(seed, Purpose.OWN_TEST, 18).permutation(len(data.train_y))
+    chosen = drawn[~np.isin(drawn, exclude)][: CANDIDATES - 1]
+    return Candidates(truth_of(data, chosen).images)
+
+
+def matched(images: Tensor, originals: Tensor) -> Tensor:
+    """The originals in the order that is nearest to the images, in mean squared error."""
+    if len(images) == len(originals) == 1:
+        return originals
+    costs = torch.cdist(images.flatten(1), originals.flatten(1)).square().numpy()
+    rows, columns = linear_sum_assignment(costs)
+    return originals[torch.from_numpy(columns[np.argsort(rows)])]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of several reconstructions.
+
+    Attributes:
+        psnr: PSNR in dB [n].
+        ssim: SSIM [n]; None when scikit-image is not installed.
+        lpips: LPIPS [n]; None when it is not available.
+        identified: whether the original is the nearest candidate [n].
+    """
+
+    psnr: np.ndarray
+    ssim: np.ndarray | None
+    lpips: np.ndarray | None
+    identified: np.ndarray
+
+    def summary(self) -> dict[str, Any]:
+        """Means with 95% intervals as plain data."""
+        hits, trials = int(self.identified.sum()), len(self.identified)
+        return {
+            "n": trials,
+            "psnr": mean_interval(self.psnr),
+            "above_20_db": float((self.psnr > 20).mean()),
+            "ssim": NOT_AVAILABLE if self.ssim is None else mean_interval(self.ssim),
+            "lpips": NOT_AVAILABLE if self.lpips is None else mean_interval(self.lpips),
+            "identified": [hits / trials, *clopper_pearson(hits, trials)],
+        }
+
+
+def scores(images: Sequence[Tensor], originals: Sequence[Tensor], among: Candidates) -> Scores:
+    """Scores of the reconstructions of several releases.
+
+    Args:
+        images: reconstructions per release [n_i, ...].
+        originals: records per release [m_i, ...] with m_i >= n_i; each reconstruction is compared
+            with the original of the best assignment.
+        among: candidates of the re-identification.
+    """
+    originals = [matched(*pair) for pair in zip(images, originals, strict=True)]
+    found, true = torch.cat(list(images)).cpu(), torch.cat(originals).cpu()
+    return Scores(
+        psnr(found, true),
+        ssim(found, true),
+        lpips_distance(found, true),
+        among.identified(found, true),
+    )
+
+
+def mean_interval(values: np.ndarray) -> list[float]:
+    """Mean and its 95% interval by Student's t: [mean, low, high]."""
+    mean = float(values.mean())
+    if len(values) < 2:
+        return [mean, mean, mean]
+    width = float(stdtrit(len(values) - 1, 0.975)) * float(values.std(ddof=1))
+    width /= math.sqrt(len(values))
+    return [mean, mean - width, mean + width]
+
+
+def clopper_pearson(hits: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Exact interval of a binomial rate (Clopper and Pearson 1934)."""
+    tail = (1 - confidence) / 2
+    low = float(betaincinv(hits, trials - hits + 1, tail)) if hits else 0.0
+    high = float(betaincinv(hits + 1, trials - hits, 1 - tail)) if hits < trials else 1.0
+    return low, high
+
+
+NULLS: dict[str, Callable[[Tensor, Candidates, int], Tensor]] = {}
+"""Null attacks by name: (images of the attack [n, ...], candidates, seed) to images [n, ...]."""
+
+
+def _mean_image(images: Tensor, among: Candidates, seed: int) -> Tensor:
+    return among.mean.expand_as(images)
+
+
+def _noise(images: Tensor, among: Candidates, seed: int) -> Tensor:
+    source = torch.Generator().manual_seed(seed)
+    return torch.rand(images.shape, generator=source)
+
+
+NULLS["mean image"] = _mean_image
+NULLS["noise"] = _noise
+OTHER = "another image's update"
+"""Null row of the same attack: reconstructions are compared with the records of other releases."""
+
+
+def null_scores(
+    images: Sequence[Tensor], originals: Sequence[Tensor], among: Candidates, seed: int
+) -> dict[str, Scores]:
+    """Scores of attacks that see nothing of the records, by name.
+
+    Args:
+        images: reconstructions of the attack per release.
+        originals: records per release.
+        among: candidates, whose mean image is public.
+        seed: seed of the noise.
+    """
+    rows = {
+        name: scores([null(one, among, seed + i) for i, one in enumerate(images)], originals, among)
+        for name, null in NULLS.items()
+    }
+    if len(images) > 1:
+        rows[OTHER] = scores([*images[1:], images[0]], originals, among)
+    return rows
+
+
+def better(attack: Scores, nulls: dict[str, Scores]) -> list[str]:
+    """Measures by which an attack is better than every null row.
+
+    Better means: the lower end of the 95% interval of the mean paired difference to each null row
+    is above zero; for re-identification, the lower end of the attack's interval is above chance
+    and above every null row's rate.
+    """
+    found = []
+    if all(_above(attack.psnr, null.psnr) for null in nulls.values()):
+        found.append("psnr")
+    if attack.ssim is not None and all(
+        null.ssim is not None and _above(attack.ssim, null.ssim) for null in nulls.values()
+    ):
+        found.append("ssim")
+    rates = [float(null.identified.mean()) for null in nulls.values()]
+    low, _ = clopper_pearson(int(attack.identified.sum()), len(attack.identified))
+    if low > max([1 / CANDIDATES, *rates]):
+        found.append("identified")
+    return found
+
+
+def _above(values: np.ndarray, null: np.ndarray) -> bool:
+    return mean_interval(values - null)[1] > 0 if len(values) > 1 else bool(values[0] > null[0])

@@ -1,0 +1,267 @@
+"""Tables, JSON, contact sheet and sweep plot of attacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from privplan.io.files import write_bytes, write_text
+from privplan.report.plots import figure, picture, verbatim
+from simulate.attacks.evaluate import Result, to_json
+from simulate.attacks.measures import OTHER, matched
+
+JSON = "attacks.json"
+TABLE = "attacks.md"
+SHEET = "sheet.png"
+CURVE = "epsilon.png"
+COLUMNS = (
+    "algorithm",
+    "attack",
+    "clients",
+    "sigma",
+    "epsilon",
+    "label",
+    "PSNR (dB)",
+    "SSIM",
+    "LPIPS",
+    "re-identified",
+    "result",
+)
+SHOWN = 10
+"""Most images per row of the contact sheet."""
+
+
+def table_rows(lines: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Cells of the table: each attack, followed by its null row from other updates.
+
+    The rows of the mean image and of noise are the same for all attacks on the same records, and
+    are printed once before the first of these attacks.
+    """
+    rows: list[list[str]] = []
+    shown: set[tuple[Any, ...]] = set()
+    for line in lines:
+        nulls = line.get("nulls", {})
+        for name, null in nulls.items():
+            mark = (name, null["n"], str(null["psnr"]))
+            if name != OTHER and mark not in shown:
+                shown.add(mark)
+                rows.append(["null", name, "", "", "", "", *_score_cells(null), ""])
+        rows.append(_cells(line))
+        if OTHER in nulls:
+            null_label = line.get("labels", {}).get("null")
+            label = "" if null_label is None else f"{null_label:.2f}"
+            cells = _score_cells(nulls[OTHER])
+            rows.append([f"  null of {line['algorithm']}", OTHER, "", "", "", label, *cells, ""])
+    return rows
+
+
+def _cells(line: Mapping[str, Any]) -> list[str]:
+    epsilon = line.get("epsilon", "")
+    labels = line.get("labels")
+    scores = line.get("scores")
+    where = str(line.get("clients", ""))
+    if line.get("local_steps", 1) != 1:
+        where += f", {line['local_steps']} steps"
+    sigma = line.get("noise_multiplier")
+    return [
+        str(line["algorithm"]),
+        str(line["attack"]),
+        where,
+        "" if sigma is None else f"{sigma:.3g}",
+        epsilon if isinstance(epsilon, str) else f"{epsilon:.3g}, {line['unit']}",
+        "" if labels is None else f"{labels['correct'][0]:.2f}",
+        *(_score_cells(scores) if scores else ["", "", "", ""]),
+        _result_cell(line),
+    ]
+
+
+def _result_cell(line: Mapping[str, Any]) -> str:
+    verdict = str(line["verdict"])
+    found = line.get("better_than_null", [])
+    gone = line.get("without_vanished")
+    parts = [f"{verdict}: {', '.join(found)}" if found else verdict]
+    if gone is not None and gone["vanished"]:
+        parts.append(f"gradient vanished in {gone['vanished']} of {gone['of']}")
+    return "; ".join(parts)
+
+
+def _score_cells(scores: Mapping[str, Any]) -> list[str]:
+    cells = []
+    for name, form in (("psnr", ".1f"), ("ssim", ".2f"), ("lpips", ".3f"), ("identified", ".2f")):
+        value = scores[name]
+        if isinstance(value, str):
+            cells.append(value)
+        else:
+            mean, low, high = value
+            cells.append(f"{mean:{form}} [{low:{form}}, {high:{form}}]")
+    return cells
+
+
+def markdown(lines: Sequence[Mapping[str, Any]], title: str) -> str:
+    """The table as Markdown."""
+    return f"# {title}\n\n" + _markdown_table(COLUMNS, table_rows(lines))
+
+
+def _markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+MEMBERSHIP_COLUMNS = (
+    "algorithm",
+    "unit",
+    "epsilon",
+    "score",
+    "FPR",
+    "TPR",
+    "certificate allows",
+    "in, out",
+    "result",
+)
+
+
+def membership_table(
+    found: Sequence[Mapping[str, Any]],
+) -> tuple[str, Sequence[str], list[list[str]], str]:
+    """Title, columns, rows and caption of the membership attack."""
+    rows = []
+    for one in found:
+        epsilon = one["epsilon"]
+        for score, levels in one["scores"].items():
+            for line in levels:
+                rate, low, high = line["tpr"]
+                rows.append(
+                    [
+                        one["algorithm"],
+                        one["unit"],
+                        epsilon if isinstance(epsilon, str) else f"{epsilon:.3g}",
+                        score,
+                        f"{line['fpr']:g}",
+                        f"{rate:.3f} [{low:.3f}, {high:.3f}]",
+                        f"{line['bound']:.4f}",
+                        f"{line['in']}, {line['out']}",
+                        "above the certificate" if line["crosses"] else "within the certificate",
+                    ]
+                )
+    caption = (
+        "TPR with its 95% Clopper-Pearson interval; above the certificate: the lower end is above "
+        "the trade-off curve at the upper end of the false-positive rate's interval"
+    )
+    runs = found[0]["runs"] if found else 0
+    return f"Membership, {runs} runs per algorithm", MEMBERSHIP_COLUMNS, rows, caption
+
+
+def write(
+    folder: Path,
+    title: str,
+    header: Mapping[str, Any],
+    lines: Sequence[Mapping[str, Any]],
+    results: Sequence[Result],
+) -> list[str]:
+    """Write table, JSON, contact sheet and, for a sweep of the noise, the plot.
+
+    Args:
+        folder: where the files are written.
+        title: title of the table.
+        header: settings, for the JSON file.
+        lines: rows of the report.
+        results: attacks with images, for the contact sheet.
+
+    Returns:
+        Names of the written files.
+    """
+    write_text(folder / JSON, to_json({**header, "title": title, "rows": list(lines)}))
+    text = markdown(lines, title) if lines else ""
+    if header.get("membership"):
+        name, columns, rows, _ = membership_table(header["membership"])
+        text += f"\n# {name}\n\n{_markdown_table(columns, rows)}"
+    write_text(folder / TABLE, text)
+    written = [TABLE, JSON]
+    pictured = [result for result in results if result.images]
+    if pictured:
+        write_bytes(folder / SHEET, contact_sheet(pictured))
+        written.append(SHEET)
+    swept = [line for line in lines if "scores" in line and line.get("unit", "none") != "none"]
+    if len({line["noise_multiplier"] for line in swept}) > 2:
+        write_bytes(folder / CURVE, sweep_picture(swept))
+        written.append(CURVE)
+    return written
+
+
+def contact_sheet(results: Sequence[Result]) -> bytes:
+    """PNG: per attack the originals, the reconstructions, and the null of another update."""
+    blocks = [(_name(result), _strip(result)) for result in results]
+    columns = max(len(strip[0]) for _, strip in blocks)
+    height = 0.62 * 3 * len(blocks) + 0.32 * len(blocks) + 0.2
+    sheet = figure(max(4.0, 0.62 * columns + 1.6), height)
+    axes = np.atleast_1d(sheet.subplots(len(blocks), 1))
+    for axis, (name, strip) in zip(axes, blocks, strict=True):
+        axis.imshow(_mosaic(strip, columns), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axis.set_title(name, fontsize=8, loc="left")
+        side = strip[0][0].shape[1]
+        axis.set_yticks([side * (row + 0.5) for row in range(3)])
+        axis.set_yticklabels(["original", "reconstruction", "null"], fontsize=7)
+        axis.set_xticks([])
+    verbatim(sheet)
+    return picture(sheet, "png")
+
+
+def _name(result: Result) -> str:
+    scene, factor = result.case.scene, ""
+    if getattr(scene, "noise_factor", 1.0) != 1.0:
+        factor = f", {scene.noise_factor:g} of the planned noise"  # type: ignore[union-attr]
+    clients = getattr(scene, "clients", 1)
+    summed = f", sum of {clients} clients" if clients > 1 else ""
+    return f"{result.case.algorithm}, {result.case.attack}{summed}{factor}"
+
+
+def _strip(result: Result) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Originals, reconstructions and reconstructions from the next release's update."""
+    others = [*result.images[1:], result.images[0]]
+    rows: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
+    for found, truth, other in zip(result.images, result.truths, others, strict=True):
+        if len(rows[0]) >= SHOWN:
+            break
+        for row, images in zip(rows, (matched(found, truth.images), found, other), strict=True):
+            row.extend(images[: SHOWN - len(row)])
+    return rows
+
+
+def _mosaic(strip: tuple[list[Tensor], ...], columns: int) -> np.ndarray:
+    """Rows of images side by side [height, width] or [height, width, 3]."""
+    blank = strip[0][0] * 0 + 1
+    lines = []
+    for images in strip:
+        padded = [*images, *[blank] * (columns - len(images))]
+        lines.append(np.concatenate([image.permute(1, 2, 0).numpy() for image in padded], 1))
+    mosaic: np.ndarray = np.concatenate(lines, 0)
+    return mosaic[..., 0] if mosaic.shape[2] == 1 else mosaic
+
+
+def sweep_picture(lines: Sequence[Mapping[str, Any]]) -> bytes:
+    """PNG: PSNR and re-identification by epsilon, with the best null row."""
+    sheet = figure(9.0, 3.6)
+    left, right = sheet.subplots(1, 2)
+    for name in dict.fromkeys((line["algorithm"], line["attack"]) for line in lines):
+        own = [line for line in lines if (line["algorithm"], line["attack"]) == name]
+        own = [line for line in own if not isinstance(line["epsilon"], str)]
+        own.sort(key=lambda line: line["epsilon"])
+        x = [line["epsilon"] for line in own]
+        for axes, measure in ((left, "psnr"), (right, "identified")):
+            values = np.array([line["scores"][measure] for line in own])
+            spread = np.abs(values[:, 1:] - values[:, :1]).T
+            axes.errorbar(x, values[:, 0], spread, marker="o", capsize=2, label=", ".join(name))
+            best = [max(null[measure][0] for null in line["nulls"].values()) for line in own]
+            axes.plot(x, best, "k--", lw=1)
+    for axes, label in ((left, "PSNR (dB)"), (right, "re-identified among 1,000")):
+        axes.set_xscale("log")
+        axes.set_xlabel("epsilon (upper bound)")
+        axes.set_ylabel(label)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=7, title="dashed: best null row", title_fontsize=7)
+    verbatim(sheet)
+    return picture(sheet, "png")

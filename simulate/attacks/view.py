@@ -1,0 +1,252 @@
+"""What an attacker sees of one release, and what its result is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privplan.errors import InputError
+from simulate.algorithm import Algorithm, extra_coordinates
+from simulate.components import Released, State
+from simulate.data.dataset import Dataset
+from simulate.engine.experiment import Experiment
+from simulate.engine.loop import Progress, run_round
+from simulate.engine.round import released_coordinates
+from simulate.models.hypernetwork import EMBEDDING, Hypernetwork
+from simulate.models.network import Model, body_size, split_head
+from simulate.runs.ledger_writer import LedgerWriter, MemoryLedger
+
+Kind = Literal["parameters", "hypernetwork", "nothing"]
+
+
+@dataclass(frozen=True)
+class View:
+    """A release as the server sees it, with what is public about its round.
+
+    Attributes:
+        kind: ``parameters``, the release is an update of model parameters that the server knows;
+            ``hypernetwork``, an update of a hypernetwork that generates private parameters at the
+            client; ``nothing``, no vector is released.
+        model: the network.
+        parameters: parameters that the clients start from, as far as the server knows them [D];
+            for ``hypernetwork``, the parameters of the hypernetwork [P].
+        observed: indices of the released coordinates among ``parameters``, sorted.
+        update: the released vector at these coordinates, without appended coordinates.
+        clients: number of clients whose updates the vector sums up.
+        records: number of records that contribute.
+        steps: local steps per client.
+        learning_rate: local learning rate of the round.
+        noise_std: standard deviation of the noise on a client's or the cohort's vector, from the
+            ledger record; 0 without noise.
+        dataset: name of the data set, with the public scaling of its pixels.
+        mean: pixel mean that model inputs subtract, per channel or one number.
+        std: pixel standard deviation that model inputs divide by.
+        white: stored value of a white pixel.
+    """
+
+    kind: Kind
+    model: Model
+    parameters: Tensor
+    observed: Tensor
+    update: Tensor
+    clients: int
+    records: int
+    steps: int
+    learning_rate: float
+    noise_std: float
+    dataset: str
+    mean: float | tuple[float, ...]
+    std: float | tuple[float, ...]
+    white: float
+
+    @property
+    def gradient(self) -> Tensor:
+        """Estimate of the summed mean gradient at ``parameters`` [D]: zero where not observed."""
+        whole = torch.zeros_like(self.parameters)
+        scale = -1.0 / (self.learning_rate * self.steps)
+        return whole.index_copy_(0, self.observed, self.update * scale)
+
+    @property
+    def mask(self) -> Tensor:
+        """1 where a parameter's update is released, else 0 [D]."""
+        ones = torch.ones(len(self.observed), device=self.parameters.device)
+        return torch.zeros_like(self.parameters).index_copy_(0, self.observed, ones)
+
+    @property
+    def hypernetwork(self) -> Hypernetwork:
+        """Sizes of the released hypernetwork, from the length of its parameter vector."""
+        made, parameters = body_size(self.model), len(self.parameters)
+        return Hypernetwork(made, (parameters - made) // (EMBEDDING + 1 + made))
+
+    def inputs(self, pixels: Tensor) -> Tensor:
+        """Model inputs of pixels in [0, 1], shape [..., channels, height, width]."""
+        mean, std = (
+            torch.as_tensor(value, dtype=pixels.dtype, device=pixels.device).reshape(-1, 1, 1)
+            for value in (self.mean, self.std)
+        )
+        return (pixels * self.white - mean) / std
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """The inverse of ``inputs``: pixels, not limited to [0, 1]."""
+        mean, std = (
+            torch.as_tensor(value, dtype=inputs.dtype, device=inputs.device).reshape(-1, 1, 1)
+            for value in (self.mean, self.std)
+        )
+        return (inputs * std + mean) / self.white
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The records of a release; attacks do not receive them.
+
+    Attributes:
+        images: pixels in [0, 1], shape [records, channels, height, width].
+        labels: labels [records].
+        rows: indices of the records in the training set [records].
+    """
+
+    images: Tensor
+    labels: Tensor
+    rows: np.ndarray
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A release of one round: the attacker's view, and the truth."""
+
+    view: View
+    truth: Truth
+
+
+def require_images(data: Dataset) -> None:
+    """Raises unless records are images of bytes."""
+    if data.kind != "image" or data.train_x.dtype != torch.uint8:
+        raise InputError.one("dataset", "must hold images, which attacks reconstruct", data.name)
+
+
+def white(data: Dataset) -> float:
+    """Stored value of a white pixel: 255, or 16 for the digits of scikit-learn."""
+    return 255.0 if int(data.train_x.max()) > 16 else 16.0
+
+
+def truth_of(data: Dataset, rows: np.ndarray) -> Truth:
+    """The records with the given indices in the training set."""
+    chosen = torch.from_numpy(np.asarray(rows, dtype=np.int64))
+    return Truth(data.train_x[chosen].float() / white(data), data.train_y[chosen], np.asarray(rows))
+
+
+def recorded(
+    experiment: Experiment,
+    progress: Progress,
+    ledger: LedgerWriter | None = None,
+    *,
+    step: bool = True,
+) -> tuple[tuple[Released, ...], Progress]:
+    """Run one round and return the releases that its aggregator received.
+
+    Args:
+        experiment: the run.
+        progress: state of training before the round.
+        ledger: receives the ledger records; an own one in memory when None.
+        step: whether the server takes the step; without it the state after the round is not
+            meaningful, and the aggregator's computations are saved.
+
+    Returns:
+        The releases and the state after the round.
+    """
+    seen: list[Released] = []
+    aggregator = experiment.algorithm.aggregator
+
+    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+        seen.extend(releases)
+        if step:
+            return aggregator.combine(releases, theta, state)
+        coordinates = released_coordinates(experiment, progress.round + 1)
+        return torch.zeros_like(theta if coordinates is None else theta[coordinates]), state
+
+    watching = replace(experiment.algorithm, aggregator=replace(aggregator, combine=combine))
+    watched = with_start(replace(experiment, algorithm=watching), experiment.start)
+    after = run_round(watched, progress, ledger or MemoryLedger(watching.plan.digest))
+    return tuple(seen), after
+
+
+def with_start(experiment: Experiment, start: Tensor) -> Experiment:
+    """The experiment with a given initial vector in place of the one that its seed draws."""
+    experiment.__dict__["start"] = start  # the place where the cached property stores it
+    return experiment
+
+
+def view_of(
+    experiment: Experiment,
+    progress: Progress,
+    released: Released,
+    *,
+    clients: int,
+    records: int,
+    steps: int,
+) -> View:
+    """The server's view of a release.
+
+    Args:
+        experiment: the run, whose seed draws the public masks.
+        progress: state of training before the round. Its personal vectors are private and not
+            used; the common initial personal vector is public.
+        released: the release.
+        clients: number of clients that contribute.
+        records: number of records that contribute.
+        steps: local steps per client.
+    """
+    algorithm, model, round_ = experiment.algorithm, experiment.model, progress.round + 1
+    vector = released.vector.float()
+    extra = extra_coordinates(algorithm)
+    vector = vector[: len(vector) - extra] if extra else vector
+    kind, parameters, observed = _public(algorithm, experiment, progress, released, len(vector))
+    data = experiment.data
+    return View(
+        kind=kind,
+        model=model,
+        parameters=parameters,
+        observed=observed,
+        update=vector,
+        clients=clients,
+        records=records,
+        steps=steps,
+        learning_rate=experiment.learning_rate(round_),
+        noise_std=released.record.noise_std,
+        dataset=data.name,
+        mean=data.mean,
+        std=data.std,
+        white=white(data),
+    )
+
+
+def _public(
+    algorithm: Algorithm,
+    experiment: Experiment,
+    progress: Progress,
+    released: Released,
+    length: int,
+) -> tuple[Kind, Tensor, Tensor]:
+    """Kind of a release, the public parameters it updates, and which of them it holds."""
+    model, split = experiment.model, algorithm.split
+    if not length:
+        return "nothing", progress.theta[:0], torch.empty(0, dtype=torch.int64)
+    coordinates = released_coordinates(experiment, progress.round + 1)
+    if split.dimension(model) != model.parameters and released.client is None:
+        return "hypernetwork", progress.theta[:length], torch.arange(length)
+    clients = np.array([0 if released.client is None else released.client])
+    start = experiment.personal_start
+    personal = None if start is None else start.to(progress.theta.device)[None]
+    used = split.use(model, progress.theta, personal, clients)
+    parameters = (used if used.dim() == 1 else used[0]).clone()
+    indices = torch.arange(model.parameters, device=parameters.device)
+    if coordinates is not None and split.dimension(model) == model.parameters:
+        indices = coordinates
+    elif length == body_size(model):
+        indices = split_head(model, indices)[0]
+    return "parameters", parameters, indices

@@ -1,0 +1,105 @@
+"""``privplan attack``: output, files, resuming, runs, bad input in one line."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import privplan.cli
+from privplan.plan import Plan
+from simulate.attacks import evaluate
+from simulate.attacks.registry import ATTACKS
+
+
+@pytest.fixture(autouse=True)
+def _command(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = dict(privplan.cli._extensions())
+    points["attack"] = EntryPoint("attack", "simulate.cli.attack:command", "privplan.commands")
+    monkeypatch.setattr(privplan.cli, "_extensions", lambda: points)
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(privplan.cli.main, [str(argument) for argument in arguments])
+
+
+def test_a_plan_is_attacked_and_the_same_command_resumes(
+    short_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "attacks"
+    arguments = ["attack", short_path, "--algorithm", "FedAvg,DP-FedAvg", "--attack", "closed,ig"]
+    arguments += ["--images", 4, "--steps", 3, "-o", output]
+    done = call(*arguments)
+    assert done.exit_code == 0, done.stderr
+    assert "leaks: " in done.stdout
+    data = json.loads((output / "attacks.json").read_text())
+    first, *_, last = data["rows"]
+    assert (first["algorithm"], first["epsilon"], last["algorithm"]) == (
+        "FedAvg",
+        "inf",
+        "DP-FedAvg",
+    )
+    assert first["scores"]["identified"][0] == 1.0
+    assert last["epsilon"] <= 2.0
+    assert set(first["nulls"]) == {"mean image", "noise", "another image's update"}
+    assert (output / "sheet.png").read_bytes().startswith(b"\x89PNG")
+    assert "| FedAvg | closed |" in (output / "attacks.md").read_text()
+
+    def fail(*_: object) -> None:
+        raise AssertionError("a finished chunk was computed again")
+
+    monkeypatch.setattr(evaluate, "_attacked", fail)
+    again = call(*arguments)
+    assert again.exit_code == 0, again.stderr
+    assert json.loads((output / "attacks.json").read_text()) == data
+    other = call(*arguments[:-3], 4, "-o", output)
+    assert other.exit_code == 2
+    assert "output: must not hold another sweep" in other.stderr
+
+
+def test_a_round_of_a_run_is_replayed(short_path: Path, short_plan: Plan, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert call("simulate", short_path, "--algorithm", "planned", "-o", run).exit_code == 0
+    arguments = ["attack", run, "--attack", "closed,ig", "--round", 2, "--steps", 2]
+    done = call(*arguments)
+    assert done.exit_code == 0, done.stderr
+    assert "planned" in done.stdout
+    lines = (run / "ledger.jsonl").read_text().splitlines()
+    assert len(lines) >= short_plan.spec.rounds
+    beyond = call("attack", run, "--round", 9)
+    assert beyond.exit_code == 2
+    assert "round: must be in [1, 8], the rounds that were run, found 9" in beyond.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--algorithm", "FedAvg", "--attack", "guess"], "attack: must be one of closed, ig"),
+        (["--algorithm", "SGD"], "algorithm: must be one of"),
+        ([], "algorithm: must be given for a plan, such as FedAvg"),
+        (["--algorithm", "FedAvg", "--images", "0"], "0 is not in the range"),
+        (["--algorithm", "FedAvg", "--images", "99999"], "images: must be in [1, "),
+        (["--algorithm", "FedAvg", "--clients", "0"], "clients: must be whole numbers above 0"),
+        (["--algorithm", "FedAvg", "--clients", "1.5"], "clients: must be whole numbers above 0"),
+        (["--algorithm", "FedAvg", "--clients", "51"], "clients: must be in [1, 50]"),
+        (["--algorithm", "FedAvg", "--noise", "x"], "noise: must be numbers above 0"),
+        (["--algorithm", "FedAvg", "--dataset", "mnist9"], "dataset: must be one of"),
+        (["--algorithm", "FedAvg", "--shadows", "10"], "10 is not in the range"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], said: str, short_path: Path, tmp_path: Path
+) -> None:
+    done = call("attack", short_path, *arguments, "-o", tmp_path / "out")
+    assert done.exit_code == 2, done.stdout
+    [line] = done.stderr.splitlines()
+    assert said in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_attack_names_its_source() -> None:
+    assert {"closed", "ig", "ig-paper", "rog", "tailored"} <= set(ATTACKS.names())
+    assert all(attack.source for _, attack in ATTACKS.items())

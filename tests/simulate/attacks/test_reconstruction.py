@@ -1,0 +1,204 @@
+"""Reconstruction attacks: closed forms against the truth, IG against null rows, HyperFL."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from privplan.plan import Plan
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+from simulate.attacks.closed_form import closed, labels_of, ratio
+from simulate.attacks.hyperfl import body_gradient, last_dense
+from simulate.attacks.inversion import ig, named_parameters
+from simulate.attacks.measures import NULLS, OTHER, better, candidates, null_scores, scores
+from simulate.attacks.registry import ATTACKS, Options
+from simulate.attacks.scenes import PlanScene
+from simulate.attacks.view import View
+from simulate.data.registry import load
+from simulate.engine.loop import initial_state
+
+IMAGES = 6
+
+
+def _plan(network: str = "mlp-digits", parameters: int = 2410, rate: float = 0.01) -> Plan:
+    spec = Spec.parse(
+        {
+            "name": "attacked",
+            "groups": [{"name": "all", "clients": 40, "epsilon": 4.0}],
+            "delta": 0.01,
+            "rounds": 4,
+            "cohort": 40,
+            "sampling": "full",
+            "relation": "add_remove",
+            "clipping_norm": 1.0,
+            "local": {"steps": 5, "batch_size": 5, "learning_rate": rate},
+            "model": {"name": network, "parameters": parameters},
+        }
+    )
+    return solve(spec)
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return _plan()
+
+
+def _scene(plan: Plan, name: str, **changes: object) -> PlanScene:
+    return PlanScene(plan, name, load("digits"), images=IMAGES, **changes)  # type: ignore[arg-type]
+
+
+def _views(scene: PlanScene) -> list[View]:
+    return [scene[index].view for index in range(len(scene))]
+
+
+def _quiet(done: int, total: int) -> None:
+    assert 0 < done <= total
+
+
+def test_the_view_is_the_update_of_the_clients_gradient(plan: Plan) -> None:
+    scene = _scene(plan, "FedAvg")
+    observed = scene[0]
+    view, module = observed.view, observed.view.model.module()
+    values = named_parameters(view.model.shapes, view.parameters)
+    x = view.inputs(observed.truth.images)
+    free = {name: value.clone().requires_grad_() for name, value in values.items()}
+    logits = torch.func.functional_call(module, free, (x,))
+    loss = torch.nn.functional.cross_entropy(logits, observed.truth.labels)
+    expected = torch.cat([part.flatten() for part in torch.autograd.grad(loss, free.values())])
+    assert float((view.gradient - expected).norm() / expected.norm()) < 1e-4
+    torch.testing.assert_close(
+        view.outputs(view.inputs(observed.truth.images)), observed.truth.images
+    )
+
+
+def test_labels_and_the_input_of_a_dense_layer(plan: Plan) -> None:
+    scene = _scene(plan, "FedAvg")
+    guesses = closed(_views(scene), Options(), _quiet)
+    for index, guess in enumerate(guesses):
+        truth = scene.truth(index)
+        assert guess.labels is not None
+        assert guess.images is not None
+        assert guess.labels.tolist() == truth.labels.tolist()
+        torch.testing.assert_close(guess.images, truth.images, atol=1e-3, rtol=0)
+
+
+def test_a_wrong_label_is_caught(plan: Plan) -> None:
+    """The opposite sign of the update names another class than the true one."""
+    scene = _scene(plan, "FedAvg")
+    for index in range(len(scene)):
+        view = scene[index].view
+        found = labels_of(replace(view, update=-view.update))
+        assert found is not None
+        assert found.tolist() != scene.truth(index).labels.tolist()
+
+
+def test_labels_of_a_sum_are_found_as_a_multiset(plan: Plan) -> None:
+    scene = _scene(plan, "FedAvg", clients=3)
+    hits = 0
+    for index in range(len(scene)):
+        found, truth = labels_of(scene[index].view), scene.truth(index).labels
+        assert found is not None
+        hits += sum(1 for label in truth.tolist() if label in found.tolist())
+    assert hits >= 4  # of 6
+
+
+def test_the_ratio_reports_how_far_from_rank_one() -> None:
+    source = torch.Generator().manual_seed(0)
+    slope, inputs = torch.randn(5, generator=source), torch.randn(7, generator=source)
+    exact = ratio(torch.outer(slope, inputs), slope)
+    torch.testing.assert_close(exact.inputs, inputs)
+    assert exact.residual < 1e-5
+    noisy = ratio(torch.outer(slope, inputs) + torch.randn(5, 7, generator=source), slope)
+    assert noisy.residual > 0.1
+    assert ratio(torch.ones(2, 3), torch.zeros(2)).residual == 1.0
+
+
+def _against_nulls(scene: PlanScene, images: list[Tensor]) -> list[str]:
+    originals = [scene.truth(index).images for index in range(len(scene))]
+    among = candidates(scene.data, scene.rows.ravel(), 0)
+    nulls = null_scores(images, originals, among, 0)
+    assert set(nulls) == {*NULLS, OTHER}
+    return better(scores(images, originals, among), nulls)
+
+
+def test_inversion_is_better_than_null_and_null_on_another_update() -> None:
+    plan = _plan("cnn-digits", 2730)
+    scene = _scene(plan, "FedAvg")
+    guesses = ig(_views(scene), Options(steps=150), _quiet)
+    images = [guess.images for guess in guesses if guess.images is not None]
+    assert "identified" in _against_nulls(scene, images)
+    assert _against_nulls(scene, [*images[1:], images[0]]) == []
+
+
+def test_inversion_under_dp_fedavg_is_not_above_null(plan: Plan) -> None:
+    scene = _scene(plan, "DP-FedAvg")
+    assert scene[0].view.noise_std > 1
+    for attack in (closed, ig):
+        guesses = attack(_views(scene), Options(steps=30), _quiet)
+        images = [guess.images for guess in guesses if guess.images is not None]
+        assert _against_nulls(scene, images) == []
+
+
+def test_hyperfl_releases_body_embedding_and_gradient() -> None:
+    """The closed form on HyperFL in about a second: body, dense input, slope, embedding."""
+    plan = _plan("mlp-digits", 2410)
+    scene = _scene(plan, "HyperFL")
+    world = scene.experiment
+    model, start = world.model, initial_state(world)
+    own = world.personal_start
+    assert own is not None
+    true_theta = world.algorithm.split.use(model, start.theta, own[None], np.arange(1))[0]
+    body = torch.cat([true_theta[: model.head.start], true_theta[model.head.stop :]])
+    for index in range(len(scene)):
+        observed = scene[index]
+        for biases in (True, False):
+            found = body_gradient(observed.view, biases=biases)
+            assert found.residual < 1e-3
+            assert not found.vanished
+            torch.testing.assert_close(found.body, body, atol=1e-4, rtol=1e-3)
+            torch.testing.assert_close(found.embedding, own[:64], atol=1e-3, rtol=1e-3)
+        dense = last_dense(found)
+        assert dense is not None
+        x = observed.view.inputs(observed.truth.images).flatten()
+        torch.testing.assert_close(dense[1].inputs, x, atol=1e-2, rtol=1e-2)
+
+
+def test_hyperfl_with_another_update_is_null() -> None:
+    scene = _scene(_plan(), "HyperFL")
+    guesses = closed(_views(scene), Options(), _quiet)
+    images = [guess.images for guess in guesses if guess.images is not None]
+    assert "psnr" in _against_nulls(scene, images)
+    assert "psnr" not in _against_nulls(scene, [*images[1:], images[0]])
+
+
+def test_a_gradient_that_the_head_drove_to_zero_is_said_to_vanish() -> None:
+    scene = _scene(_plan(rate=50.0), "HyperFL")
+    assert sum(body_gradient(view).vanished for view in _views(scene)) >= 4
+
+
+def test_a_secure_sum_of_clients_hides_the_images_of_hyperfl() -> None:
+    scene = _scene(_plan(), "HyperFL", clients=3)
+    guesses = closed(_views(scene), Options(), _quiet)
+    assert min(guess.numbers["dense_residual"] for guess in guesses) > 0.1
+
+
+def test_nothing_is_released_by_local_training(plan: Plan) -> None:
+    scene = _scene(plan, "Local-only")
+    for name in ("closed", "ig"):
+        [first, *_] = ATTACKS.get(name).reconstruct(_views(scene), Options(steps=2), _quiet)
+        assert first.images is None
+        assert first.note == "nothing is released"
+
+
+def test_the_papers_attacks_on_the_hypernetwork_run_and_stay_null() -> None:
+    scene = _scene(_plan("cnn-digits", 2730), "HyperFL")
+    for name in ("tailored", "ig-paper"):
+        guesses = ATTACKS.get(name).reconstruct(_views(scene), Options(steps=20), _quiet)
+        images = [guess.images for guess in guesses if guess.images is not None]
+        assert len(images) == IMAGES
+        assert "identified" not in _against_nulls(scene, images)
