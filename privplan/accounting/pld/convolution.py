@@ -23,8 +23,8 @@ from privplan.accounting.pld.profile import Composed, suffix_deltas
 Placed = tuple[NDArray[np.int64], Array, float]
 """Places modulo the number of points, masses that sum to one, and how often to convolve."""
 
-_FFT_UNITS = 6.0
-_FADED = -80.0
+FFT_UNITS = 6.0
+FADED = -80.0
 
 
 def convolved(rounds: Iterable[Placed], points: int) -> tuple[Array, float]:
@@ -48,7 +48,7 @@ def convolved(rounds: Iterable[Placed], points: int) -> tuple[Array, float]:
     angle = np.zeros(points // 2 + 1)
     product = np.ones(points // 2 + 1, dtype=np.complex128)
     doubt = np.zeros(points // 2 + 1)
-    unit = 2 * _FFT_UNITS * UNIT * math.log2(points)
+    unit = 2 * FFT_UNITS * UNIT * math.log2(points)
     for places, masses, count in rounds:
         spectrum = np.fft.rfft(np.bincount(places, masses, points))
         squares = spectrum.real**2 + spectrum.imag**2
@@ -57,17 +57,17 @@ def convolved(rounds: Iterable[Placed], points: int) -> tuple[Array, float]:
             product *= spectrum if count == 1 else spectrum * spectrum
             doubt += count * unit / (np.sqrt(squares) + unit)
             continue
-        lively = size > _FADED
+        lively = size > FADED
         angle[lively] += count * np.angle(spectrum[lively])
         product[lively] *= np.exp(0.5 * count * np.log(squares[lively]))
         doubt[lively] += count * unit / (np.sqrt(squares[lively]) + unit)
-    lively = size > _FADED
+    lively = size > FADED
     power = np.zeros_like(product)
     power[lively] = product[lively] * (np.cos(angle[lively]) + 1j * np.sin(angle[lively]))
     errors = doubt[lively] * np.exp(np.minimum(size[lively], 0.0) + 2 * doubt[lively])
     total = np.fft.irfft(power, points)
     norm = math.sqrt(2 * float((errors**2).sum()) / points)
-    norm += unit * float(np.linalg.norm(total)) + 2 * math.exp(_FADED)
+    norm += unit * float(np.linalg.norm(total)) + 2 * math.exp(FADED)
     return total, norm
 
 
@@ -75,7 +75,7 @@ Part = tuple[Lattice, NDArray[np.float64]]
 """Lattices of one kind and how often each is composed, shape (rows,)."""
 
 MOST_POINTS = 1 << 21
-_ALIASED = 1e-12
+ALIASED = 1e-12
 _LARGEST_WEIGHT = 300.0
 _FORGONE = 4.0
 _IN_MEMORY = 1 << 19
@@ -106,7 +106,7 @@ def cumulants(parts: Sequence[Part], tilts: Array) -> Array:
     return total
 
 
-def _weighted(one: Lattice, tilt: float) -> tuple[Array, Array]:
+def tilted_masses(one: Lattice, tilt: float) -> tuple[Array, Array]:
     """Tilted masses and the log of what they are to be multiplied with, shape (rows, 1)."""
     exponent = np.where(one.masses > 0, tilt * one.losses(), -np.inf)
     top = exponent.max(axis=1, keepdims=True)
@@ -154,7 +154,7 @@ def tilted_moments(parts: Sequence[Part], tilt: float) -> Moments:
     """Means and standard deviations of the tilted loss of each pair."""
     means, deviations = [], []
     for one, _ in parts:
-        losses, weights = one.losses(), _weighted(one, tilt)[0]
+        losses, weights = one.losses(), tilted_masses(one, tilt)[0]
         weights /= weights.sum(axis=1, keepdims=True)
         mean = (weights * losses).sum(axis=1)
         deviations.append(np.sqrt((weights * (losses - mean[:, None]) ** 2).sum(axis=1)))
@@ -178,7 +178,7 @@ def _window(parts: Sequence[Part], tilt: float, scale: float) -> _Window:
     Both are Chernoff bounds, the best over a few exponents.
     """
     spread = tilted_moments(parts, tilt).spread
-    quiet = -math.log(_ALIASED)
+    quiet = -math.log(ALIASED)
     pull = math.sqrt(2 * quiet) / spread
     lowest, highest = _extremes(parts)
     usual = pull * np.array([0.0, 0.1, 0.7, 1.0, -0.1, -0.7, -1.0])
@@ -186,7 +186,7 @@ def _window(parts: Sequence[Part], tilt: float, scale: float) -> _Window:
     base = float(known[0])
 
     def needed(sign: int, start: int) -> float:
-        """The loss on one side beyond which the tilted mass is ``_ALIASED`` or less."""
+        """The loss on one side beyond which the tilted mass is ``ALIASED`` or less."""
         centre = float((known[start] - base) / usual[start])
         rises = (known[start + 1 : start + 3] - base + quiet) / usual[start + 1 : start + 3]
         best = float((sign * rises).min())
@@ -198,9 +198,9 @@ def _window(parts: Sequence[Part], tilt: float, scale: float) -> _Window:
 
     top, bottom = needed(1, 1), needed(-1, 4)
     if top >= highest:
-        return _Window(max(bottom, lowest), highest + scale, 0.0, 2 * _ALIASED)
+        return _Window(max(bottom, lowest), highest + scale, 0.0, 2 * ALIASED)
     missed = math.exp(min(0.0, base - quiet - tilt * top))
-    return _Window(max(bottom, lowest), max(top, bottom + scale), missed, 2 * _ALIASED)
+    return _Window(max(bottom, lowest), max(top, bottom + scale), missed, 2 * ALIASED)
 
 
 def _extremes(parts: Sequence[Part]) -> tuple[float, float]:
@@ -210,13 +210,7 @@ def _extremes(parts: Sequence[Part]) -> tuple[float, float]:
 
 
 def compose_at(parts: Sequence[Part], tilt: float) -> Composed | None:
-    """Compose the lattices at one tilt; None when the window would be too large.
-
-    Mass above the window is missed, which ``outside`` gives back; mass that wraps around
-    the window is at most ``aliased`` in tilted measure. Cauchy-Schwarz turns the norm of the
-    rounding error into an error of delta, with the norm of the weights
-    ``e^(-tilt x) min(1, x)`` at distances x from each loss on.
-    """
+    """Compose the lattices at one tilt; None when the window would be too large."""
     step = parts[0][0].step
     window = _window(parts, tilt, 2 * step)
     wanted = (window.top - window.bottom) / step + 3
@@ -225,43 +219,83 @@ def compose_at(parts: Sequence[Part], tilt: float) -> Composed | None:
     points = fft.next_fast_len(int(wanted), real=True)
     offset = sum(float(counts @ one.offset) for one, counts in parts)
     start = math.floor((window.bottom - offset) / step)
-    tilted, log_scale, error, drift = _convolved(parts, tilt, points, start)
-    losses: Array = offset + step * np.arange(start, start + points, dtype=np.float64)
-    exponent = log_scale - tilt * losses
-    weights = np.exp(np.minimum(exponent, _LARGEST_WEIGHT))
-    values = suffix_deltas(tilted * weights, step)
-    decay, gap = math.exp(-2 * tilt * step), -math.expm1(-2 * tilt * step)
-    norm = min(1 / math.sqrt(gap), step * math.sqrt(decay * (1 + decay) / gap) / gap)
-    rounding = (error * norm + window.aliased * min(1.0, 1 / (math.e * tilt))) * weights
-    rounding += (drift + 4 * points * UNIT) * np.abs(values)
-    rounding[exponent > _LARGEST_WEIGHT] = math.inf
+    log_scale, drift = _scale(parts, tilt)
+    masses, error = convolved(_placed(parts, tilt, points), points)
     infinite = sum(float(counts @ (one.infinite + one.slack)) for one, counts in parts)
     blur = 8 * UNIT * sum(float(counts @ np.abs(one.losses()).max(axis=1)) for one, counts in parts)
-    return Composed(losses, values, rounding, window.missed + infinite, blur)
+    return untilted(
+        Tilted(np.roll(masses, -start % points), error, tilt, log_scale, drift, step),
+        offset + step * np.arange(start, start + points, dtype=np.float64),
+        aliased=window.aliased,
+        outside=window.missed + infinite,
+        blur=blur,
+    )
 
 
-def _convolved(
-    parts: Sequence[Part], tilt: float, points: int, start: int
-) -> tuple[Array, float, float, float]:
-    """Tilted composed masses, log of their scale, and two measures of rounding.
+@dataclass(frozen=True)
+class Tilted:
+    """Tilted composed masses.
 
-    Returns:
-        masses of shape (points,), log scale, a bound on the 2-norm of the error of the masses,
-        and a bound on the relative error that the tilting itself brings in.
+    Attributes:
+        masses: shape (points,).
+        error: bound on the 2-norm of the error of the masses.
+        tilt: what they are tilted by.
+        log_scale: log of what they are to be multiplied with.
+        drift: bound on the relative error that the tilting itself brings in.
+        step: distance of neighbouring losses.
     """
+
+    masses: Array
+    error: float
+    tilt: float
+    log_scale: float
+    drift: float
+    step: float
+
+
+def untilted(
+    found: Tilted, losses: Array, *, aliased: float, outside: float, blur: float
+) -> Composed:
+    """Delta at each loss of a window from tilted masses.
+
+    Mass above the window is missed, which ``outside`` gives back; mass that wraps around
+    the window is at most ``aliased`` in tilted measure. Cauchy-Schwarz turns the norm of the
+    rounding error into an error of delta, with the norm of the weights
+    ``e^(-tilt x) min(1, x)`` at distances x from each loss on.
+
+    Args:
+        found: the masses on the losses.
+        losses: ascending and equally spaced, shape (points,).
+        aliased: bound on the tilted mass outside the window.
+        outside: bound on the mass that the window misses, and on infinite losses.
+        blur: bound on the rounding of the losses.
+    """
+    points, tilt, step = len(losses), found.tilt, found.step
+    exponent = found.log_scale - tilt * losses
+    weights = np.exp(np.minimum(exponent, _LARGEST_WEIGHT))
+    values = suffix_deltas(found.masses * weights, step)
+    decay, gap = math.exp(-2 * tilt * step), -math.expm1(-2 * tilt * step)
+    norm = min(1 / math.sqrt(gap), step * math.sqrt(decay * (1 + decay) / gap) / gap)
+    rounding = (found.error * norm + aliased * min(1.0, 1 / (math.e * tilt))) * weights
+    rounding += (found.drift + 4 * points * UNIT) * np.abs(values)
+    rounding[exponent > _LARGEST_WEIGHT] = math.inf
+    return Composed(losses, values, rounding, outside, blur)
+
+
+def _scale(parts: Sequence[Part], tilt: float) -> tuple[float, float]:
+    """Log of the scale of the tilted masses, and their relative error by the tilting."""
     log_scale = drift = 0.0
     for one, counts in parts:
-        weighted, top = _weighted(one, tilt)
+        weighted, top = tilted_masses(one, tilt)
         log_scale += float(counts @ (top[:, 0] + np.log(weighted.sum(axis=1))))
         drift += float(counts @ (tilt * np.abs(one.losses()).max(axis=1) + 8.0)) * UNIT
-    masses, error = convolved(_placed(parts, tilt, points), points)
-    return np.roll(masses, -start % points), log_scale, error, drift
+    return log_scale, drift
 
 
 def _placed(parts: Sequence[Part], tilt: float, points: int) -> Iterator[Placed]:
     """Tilted rounds on the circle, a chunk of pairs in memory at a time."""
     for one, counts in parts:
-        weighted = _weighted(one, tilt)[0]
+        weighted = tilted_masses(one, tilt)[0]
         weighted /= weighted.sum(axis=1, keepdims=True)
         for row, count in enumerate(counts):
             yield one.index[row] % points, weighted[row], float(count)
