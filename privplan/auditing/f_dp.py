@@ -23,8 +23,8 @@ from privplan.accounting.gdp import epsilon_of
 from privplan.auditing.one_run import Guesses, count_guesses
 from privplan.auditing.registry import register
 
-Inverse = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""(parameter of the family, y) to the x with 1 - f(x) = y, elementwise."""
+Inverse = Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]
+"""Parameters of the family to a function of y: the x with 1 - f(x) = y, elementwise."""
 LARGEST_EPSILON, LARGEST_MU = 40.0, 20.0
 GRID = 40
 
@@ -45,36 +45,48 @@ def rejected(
         Whether each curve is rejected, by numbers of guesses and by curve [R, E].
     """
     guesses = np.array([[one.guesses] for one in counts])
-    correct = np.array([[one.correct] for one in counts])
+    correct = np.array([one.correct for one in counts])
+    # Rows in decreasing order of correct guesses, so that those still in the recursion come first.
+    order = np.argsort(-correct, kind="stable")
+    guesses = guesses[order]
+    # rows with index < correct, by index
+    active_rows = np.searchsorted(-correct[order], -np.arange(correct.max())).tolist()
     chance = np.full((len(counts), len(parameters)), level)
     beyond = np.zeros_like(chance)  # sum of P_j over j > i + 1
+    curve = inverse(parameters[None, :])
     for index in range(int(correct.max()) - 1, -1, -1):
-        active = index < correct
-        right = ((index + 1) * chance + beyond) / canaries
-        wrong = inverse(parameters[None, :], np.minimum(right, 1.0))
-        least = (wrong * canaries + beyond + chance) / np.maximum(guesses - index, 1)
-        beyond = np.where(active, beyond + chance, beyond)
-        chance = np.where(active, np.maximum(chance, least), chance)
-        chance = np.minimum(chance, 2.0)  # rejected already
-    return np.asarray(chance > 1)
+        active = active_rows[index]
+        current, sums = chance[:active], beyond[:active]
+        right = ((index + 1) * current + sums) / canaries
+        wrong = curve(np.minimum(right, 1.0, out=right))
+        least = (wrong * canaries + sums + current) / np.maximum(guesses[:active] - index, 1)
+        sums += current
+        np.maximum(current, least, out=current)
+        np.minimum(current, 2.0, out=current)  # rejected already
+    rejections = np.empty(chance.shape, dtype=bool)
+    rejections[order] = chance > 1
+    return rejections
 
 
 def family(delta: float) -> Inverse:
     """The trade-off curves of (epsilon, delta)-DP, by epsilon."""
 
-    def inverse(epsilon: np.ndarray, y: np.ndarray) -> np.ndarray:
-        steep = (y - delta) * np.exp(-epsilon)
-        flat = 1 - delta - np.exp(epsilon) * (1 - y)
-        curve: np.ndarray = np.maximum(0.0, np.maximum(steep, flat))
+    def inverse(epsilon: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        falling, rising = np.exp(-epsilon), np.exp(epsilon)
+
+        def curve(y: np.ndarray) -> np.ndarray:
+            steep = (y - delta) * falling
+            flat = 1 - delta - rising * (1 - y)
+            return np.maximum(0.0, np.maximum(steep, flat))
+
         return curve
 
     return inverse
 
 
-def gaussian(mu: np.ndarray, y: np.ndarray) -> np.ndarray:
+def gaussian(mu: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """The trade-off curves of mu-GDP, by mu."""
-    curve: np.ndarray = ndtr(ndtri(y) - mu)
-    return curve
+    return lambda y: np.asarray(ndtr(ndtri(y) - mu))
 
 
 @register("f-DP", "bound", order=20)

@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtri
 
 from privplan.accounting.gdp import epsilon_of
+from privplan.accounting.search import root
 from privplan.auditing.registry import register
 
 PILOT = 5
@@ -112,4 +112,4 @@ def _epsilon(one: tuple[float, float], two: tuple[float, float], delta: float) -
 
     if excess(0.0) <= 0:
         return 0.0
-    return float(brentq(excess, 0.0, LARGEST)) if excess(LARGEST) < 0 else LARGEST
+    return root(excess, 0.0, LARGEST) if excess(LARGEST) < 0 else LARGEST

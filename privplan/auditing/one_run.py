@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import bdtrc
 
 from privplan.auditing.registry import register
+from privplan.laws.participation import binomial_log_mass
 
 FEWEST = 16
 """Smallest number of guesses, where there are as many canaries."""
@@ -63,9 +64,11 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
         delta: its failure probability.
     """
     rate = 1 / (1 + np.exp(-epsilon))
-    reached = float(binom.sf(correct - 1, guesses, rate))
-    short = np.cumsum(binom.pmf(np.arange(correct - 1, -1, -1), guesses, rate))
-    worst = float((short / np.arange(1, correct + 1)).max()) if correct else 0.0
+    if not correct:
+        return 1.0
+    reached = float(bdtrc(correct - 1, guesses, rate))
+    mass = np.exp(binomial_log_mass(np.arange(correct - 1, -1, -1), guesses, rate))
+    worst = float((np.cumsum(mass) / np.arange(1, correct + 1)).max())
     return min(1.0, reached + 2 * canaries * delta * worst)
 
 

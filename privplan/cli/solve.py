@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     "--second-opinion/--no-second-opinion",
     "second_opinion",
     default=None,
-    help="Rows of prv-accountant in the certificate; without the option, only for plans of "
-    "published or fixed ratios, since it takes longer to load than a plan to solve.",
+    help="Rows of prv-accountant in the certificate; without the option, only where it is the "
+    "spec's accountant, since it takes longer to load than a plan to solve.",
 )
 @click.option("--plot", metavar="PNG", help="Draw the plan into that picture.")
 @click.option(

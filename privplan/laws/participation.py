@@ -48,7 +48,7 @@ def dispersion_p_value(counts: Sequence[int], trials: int, ratio: float) -> floa
     # The chance of a count outside this reach is below 1e-100 and is neglected.
     reach = int(np.ceil(40 * np.sqrt(variance) + 40))
     sizes = np.arange(max(0, int(mean) - reach), min(trials, int(mean) + reach) + 1)
-    return spread_p_value(counts, sizes, _binomial_log_mass(sizes, trials, ratio))
+    return spread_p_value(counts, sizes, binomial_log_mass(sizes, trials, ratio))
 
 
 def spread_p_value(counts: Sequence[int], sizes: np.ndarray, log_mass: np.ndarray) -> float:
@@ -85,7 +85,7 @@ def participation_law(rounds: Mapping[float, int]) -> np.ndarray:
     for ratio, count in rounds.items():
         sizes = np.arange(count + 1)
         if 0 < ratio < 1:
-            mass = np.exp(_binomial_log_mass(sizes, count, ratio))
+            mass = np.exp(binomial_log_mass(sizes, count, ratio))
         else:
             mass = (sizes == round(count * ratio)).astype(float)
         law = np.convolve(law, mass)
@@ -102,7 +102,8 @@ def _chernoff(
     return float(np.exp(min(0.0, (rounds * log_moment - exponents * statistic).min())))
 
 
-def _binomial_log_mass(sizes: np.ndarray, clients: int, ratio: float) -> np.ndarray:
+def binomial_log_mass(sizes: np.ndarray, clients: int, ratio: float) -> np.ndarray:
+    """Logarithm of the binomial probability of each size, for a ratio in (0, 1)."""
     choose = gammaln(clients + 1) - gammaln(sizes + 1) - gammaln(clients - sizes + 1)
     mass: np.ndarray = choose + sizes * np.log(ratio) + (clients - sizes) * np.log1p(-ratio)
     return mass

@@ -137,7 +137,7 @@ def assemble(
     problem: Problem,
     chosen: Decisions,
     notes: tuple[str, ...] = (),
-    opinions: tuple[str, ...] = CERTIFICATE_ACCOUNTANTS,
+    second_opinion: bool | None = None,
 ) -> Plan:
     """The certified plan of a planner's decisions.
 
@@ -146,13 +146,18 @@ def assemble(
         problem: the spec as numbers.
         chosen: the decisions.
         notes: further warnings, before those of the planner.
-        opinions: the accountants of the certificate.
+        second_opinion: whether the certificate has rows of prv-accountant; None when the
+            spec's accountant is ``prv`` only.
 
     Raises:
         InfeasibleError: when the guarantee exceeds a budget whatever the noise.
     """
     ratios = np.minimum(chosen.cohorts / np.asarray(problem.clients, dtype=float), 1.0)
-    sure = certify_noise(problem, ratios, _faced_noise(chosen), spec.planning.accountant, opinions)
+    accountant = spec.planning.accountant
+    if second_opinion is None:
+        second_opinion = accountant == "prv"
+    accountants = CERTIFICATE_ACCOUNTANTS if second_opinion else FAST_ACCOUNTANTS
+    sure = certify_noise(problem, ratios, _faced_noise(chosen), accountant, accountants)
     weights = chosen.weights
     if chosen.release == "joint":
         weights = chosen.cohorts / sure.noise / np.sum(chosen.cohorts / sure.noise)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from privplan.plan import ObjectiveValue, Plan
 from privplan.planning.assemble import Decisions, assemble, failed_conditions
 from privplan.planning.free_choices import decide_free_choices
-from privplan.planning.group_noise import CERTIFICATE_ACCOUNTANTS, FAST_ACCOUNTANTS, calibrated
+from privplan.planning.group_noise import calibrated
 from privplan.planning.optimised import optimised
 from privplan.planning.problem import Problem, drawable, problem_of, uniform_cohorts
 from privplan.planning.published import (
@@ -33,8 +33,7 @@ def solve(spec: Spec, *, second_opinion: bool | None = None) -> Plan:
         spec: the planning problem. Free rounds, cohort and clipping norm are decided first;
             the plan's own spec holds the decisions.
         second_opinion: whether the certificate has rows of prv-accountant, which takes longer
-            to load than a plan to solve; None for plans of published and fixed ratios only,
-            and never for records.
+            to load than a plan to solve; None when the spec's accountant is ``prv`` only.
 
     Raises:
         InfeasibleError: naming the constraint that cannot hold.
@@ -44,17 +43,8 @@ def solve(spec: Spec, *, second_opinion: bool | None = None) -> Plan:
         return solve_records(spec, second_opinion=bool(second_opinion))
     settled, notes = decide_free_choices(spec)
     problem = problem_of(settled)
-    objective = is_objective(spec.planning.ratios)
-    chosen = (optimised if objective else rule_based)(settled, problem)
-    if second_opinion is None:
-        second_opinion = not objective or spec.planning.accountant == "prv"
-    return assemble(
-        settled,
-        problem,
-        chosen,
-        notes,
-        CERTIFICATE_ACCOUNTANTS if second_opinion else FAST_ACCOUNTANTS,
-    )
+    chosen = (optimised if is_objective(spec.planning.ratios) else rule_based)(settled, problem)
+    return assemble(settled, problem, chosen, notes, second_opinion)
 
 
 def rule_based(spec: Spec, problem: Problem) -> Decisions:

@@ -98,7 +98,7 @@ def test_inverses_of_trade_off_curves(inverse: f_dp.Inverse) -> None:
         y = stats.norm.cdf(stats.norm.ppf(x) + parameter)
     else:
         y = np.minimum(0.02 + np.exp(parameter) * x, 1 - np.exp(-parameter) * (0.98 - x))
-    np.testing.assert_allclose(inverse(np.array(parameter), y), x, atol=1e-9)
+    np.testing.assert_allclose(inverse(np.array(parameter))(y), x, atol=1e-9)
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 50), (7, 50), (50, 50)])
