@@ -153,10 +153,10 @@ class PrivacyCurve:
             return
         pairs = self._pairs[release]
         for pair in (*pairs.upper, *pairs.lower):
-            gaussian = isinstance(pair, Pair)
             if isinstance(pair, Pair):
                 self._largest_shift = max(self._largest_shift, pair.shift)
-            if not (gaussian and pair.kind == Kind.REMOVE and pair.ratio == 1):
+            full = isinstance(pair, Pair) and pair.kind == Kind.REMOVE and pair.ratio == 1
+            if not full:
                 self._sampled = True
         first = pairs.upper[0]
         if isinstance(first, Pair):
@@ -418,9 +418,7 @@ def _checked_law(name: str) -> SamplingLaw:
     try:
         return SamplingLaw(name)
     except ValueError:
-        raise InputError.one(
-            "sampling", f"must be one of {', '.join(SamplingLaw)}", name
-        ) from None
+        raise InputError.one("sampling", f"must be one of {', '.join(SamplingLaw)}", name) from None
 
 
 def _checked_tolerance(tolerance: Any) -> float:

@@ -77,7 +77,8 @@ def family(delta: float) -> Inverse:
         def curve(y: np.ndarray) -> np.ndarray:
             steep = (y - delta) * falling
             flat = 1 - delta - rising * (1 - y)
-            return np.maximum(0.0, np.maximum(steep, flat))
+            trade_off: np.ndarray = np.maximum(0.0, np.maximum(steep, flat))
+            return trade_off
 
         return curve
 

@@ -19,7 +19,7 @@ from privplan.accounting.accountant import accountant
 from privplan.io.resume import Journal, finish, in_jobs, key_of, resumable
 from privplan.plan import GroupPlan, Plan
 from privplan.values import digest
-from simulate.algorithms.registry import row
+from simulate.algorithms.registry import ALGORITHMS
 from simulate.attacks.measures import (
     Scores,
     better,
@@ -155,7 +155,7 @@ def _identity(cases: Sequence[Case], options: Options) -> str:
             "plan": scene.plan.digest,
             "data": scene.data.digest,
             "seed": scene.seed,
-            "choices": [scene.choices.aggregation, dict(scene.choices.numbers)],
+            "choices": [scene.hyperparameters.aggregation, dict(scene.hyperparameters.values)],
             "images": scene.images,
         }
     return digest({**origin, "options": asdict(options)})
@@ -297,7 +297,7 @@ def guarantee(name: str, plan: Plan, group: GroupPlan, factor: float = 1.0) -> d
         ``unit``, ``noise_multiplier``, ``epsilon`` (an upper bound; ``inf`` without noise),
         ``delta``.
     """
-    unit = row(name).protects(plan)
+    unit = ALGORITHMS.get(name).unit_under(plan)
     own = plan.group(group.name)
     if unit == "none":
         return {"unit": "none", "noise_multiplier": 0.0, "epsilon": "inf", "delta": own.delta}

@@ -30,7 +30,7 @@ from privplan.plan import GroupPlan, Plan
 from privplan.values import digest
 from simulate.algorithm import Algorithm
 from simulate.algorithms.entry import Hyperparameters
-from simulate.algorithms.registry import algorithm, row
+from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.attacks.evaluate import guarantee
 from simulate.attacks.measures import clopper_pearson
 from simulate.components import Sampler
@@ -62,7 +62,7 @@ class Membership:
         shadows: shadow runs of each target run, at least 64; there is one run more.
         targets: targets per run, in the group with the largest epsilon.
         seed: seed of the first run and of the targets.
-        choices: hyperparameters of the algorithm.
+        hyperparameters: of the algorithm.
         partition: partition of the records over clients.
         noise_factor: factor on the executed noise multipliers; other values than 1 are sabotage,
             while the certificate stays that of the plan.
@@ -74,7 +74,7 @@ class Membership:
     shadows: int = LEAST_SHADOWS
     targets: int = 10
     seed: int = 0
-    choices: Hyperparameters = field(default_factory=Hyperparameters)
+    hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
     partition: str = "iid"
     noise_factor: float = 1.0
 
@@ -102,7 +102,7 @@ class Membership:
             group.name: int(self._assigned.sizes(members).min())
             for group, members in zip(self.plan.groups, self._assigned.members, strict=True)
         }
-        return algorithm(self.algorithm, self.plan, self.choices, sizes)
+        return algorithm(self.algorithm, self.plan, self.hyperparameters, sizes)
 
     @property
     def unit(self) -> str:
@@ -159,9 +159,9 @@ class Membership:
                 update["noise_multiplier"] = group.noise_multiplier * self.noise_factor
                 update["segments"] = None
             groups.append(group.model_copy(update=update))
-        entry = row(self.algorithm)
+        entry = ALGORITHMS.get(self.algorithm)
         changed = plan.model_copy(update={"groups": tuple(groups)})
-        return entry.build(changed, entry.complete(self.choices))
+        return entry.build(changed, entry.complete(self.hyperparameters))
 
     def _without_clients(self, planned: Sampler, absent: np.ndarray) -> Sampler:
         """Draws by the planned law among the clients that are not absent."""
@@ -306,7 +306,7 @@ def _bound(curve: TradeOff, level: float) -> float:
 def certified_curve(attack: Membership) -> TradeOff:
     """The certificate's trade-off curve of the attacked group; trivial without a guarantee."""
     plan = attack.executed.plan
-    protects = row(attack.algorithm).protects(plan)
+    protects = ALGORITHMS.get(attack.algorithm).unit_under(plan)
     if protects != attack.unit:
         return tradeoff(np.zeros_like, 0.5, math.inf)
     group = plan.group(attack.group.name)
@@ -332,7 +332,7 @@ def membership(
             "targets": attack.targets,
             "shadows": attack.shadows,
             "partition": attack.partition,
-            "choices": [attack.choices.aggregation, dict(attack.choices.numbers)],
+            "choices": [attack.hyperparameters.aggregation, dict(attack.hyperparameters.values)],
         }
     )
     items = {

@@ -20,7 +20,7 @@ from privplan.plan import GroupPlan, Plan
 from privplan.record import LEDGER, PLAN, RunRecord, read_ledger
 from simulate.algorithm import Algorithm
 from simulate.algorithms.entry import Hyperparameters
-from simulate.algorithms.registry import algorithm, row
+from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.attacks.view import (
     Observation,
     Truth,
@@ -55,7 +55,7 @@ class PlanScene:
         clients: clients per release; the records are divided over ``images // clients`` releases.
         steps: local steps of a client, each on its record.
         seed: draws the records, the initial model and the noise.
-        choices: hyperparameters of the algorithm.
+        hyperparameters: of the algorithm.
         device: device of the computations.
         noise_factor: factor on the executed plan's noise multipliers, for sweeps; 1 as planned.
     """
@@ -67,7 +67,7 @@ class PlanScene:
     clients: int = 1
     steps: int = 1
     seed: int = 0
-    choices: Hyperparameters = field(default_factory=Hyperparameters)
+    hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     noise_factor: float = 1.0
 
@@ -104,7 +104,9 @@ class PlanScene:
         population = self.plan.spec.population
         owned = max(1, len(self.data.train_y) // population)
         records = {group.name: owned for group in self.plan.groups}
-        built = self._one_record(algorithm(self.algorithm, self.plan, self.choices, records))
+        built = self._one_record(
+            algorithm(self.algorithm, self.plan, self.hyperparameters, records)
+        )
         return Experiment(
             built,
             model(built.plan.spec.model.name),
@@ -176,8 +178,10 @@ class PlanScene:
             changes = {"records": 1, "record_sampling_ratio": 1.0, "steps": self.steps}
         groups = tuple(self._changed(group, changes) for group in built.plan.groups)
         update = {"spec": spec.model_copy(update={"local": local}), "groups": groups}
-        entry = row(self.algorithm)
-        made = entry.build(built.plan.model_copy(update=update), entry.complete(self.choices))
+        entry = ALGORITHMS.get(self.algorithm)
+        made = entry.build(
+            built.plan.model_copy(update=update), entry.complete(self.hyperparameters)
+        )
         return replace(made, sampler=self._sampler(made.sampler))
 
     def _changed(self, group: GroupPlan, changes: dict[str, object]) -> GroupPlan:
@@ -326,7 +330,7 @@ def run_scene(
     require_images(loaded)
     if loaded.digest != record.configuration.get("data"):
         raise InputError.one("dataset", f"must be the one of {folder}", loaded.name)
-    entry, numbers = row(record.algorithm), record.configuration.get("numbers", {})
+    entry, numbers = ALGORITHMS.get(record.algorithm), record.configuration.get("numbers", {})
     choices = Hyperparameters(record.configuration.get("aggregation", "paper"), numbers)
     labels, people = loaded.train_y.numpy(), loaded.train_people
     assigned = partition(scheme(record.partition), labels, plan.groups, record.seed, people)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulate.cli.options import SEED, data_options, numbers_of, request_of
+from simulate.cli.options import SEED, data_options, hyperparameters_of, request_of
 
 if TYPE_CHECKING:
     from simulate.attacks.evaluate import Case
@@ -210,7 +210,7 @@ def _of_plan(
 ) -> tuple[list[Case], list[dict[str, Any]]]:
     """Cases of a plan, and lines for algorithms without a form that suits it."""
     from privplan.errors import InputError
-    from simulate.algorithms.registry import row
+    from simulate.algorithms.registry import ALGORITHMS
     from simulate.attacks.evaluate import Case
     from simulate.attacks.scenes import PlanScene
     from simulate.data.registry import load
@@ -220,7 +220,7 @@ def _of_plan(
     chosen = [word.strip() for word in algorithms.split(",") if word.strip()]
     if not chosen:
         raise InputError.one("algorithm", "must be given for a plan, such as FedAvg", "nothing")
-    entries = [row(word) for word in chosen]
+    entries = [ALGORITHMS.get(word) for word in chosen]
     attacks = [name for name in names if name != MEMBERSHIP]
     device = device_of(request.device, SINGLE_PROCESS)
     data = load(request.dataset, request.data_dir, request.download)
@@ -243,7 +243,7 @@ def _of_plan(
                     clients=int(clients),
                     steps=scenes["local_steps"],
                     seed=scenes["seed"],
-                    choices=request.choices,
+                    hyperparameters=request.hyperparameters,
                     device=device,
                     noise_factor=factor,
                 )
@@ -276,7 +276,7 @@ def _of_run(
     if scenes["noise"] != [1.0] or scenes["clients"] != [1.0] or scenes["local_steps"] != 1:
         rule = "must be left out for a run, which is replayed as it was"
         raise InputError.one("clients, noise, local-steps", rule, "another value")
-    numbers_of(options["numbers"])
+    hyperparameters_of(options["hyperparameters"])
     scene = run_scene(
         source,
         lambda name: load(name, options["data_dir"], options["download"]),
@@ -300,7 +300,7 @@ def _membership(
     """Results of the membership attack on each algorithm."""
     from privplan.cli import render
     from privplan.errors import InputError
-    from simulate.algorithms.registry import row
+    from simulate.algorithms.registry import ALGORITHMS
     from simulate.attacks.membership import Membership, membership
     from simulate.data.registry import load
 
@@ -309,7 +309,7 @@ def _membership(
         raise InputError.one("attack", rule, str(source))
     request = request_of(source, "", Path("attack"), options)
     data = load(request.dataset, request.data_dir, request.download)
-    entries = [row(word) for word in algorithms.split(",") if word.strip()]
+    entries = [ALGORITHMS.get(word) for word in algorithms.split(",") if word.strip()]
     attacks = [
         Membership(
             request.plan,
@@ -318,7 +318,7 @@ def _membership(
             shadows=shadows,
             targets=targets,
             seed=seed,
-            choices=request.choices,
+            hyperparameters=request.hyperparameters,
             partition=request.partition,
         )
         for entry in entries
