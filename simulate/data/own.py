@@ -80,6 +80,13 @@ class Data:
         self.groups = None if self.group is None else _groups(self.clients, self.group)
         self.class_names()
 
+    @classmethod
+    def from_table(cls, table: Any, **arguments: Any) -> Data:
+        """``Data`` of a table with named columns; see ``simulate.data.sources.from_table``."""
+        from simulate.data.sources import from_table
+
+        return from_table(table, **arguments)
+
     @property
     def kind(self) -> Literal["image", "tokens"]:
         """How ``Dataset`` reads the records: bytes and floating point are inputs, others tokens."""
@@ -374,3 +381,9 @@ def _partition(people: np.ndarray, sizes: list[int]) -> Partition:
     members = np.split(np.arange(clients), np.cumsum(sizes)[:-1])
     order = np.argsort(people, kind="stable").astype(np.int64)
     return Partition(order, starts.astype(np.int64), tuple(members), np.arange(clients))
+
+
+def said(error: BaseException) -> str:
+    """Type and first line of an error in the user's code, for a message of one line."""
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from privplan.errors import Fault, InputError
 from simulate.data.dataset import Dataset
+from simulate.data.own import said
 from simulate.models.modular import Modular
 
 Factory = Callable[..., nn.Module]
@@ -49,7 +50,7 @@ class OwnModel:
         try:
             module = self.source(**self.arguments)
         except Exception as error:  # the user's code can fail in any way
-            raise InputError.one("model", "must be built without an error", _said(error)) from None
+            raise InputError.one("model", "must be built without an error", said(error)) from None
         if not isinstance(module, nn.Module):
             rule = f"must be a torch.nn.Module or return one ({self.label})"
             raise InputError.one("model", rule, type(module).__name__)
@@ -142,7 +143,7 @@ def _behaviour_faults(module: nn.Module, probe: Tensor, classes: int) -> tuple[i
             single = [module(probe[row : row + 1].clone()) for row in range(len(probe))]
     except Exception as error:  # the user's code can fail in any way
         rule = f"must take records of shape {shape} (after the batch dimension)"
-        return 0, [Fault("model", rule, _said(error))]
+        return 0, [Fault("model", rule, said(error))]
     if not isinstance(logits, Tensor) or logits.shape[:1] != probe.shape[:1] or logits.ndim != 2:
         found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         rule = f"must return logits of shape ({len(probe)}, {classes}) for {len(probe)} records"
@@ -182,7 +183,7 @@ def _gradient_faults(
             loss = functional.cross_entropy(logits, torch.zeros(len(probe), dtype=torch.int64))
             found = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
     except RuntimeError as error:  # such as an operation in place
-        return [Fault("model", "must be differentiable", _said(error))]
+        return [Fault("model", "must be differentiable", said(error))]
     unused = [name for name, value in zip(trainable, found, strict=True) if value is None]
     if not unused:
         return []
@@ -198,9 +199,10 @@ def _accepts_channels_last(module: nn.Module, probe: Tensor) -> bool:
     with torch.no_grad():
         plain = copied(probe)
         try:
-            fast = copied.to(memory_format=torch.channels_last)(
-                probe.contiguous(memory_format=torch.channels_last)
-            )
+            for part in copied.parameters():
+                if part.dim() == probe.dim():
+                    part.data = part.data.contiguous(memory_format=torch.channels_last)
+            fast = copied(probe.contiguous(memory_format=torch.channels_last))
         except Exception:  # such as ``view`` of a tensor in another format
             return False
     return _close(fast, plain)
@@ -223,9 +225,3 @@ def _same_values(first: Any, second: Any) -> bool:
 def _close(first: Tensor, second: Tensor) -> bool:
     scale = max(1.0, float(second.detach().abs().max()))
     return bool((first - second).abs().max() <= _TOLERANCE * scale)
-
-
-def _said(error: BaseException) -> str:
-    """Type and first line of an error in the user's code."""
-    lines = str(error).splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"
