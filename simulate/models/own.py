@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -56,12 +56,14 @@ class OwnModel:
             raise InputError.one("model", rule, type(module).__name__)
         return module.cpu().float().train()
 
-    def model(self, name: str, data: Dataset) -> Modular:
+    def model(self, name: str, data: Dataset, *, vectorised: bool = False) -> Modular:
         """The validated model.
 
         Args:
             name: the plan's name of the model.
             data: the data set; the module is tried on records of its shape.
+            vectorised: whether the run needs ``torch.func.vmap``: on a GPU, or for gradients of
+                single records.
 
         Raises:
             InputError: with every fault of the module.
@@ -77,15 +79,16 @@ class OwnModel:
         if faults:
             raise InputError(faults)
         buffers = {key: value.clone() for key, value in skeleton.named_buffers()}
-        return Modular(
+        plain = Modular(
             name,
             data.shape,
             outputs,
             lambda: copy.deepcopy(skeleton),
             start=self.fresh,
             constants=lambda: buffers,
-            channels_last=_accepts_channels_last(skeleton, probe),
+            channels_last=False,
         )
+        return _fastest(plain, skeleton, probe, vectorised=vectorised)
 
     def digest(self) -> str:
         """SHA-256 of the structure: modules, names and shapes; of a given module also its values.
@@ -191,21 +194,34 @@ def _gradient_faults(
     return [Fault("model", rule, ", ".join(unused))]
 
 
-def _accepts_channels_last(module: nn.Module, probe: Tensor) -> bool:
-    """Whether the module also computes in the ``channels_last`` format of images."""
+def _fastest(model: Modular, module: nn.Module, probe: Tensor, *, vectorised: bool) -> Modular:
+    """The model in the format of images that computes the module's gradients.
+
+    Raises:
+        InputError: when its gradients cannot be computed for parameters given from outside.
+    """
+    theta = torch.cat([value.detach().flatten() for value in module.parameters()])
+    labels = torch.zeros(len(probe), dtype=torch.int64)
+
+    def gradient(tried: Modular) -> Tensor:
+        packed = tried.packed_gradients(tried.pack(theta[None]), probe[None], labels[None])
+        return tried.unpack(packed, 1)
+
+    try:
+        expected = gradient(model)
+        if vectorised:
+            model.clipped_sum(theta, probe, labels, 1.0)
+    except Exception as error:  # the user's code can fail in any way
+        rule = "must work with torch.func.functional_call"
+        rule += " and torch.func.vmap, which this run needs" if vectorised else ""
+        raise InputError.one("model", rule, said(error)) from None
     if probe.ndim != 4:
-        return False
-    copied = copy.deepcopy(module).eval()
-    with torch.no_grad():
-        plain = copied(probe)
-        try:
-            for part in copied.parameters():
-                if part.dim() == probe.dim():
-                    part.data = part.data.contiguous(memory_format=torch.channels_last)
-            fast = copied(probe.contiguous(memory_format=torch.channels_last))
-        except Exception:  # such as ``view`` of a tensor in another format
-            return False
-    return _close(fast, plain)
+        return model
+    fast = replace(model, channels_last=True)
+    try:
+        return fast if _close(gradient(fast), expected) else model
+    except Exception:  # such as ``view`` of a tensor in another format
+        return model
 
 
 def _probe(data: Dataset) -> Tensor:

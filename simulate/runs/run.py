@@ -130,12 +130,14 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
         _known_model(request)
     device = device_of(request.device, ranks)
     data, assigned = _data(request, chosen)
-    if ALGORITHMS.get(request.algorithm).unit_under(request.plan) == "record":
+    of_records = ALGORITHMS.get(request.algorithm).unit_under(request.plan) == "record"
+    if of_records:
         require_disjoint(request.algorithm, chosen, assigned, len(data.train_y))
     by_records = ALGORITHMS.get(request.algorithm).unit == "record"
     records = _fewest_records(request.plan, assigned) if by_records else None
     built = algorithm(request.algorithm, request.plan, request.hyperparameters, records)
-    network = _model(request, built.plan, data)
+    vectorised = of_records or device.type != "cpu"
+    network = _model(request, built.plan, data, vectorised=vectorised)
     return Experiment(
         built,
         network,
@@ -181,7 +183,7 @@ def _known_model(request: Request) -> Model:
         raise InputError.one(fault.field, rule, name) from None
 
 
-def _model(request: Request, plan: Plan, data: Dataset) -> Model:
+def _model(request: Request, plan: Plan, data: Dataset, *, vectorised: bool) -> Model:
     """The registered model of the plan's name, or the user's own."""
     name, own = plan.spec.model.name, request.own_model
     if own is None:
@@ -189,7 +191,7 @@ def _model(request: Request, plan: Plan, data: Dataset) -> Model:
     if name.partition(":")[0] in MODELS.names():
         rule = "must not be the name of a built-in model when an own model is trained"
         raise InputError.one("model.name", rule, name)
-    return own.model(name, data)
+    return own.model(name, data, vectorised=vectorised)
 
 
 def _fewest_records(plan: Plan, assigned: ClientPartition) -> dict[str, int]:

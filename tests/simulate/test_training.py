@@ -15,7 +15,7 @@ import privplan
 import simulate
 from privplan.errors import InputError
 from simulate.runs.run import InterruptedRunError
-from tests.simulate.own_runs import Net, arrays, data, plan
+from tests.simulate.own_runs import PARAMETERS, Net, arrays, data, plan
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +102,44 @@ def test_gradients_of_an_image_module_are_those_of_autograd() -> None:
     functional.cross_entropy(module(inputs), labels).backward()
     expected = torch.cat([value.grad.flatten() for value in module.parameters()])
     torch.testing.assert_close(model.unpack(packed, 1)[0], expected)
+
+
+def test_a_module_that_cannot_be_vectorised_is_refused_where_a_run_needs_it() -> None:
+    from simulate.models.own import OwnModel
+
+    class Branching(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            logits = super().forward(x)
+            return logits if bool(x.isfinite().all()) else logits * 0
+
+    dataset, _ = simulate.Data(*(arrays()[name] for name in ("x", "y"))).prepared(())
+    model = OwnModel(Branching, {}, "Branching")
+    assert model.model("branching", dataset).parameters == PARAMETERS
+    with pytest.raises(InputError, match=r"torch\.func\.vmap, which this run needs"):
+        model.model("branching", dataset, vectorised=True)
+    assert OwnModel(Net, {}, "Net").model("net", dataset, vectorised=True).classes == 2
+
+
+@pytest.mark.parametrize("view", [False, True])
+def test_an_image_module_trains_in_the_format_that_it_supports(view: bool) -> None:
+    from simulate.models.own import OwnModel
+
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+            self.norm, self.last = nn.GroupNorm(2, 4), nn.Linear(4 * 36, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = torch.relu(self.norm(self.first(x)))
+            hidden = hidden + self.second(hidden)
+            return self.last(hidden.view(len(x), -1) if view else hidden.flatten(1))
+
+    x = np.random.default_rng(3).normal(size=(20, 3, 6, 6))
+    dataset, _ = simulate.Data(x, np.arange(20) % 2).prepared(())
+    model = OwnModel(Residual, {}, "Residual").model("residual", dataset)
+    assert model.channels_last is not view
+    assert model.logits(model.initial(torch.Generator()), dataset.test_x).shape[1] == 2
 
 
 def test_test_records_of_each_client_are_split_off(solved) -> None:
