@@ -1,1 +1,26 @@
-"""Federated training under a plan, in PyTorch: one engine, many algorithms."""
+"""Federated training under a plan, in PyTorch: one engine, many algorithms.
+
+The public names load on first use, so that importing the package does not import PyTorch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+_WHERE = {
+    "Data": "simulate.data.own",
+    "TrainedRun": "simulate.training",
+    "train": "simulate.training",
+}
+
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'simulate' has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

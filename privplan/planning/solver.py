@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,12 +28,12 @@ from privplan.spec.spec import Spec
 Floats = NDArray[np.float64]
 
 
-def solve(spec: Spec, *, second_opinion: bool | None = None) -> Plan:
+def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Plan:
     """Returns the plan of a spec, with its certificate.
 
     Args:
-        spec: the planning problem. Free rounds, cohort and clipping norm are decided first;
-            the plan's own spec holds the decisions.
+        spec: the planning problem, or the path of its YAML file. Free rounds, cohort and
+            clipping norm are decided first; the plan's own spec holds the decisions.
         second_opinion: whether the certificate has rows of prv-accountant, which takes longer
             to load than a plan to solve; None when the spec's accountant is ``prv`` only.
 
@@ -39,6 +41,8 @@ def solve(spec: Spec, *, second_opinion: bool | None = None) -> Plan:
         InfeasibleError: naming the constraint that cannot hold.
         UnsupportedError: when the spec's accountant does not cover its law and relation.
     """
+    if not isinstance(spec, Spec):
+        spec = Spec.load(spec)
     if spec.unit == "record":
         return solve_records(spec, second_opinion=bool(second_opinion))
     settled, notes = decide_free_choices(spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from simulate.data.own import Data
+    from simulate.models.own import OwnModel
     from simulate.runs.run import Request
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -88,6 +91,85 @@ _OPTIONS = (
         help="A hyperparameter of the algorithm, such as rho=0.5; see privplan algorithms.",
     ),
 )
+
+
+_OWN_DATA_OPTIONS = (
+    click.option("--label", metavar="NAME", help="Column or array of the labels."),
+    click.option("--client", metavar="NAME", help="Column or array of each record's client."),
+    click.option(
+        "--group",
+        metavar="NAME",
+        help="Column or array of the privacy groups; for images a CSV file with client and group.",
+    ),
+    click.option(
+        "--features",
+        metavar="NAME,NAME",
+        help="Columns in the order of the inputs; all other columns if left out.",
+    ),
+    click.option(
+        "--statistics",
+        type=click.Path(path_type=Path),
+        help="JSON file of public mean, std, fill and categories per column.",
+    ),
+    click.option(
+        "--test-share", type=float, help="Share of the records split off for testing.  [0.2]"
+    ),
+)
+
+
+OWN_DATA_NAMES = ("label", "client", "group", "features", "statistics", "test_share")
+"""Names of the options that say how own data are read."""
+
+
+def own_data_options(command: F) -> F:
+    """Adds the options that say how own data are read."""
+    for option in reversed(_OWN_DATA_OPTIONS):
+        command = option(command)
+    return command
+
+
+def own_data_of(source: str, options: Mapping[str, Any]) -> Data:
+    """The data that ``--data`` or an argument names, read with the options of own data.
+
+    Raises:
+        InputError: naming each fault.
+    """
+    from privplan.errors import InputError
+    from simulate.data.sources import DataOptions, load_own
+
+    words = options["features"]
+    names = [word.strip() for word in (words or "").split(",") if word.strip()]
+    if words is not None and not names:
+        raise InputError.one("features", "must name a column", words)
+    return load_own(source, DataOptions(**{**options, "features": tuple(names)}))
+
+
+def own_model_of(source: str | None, arguments: str | None) -> OwnModel | None:
+    """The user's model that ``--model`` names; None without.
+
+    Raises:
+        InputError: when it cannot be imported, or the arguments are no JSON object.
+    """
+    from privplan.errors import InputError
+
+    if source is None:
+        if arguments is not None:
+            raise InputError.one("model-args", "is only for --model", arguments)
+        return None
+    from simulate.data.sources import imported
+    from simulate.models.own import OwnModel
+
+    try:
+        values = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise InputError.one("model-args", "must be a JSON object", arguments)
+    found = imported("model", source)
+    if not callable(found):
+        rule = "must be a torch.nn.Module, or a class or function that returns one"
+        raise InputError.one("model", rule, type(found).__name__)
+    return OwnModel(found, values, source)
 
 
 def hyperparameters_of(words: tuple[str, ...]) -> dict[str, float]:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulate.cli.options import SEED, data_options, request_of
+from simulate.cli.options import (
+    OWN_DATA_NAMES,
+    SEED,
+    data_options,
+    own_data_of,
+    own_data_options,
+    own_model_of,
+    request_of,
+)
 
 if TYPE_CHECKING:
     from simulate.parallel.distributed import Ranks
@@ -19,6 +28,17 @@ if TYPE_CHECKING:
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option("--algorithm", required=True, help="FedAvg, DP-FedAvg, GDPFed, GDPFed-op, ...")
 @data_options
+@click.option(
+    "--data",
+    metavar="SOURCE",
+    help="Own data instead of --dataset: FILE.npz, FILE.csv, a folder of images, or "
+    "package.module:function; docs/own-data.md explains each.",
+)
+@own_data_options
+@click.option(
+    "--model", metavar="MODULE:CLASS", help="Own torch.nn.Module, under the plan's model name."
+)
+@click.option("--model-args", metavar="JSON", help="Keyword arguments of the model's class.")
 @click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option(
     "--canaries",
@@ -29,26 +49,59 @@ if TYPE_CHECKING:
     "from below.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
+@click.pass_context
 def command(
-    plan: Path, algorithm: str, seed: int, canaries: int, output: Path, **options: Any
+    context: click.Context,
+    /,
+    plan: Path,
+    algorithm: str,
+    seed: int,
+    canaries: int,
+    output: Path,
+    data: str | None,
+    model: str | None,
+    model_args: str | None,
+    **options: Any,
 ) -> None:
     """Train under PLAN (a plan.json) and keep the run in a folder.
 
     The folder holds the executed plan, the ledger of all releases, the record and a plot. An
-    interrupted run resumes with the same command, to the same result.
+    interrupted run resumes with the same command, to the same result. Code of --data and --model
+    is imported only from this command line, never from a plan or a run folder.
 
     torchrun --nproc-per-node K -m simulate PLAN ... spreads one run over K processes.
     """
     from simulate.parallel.distributed import process_group
     from simulate.runs.run import execute_nonzero_rank
 
+    reading = {name: options.pop(name) for name in OWN_DATA_NAMES}
     request = request_of(plan, algorithm, output, options)
     request = replace(request, seed=seed, canaries=canaries)
+    request = replace(request, own_model=own_model_of(model, model_args))
+    if data is not None:
+        _refuse_given(context, ["dataset"], "must be left out with --data")
+        own = own_data_of(data, reading)
+        request = replace(request, own_data=own, dataset=own.name)
+    else:
+        _refuse_given(context, OWN_DATA_NAMES, "is only for --data")
     with process_group(cuda=request.device != "cpu") as ranks:
         if ranks.is_main:
             _execute_main_rank(request, ranks)
         else:
             execute_nonzero_rank(request, ranks)
+
+
+def _refuse_given(context: click.Context, names: Iterable[str], rule: str) -> None:
+    """Raises for each of the options that the command line names."""
+    from privplan.errors import Fault, InputError
+
+    given = [
+        Fault(name.replace("_", "-"), rule, str(context.params[name]))
+        for name in names
+        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise InputError(given)
 
 
 def _execute_main_rank(request: Request, ranks: Ranks) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
+from privplan.errors import InputError
 from simulate.models.network import Packed, Shapes
 from simulate.norms import factors
 
@@ -46,6 +47,7 @@ class Modular:
             when `build` does.
         start: returns the module with the initial parameters; None when `build` does.
         constants: returns the module's buffers by name; None when `build` sets them.
+        channels_last: whether the module computes with images in that format.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Modular:
     batched: Callable[[], nn.Module] | None = None
     start: Callable[[], nn.Module] | None = None
     constants: Callable[[], dict[str, Tensor]] | None = None
+    channels_last: bool = True
 
     @cached_property
     def shapes(self) -> Shapes:
@@ -71,11 +74,15 @@ class Modular:
     def head(self) -> slice:
         """Slice of the flat vector with the last dense layer, weight and bias."""
         named = self._template.named_modules()
-        last = [name for name, part in named if isinstance(part, nn.Linear)][-1]
+        dense = [name for name, part in named if isinstance(part, nn.Linear)]
+        if not dense:
+            rule = "must have a torch.nn.Linear, its last one being the personal head"
+            raise InputError.one("model", rule, self.name)
         names = [name for name, _ in self.shapes]
-        first = names.index(f"{last}.weight")  # its bias comes right after it
+        first = names.index(f"{dense[-1]}.weight")
+        end = first + (2 if f"{dense[-1]}.bias" in names else 1)  # the bias comes right after it
         begin = sum(self._sizes[:first])
-        return slice(begin, begin + sum(self._sizes[first : first + 2]))
+        return slice(begin, begin + sum(self._sizes[first:end]))
 
     def initial(self, generator: torch.Generator) -> Tensor:
         """Fresh parameters [d], float32: drawn by the module's own initialisation, or loaded."""
@@ -90,7 +97,8 @@ class Modular:
         """One model: parameters [d] and records [B, *input_shape] to logits [B, classes]."""
         module, tensors = copy.deepcopy(self._template), self._all(theta)
         rows = ROWS if x.device.type == "cpu" else max(1, len(x))
-        return torch.cat([_call(module, tensors, block) for block in torch.split(x, rows)])
+        blocks = torch.split(x, rows)
+        return torch.cat([_call(module, tensors, block, self.channels_last) for block in blocks])
 
     def logits_each(self, thetas: Tensor, x: Tensor) -> Tensor:
         """One model per client: [K, d] and records [K, B, *input_shape] to [K, B, classes]."""
@@ -116,7 +124,8 @@ class Modular:
     def pack(self, thetas: Tensor) -> Packed:
         """A copy of parameters [K, d]: one tensor [K, ...] per parameter, in the faster format."""
         parts = zip(self.shapes, torch.split(thetas, self._sizes, 1), strict=True)
-        return [(_laid_out(torch.unflatten(part, 1, shape)),) for (_, shape), part in parts]
+        fast = self.channels_last
+        return [(_laid_out(torch.unflatten(part, 1, shape), fast),) for (_, shape), part in parts]
 
     def unpack(self, packed: Packed, clients: int) -> Tensor:
         """The inverse of `pack`: a fresh [K, d]."""
@@ -158,12 +167,12 @@ class Modular:
     def _template(self) -> nn.Module:
         """The structure without storage; copied before use, since calls change it."""
         with torch.device("meta"):
-            return self.build().eval()
+            return self.build().eval().to("meta")
 
     @cached_property
     def _batched(self) -> nn.Module:
         with torch.device("meta"):
-            return (self.batched or self.build)().eval()
+            return (self.batched or self.build)().eval().to("meta")
 
     @cached_property
     def _constants(self) -> dict[str, Tensor]:
@@ -199,20 +208,21 @@ class Modular:
                 name: part.requires_grad_()
                 for (name, _), part in zip(self.shapes, tensors, strict=True)
             }
-            loss = functional.cross_entropy(_call(module, named | self._constants, x), y)
+            logits = _call(module, named | self._constants, x, self.channels_last)
+            loss = functional.cross_entropy(logits, y)
             return torch.autograd.grad(loss, tensors)
 
 
-def _laid_out(part: Tensor) -> Tensor:
+def _laid_out(part: Tensor, channels_last: bool) -> Tensor:
     """A copy of a parameter tensor [K, ...]; narrow kernels in `channels_last`, per client."""
-    if part.dim() != 5 or part.shape[1] >= WIDE:
+    if not channels_last or part.dim() != 5 or part.shape[1] >= WIDE:
         return part.clone(memory_format=torch.contiguous_format)
     return part.movedim(2, 4).clone(memory_format=torch.contiguous_format).movedim(4, 2)
 
 
-def _call(module: nn.Module, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
+def _call(module: nn.Module, tensors: dict[str, Tensor], x: Tensor, channels_last: bool) -> Tensor:
     """Logits of a module with other parameters; images in the faster format of a CPU."""
-    if x.dim() == 4 and x.device.type == "cpu":
+    if channels_last and x.dim() == 4 and x.device.type == "cpu":
         x = x.contiguous(memory_format=torch.channels_last)
     logits: Tensor = functional_call(module, tensors, (x,))
     return logits

@@ -36,10 +36,11 @@ def existing_run(folder: Path, initial: RunRecord) -> RunRecord | None:
         if expected != requested:
             rule = f"must be {expected!r}, as in {folder}; or choose another folder with -o"
             faults.append(Fault(name, rule, requested))
-    for name in ("aggregation", "numbers", "data", "canaries"):
-        if record.configuration.get(name) != initial.configuration[name]:
+    for name in ("aggregation", "numbers", "data", "canaries", "own_model"):
+        requested = initial.configuration.get(name)
+        if record.configuration.get(name) != requested:
             rule = f"must be as in {folder}; or choose another folder with -o"
-            faults.append(Fault(name, rule, initial.configuration[name]))
+            faults.append(Fault(name, rule, requested))
     processes = record.configuration.get("processes", 1)
     if record.status == "running" and processes != initial.configuration["processes"]:
         rule = f"must be {processes}, as when the run in {folder} began"

@@ -8,18 +8,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from privplan.errors import PrivplanError
+from privplan.errors import InputError, PrivplanError
 from privplan.io.files import locked
 from privplan.plan import Plan
 from privplan.record import PLAN, RunRecord
 from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.registry import ALGORITHMS, algorithm
+from simulate.data.dataset import Dataset
+from simulate.data.own import Data
 from simulate.data.partition.clients import ClientPartition
-from simulate.data.partition.registry import partition, require_disjoint, scheme
+from simulate.data.partition.registry import Scheme, partition, require_disjoint, scheme
 from simulate.data.registry import load
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress, initial_state, train
-from simulate.models.registry import model
+from simulate.models.network import Model
+from simulate.models.own import OwnModel
+from simulate.models.registry import MODELS, model
 from simulate.parallel.distributed import (
     SINGLE_PROCESS,
     EndedByRankError,
@@ -35,6 +39,8 @@ from simulate.runs.folder import check_finished, existing_run
 from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger
 from simulate.runs.record import initial_record, record_at, write_finished
 
+BY_CLIENT = "clients"
+"""Partition of own data that name the client of each record."""
 SAVE_SECONDS = 2.0
 """Least time between two checkpoints; the last state is always saved."""
 SAVE_SHARE = 0.05
@@ -63,6 +69,9 @@ class Request:
         data_dir: folder with data sets; PRIVPLAN_DATA or the user's cache when None.
         download: whether missing data may be downloaded.
         canaries: audit canaries per group, in addition to the plan's clients.
+        own_data: the user's own data, instead of ``dataset``; data that name clients have no
+            partition scheme.
+        own_model: the user's own module, under the plan's name of the model.
     """
 
     plan: Plan
@@ -76,6 +85,14 @@ class Request:
     data_dir: Path | None = None
     download: bool = False
     canaries: int = 0
+    own_data: Data | None = None
+    own_model: OwnModel | None = None
+
+    @property
+    def partition_name(self) -> str:
+        """Name of the partition in the record: ``clients`` where the data name clients."""
+        named = self.own_data is not None and self.own_data.clients is not None
+        return BY_CLIENT if named else self.partition
 
 
 @dataclass(frozen=True)
@@ -109,17 +126,18 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     """
     chosen = scheme(request.partition)
     ALGORITHMS.get(request.algorithm).complete(request.hyperparameters)
-    model(request.plan.spec.model.name)
+    if request.own_model is None:
+        _known_model(request)
     device = device_of(request.device, ranks)
-    data = load(request.dataset, request.data_dir, request.download)
-    labels, groups = data.train_y.numpy(), request.plan.groups
-    assigned = partition(chosen, labels, groups, request.seed, data.train_people)
-    if ALGORITHMS.get(request.algorithm).unit_under(request.plan) == "record":
-        require_disjoint(request.algorithm, chosen, assigned, len(labels))
+    data, assigned = _data(request, chosen)
+    of_records = ALGORITHMS.get(request.algorithm).unit_under(request.plan) == "record"
+    if of_records:
+        require_disjoint(request.algorithm, chosen, assigned, len(data.train_y))
     by_records = ALGORITHMS.get(request.algorithm).unit == "record"
     records = _fewest_records(request.plan, assigned) if by_records else None
     built = algorithm(request.algorithm, request.plan, request.hyperparameters, records)
-    network = model(built.plan.spec.model.name)
+    vectorised = of_records or device.type != "cpu"
+    network = _model(request, built.plan, data, vectorised=vectorised)
     return Experiment(
         built,
         network,
@@ -130,6 +148,50 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
         ranks=ranks,
         canaries=request.canaries,
     )
+
+
+def _data(request: Request, chosen: Scheme) -> tuple[Dataset, ClientPartition]:
+    """The data set, and the records of each client."""
+    groups = request.plan.groups
+    assigned: ClientPartition | None = None
+    if request.own_data is None:
+        data = load(request.dataset, request.data_dir, request.download)
+    else:
+        data, assigned = request.own_data.prepared(groups)
+    if assigned is None:
+        assigned = partition(chosen, data.train_y.numpy(), groups, request.seed, data.train_people)
+    elif request.partition != "iid":
+        rule = "must be left out with data that name the client of each record"
+        raise InputError.one("partition", rule, request.partition)
+    return data, assigned
+
+
+def _known_model(request: Request) -> Model:
+    """The registered model that the plan names.
+
+    Raises:
+        InputError: for another name; user code is never imported from a plan.
+    """
+    name = request.plan.spec.model.name
+    try:
+        return model(name)
+    except InputError as error:
+        [fault] = error.faults
+        if name.partition(":")[0] in MODELS.names():
+            raise
+        rule = f"{fault.rule}, or the plan's name of your own model, given with --model"
+        raise InputError.one(fault.field, rule, name) from None
+
+
+def _model(request: Request, plan: Plan, data: Dataset, *, vectorised: bool) -> Model:
+    """The registered model of the plan's name, or the user's own."""
+    name, own = plan.spec.model.name, request.own_model
+    if own is None:
+        return model(name)
+    if name.partition(":")[0] in MODELS.names():
+        rule = "must not be the name of a built-in model when an own model is trained"
+        raise InputError.one("model.name", rule, name)
+    return own.model(name, data, vectorised=vectorised)
 
 
 def _fewest_records(plan: Plan, assigned: ClientPartition) -> dict[str, int]:
@@ -221,7 +283,11 @@ def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> 
     """Lock the folder until ``stack`` closes, and read the state of its run."""
     folder, plan = request.folder, experiment.algorithm.plan
     chosen = ALGORITHMS.get(request.algorithm).complete(request.hyperparameters)
-    initial = initial_record(experiment, request.partition, chosen.aggregation, chosen.values)
+    initial = initial_record(experiment, request.partition_name, chosen.aggregation, chosen.values)
+    if request.own_model is not None:
+        structure = {"own_model": request.own_model.digest()}
+        configuration = {**initial.configuration, **structure}
+        initial = initial.model_copy(update={"configuration": configuration})
     if folder.exists():
         existing_run(folder, initial)  # refuses a wrong folder before the lock file is created
     stack.enter_context(locked(folder))

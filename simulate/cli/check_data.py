@@ -1,0 +1,81 @@
+"""``privplan check-data``: show how own data are understood."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from simulate.cli.options import own_data_of, own_data_options
+
+if TYPE_CHECKING:
+    from simulate.data.own import Data
+
+BINS = 8
+"""Most lines of the histogram of records per client."""
+BAR = 40
+"""Letters of its longest bar."""
+MOST_LINES = 20
+"""Most classes that are listed."""
+
+
+@click.command("check-data", short_help="Show how own data are understood.")
+@click.argument("source", metavar="DATA")
+@own_data_options
+@click.option("--plan", type=click.Path(path_type=Path), help="Plan that the data must fit.")
+def command(source: str, plan: Path | None, **options: Any) -> None:
+    """Show records, inputs, classes, clients and groups of DATA, as simulate --data reads it.
+
+    DATA is FILE.npz, FILE.csv, a folder of images, or package.module:function. With --plan, data
+    that do not have the plan's clients in each group are refused. These numbers are not private.
+    """
+    from privplan.cli import render
+    from privplan.plan import Plan
+
+    data = own_data_of(source, options)
+    loaded = None if plan is None else Plan.load(plan)
+    classes = data.class_names()
+    labels = data.labels(classes)
+    render.text(f"data: {data.name}, {len(labels)} records of shape {_shape(data)}")
+    counts = [int((labels == number).sum()) for number in range(len(classes))]
+    shown = [f"{name} {count}" for name, count in zip(classes, counts, strict=True)][:MOST_LINES]
+    more = f", and {len(classes) - MOST_LINES} more" if len(classes) > MOST_LINES else ""
+    render.text(f"classes: {len(classes)} (records of each: {', '.join(shown)}{more})")
+    if data.clients is None:
+        render.text("clients: not named; --partition assigns the records to the plan's clients")
+    else:
+        _show_clients(data)
+    if loaded is not None:
+        dataset, _ = data.prepared(loaded.groups)
+        render.text(
+            f"plan: fits {loaded.spec.name}; {len(dataset.train_y)} records for training, "
+            f"{len(dataset.test_y)} for testing"
+        )
+
+
+def _shape(data: Data) -> str:
+    kind = {"torch.uint8": "bytes", "torch.float32": "floating point"}
+    name = kind.get(str(data.records.dtype), "token ids")
+    return f"{'x'.join(map(str, data.shape))} ({name})"
+
+
+def _show_clients(data: Data) -> None:
+    """Clients per group, what a spec would say of them, and a histogram of records per client."""
+    import numpy as np
+
+    from privplan.cli import render
+
+    assert data.clients is not None
+    names, sizes = np.unique(data.clients, return_counts=True)
+    low, middle, high = int(sizes.min()), float(np.median(sizes)), int(sizes.max())
+    render.text(f"clients: {len(names)}, records per client {low} to {high}, median {middle:g}")
+    groups = data.groups or {str(name): "all" for name in names}
+    for group in sorted(set(groups.values())):
+        own = sizes[[groups[str(name)] == group for name in names]]
+        least = f"records: at least {own.min()} per client"
+        render.text(f"group {group}: {len(own)} clients, {least}")
+    counts, edges = np.histogram(sizes, bins=min(BINS, high - low + 1))
+    for count, first, last in zip(counts, edges[:-1], edges[1:], strict=True):
+        bar = "#" * round(BAR * count / counts.max())
+        render.text(f"{first:8.1f} to {last:8.1f} records: {count:6d} {bar}".rstrip())

@@ -1,0 +1,389 @@
+"""The user's own records: arrays, tensors or a map-style dataset, with clients and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privplan.errors import Fault, InputError
+from privplan.plan import GroupPlan
+from simulate.data.dataset import Dataset
+from simulate.data.partition.clients import Partition
+
+MOST_CLASSES = 100_000
+"""Largest label that is taken for a class rather than for a number of another kind."""
+TEST_SHARE = 0.2
+"""Default share of the records that is split off for testing."""
+PIXEL_SCALE = 255.0
+"""Default pixel value that becomes 1 in records of bytes."""
+_SPLIT_SEED = 0
+"""Test records do not depend on the run's seed, so that runs with other seeds are comparable."""
+
+
+@dataclass
+class Data:
+    """Labelled records, with the client and the privacy group of each.
+
+    Floating-point records are model inputs as they are: standardise them with public statistics.
+    Records of bytes (uint8) are images and divided by 255; other integers are token ids.
+
+    Args:
+        x: records [n, ...], a NumPy array or a torch tensor; or a map-style dataset of pairs
+            (record, label), and ``y`` is left out.
+        y: labels [n]: whole numbers from 0, or names of classes.
+        client: the client of each record [n], numbers or names; None to partition the records
+            as ``partition`` of the run says.
+        group: the privacy group of each record [n], or a mapping from clients to groups. Names
+            are those of the plan's groups; may be left out when the plan has one group.
+        test: test records, another ``Data``; its groups are not used.
+        test_share: share of each client's records that is split off for testing when ``test`` is
+            None; 0.2 by default. A client keeps at least one record for training.
+        classes: names of the classes in the order of the model's outputs; by default all whole
+            numbers up to the largest label, or the sorted names.
+        name: name of the data in the run's record.
+        mean: pixel value of byte records that becomes 0, one number or one per channel.
+        std: pixel values of byte records that become 1, likewise.
+
+    Raises:
+        InputError: naming every fault.
+    """
+
+    x: Any
+    y: Any = None
+    client: Any = None
+    group: Any = None
+    test: Data | None = None
+    test_share: float | None = None
+    classes: Sequence[object] | None = None
+    name: str = "own data"
+    mean: float | tuple[float, ...] = 0.0
+    std: float | tuple[float, ...] = PIXEL_SCALE
+    records: Tensor = field(init=False, repr=False)
+    clients: np.ndarray | None = field(init=False, repr=False)
+    groups: dict[str, str] | None = field(init=False, repr=False)
+    _labels: np.ndarray = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        x, y = (self.x, self.y) if self.y is not None else _pairs(self.x)
+        self.records, self._labels = _records(x), _array("data.y", y)
+        self.clients = None if self.client is None else _names("data.client", self.client)
+        faults = _length_faults(self)
+        if not faults:
+            faults += _value_faults(self)
+        if faults:
+            raise InputError(faults)
+        self.groups = None if self.group is None else _groups(self.clients, self.group)
+        self.class_names()
+
+    @classmethod
+    def from_table(cls, table: Any, **arguments: Any) -> Data:
+        """``Data`` of a table with named columns; see ``simulate.data.sources.from_table``."""
+        from simulate.data.sources import from_table
+
+        return from_table(table, **arguments)
+
+    @property
+    def kind(self) -> Literal["image", "tokens"]:
+        """How ``Dataset`` reads the records: bytes and floating point are inputs, others tokens."""
+        return "image" if self.records.dtype in (torch.uint8, torch.float32) else "tokens"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one record."""
+        return tuple(self.records.shape[1:])
+
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of the model's outputs."""
+        if self.classes is not None:
+            return tuple(str(name) for name in self.classes)
+        labels = self._labels
+        if self.test is not None:
+            if (labels.dtype.kind == "i") != (self.test._labels.dtype.kind == "i"):
+                raise InputError.one("data.test", "must have labels of the same type", "others")
+            labels = np.concatenate([labels, self.test._labels])
+        if labels.dtype.kind == "i":
+            return tuple(str(number) for number in range(int(labels.max()) + 1))
+        return tuple(str(name) for name in np.unique(labels))
+
+    def labels(self, classes: Sequence[str]) -> np.ndarray:
+        """Label of each record as an index into ``classes`` [n], int64.
+
+        Raises:
+            InputError: for a label that is none of the classes.
+        """
+        if self._labels.dtype.kind == "i" and self.classes is None:
+            numbers: np.ndarray = self._labels
+        else:
+            index = {name: number for number, name in enumerate(classes)}
+            numbers = np.array([index.get(str(name), -1) for name in self._labels], np.int64)
+        wrong = np.flatnonzero((numbers < 0) | (numbers >= len(classes)))
+        if wrong.size:
+            rule = f"must be one of the {len(classes)} classes, row {wrong[0]}"
+            raise InputError.one("data.y", rule, str(self._labels[wrong[0]]))
+        return numbers
+
+    def prepared(self, groups: Sequence[GroupPlan]) -> tuple[Dataset, Partition | None]:
+        """The data set, and its partition over the clients of a plan's groups.
+
+        Clients are numbered group after group, within a group in the order of their names; so the
+        digest of the data set covers the groups.
+
+        Args:
+            groups: the plan's groups.
+
+        Returns:
+            The data set; and the partition, None when the data do not name clients.
+
+        Raises:
+            InputError: when data and plan differ in the groups or their numbers of clients.
+        """
+        train_rows, test_rows = self._split()
+        part = self.test or self
+        classes = self.class_names()
+        arguments: dict[str, Any] = {}
+        partition = None
+        if self.clients is not None:
+            members = self._members(groups, self.clients[train_rows])
+            order = np.concatenate(members)
+            known = {str(name): number for number, name in enumerate(order)}
+            people = np.array([known[str(name)] for name in self.clients[train_rows]], np.int64)
+            arguments["train_people"] = people
+            if part.clients is not None:
+                unknown = len(known)
+                owners = [known.get(str(name), unknown) for name in part.clients[test_rows]]
+                arguments["test_people"] = np.array(owners, np.int64)
+            partition = _partition(people, [len(names) for names in members])
+        bytes_ = self.records.dtype == torch.uint8
+        dataset = Dataset(
+            self.name,
+            self.records[torch.from_numpy(train_rows)],
+            torch.from_numpy(self.labels(classes)[train_rows]),
+            part.records[torch.from_numpy(test_rows)],
+            torch.from_numpy(part.labels(classes)[test_rows]),
+            classes,
+            self.mean if bytes_ else 0.0,
+            self.std if bytes_ else 1.0,
+            self.kind,
+            **arguments,
+        )
+        return dataset, partition
+
+    def _split(self) -> tuple[np.ndarray, np.ndarray]:
+        """Indices of the training records here, and of the test records in their ``Data``."""
+        everything = np.arange(len(self._labels))
+        if self.test is not None:
+            return everything, np.arange(len(self.test._labels))
+        share = TEST_SHARE if self.test_share is None else self.test_share
+        generator = np.random.Generator(np.random.Philox(_SPLIT_SEED))
+        owners = np.zeros(len(everything), np.int64)
+        if self.clients is not None:
+            owners = np.unique(self.clients, return_inverse=True)[1]
+        chosen = np.zeros(len(everything), bool)
+        order = np.argsort(owners, kind="stable")
+        for rows in np.split(order, np.cumsum(np.bincount(owners))[:-1]):
+            count = min(len(rows) - 1, int(share * len(rows) + generator.random()))
+            chosen[generator.permutation(rows)[:count]] = True
+        if not chosen.any():
+            rule = (
+                f"must leave a test record; with {len(everything)} records, raise it or give test"
+            )
+            raise InputError.one("data.test_share", rule, share)
+        return np.flatnonzero(~chosen), np.flatnonzero(chosen)
+
+    def _members(self, groups: Sequence[GroupPlan], clients: np.ndarray) -> list[np.ndarray]:
+        """Sorted names of the clients of each group of the plan.
+
+        Raises:
+            InputError: naming each group whose number of clients differs from the plan's.
+        """
+        names = np.unique(clients)
+        if self.groups is None and len(groups) > 1:
+            rule = f"is required with a plan of {len(groups)} groups"
+            raise InputError.one("data.group", rule, "none")
+        one = groups[0].name
+        owner = dict.fromkeys(names, one) if self.groups is None else self.groups
+        members = [
+            np.array([name for name in names if owner[str(name)] == group.name]) for group in groups
+        ]
+        faults = [
+            Fault("data.group", f"must have the plan's {group.clients} clients in {group.name}", n)
+            for group, n in zip(groups, map(len, members), strict=True)
+            if n != group.clients
+        ]
+        known = {group.name for group in groups}
+        others = sorted({owner[str(name)] for name in names} - known)
+        if others:
+            rule = f"must be one of the plan's groups {', '.join(sorted(known))}"
+            faults.insert(0, Fault("data.group", rule, others[0]))
+        if faults:
+            raise InputError(faults)
+        return members
+
+
+def _pairs(source: Any) -> tuple[Any, Any]:
+    """Records and labels of a map-style dataset of pairs."""
+    if not (hasattr(source, "__getitem__") and hasattr(source, "__len__")) or isinstance(
+        source, Tensor | np.ndarray
+    ):
+        raise InputError.one("data.y", "is required with an array of records", "none")
+    try:
+        items = [source[row] for row in range(len(source))]
+        pairs = [(np.asarray(x), y) for x, y in items]
+    except (TypeError, ValueError):
+        raise InputError.one(
+            "data.x", "must hold pairs of a record and a label", "others"
+        ) from None
+    shapes = {x.shape for x, _ in pairs}
+    if len(shapes) != 1:
+        raise InputError.one("data.x", "must have records of one shape", sorted(shapes)[:3])
+    return np.stack([x for x, _ in pairs]), np.array([np.asarray(y)[()] for _, y in pairs])
+
+
+def _array(where: str, values: Any) -> np.ndarray:
+    """One-dimensional labels: whole numbers as int64, or texts.
+
+    Raises:
+        InputError: for other types or another number of dimensions.
+    """
+    array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+    if array.ndim != 1:
+        raise InputError.one(where, "must be one-dimensional", array.shape)
+    if array.dtype.kind == "O" and all(isinstance(value, str) for value in array):
+        array = array.astype(str)
+    if array.dtype.kind == "f" and np.isfinite(array).all() and (array == array.round()).all():
+        array = array.astype(np.int64)
+    if array.dtype.kind in "biu":
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iU":
+        rule = "must be whole numbers or names of classes, without missing values"
+        wrong = next((value for value in array if value != value), array[:1])
+        raise InputError.one(where, rule, str(wrong))
+    return array
+
+
+def _records(values: Any) -> Tensor:
+    """Records as uint8, float32 or int64.
+
+    Raises:
+        InputError: for another type, or records of several shapes.
+    """
+    try:
+        array = values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values))
+    except (TypeError, ValueError):
+        raise InputError.one(
+            "data.x", "must be numbers in an array", type(values).__name__
+        ) from None
+    array = array.detach().cpu()
+    if array.is_complex() or array.ndim < 2:
+        rule = "must be real numbers of shape [records, ...]"
+        raise InputError.one("data.x", rule, f"{array.dtype} {tuple(array.shape)}")
+    if array.dtype == torch.uint8:
+        return array.contiguous()
+    whole = not array.is_floating_point() and array.dtype != torch.bool
+    return array.to(torch.int64 if whole else torch.float32).contiguous()
+
+
+def _names(where: str, values: Any) -> np.ndarray:
+    """Names of clients or groups as texts [n]; whole numbers by their digits."""
+    array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+    missing = [row for row, value in enumerate(array.ravel()) if value is None or value != value]
+    if array.ndim != 1 or missing:
+        rule = "must have one name or number per record"
+        found = f"none in row {missing[0]}" if missing else array.shape
+        raise InputError.one(where, rule, found)
+    if array.dtype.kind == "f" and (array == array.round()).all():
+        array = array.astype(np.int64)
+    return array.astype(str)
+
+
+def _length_faults(data: Data) -> list[Fault]:
+    """Arrays that do not have one value per record."""
+    faults, count = [], len(data.records)
+    if not count:
+        faults.append(Fault("data.x", "must hold a record", 0))
+    if len(data._labels) != count:
+        faults.append(
+            Fault("data.y", f"must have {count} labels, one per record", len(data._labels))
+        )
+    if data.clients is not None and len(data.clients) != count:
+        rule = f"must have {count} values, one per record"
+        faults.append(Fault("data.client", rule, len(data.clients)))
+    if data.group is not None and data.clients is None:
+        faults.append(Fault("data.client", "is required with group", "none"))
+    elif (
+        data.group is not None and not isinstance(data.group, Mapping) and len(data.group) != count
+    ):
+        rule = f"must have {count} values, one per record"
+        faults.append(Fault("data.group", rule, len(data.group)))
+    return faults
+
+
+def _value_faults(data: Data) -> list[Fault]:
+    """Values that cannot be trained on, and options out of range."""
+    faults = []
+    if data.records.is_floating_point():
+        finite = data.records.flatten(1).isfinite().all(1)
+        if not finite.all():
+            row = int((~finite).nonzero()[0])
+            faults.append(Fault("data.x", "must be finite", f"NaN or infinity in row {row}"))
+    if data._labels.dtype.kind == "i" and data.classes is None:
+        low, high = int(data._labels.min()), int(data._labels.max())
+        if low < 0 or high >= MOST_CLASSES:
+            rule = f"must be numbers of classes from 0, below {MOST_CLASSES}"
+            faults.append(Fault("data.y", rule, f"{low}..{high}"))
+    if data.classes is not None and len(set(map(str, data.classes))) != len(data.classes):
+        faults.append(Fault("data.classes", "must be unique names", list(data.classes)))
+    if data.test is not None and data.test_share is not None:
+        faults.append(Fault("data.test_share", "must be left out with test", data.test_share))
+    if data.test_share is not None and not 0 < data.test_share < 1:
+        faults.append(Fault("data.test_share", "must be above 0 and below 1", data.test_share))
+    if data.test is not None and (data.test.shape, data.test.records.dtype) != (
+        data.shape,
+        data.records.dtype,
+    ):
+        rule = f"must have records like the training records, {data.shape} {data.records.dtype}"
+        faults.append(Fault("data.test", rule, f"{data.test.shape} {data.test.records.dtype}"))
+    return faults
+
+
+def _groups(clients: np.ndarray | None, group: Any) -> dict[str, str]:
+    """Group of each client, by name of the client.
+
+    Raises:
+        InputError: for a client without a group or in two groups.
+    """
+    present = np.unique(clients) if clients is not None else np.array([], str)
+    if isinstance(group, Mapping):
+        known = {str(name): str(value) for name, value in group.items()}
+        lacking = [name for name in present if str(name) not in known]
+        if lacking:
+            raise InputError.one("data.group", "must name a group for each client", str(lacking[0]))
+        return {str(name): known[str(name)] for name in present}
+    groups = _names("data.group", group)
+    pairs = np.unique(np.stack([np.asarray(clients), groups]), axis=1)
+    names, counts = np.unique(pairs[0], return_counts=True)
+    if (counts > 1).any():
+        client = names[counts > 1][0]
+        both = ", ".join(pairs[1][pairs[0] == client])
+        raise InputError.one("data.group", f"must be one per client; client {client}", both)
+    return {str(name): str(value) for name, value in pairs.T}
+
+
+def _partition(people: np.ndarray, sizes: list[int]) -> Partition:
+    """The partition in which each client holds its own records; groups are consecutive clients."""
+    clients = int(people.max()) + 1
+    starts = np.concatenate([[0], np.cumsum(np.bincount(people, minlength=clients))])
+    members = np.split(np.arange(clients), np.cumsum(sizes)[:-1])
+    order = np.argsort(people, kind="stable").astype(np.int64)
+    return Partition(order, starts.astype(np.int64), tuple(members), np.arange(clients))
+
+
+def said(error: BaseException) -> str:
+    """Type and first line of an error in the user's code, for a message of one line."""
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"

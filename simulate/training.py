@@ -1,0 +1,144 @@
+"""``simulate.train``: the user's own model on the user's own data under a plan, from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.record import RunRecord
+from privplan.verification.verify import Verdict, judge, load_run
+from simulate.algorithms.entry import Hyperparameters
+from simulate.data.own import Data
+from simulate.engine.experiment import Experiment
+from simulate.models.own import OwnModel
+from simulate.runs import checkpoint
+from simulate.runs.run import Report, Request, prepare, run_prepared
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A finished run and what it reached.
+
+    Attributes:
+        record: the run's record.
+        folder: the run folder.
+        metric: name of the metric of ``score``.
+        reused: whether the folder held the finished run, so that nothing was trained.
+    """
+
+    record: RunRecord
+    folder: Path
+    reused: bool
+    _experiment: Experiment = field(repr=False)
+    metric: str = "accuracy"
+
+    @property
+    def score(self) -> float:
+        """Share of correct predictions on the test records, in [0, 1]."""
+        return float(self.record.accuracy or 0.0)
+
+    @property
+    def by_group(self) -> dict[str, float]:
+        """Score per privacy group, by name of the group."""
+        return dict(self.record.accuracy_by_group)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Epsilon that the run's ledger implies per group, against the budgets."""
+        return judge(load_run(self.folder))
+
+    def model(self) -> nn.Module:
+        """The trained global model as a PyTorch module on the CPU, in evaluation mode.
+
+        Raises:
+            InputError: when the algorithm trains one model per client, or the folder lacks the
+                checkpoint.
+        """
+        experiment = self._experiment
+        algorithm = experiment.algorithm
+        if algorithm.personalisation.per_client:
+            rule = "must train one global model; this one trains a model per client"
+            raise InputError.one("algorithm", rule, algorithm.name)
+        end = checkpoint.load(self.folder, experiment.device)
+        if end is None:
+            raise InputError.one("checkpoint", "must be in the run folder", str(self.folder))
+        theta = algorithm.split.use(experiment.model, end.theta, None, np.arange(0)).cpu()
+        module, begin = experiment.model.module().cpu(), 0
+        for parameter in module.parameters():
+            values = theta[begin : begin + parameter.numel()]
+            parameter.data = values.view(parameter.shape).clone()
+            begin += parameter.numel()
+        return module.eval()
+
+
+def train(
+    plan: Plan | Path | str,
+    *,
+    data: Data,
+    model: Callable[..., nn.Module] | nn.Module | None = None,
+    model_args: Mapping[str, Any] | None = None,
+    algorithm: str = "planned",
+    seed: int = 0,
+    folder: Path | str = "run",
+    partition: str = "iid",
+    hyperparameters: Mapping[str, float] | None = None,
+    device: str = "auto",
+    canaries: int = 0,
+    report: Report = lambda done, rounds: None,
+) -> TrainedRun:
+    """Train a model under a plan and return the finished run.
+
+    An interrupted run resumes when called again with the same arguments and folder, to the same
+    result; a finished one is returned without training.
+
+    Args:
+        plan: the solved plan or the path of its file.
+        data: the records; numbers of clients per group must be the plan's.
+        model: a class or function that returns the module, or a module whose parameters training
+            starts from; the registered model that the plan names when None. Its number of
+            parameters must be the plan's.
+        model_args: keyword arguments of the class or function.
+        algorithm: name of a registered algorithm.
+        seed: the run's seed, 0 or more.
+        folder: the run folder.
+        partition: partition of records that do not name clients, such as ``dirichlet:0.3``.
+        hyperparameters: values that differ from the algorithm's defaults, by name.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        canaries: audit canaries per group, in addition to the plan's clients.
+        report: called after each round with the number of completed rounds and of all rounds.
+
+    Raises:
+        PrivplanError: one line per fault of the plan, the data or the model.
+    """
+    own = None
+    if model is not None:
+        if not (callable(model) or isinstance(model, nn.Module)):
+            rule = "must be a torch.nn.Module, or a class or function that returns one"
+            raise InputError.one("model", rule, type(model).__name__)
+        own = OwnModel(
+            model, model_args or {}, getattr(model, "__qualname__", type(model).__name__)
+        )
+    request = Request(
+        plan if isinstance(plan, Plan) else Plan.load(plan),
+        algorithm,
+        data.name,
+        Path(folder),
+        seed,
+        device,
+        partition,
+        Hyperparameters(values=dict(hyperparameters or {})),
+        canaries=canaries,
+        own_data=data,
+        own_model=own,
+    )
+    experiment = prepare(request)
+    outcome = run_prepared(request, experiment, report)
+    return TrainedRun(outcome.record, outcome.folder, outcome.reused, experiment)

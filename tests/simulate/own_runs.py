@@ -1,0 +1,64 @@
+"""A small plan, own model and own data for the tests of ``simulate.train`` and of the shell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import privplan
+import simulate
+
+PARAMETERS = 50
+STRICT = 12
+CLIENTS = 20
+SPEC = f"""
+name: clinic
+groups:
+  - {{name: strict, clients: {STRICT}, epsilon: 4.0}}
+  - {{name: loose, clients: {CLIENTS - STRICT}, epsilon: 10.0}}
+delta: 1.0e-3
+rounds: 5
+cohort: 10
+clipping_norm: 1.0
+local: {{steps: 3, batch_size: 5, learning_rate: 0.1}}
+model: {{name: my-net, parameters: {PARAMETERS}}}
+planning: {{ratios: noise}}
+"""
+
+
+class Net(nn.Module):
+    """Two dense layers with a learned scale between, which no sequence of layers has."""
+
+    def __init__(self, hidden: int = 6, classes: int = 2) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, hidden), nn.Linear(hidden, classes)
+        self.scale = nn.Parameter(torch.ones(hidden))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = torch.relu(self.first(x) * self.scale)
+        logits: Tensor = self.last(hidden)
+        return logits
+
+
+def plan(folder: Path) -> privplan.Plan:
+    """The plan of ``SPEC``, solved without knowing the model."""
+    path = folder / "spec.yaml"
+    path.write_text(SPEC)
+    return privplan.solve(path)
+
+
+def arrays() -> dict[str, np.ndarray]:
+    """Records, labels, clients and groups; the label is the sign of the first column."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(400, 4))
+    client = np.arange(400) % CLIENTS
+    group = np.where(client < STRICT, "strict", "loose")
+    return {"x": x, "y": (x[:, 0] > 0).astype(int), "client": client, "group": group}
+
+
+def data(**changes: object) -> simulate.Data:
+    """``Data`` of these arrays, some of them replaced."""
+    return simulate.Data(**{**arrays(), **changes})
