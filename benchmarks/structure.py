@@ -39,7 +39,7 @@ SHORT, LONG = 40, 300
 LAYERS = [
     "errors values registry io",
     "laws accounting",
-    "spec plan record public_mask",
+    "spec plan record public_mask evidence replayed",
     "convergence planning",
     "sensitivity verification auditing book",
     "report",
