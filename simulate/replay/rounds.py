@@ -189,5 +189,5 @@ def _after(
 
 def _each(function: Callable[[Any], Any], items: list[Any], workers: int) -> Iterator[Any]:
     """Results of a function on each item, in order, by threads."""
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         yield from pool.map(function, items)
