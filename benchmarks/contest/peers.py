@@ -68,7 +68,7 @@ def records_opacus(module: nn.Module, theta: Tensor, given: Batches, noise: floa
 
 
 def tuned_cnn() -> nn.Sequential:
-    """`cnn-2` with the positive part after the pooling, which computes the same on a quarter of the values."""
+    """`cnn-2` with the positive part after the pooling, the same on fewer values."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
         nn.Conv2d(16, 32, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
