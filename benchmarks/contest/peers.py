@@ -39,7 +39,7 @@ def sum_sequential(
             functional.cross_entropy(module(x), y).backward()
             optimizer.step()
         with torch.no_grad():
-            update = nn.utils.parameters_to_vector(module.parameters()) - theta
+            update = torch.cat([value.reshape(-1) for value in module.parameters()]) - theta
             total += update * (CLIP / update.norm()).clamp(max=1)
     return total
 
