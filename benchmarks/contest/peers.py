@@ -15,9 +15,19 @@ RECORD_BATCH, RECORD_NORM = 64, 1.0
 Batches = tuple[Tensor, Tensor]
 
 
-def sum_sequential(module: nn.Module, theta: Tensor, given: Batches) -> Tensor:
-    """The same as a plain loop: one client after the other, the state cloned for each."""
+def sum_sequential(
+    module: nn.Module,
+    theta: Tensor,
+    given: Batches,
+    memory_format: torch.memory_format = torch.contiguous_format,
+) -> Tensor:
+    """The same as a plain loop: one client after the other, the state cloned for each.
+
+    `vector_to_parameters` makes every parameter contiguous, so the memory format is set after it,
+    and the images have it too.
+    """
     nn.utils.vector_to_parameters(theta.clone(), module.parameters())
+    module.to(memory_format=memory_format)
     start = {name: value.clone() for name, value in module.state_dict().items()}
     total = torch.zeros_like(theta)
     for images, labels in zip(*given, strict=True):
@@ -25,10 +35,11 @@ def sum_sequential(module: nn.Module, theta: Tensor, given: Batches) -> Tensor:
         optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
         for x, y in zip(images, labels, strict=True):
             optimizer.zero_grad()
+            x = x.contiguous(memory_format=memory_format)
             functional.cross_entropy(module(x), y).backward()
             optimizer.step()
         with torch.no_grad():
-            update = nn.utils.parameters_to_vector(module.parameters()) - theta
+            update = torch.cat([value.reshape(-1) for value in module.parameters()]) - theta
             total += update * (CLIP / update.norm()).clamp(max=1)
     return total
 
@@ -54,6 +65,15 @@ def records_opacus(module: nn.Module, theta: Tensor, given: Batches, noise: floa
         results.append(nn.utils.parameters_to_vector(module.parameters()).detach().clone())
     hooked.remove_hooks()
     return torch.stack(results)
+
+
+def tuned_cnn() -> nn.Sequential:
+    """`cnn-2` with the positive part after the pooling, the same on fewer values."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Conv2d(16, 32, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Flatten(), nn.Linear(32 * 7 * 7, 10),
+    )  # fmt: skip
 
 
 def plain_cnn() -> nn.Sequential:

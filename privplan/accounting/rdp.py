@@ -72,6 +72,12 @@ class RdpAccountant:
         if reason is not None:
             raise UnsupportedError(f"rdp: {reason}")
         total = np.zeros_like(ORDERS)
+        if len(history) == 1:
+            [(release, count)] = history
+            bound = _sampled_bound(release, Relation(relation))
+            if bound is not None:
+                spent = _epsilon_near_the_best(bound.ratio, bound.noise_multiplier, count, delta)
+                return Interval(0.0, spent)
         for release, count in history:
             total = total + count * rdp_of_release(release, Relation(relation))
         return Interval(0.0, epsilon_of_rdp(total, delta))
@@ -92,6 +98,71 @@ def epsilon_of_rdp(rdp: Floats, delta: float, orders: Floats = ORDERS) -> float:
         return 0.0
     loss = rdp + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
     return max(0.0, float(np.min(loss)))
+
+
+_CONVERSION_GAIN = np.log1p(-1 / ORDERS)
+_FRACTIONS, _INTEGERS = len(FRACTIONAL), slice(len(FRACTIONAL), len(FRACTIONAL) + len(INTEGER))
+
+
+def _sampled_bound(release: Release, relation: Relation) -> RenyiBound | None:
+    """The bound of a release by the moments of the sampled Gaussian only; None for all others."""
+    q, sigma = release.sampling_ratio, release.noise_multiplier
+    if not (1e-30 <= q < 1 and _LEAST_NOISE <= sigma <= 1e9):
+        return None
+    bounds = release.sampling.law.renyi(relation, sigma, q)
+    if bounds is None or len(bounds) != 1 or bounds[0].moments is not Moments.SAMPLED:
+        return None
+    return bounds[0] if bounds[0].noise_multiplier >= _LEAST_NOISE else None
+
+
+def _epsilon_near_the_best(q: float, sigma: float, count: int, delta: float) -> float:
+    """``epsilon_of_rdp`` of equal sampled releases, with fractional orders near the best only.
+
+    (alpha - 1) epsilon(alpha) is convex in alpha, since the log moment is, and so is
+    (alpha - 1) log(alpha - 1) - alpha log alpha. So epsilon(alpha) is quasi-convex, and its
+    minimum lies between the neighbours of the best whole order. Any order gives a bound.
+
+    Args:
+        q: sampling ratio, in (0, 1).
+        sigma: noise multiplier, at least ``_LEAST_NOISE``.
+        count: number of releases.
+        delta: failure probability, in (0, 1).
+    """
+    moments = np.full_like(ORDERS, math.inf)
+    moments[_INTEGERS] = _integer_moments(q, sigma)
+    large = int(np.count_nonzero(sigma * _REACH + 64 >= LARGE))
+    if large:
+        start = _INTEGERS.stop
+        moments[start : start + large] = _large_moments(q, sigma, large)
+    if not np.any(moments[_FRACTIONS:]):
+        return 0.0
+    best = ORDERS[_FRACTIONS:][int(np.argmin(_losses(moments, count, delta)[_FRACTIONS:]))]
+    near = np.flatnonzero((best - 1 < FRACTIONAL) & (best + 1 > FRACTIONAL))
+    if near.size:
+        first, last = int(near[0]), int(near[-1]) + 1
+        moments[first:last] = _fractional_moments(q, sigma, first, last)
+    return max(0.0, float(np.min(_losses(moments, count, delta))))
+
+
+def _losses(moments: Floats, count: int, delta: float) -> Floats:
+    """Epsilon at each order from the log moments of one release, shape (orders,)."""
+    rdp = count * (moments / (ORDERS - 1))
+    return np.asarray(rdp + _CONVERSION_GAIN - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1))
+
+
+@lru_cache(maxsize=4096)
+def _integer_moments(q: float, sigma: float) -> Floats:
+    return _moments_by_binomials(q, sigma)
+
+
+@lru_cache(maxsize=4096)
+def _large_moments(q: float, sigma: float, number: int) -> Floats:
+    return _moments_by_quadrature(LARGE[:number], q, sigma)
+
+
+@lru_cache(maxsize=4096)
+def _fractional_moments(q: float, sigma: float, first: int, last: int) -> Floats:
+    return _moments_by_quadrature(FRACTIONAL[first:last], q, sigma, most=FRACTIONAL[-1])
 
 
 def rdp_of_release(release: Release, relation: Relation) -> Floats:
@@ -165,17 +236,20 @@ def _sampled_gaussian(q: float, sigma: float) -> Floats:
     return np.concatenate(moments) / (ORDERS - 1)
 
 
-def _moments_by_quadrature(orders: Floats, q: float, sigma: float, other: float = 0.0) -> Floats:
+def _moments_by_quadrature(
+    orders: Floats, q: float, sigma: float, other: float = 0.0, most: float | None = None
+) -> Floats:
     """``log A`` where A is the moment of P/Q under Q at any order, shape (orders,).
 
     P = (1-q)N(0) + qN(1) and Q = (1-q)N(0) + qN(other), all with standard deviation sigma;
-    ``other`` is 0 for add/remove and -1 for replace-one.
+    ``other`` is 0 for add/remove and -1 for replace-one. ``most`` is the order that decides how
+    far the points reach; the largest when None.
     The trapezoidal rule converges geometrically, because the integrand is analytic in a
     strip of half width pi sigma^2 around the real line.
     """
     step = sigma * min(max(sigma / 2, 0.05), 0.25)
     # The integrand peaks below alpha, or, where Q is its shifted part, below 2 alpha - 1.
-    low, high = other - 13 * sigma, (1 - other) * float(orders.max()) + 13 * sigma
+    low, high = other - 13 * sigma, (1 - other) * float(most or orders.max()) + 13 * sigma
     points: Floats = low + step * np.arange(math.ceil((high - low) / step) + 1, dtype=np.float64)
     at_zero = -0.5 * (points / sigma) ** 2 - math.log(sigma * math.sqrt(2 * math.pi) / step)
     at_one = at_zero + (points - 0.5) / sigma**2

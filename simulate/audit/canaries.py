@@ -21,6 +21,9 @@ from privplan.plan import GroupPlan
 from simulate.algorithm import Algorithm, extra_coordinates
 from simulate.engine.seeds import Purpose, stream
 
+BLOCK_ROWS = 64
+"""Directions that are multiplied at a time."""
+
 
 @dataclass(frozen=True)
 class Directions:
@@ -52,9 +55,11 @@ class Directions:
             return shared.astype(np.float32)
         vectors = np.zeros((len(which), len(self.owner)), dtype=np.float32)
         sizes = np.bincount(self.owner, minlength=self.count)
-        for row, vector in enumerate(which):
-            owned = self.owner == vector
-            vectors[row, owned] = self.signs[owned] / np.sqrt(sizes[vector])
+        row_of = np.full(self.count, -1)
+        row_of[which] = np.arange(len(which))
+        rows = row_of[self.owner]
+        [owned] = np.nonzero(rows >= 0)
+        vectors[rows[owned], owned] = self.signs[owned] / np.sqrt(sizes[self.owner[owned]])
         return vectors
 
     def products(self, released_vector: np.ndarray, released: np.ndarray | None) -> np.ndarray:
@@ -70,8 +75,13 @@ class Directions:
         """
         if self.owner is None:
             signs = self.signs if released is None else self.signs[:, released]
-            products: np.ndarray = signs @ released_vector / np.sqrt(len(released_vector))
-            return products
+            products = np.empty(self.count)
+            # A block is converted inside the cache. None has a single row, whose product would
+            # be summed in another order.
+            bounds = [*range(0, max(1, self.count - 1), BLOCK_ROWS), self.count]
+            for block in map(slice, bounds, bounds[1:]):
+                products[block] = signs[block].astype(np.float64) @ released_vector
+            return np.asarray(products / np.sqrt(len(released_vector)))
         owner = self.owner if released is None else self.owner[released]
         signs = self.signs if released is None else self.signs[released]
         sizes = np.bincount(owner, minlength=self.count)

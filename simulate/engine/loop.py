@@ -46,6 +46,8 @@ class Progress:
         mechanism: the mechanism's state.
         releases: vectors that the round released, in the order of the ledger; the next round does
             not depend on them.
+        measures: evaluation of this state on all test records; None when it was not evaluated,
+            or on some of them only. It is not saved.
     """
 
     round: int
@@ -57,6 +59,7 @@ class Progress:
     canary_scores: np.ndarray | None = None
     mechanism: State = field(default_factory=dict)
     releases: tuple[Tensor, ...] = ()
+    measures: AccuracyMeasures | None = None
 
 
 def initial_state(experiment: Experiment) -> Progress:
@@ -143,9 +146,13 @@ def evaluate_if_due(experiment: Experiment, progress: Progress, every: int) -> P
     due = progress.round % every == 0 or progress.round == experiment.rounds
     if not (due and experiment.ranks.is_main):
         return progress
-    measures = evaluate(experiment, progress, EVALUATED_CLIENTS, evaluation_rows(experiment))
+    rows = evaluation_rows(experiment)
+    measures = evaluate(experiment, progress, EVALUATED_CLIENTS, rows)
     point = RoundMetrics(round=progress.round, accuracy=measures.accuracy, loss=measures.loss)
-    return replace(progress, metrics=(*progress.metrics, point))
+    own = experiment.algorithm.personalisation.per_client
+    complete = experiment.clients <= EVALUATED_CLIENTS if own else rows is None
+    metrics = (*progress.metrics, point)
+    return replace(progress, metrics=metrics, measures=measures if complete else None)
 
 
 def evaluation_rows(experiment: Experiment) -> Tensor | None:

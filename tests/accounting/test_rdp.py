@@ -200,3 +200,14 @@ def test_divergences_do_not_fall_with_the_order():
                 values = rdp_of_release(Release(sigma, q, law), relation)[ascending]
                 finite = values[np.isfinite(values)]
                 assert np.all(np.diff(finite) >= -1e-12 * finite[1:])
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.6, 1.1, 4.0, 60.0])
+@pytest.mark.parametrize("q", [1e-5, 3e-3, 0.1, 0.8])
+@pytest.mark.parametrize("law", [POISSON, FIXED])
+def test_fractional_orders_near_the_best_suffice(sigma: float, q: float, law: SamplingLaw) -> None:
+    """The minimum over a neighbourhood is that over all orders, bit for bit."""
+    release = Release(sigma, q, law)
+    for rounds, delta in ((1, 1e-2), (50, 1e-5), (3000, 1e-9)):
+        whole = epsilon_of_rdp(0 + rounds * rdp_of_release(release, AR), delta)
+        assert epsilon(sigma, q, rounds, delta, law) == whole

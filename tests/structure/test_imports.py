@@ -93,6 +93,35 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+HEAVY = ("torch", "sklearn", "matplotlib", "pandas", "sqlalchemy", "sympy", "prv_accountant",
+         "dp_accounting", "opacus", "scipy.stats", "scipy.optimize", "rich.progress")  # fmt: skip
+"""Modules that no planning command below may import: each takes longer than the command's work."""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["init", "-o", "new.yaml"],
+        ["solve", "spec.yaml"],
+        ["account", "--noise-multiplier=1", "--sampling-ratio=.01", "--rounds=9", "--delta=1e-5"],
+        ["calibrate", "--epsilon=1", "--delta=1e-5", "--sampling-ratio=.01", "--rounds=9"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_commands_import_no_heavy_module(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(preset("digits"))
+    code = (
+        "import sys\nfrom privplan.cli import main\n"
+        f"try:\n    main({arguments!r})\nexcept SystemExit as done:\n    assert not done.code\n"
+        f"print('heavy', [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1:] == ["heavy []"], done.stderr
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nosuch"):
         privplan.nosuch  # noqa: B018
