@@ -56,7 +56,7 @@ def test_a_broken_run_can_be_booked_at_infinite_epsilon(tmp_path: Path) -> None:
     done = _book("add", folder, "--infinite", "--address", book)
     assert done.exit_code == 0
     assert "is broken: its releases are booked at infinite epsilon" in done.stderr
-    left = _book("left", "--group", "strict", "--epsilon", 1000, "--address", book)
+    left = _book("left", "--group", "strict", "--epsilon", 40, "--address", book)
     assert left.exit_code == 3
     assert "nothing is left" in left.stderr
 

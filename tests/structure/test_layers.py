@@ -11,7 +11,8 @@ IMPORTS = structure.imports(ROOT, structure.tracked(ROOT))
 
 
 def test_no_import_cycles_not_even_for_type_checking() -> None:
-    assert structure.cycles({(one.source, one.target) for one in IMPORTS}) == []
+    loaded = {(one.source, one.target) for one in IMPORTS if one.kind != "function"}
+    assert structure.cycles(loaded) == []
 
 
 def test_the_planner_never_imports_the_simulator() -> None:

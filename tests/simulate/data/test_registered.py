@@ -68,10 +68,12 @@ COMPONENTS = {
 
 def restored(changed: Registry) -> Iterator[None]:
     changed.names()
-    before = dict(changed._components)
+    before, points = dict(changed._components), dict(changed._points)
     yield
     changed._components.clear()
     changed._components.update(before)
+    changed._points.clear()
+    changed._points.update(points)
 
 
 @pytest.fixture(params=["register", "entry point"])
@@ -148,5 +150,5 @@ def test_an_entry_point_of_another_type_is_refused(
     next(cleanup)
     declare(monkeypatch, {name: "a text"})
     with pytest.raises(InputError, match=f"{kind.field}: entry point .* must be a .*'{name}'"):
-        kind.names()
+        kind.get(name)
     next(cleanup, None)
