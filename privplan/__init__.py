@@ -17,6 +17,8 @@ _WHERE = {
     "Relation": "privplan.accounting.release",
     "accountant": "privplan.accounting.accountant",
     "certify": "privplan.accounting.certificate",
+    "compose": "privplan.accounting.curve",
+    "PrivacyCurve": "privplan.accounting.curve",
     "solve": "privplan.planning.solver",
     "judge": "privplan.verification.verify",
     "load_run": "privplan.verification.verify",

@@ -5,47 +5,34 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
-
-from pydantic import Field
+from collections.abc import Mapping
+from typing import Any
 
 from privplan.accounting.accountant import Interval, checked_delta
 from privplan.accounting.certificate import CertificateRow, laws
+from privplan.accounting.curve_input import (
+    Releases,
+    State,
+    checked_law,
+    checked_number,
+    checked_relation,
+    checked_rounds,
+    checked_tolerance,
+    counted,
+)
 from privplan.accounting.noise_families import dominating_pairs
 from privplan.accounting.pld import PldAccountant, profile
 from privplan.accounting.pld.answer import bounds
 from privplan.accounting.pld.dominating_pairs import LARGEST_SHIFT
 from privplan.accounting.pld.growing import AtDelta, AtEpsilon, Direction, GrowingSide
 from privplan.accounting.pld.running import Total
-from privplan.accounting.release import GAUSSIAN, History, Relation, Release, SamplingLaw
+from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InputError, TooLittleNoiseError
 from privplan.laws.pairs import DominatingPairs, Kind, Pair
-from privplan.values import MOST, Count, Value, parse
+from privplan.values import parse
 
 TOLERANCE = 1e-3
-LEAST_TOLERANCE = 1e-6
 _MOST_ANSWERS = 1000
-
-Releases = History | Release | Iterable[Release | tuple[Release, int]]
-
-
-class _Segment(Value):
-    noise_multiplier: float | Literal["inf"]
-    sampling_ratio: float
-    sampling: str
-    family: str = GAUSSIAN
-    rounds: Count
-
-
-class _State(Value):
-    """The JSON document of ``state_dict``."""
-
-    format: Literal["privplan.compose/1"]
-    accountant: Literal["pld"]
-    relation: str
-    tolerance: float = Field(ge=LEAST_TOLERANCE, le=0.5)
-    history: tuple[_Segment, ...]
 
 
 class PrivacyCurve:
@@ -58,8 +45,8 @@ class PrivacyCurve:
     def __init__(
         self, relation: Relation | str = Relation.ADD_REMOVE, *, tolerance: float = TOLERANCE
     ) -> None:
-        self._relation = _checked_relation(relation)
-        self._tolerance = _checked_tolerance(tolerance)
+        self._relation = checked_relation(relation)
+        self._tolerance = checked_tolerance(tolerance)
         self._reset()
 
     def _reset(self) -> None:
@@ -129,11 +116,11 @@ class PrivacyCurve:
         if release is not None and sample_rate is not None:
             raise InputError.one("sample_rate", "must come with noise_multiplier", sample_rate)
         if noise_multiplier is not None:
-            rate = _checked_number("sample_rate", 1.0 if sample_rate is None else sample_rate)
-            noise = _checked_number("noise_multiplier", noise_multiplier)
+            rate = checked_number("sample_rate", 1.0 if sample_rate is None else sample_rate)
+            noise = checked_number("noise_multiplier", noise_multiplier)
             release = Release(noise, rate, SamplingLaw.POISSON)
-        times = _checked_rounds(rounds)
-        added = _counted(release)
+        times = checked_rounds(rounds)
+        added = counted(release)
         for one, _ in added:
             if _silent(one) or one.noise_multiplier == 0 or one in self._pairs:
                 continue
@@ -153,11 +140,11 @@ class PrivacyCurve:
             return
         pairs = self._pairs[release]
         for pair in (*pairs.upper, *pairs.lower):
-            if isinstance(pair, Pair):
-                self._largest_shift = max(self._largest_shift, pair.shift)
-            full = isinstance(pair, Pair) and pair.kind == Kind.REMOVE and pair.ratio == 1
-            if not full:
+            if not isinstance(pair, Pair):
                 self._sampled = True
+                continue
+            self._largest_shift = max(self._largest_shift, pair.shift)
+            self._sampled |= pair.kind != Kind.REMOVE or pair.ratio != 1
         first = pairs.upper[0]
         if isinstance(first, Pair):
             self._squares.add(count * first.shift**2)
@@ -176,7 +163,7 @@ class PrivacyCurve:
             InputError: for a value out of range.
             TooLittleNoiseError: when a noise multiplier is too small to compose with sampling.
         """
-        delta = checked_delta(_checked_number("delta", delta))
+        delta = checked_delta(checked_number("delta", delta))
         return self._answer("epsilon", delta, tolerance)
 
     def delta(self, epsilon: float, *, tolerance: float | None = None) -> Interval:
@@ -190,17 +177,17 @@ class PrivacyCurve:
             InputError: for a value out of range.
             TooLittleNoiseError: when a noise multiplier is too small to compose with sampling.
         """
-        epsilon = _checked_number("epsilon", epsilon)
+        epsilon = checked_number("epsilon", epsilon)
         if not 0 <= epsilon < math.inf:
             raise InputError.one("epsilon", "must be 0 or more, and finite", epsilon)
         return self._answer("delta", epsilon, tolerance)
 
     def _answer(self, wanted: str, given: float, tolerance: float | None) -> Interval:
-        tolerance = self._tolerance if tolerance is None else _checked_tolerance(tolerance)
+        tolerance = self._tolerance if tolerance is None else checked_tolerance(tolerance)
         known = self._answers.get((wanted, given, tolerance))
         if known is None:
-            known = self._epsilon(given, tolerance) if wanted == "epsilon" else None
-            known = self._delta(given, tolerance) if known is None else known
+            compute = self._epsilon if wanted == "epsilon" else self._delta
+            known = compute(given, tolerance)
             if len(self._answers) >= _MOST_ANSWERS:
                 self._answers.clear()
             self._answers[wanted, given, tolerance] = known
@@ -306,11 +293,11 @@ class PrivacyCurve:
             plain = json.loads(json.dumps(dict(state)))
         except (TypeError, ValueError):
             raise InputError.one("state_dict", "must be plain data for JSON", state) from None
-        read = parse(_State, plain)
+        read = parse(State, plain)
         loaded = PrivacyCurve(read.relation, tolerance=read.tolerance)
         for one in read.history:
             noise = math.inf if one.noise_multiplier == "inf" else one.noise_multiplier
-            law = _checked_law(one.sampling)
+            law = checked_law(one.sampling)
             loaded.step(Release(noise, one.sampling_ratio, law, one.family), one.rounds)
         self.__dict__.update(loaded.__dict__)
 
@@ -358,71 +345,3 @@ def _shown(value: float, *, down: bool) -> str:
         return text
     unit = 10.0 ** (math.floor(math.log10(value)) - 5)
     return f"{value - unit / 2 if down else value + unit / 2:.6g}"
-
-
-def _counted(release: Releases | None) -> list[tuple[Release, int]]:
-    """Releases with their counts."""
-    if isinstance(release, Release):
-        return [(release, 1)]
-    if isinstance(release, History):
-        return list(release)
-    rule = "must be a history, a release, or releases with or without counts"
-    if release is None or isinstance(release, str | bytes | Mapping):
-        raise InputError.one("history", rule, release)
-    try:
-        items = list(release)
-    except TypeError:
-        raise InputError.one("history", rule, release) from None
-    counted = []
-    for item in items:
-        one, count = (item, 1) if isinstance(item, Release) else _pair(item, rule)
-        counted.append((one, _checked_rounds(count)))
-    return counted
-
-
-def _pair(item: object, rule: str) -> tuple[Release, int]:
-    if isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], Release):
-        return item[0], item[1]
-    raise InputError.one("history", rule, item)
-
-
-def _checked_rounds(rounds: Any) -> int:
-    rule = f"must be a whole number from 0 to {MOST:g}"
-    try:
-        whole = not isinstance(rounds, bool) and int(rounds) == rounds
-    except (TypeError, ValueError, OverflowError):
-        whole = False
-    if not whole or not 0 <= rounds <= MOST:
-        raise InputError.one("rounds", rule, rounds)
-    return int(rounds)
-
-
-def _checked_number(field: str, value: Any) -> float:
-    try:
-        if isinstance(value, bool | str | bytes):
-            raise TypeError
-        return float(value)
-    except (TypeError, ValueError):
-        raise InputError.one(field, "must be a number", value) from None
-
-
-def _checked_relation(relation: Any) -> Relation:
-    try:
-        return Relation(relation)
-    except ValueError:
-        rule = f"must be one of {', '.join(Relation)}"
-        raise InputError.one("relation", rule, relation) from None
-
-
-def _checked_law(name: str) -> SamplingLaw:
-    try:
-        return SamplingLaw(name)
-    except ValueError:
-        raise InputError.one("sampling", f"must be one of {', '.join(SamplingLaw)}", name) from None
-
-
-def _checked_tolerance(tolerance: Any) -> float:
-    value = _checked_number("tolerance", tolerance)
-    if not LEAST_TOLERANCE <= value <= 0.5:
-        raise InputError.one("tolerance", f"must be in [{LEAST_TOLERANCE:g}, 0.5]", tolerance)
-    return value

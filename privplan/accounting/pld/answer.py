@@ -12,7 +12,9 @@ from privplan.accounting.pld.growing import Direction, Question
 _ATTEMPTS = 9
 _GLANCE = 3.0
 _FLOOR = 0.05
-_PROGRESS = 0.95
+_WIDE = 0.1
+_PROGRESS = 0.7
+_LEAST_DELTA = 1e-12
 
 
 def bounds(
@@ -30,7 +32,7 @@ def bounds(
         question: epsilon at a delta, or delta at an epsilon.
         tolerance: gap over the upper bound to aim at.
         floor: whether ``tolerance`` is of a twentieth of the spread of the loss, where the
-            upper bound is smaller than that.
+            upper bound is smaller than that; otherwise of 1e-12, where it is smaller.
     """
     for place, one in enumerate(directions):
         if math.isinf(one.above.bound(question)) or not one.above.known:
@@ -47,7 +49,7 @@ def bounds(
         one = directions[worst]
         gap = upper - lowest
         least = _FLOOR * max((t.reading.spread for t in one.above.tables), default=0.0)
-        enough = max(upper, least if floor else 0.0)
+        enough = max(upper, least if floor else _LEAST_DELTA)
         close = math.isfinite(upper) and gap <= tolerance * enough
         if upper == 0 or close or one.above.pairs.total() == 1:
             break
@@ -64,7 +66,8 @@ def bounds(
             break
         before = gap if scales[worst] < 1 else math.inf
         shrink = math.sqrt(tolerance * upper / gap) if math.isfinite(gap) else 0.5
-        scales[worst] *= min(0.7, max(0.02, 0.85 * shrink))
+        least_shrink = 0.3 if gap > _WIDE * upper else 0.05
+        scales[worst] *= min(0.7, max(least_shrink, 0.85 * shrink))
         made = [
             side.compose(plans[worst], scales[worst], question) for side in (one.above, one.below)
         ]

@@ -27,6 +27,7 @@ _HEADROOM = 0.3
 _SPARE_TAIL = 1e-6
 _WIDE = 1 << 16
 _DOUBT = 0.05
+_TINY = 1e-25
 _AS_FINE = 1.5
 _ROOM = 1.5
 
@@ -96,8 +97,11 @@ class AtEpsilon:
     worst: float = 1.0
 
     def plan(self, side: Side) -> Reading:
-        """A plan whose step has room for other epsilons."""
-        return reading_at_epsilon(side, self.epsilon, _HEADROOM * self.tolerance)
+        """A plan whose step has room for other epsilons; a smaller delta than 1e-25 is not met."""
+        found = reading_at_epsilon(side, self.epsilon, _HEADROOM * self.tolerance)
+        if found.tail * side.rounds > _HEADROOM * 0.01 * self.tolerance * _TINY:
+            return found
+        return reading_at_delta(side, _TINY, _HEADROOM * self.tolerance)
 
     def answer(self, composed: Composed, from_above: bool) -> float:
         """A bound on delta."""

@@ -22,6 +22,8 @@ Indices = NDArray[np.int64]
 _FEWER = 0.9
 _PER_TERM = 80.0
 _PER_POINT = 25.0
+_LEAST_ROWS = 8
+_IN_MEMORY = 1 << 18
 
 
 class Spectrum:
@@ -51,18 +53,19 @@ class Spectrum:
         places = np.arange(len(pattern)) * 1.0
         spread = weights @ places**2 - (weights @ places) ** 2
         order = np.argsort(-counts * spread, kind="stable")
-        for done, row in enumerate(order):
-            rest = order[done:]
-            if self._few(len(pattern), len(rest)):
-                self._directly(pattern, base[rest], weights[rest], counts[rest])
-                return
+        while len(order):
+            batch = order[: max(_LEAST_ROWS, _IN_MEMORY // max(len(self._frequencies), 1))]
+            if self._few(len(pattern), len(batch)):
+                self._directly(pattern, base[batch], weights[batch], counts[batch])
+                order = order[len(batch) :]
+                continue
+            row, order = order[0], order[1:]
             self._by_fft((base[row] + pattern) % self.points, weights[row], float(counts[row]))
 
     def _few(self, points: int, rows: int) -> bool:
         """Whether the sums at the frequencies that are left cost less than transforms."""
-        terms = points * len(self._frequencies)
-        transforms = rows * self.points * (_PER_POINT + math.log2(self.points))
-        return terms * (_PER_TERM + rows) < transforms
+        sums = points * len(self._frequencies) * (_PER_TERM + rows)
+        return sums < rows * self.points * (_PER_POINT + math.log2(self.points))
 
     def _by_fft(self, places: Indices, masses: Array, count: float) -> None:
         """One round by FFT; each output is within ``e = c u log2 N`` (see ``convolved``)."""

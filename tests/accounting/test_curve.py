@@ -1,0 +1,261 @@
+"""privplan.compose: many deltas, step by step, states, and properties of its bounds."""
+
+import json
+import math
+import time
+from statistics import median
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+import privplan
+from privplan.accounting.curve import compose
+from privplan.accounting.pld.accountant import compose as compose_once
+from privplan.accounting.release import History, Relation, Release, SamplingLaw
+from privplan.errors import InputError, TooLittleNoiseError
+
+DELTAS = (1e-5, 1e-3, 1e-6, 1e-7, 1e-9)
+releases = st.builds(
+    Release,
+    st.sampled_from([0.6, 1.0, 1.7, 4.0]),
+    st.sampled_from([1e-3, 0.01, 0.2]),
+    st.sampled_from([SamplingLaw.POISSON, SamplingLaw.FIXED_SIZE]),
+)
+histories = st.lists(st.tuples(releases, st.integers(1, 60)), min_size=1, max_size=4)
+relations = st.sampled_from(list(Relation))
+deltas = st.sampled_from([1e-2, 1e-4, 1e-6, 1e-9])
+
+
+def distinct(rounds):
+    return [Release(0.8 + 0.001 * number, 0.01) for number in range(rounds)]
+
+
+def meet(one, other):
+    """Two intervals about the same number."""
+    return one.lower <= other.upper and other.lower <= one.upper
+
+
+@given(histories, relations, deltas)
+@settings(max_examples=20)
+def test_bounds_meet_those_of_certificates(history, relation, delta):
+    found = compose(history, relation).epsilon(delta)
+    assert 0 <= found.lower <= found.upper
+    assert meet(found, compose_once(History(history), relation).epsilon(delta))
+
+
+@given(releases, st.integers(2, 40), relations, deltas)
+@settings(max_examples=12)
+def test_n_fold_is_n_times_one(release, rounds, relation, delta):
+    at_once = compose(release, relation).step(release, rounds - 1)
+    in_parts = compose([(release, rounds)], relation)
+    one_by_one = compose([release] * rounds, relation)
+    assert at_once.epsilon(delta) == in_parts.epsilon(delta) == one_by_one.epsilon(delta)
+
+
+@given(histories, relations, deltas, st.randoms())
+@settings(max_examples=12)
+def test_order_does_not_matter(history, relation, delta, random):
+    mixed = list(history)
+    random.shuffle(mixed)
+    one, other = compose(history, relation), compose(mixed, relation)
+    assert one.history == other.history
+    assert one.epsilon(delta) == other.epsilon(delta)
+
+
+@given(histories, relations, deltas)
+@settings(max_examples=12)
+def test_step_by_step_meets_at_once(history, relation, delta):
+    growing = compose((), relation)
+    upper = 0.0
+    for release, count in history:
+        for part in (count // 2, count - count // 2):
+            found = growing.step(release, part).epsilon(delta)
+            assert found.lower <= found.upper
+            assert found.upper >= upper * (1 - 5e-3) or found.lower == 0
+            upper = found.upper
+    assert meet(growing.epsilon(delta), compose(history, relation).epsilon(delta))
+
+
+@given(histories, relations, st.sampled_from([0.0, 0.3, 1.0, 4.0]))
+@settings(max_examples=12)
+def test_delta_meets_that_of_certificates_and_inverts_epsilon(history, relation, epsilon):
+    curve = compose(history, relation)
+    found = curve.delta(epsilon)
+    assert 0 <= found.lower <= found.upper <= 1
+    once = compose_once(History(history), relation).delta(epsilon)
+    assert found.lower <= once.upper * (1 + 1e-9)
+    assert once.lower <= found.upper * (1 + 1e-9)
+    if 1e-12 < found.upper < 1:
+        assert curve.epsilon(found.upper * (1 + 1e-9)).lower <= epsilon
+
+
+def test_full_participation_is_the_gaussian_in_closed_form():
+    curve = compose([(Release(2.0, 1.0, SamplingLaw.FULL), 9)])
+    mu = 3 / 2
+    exact = norm.cdf(mu / 2 - 1 / mu) - math.e * norm.cdf(-mu / 2 - 1 / mu)
+    found = curve.delta(1.0)
+    assert found.lower <= exact <= found.upper
+    assert curve.epsilon(exact).upper == pytest.approx(1.0, rel=1e-9)
+
+
+def test_five_deltas_cost_little_more_than_one():
+    ratios = []
+    for _ in range(3):
+        curve = compose(distinct(1000))
+        start = time.process_time()
+        found = [curve.epsilon(DELTAS[0])]
+        one = time.process_time() - start
+        found += [curve.epsilon(delta) for delta in DELTAS[1:]]
+        ratios.append((time.process_time() - start) / one)
+        assert all(one.upper - one.lower <= 1e-3 * one.upper for one in found)
+    assert median(ratios) <= 1.5
+
+
+@pytest.mark.slow
+def test_ten_thousand_segments():
+    start = time.process_time()
+    curve = compose([(Release(0.8 + 2e-4 * n, 1e-3 + 1e-6 * n), 1 + n % 3) for n in range(10000)])
+    found = curve.epsilon(1e-5)
+    assert time.process_time() - start <= 20
+    assert 0 < found.upper - found.lower <= 1e-3 * found.upper
+
+
+def test_many_distinct_releases_meet_certificates_at_a_finer_tolerance():
+    history = [*distinct(150), *[Release(n / 50, 0.1, SamplingLaw.FIXED_SIZE) for n in (99, 201)]]
+    found = compose(history, "add_remove").epsilon(1e-6)
+    fine = compose_once(History((one, 1) for one in history), Relation.ADD_REMOVE).epsilon(1e-6)
+    assert meet(found, fine)
+
+
+def test_steps_and_questions_are_amortised():
+    """Steps alone cost the same each; with a question after each, the total stays linear."""
+    curve = compose()
+    costs = []
+    for rounds in (100, 400):
+        start = time.process_time()
+        for _ in range(rounds):
+            curve.step(noise_multiplier=1.0, sample_rate=0.01)
+            found = curve.epsilon(1e-5)
+        costs.append((time.process_time() - start) / rounds)
+    assert costs[1] <= 4 * costs[0]
+    assert found.upper - found.lower <= 1e-3 * found.upper
+    assert meet(found, compose([(Release(1.0, 0.01), 500)]).epsilon(1e-5))
+    start = time.process_time()
+    for number in range(10000):
+        curve.step(noise_multiplier=1 + number * 1e-4, sample_rate=0.01)
+    assert time.process_time() - start <= 2
+
+
+def test_a_finer_tolerance_on_request_narrows_the_bounds():
+    curve = compose([(Release(1.0, 0.01), 1000)])
+    coarse, fine = curve.epsilon(1e-9), curve.epsilon(1e-9, tolerance=1e-5)
+    assert fine.upper - fine.lower <= 1e-5 * fine.upper
+    assert coarse.upper - coarse.lower <= 1e-3 * coarse.upper
+    assert meet(coarse, fine)
+
+
+def test_a_rare_large_loss_has_a_lower_bound():
+    curve = compose([(Release(2.0, 0.01), 2)])
+    curve.epsilon(1e-5)
+    found = curve.epsilon(1e-9)
+    assert 0 < found.upper - found.lower <= 1e-3 * found.upper
+
+
+def test_states_survive_json_and_nothing_else_is_loaded():
+    laws = [Release(1.0, 0.01), Release(math.inf, 0.5), Release(3.0, 0.25, SamplingLaw.FIXED_SIZE)]
+    curve = compose([(one, 7) for one in laws], "replace_one", tolerance=1e-4)
+    found = curve.epsilon(1e-5)
+    other = compose()
+    other.load_state_dict(json.loads(json.dumps(curve.state_dict())))
+    assert (other.history, other.relation, other.tolerance) == (
+        curve.history,
+        Relation.REPLACE_ONE,
+        1e-4,
+    )
+    assert other.epsilon(1e-5) == found
+    state = curve.state_dict()
+    wrong = [
+        (None, "state_dict: must be a mapping"),
+        ({}, "history: is required"),
+        ({**state, "format": "privplan.compose/9"}, "format: must be one of"),
+        ({**state, "accountant": "rdp"}, "accountant: must be one of"),
+        ({**state, "relation": "friends"}, "relation: must be one of"),
+        ({**state, "tolerance": 0}, "tolerance: must be"),
+        ({**state, "history": [{}]}, "noise_multiplier: is required"),
+        ({**state, "history": [{**state["history"][0], "sampling": "x"}]}, "sampling: must be one"),
+        ({**state, "history": [{**state["history"][0], "rounds": 0}]}, "rounds: must be 1 or more"),
+    ]
+    for bad, message in wrong:
+        with pytest.raises(InputError, match=message):
+            other.load_state_dict(bad)
+        assert other.epsilon(1e-5) == found
+
+
+def test_everything_an_epsilon_depends_on_is_printed():
+    curve = compose([(Release(1.0, 0.01), 1000)])
+    assert repr(curve) == (
+        "PrivacyCurve(1000 rounds, poisson sampling, add_remove, pld accountant, tolerance 0.001)"
+    )
+    line = curve.summary(1e-5)
+    assert line.startswith("epsilon in [1.828")
+    assert " at delta 1e-05, gap " in line
+    assert "(1000 rounds, poisson sampling, add_remove, pld accountant)" in line
+    assert "epsilon in [1.828" in repr(curve)
+    row = curve.certificate(1e-5)
+    assert (row.accountant, row.sampling, row.relation, row.delta) == (
+        "pld",
+        "poisson",
+        "add_remove",
+        1e-5,
+    )
+    assert row.epsilon_upper == curve.epsilon(1e-5).upper
+
+
+def test_edges():
+    assert compose().epsilon(1e-5).upper == 0
+    assert compose(Release(0.0, 0.1)).epsilon(1e-5).lower == math.inf
+    assert compose(Release(0.0, 0.1)).delta(1.0).upper == 1
+    assert compose(Release(math.inf, 0.1)).epsilon(1e-5).upper == 0
+    assert compose(Release(1.0, 0.0)).delta(0.5).upper == 0
+    assert compose(History.repeated(Release(1.0, 0.1), 3)).rounds == 3
+    assert len(compose(Release(1.0, 0.1), "zero_out").step(Release(1.0, 0.1), 0)) == 1
+    with pytest.raises(TooLittleNoiseError, match="noise_multiplier"):
+        compose(Release(0.01, 0.1)).step(Release(1.0, 0.1)).epsilon(1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: c.step(), "step: must have a release or a noise_multiplier, found 'neither'"),
+        (lambda c: c.step(Release(1, 0.1), noise_multiplier=1), "found 'both'"),
+        (lambda c: c.step(Release(1, 0.1), sample_rate=0.1), "sample_rate: must come with"),
+        (lambda c: c.step(noise_multiplier=-1, sample_rate=0.1), "noise_multiplier: must be 0"),
+        (lambda c: c.step(noise_multiplier=1, sample_rate=2), "sampling_ratio: must be in"),
+        (lambda c: c.step(noise_multiplier="1"), "noise_multiplier: must be a number"),
+        (lambda c: c.step(Release(1, 0.1), 1.5), "rounds: must be a whole number"),
+        (lambda c: c.step(Release(1, 0.1), -1), "rounds: must be a whole number"),
+        (lambda c: c.step(Release(1, 0.1), math.nan), "rounds: must be a whole number"),
+        (lambda c: c.step(3), "history: must be a history"),
+        (lambda c: c.step([(1, 2)]), "history: must be a history"),
+        (lambda c: c.epsilon(0), "delta: must be in"),
+        (lambda c: c.epsilon(math.nan), "delta: must be in"),
+        (lambda c: c.epsilon("x"), "delta: must be a number"),
+        (lambda c: c.delta(-1), "epsilon: must be 0 or more"),
+        (lambda c: c.delta(math.inf), "epsilon: must be 0 or more"),
+        (lambda c: c.epsilon(1e-5, tolerance=0), "tolerance: must be in"),
+        (lambda c: compose((), "friends"), "relation: must be one of"),
+    ],
+)
+def test_wrong_input_is_one_line(call, message):
+    curve = compose(Release(1.0, 0.1))
+    with pytest.raises(InputError, match=message) as caught:
+        call(curve)
+    assert "\n" not in str(caught.value)
+    assert curve.rounds == 1
+
+
+def test_public_names():
+    assert privplan.compose is compose
+    assert isinstance(privplan.compose(), privplan.PrivacyCurve)
