@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from privplan.record import Mask
+from privplan.seeded_streams import seeded_stream
 
 STREAM = 6
 """Key of the random stream of masks; changing it changes the result of every seed."""
@@ -32,8 +33,7 @@ def draw_mask(seed: int, round_: int, masks: Sequence[Mask], dimension: int) -> 
     """
     released = np.arange(dimension)
     for mask in masks:
-        words = np.random.SeedSequence(entropy=seed, spawn_key=(STREAM, round_, mask.index))
-        generator = np.random.Generator(np.random.Philox(words))
+        generator = seeded_stream(seed, STREAM, round_, mask.index)
         drawn = generator.choice(dimension, size=mask.size, replace=False, shuffle=False)
         released = np.intersect1d(released, drawn)
     return released

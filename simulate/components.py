@@ -17,6 +17,7 @@ from torch import Tensor
 from privplan.accounting.release import SamplingLaw
 from privplan.plan import GroupPlan, Plan
 from privplan.record import ReleaseRecord
+from privplan.verification.noise_evidence import NoiseEvidence
 from simulate.models.network import Model
 
 State = Mapping[str, Tensor]
@@ -263,12 +264,14 @@ class Released:
         record: ledger record of the release.
         groups: groups whose clients contribute.
         client: number of the client, for a release of one client.
+        noise: the loop's measurements of its Gaussian noise on sums; None for other releases.
     """
 
     vector: Tensor
     record: ReleaseRecord
     groups: tuple[GroupPlan, ...]
     client: int | None = None
+    noise: NoiseEvidence | None = None
 
 
 Noise = Callable[[int], np.random.Generator]

@@ -25,6 +25,7 @@ class FixedSize(Law):
     name = "fixed_size"
     title = "fixed_size"
     whole_cohorts = True
+    uniform_cohorts = True
 
     def sensitivity(self, relation: Relation) -> int:
         """Two clipping norms: a client that takes part displaces another one."""

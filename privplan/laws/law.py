@@ -25,6 +25,8 @@ class Law(ABC):
             only ratios m / n can be planned.
         everyone: whether all clients take part in each round, so that the ratio is 1.
         independent_clients: whether clients of one round are drawn independently of each other.
+        uniform_cohorts: whether cohorts of different rounds are independent, and each is a
+            uniform subset of its group given its size.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Law(ABC):
     whole_cohorts: bool = False
     everyone: bool = False
     independent_clients: bool = False
+    uniform_cohorts: bool = False
 
     @property
     def phrase(self) -> str:

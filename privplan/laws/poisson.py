@@ -25,6 +25,7 @@ class Poisson(Law):
     name = "poisson"
     title = "Poisson"
     independent_clients = True
+    uniform_cohorts = True
 
     def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
         """Exact pairs: ``REMOVE`` and ``ADD``, or ``SWAP`` under replace-one.

@@ -10,6 +10,9 @@ import numpy as np
 from privplan.accounting.noise_families import noise_p_value as noise_p_value
 
 FALSE_ALARM = 1e-6
+"""Largest false-alarm rate of a check of the ledger, per honest run."""
+EVIDENCE_FALSE_ALARM = 1e-4
+"""The same for a check of measured noise or of cohorts; power needs a larger rate there."""
 
 
 def oddest_client(counts: np.ndarray, law: np.ndarray) -> tuple[int, float]:

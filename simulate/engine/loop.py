@@ -18,7 +18,7 @@ from simulate.engine.client_state import PersonalState
 from simulate.engine.cohort import client_updates, group_sums
 from simulate.engine.evaluation import AccuracyMeasures, evaluate_personal, interval, measure
 from simulate.engine.experiment import Experiment
-from simulate.engine.measurements import measure_client_release, measure_releases
+from simulate.engine.measurements import layer_lengths, measure_client_release, measure_releases
 from simulate.engine.round import RoundContext, released_coordinates
 from simulate.engine.seeds import Purpose, stream
 from simulate.parallel.distributed import broadcast_state
@@ -86,7 +86,8 @@ def run_round(experiment: Experiment, progress: Progress, ledger: LedgerWriter) 
     coordinates = released_coordinates(experiment, round_)
     context = RoundContext(round_, progress.theta, progress.server, coordinates, progress.personal)
     releases, personal, score_changes, state = _release(experiment, context, progress.mechanism)
-    ledger.append([release.record for release in releases])
+    measured = [release.noise for release in releases if release.noise is not None]
+    ledger.append([release.record for release in releases], measured)
     scores = None if progress.canary_scores is None else progress.canary_scores + score_changes
     step, server = algorithm.aggregator.combine(releases, progress.theta, progress.server)
     if coordinates is not None:
@@ -133,7 +134,8 @@ def _release(
     score_changes = traces.score_changes(
         experiment.canary, algorithm.plan, sums, releases, coordinates
     )
-    return measure_releases(releases, sums, coordinates), personal, score_changes, state
+    measured = measure_releases(releases, sums, coordinates, layer_lengths(experiment))
+    return measured, personal, score_changes, state
 
 
 def evaluate_if_due(experiment: Experiment, progress: Progress, every: int) -> Progress:

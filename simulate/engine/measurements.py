@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,8 +11,10 @@ import torch
 from torch import Tensor
 
 from privplan import public_mask
+from privplan.accounting.release import GAUSSIAN
 from privplan.plan import GroupPlan
 from privplan.record import Executed, Mask, Residual
+from privplan.verification.noise_evidence import measure_noise
 from simulate.algorithm import extra_coordinates
 from simulate.components import GroupSum, Released
 from simulate.engine.experiment import Experiment
@@ -37,21 +40,34 @@ def executed(experiment: Experiment) -> Executed:
 
 
 def measure_releases(
-    releases: Sequence[Released], sums: Sequence[GroupSum], coordinates: Tensor | None
+    releases: Sequence[Released],
+    sums: Sequence[GroupSum],
+    coordinates: Tensor | None,
+    layers: Sequence[int] = (),
 ) -> tuple[Released, ...]:
-    """Releases whose records include the residual that the loop measured.
+    """Releases with the residual and the noise that the loop measured.
 
     Args:
         releases: output of the mechanism.
         sums: input of the mechanism, one sum per group.
         coordinates: released coordinates, sorted; None for all.
+        layers: lengths of the model's layers where all coordinates are released.
     """
     digest = "" if coordinates is None else public_mask.mask_digest(coordinates.cpu().numpy())
     totals = {part.group.name: part.total for part in sums}
-    return tuple(_with_residual(release, totals, digest) for release in releases)
+    return tuple(
+        _with_residual(release, totals, digest, index, layers)
+        for index, release in enumerate(releases)
+    )
 
 
-def _with_residual(release: Released, totals: dict[str, Tensor], digest: str) -> Released:
+def _with_residual(
+    release: Released,
+    totals: dict[str, Tensor],
+    digest: str,
+    index: int,
+    layers: Sequence[int],
+) -> Released:
     record = release.record
     if not record.noise.noisy:
         return release
@@ -62,7 +78,23 @@ def _with_residual(release: Released, totals: dict[str, Tensor], digest: str) ->
         along_sum=float(difference @ total) / length if length > 0 else None,
     )
     changes = {"support": digest, "residual": residual}
-    return replace(release, record=record.model_copy(update=changes))
+    measured = None
+    if record.family == GAUSSIAN and record.noise_std > 0 and bool(difference.isfinite().all()):
+        measured = measure_noise(
+            difference.cpu().numpy(),
+            record.noise_std,
+            round_=record.round,
+            index=index,
+            sum_norm=length,
+            layers=layers if sum(layers) == len(difference) else (),
+        )
+    return replace(release, record=record.model_copy(update=changes), noise=measured)
+
+
+def layer_lengths(experiment: Experiment) -> tuple[int, ...]:
+    """Lengths of the model's layers if the global vector is the model's; else empty."""
+    lengths = tuple(math.prod(shape) for _, shape in experiment.model.shapes)
+    return lengths if sum(lengths) == experiment.dimension else ()
 
 
 def measure_client_release(experiment: Experiment, round_: int, release: Released) -> Released:

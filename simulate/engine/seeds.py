@@ -10,6 +10,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from privplan import seeded_streams
+
 
 class Purpose(IntEnum):
     """Purpose of a stream. The numbers never change, because they determine a seed's results."""
@@ -17,9 +19,9 @@ class Purpose(IntEnum):
     INITIAL = 0
     PARTITION = 1
     GROUPS = 2
-    SAMPLING = 3
+    SAMPLING = seeded_streams.SAMPLING
     CLIENT = 4
-    NOISE = 5
+    NOISE = seeded_streams.NOISE
     SUPPORT = 6
     OWN_TEST = 7
     RECORD_NOISE = 8
@@ -38,5 +40,4 @@ def stream(seed: int, purpose: Purpose, *indices: int) -> np.random.Generator:
     Returns:
         A Philox generator keyed by all arguments; equal arguments give equal streams.
     """
-    sequence = np.random.SeedSequence(entropy=seed, spawn_key=(int(purpose), *indices))
-    return np.random.Generator(np.random.Philox(sequence))
+    return seeded_streams.seeded_stream(seed, int(purpose), *indices)

@@ -10,7 +10,6 @@ nobody can repeat.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,17 +18,8 @@ from torch import Tensor
 
 from privplan.errors import InputError
 from privplan.record import GroupShare, ReleaseRecord
+from privplan.seeded_streams import fingerprint
 from simulate.components import GroupSum, Mechanism, Noise, Released
-
-LETTERS = 24
-
-
-def fingerprint(generator: np.random.Generator) -> str:
-    """A hash of the state before a draw: equal states would draw equal noise."""
-    found = generator.bit_generator.state
-    words = [found["bit_generator"], *(found["state"][name] for name in sorted(found["state"]))]
-    text = "|".join(str(np.asarray(word).tolist()) for word in words)
-    return hashlib.sha256(f"{text}|{found.get('buffer_pos')}".encode()).hexdigest()[:LETTERS]
 
 
 def share(part: GroupSum, weights: Mapping[str, float]) -> GroupShare:

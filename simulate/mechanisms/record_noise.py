@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simulate.mechanisms.gaussian import fingerprint
+from privplan.seeded_streams import fingerprint
 
 
 @dataclass

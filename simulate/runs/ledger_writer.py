@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Protocol
 
 from privplan.errors import InputError
+from privplan.io.files import write_text
+from privplan.io.text import load_json
 from privplan.record import LEDGER, ReleaseRecord, chained, read_ledger
+from privplan.verification.noise_evidence import (
+    NOISE_EVIDENCE,
+    NoiseEvidence,
+    read_noise_evidence,
+)
 
 
 class LedgerWriter(Protocol):
@@ -19,8 +26,15 @@ class LedgerWriter(Protocol):
     def chain(self) -> str:
         """Hash of the last line, which the next line includes."""
 
-    def append(self, records: Sequence[ReleaseRecord]) -> None:
-        """Write releases permanently; only afterwards may their result be used."""
+    def append(
+        self, records: Sequence[ReleaseRecord], measured: Sequence[NoiseEvidence] = ()
+    ) -> None:
+        """Write releases permanently; only afterwards may their result be used.
+
+        Args:
+            records: the releases.
+            measured: measurements of their noise.
+        """
 
 
 class MemoryLedger:
@@ -33,9 +47,13 @@ class MemoryLedger:
     def __init__(self, digest: str) -> None:
         self.chain = digest
         self.records: list[ReleaseRecord] = []
+        self.measured: list[NoiseEvidence] = []
 
-    def append(self, records: Sequence[ReleaseRecord]) -> None:
-        """Append the releases to the list."""
+    def append(
+        self, records: Sequence[ReleaseRecord], measured: Sequence[NoiseEvidence] = ()
+    ) -> None:
+        """Append the releases and the measurements to the lists."""
+        self.measured.extend(measured)
         for record in records:
             _, self.chain = chained(record, self.chain)
             self.records.append(record)
@@ -46,7 +64,9 @@ class RemoteLedger:
 
     chain = ""
 
-    def append(self, records: Sequence[ReleaseRecord]) -> None:
+    def append(
+        self, records: Sequence[ReleaseRecord], measured: Sequence[NoiseEvidence] = ()
+    ) -> None:
         """Does nothing; the next round begins only after the main rank has written."""
 
 
@@ -54,7 +74,9 @@ class FileLedger:
     """The ledger file ``ledger.jsonl``, synchronised to disk before ``append`` returns.
 
     A release that is already in the file is not written again: a round replayed after an
-    interruption must reproduce its line exactly, because it is the same release.
+    interruption must reproduce its line exactly, because it is the same release. Measurements of
+    the noise are written to ``noise.jsonl`` before the releases; those of rounds after the
+    checkpoint are measured and written again.
 
     Args:
         folder: the run folder.
@@ -67,24 +89,31 @@ class FileLedger:
     """
 
     def __init__(self, folder: Path, digest: str, chain: str) -> None:
-        self._path = folder / LEDGER
+        self._path, self._noise = folder / LEDGER, folder / NOISE_EVIDENCE
         self.chain = digest
         self._replayed: deque[str] = deque()
         lines = _valid_lines(folder, digest) if self._path.exists() else []
+        done = 0
         while self.chain != chain:
             if not lines:
                 rule = f"must continue the releases in {LEDGER}; use another folder with -o"
                 raise InputError.one("checkpoint", rule, str(folder))
-            _, self.chain = lines.pop(0)
+            line, self.chain = lines.pop(0)
+            done = int(load_json(line)["release"]["round"])
         self._replayed.extend(line for line, _ in lines)
+        _keep_rounds(folder, done)
 
-    def append(self, records: Sequence[ReleaseRecord]) -> None:
+    def append(
+        self, records: Sequence[ReleaseRecord], measured: Sequence[NoiseEvidence] = ()
+    ) -> None:
         """Write the releases, or compare replayed ones with their lines in the file.
 
         Raises:
             InputError: when a replayed release differs from its line, or the file cannot be
                 written.
         """
+        if measured:
+            _append(self._noise, "".join(one.line for one in measured).encode(), sync=False)
         text = ""
         for record in records:
             line, self.chain = chained(record, self.chain)
@@ -117,11 +146,20 @@ def _valid_lines(folder: Path, digest: str) -> list[tuple[str, str]]:
     return lines
 
 
-def _append(path: Path, content: bytes) -> None:
+def _keep_rounds(folder: Path, rounds: int) -> None:
+    """Remove measurements of rounds after the checkpoint; they are measured again."""
+    path = folder / NOISE_EVIDENCE
+    if path.exists():
+        measured, _ = read_noise_evidence(folder)
+        write_text(path, "".join(one.line for one in measured.values() if one.round <= rounds))
+
+
+def _append(path: Path, content: bytes, *, sync: bool = True) -> None:
     try:
         with open(path, "ab") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
     except OSError as error:
         raise InputError.one("ledger", f"must be writable ({error.strerror})", str(path)) from None

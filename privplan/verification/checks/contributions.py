@@ -8,7 +8,17 @@ from collections.abc import Iterator
 from privplan.plan import GroupPlan
 from privplan.planning.weights import RULES, Rule
 from privplan.record import GroupShare, ReleaseRecord
-from privplan.verification.checks.check import Check, Run, at_round, first, register, unreleased
+from privplan.verification.checks.check import (
+    Check,
+    Run,
+    at_round,
+    first,
+    not_shown,
+    register,
+    unreleased,
+)
+from privplan.verification.checks.noise_law import positions
+from privplan.verification.noise_evidence import read_noise_evidence
 
 CLIP_TOLERANCE = 1e-5
 """Relative tolerance on a clipped norm, for rounding in single precision."""
@@ -33,6 +43,38 @@ def clipping(run: Run) -> Check:
     norm = run.plan.spec.clipping_norm
     reason = f"no update above its bound (C = {norm:g})"
     return first(problems(), "clipping", reason, unreleased(run))
+
+
+@register("sums bounded", order=51)
+def sums_bounded(run: Run) -> Check:
+    """No measured sum is longer than its updates would be if all had the largest norm."""
+    name = "sums bounded"
+    releases = [
+        (index, release)
+        for index, release in positions(run)
+        if release.unit == "client" and release.residual is not None and release.noise.noisy
+    ]
+    measured = {} if run.folder is None else read_noise_evidence(run.folder)[0]
+    absent = sum((release.round, index) not in measured for index, release in releases)
+
+    def problems() -> Iterator[str]:
+        for index, release in releases:
+            one = measured.get((release.round, index))
+            largest = sum(
+                (share.cohort + (share.canaries or 0)) * share.largest_norm
+                for share in release.shares
+            )
+            if one is not None and one.sum_norm > largest * (1 + CLIP_TOLERANCE):
+                yield (
+                    f"round {release.round}, {release.shares[0].group}: a sum of norm "
+                    f"{one.sum_norm:.6g}, its updates have {largest:.6g} in total"
+                )
+
+    check = first(problems(), name, "no sum is longer than its updates in total")
+    if check.passed and absent:
+        missing = [f"norms of the sums ({absent} of {len(releases)})"]
+        return not_shown(name, missing, required=False)
+    return check
 
 
 def _faults(release: ReleaseRecord, share: GroupShare, bound: float) -> Iterator[str]:

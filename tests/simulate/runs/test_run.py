@@ -21,6 +21,7 @@ from privplan.errors import InputError
 from privplan.evidence import CLIENTS, EVIDENCE, VECTORS
 from privplan.plan import Plan
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RunRecord, read_ledger
+from privplan.verification.noise_evidence import NOISE_EVIDENCE
 from privplan.verification.verify import load_run
 from simulate.algorithms.entry import Hyperparameters
 from simulate.engine import round
@@ -59,7 +60,7 @@ def stop_after(round_: int, error: type[BaseException]) -> Callable[[int, int], 
 
 def assert_same(folder: Path, reference: Path) -> None:
     """Checkpoint, ledger, plan and metrics are the same, bit for bit."""
-    for name in (CHECKPOINT, LEDGER, PLAN):
+    for name in (CHECKPOINT, LEDGER, NOISE_EVIDENCE, PLAN):
         assert (folder / name).read_bytes() == (reference / name).read_bytes(), name
     records = [json.loads((one / RECORD).read_text()) for one in (folder, reference)]
     for record in records:
@@ -69,7 +70,7 @@ def assert_same(folder: Path, reference: Path) -> None:
 
 def test_a_folder_holds_what_it_should(reference: Path, short_plan: Plan) -> None:
     names = {path.name for path in reference.iterdir() if not path.name.startswith(".")}
-    evidence = {EVIDENCE, VECTORS, CLIENTS}
+    evidence = {NOISE_EVIDENCE, EVIDENCE, VECTORS, CLIENTS}
     assert names == {PLAN, RECORD, LEDGER, CHECKPOINT, PLOT} | evidence
     record = RunRecord.load(reference)
     assert record.status == "complete"
@@ -113,8 +114,8 @@ def test_a_crash_between_the_ledger_and_the_step(
 ) -> None:
     append, request = FileLedger.append, request_for(short_plan, tmp_path / "run")
 
-    def crash(ledger: FileLedger, records: list) -> None:
-        append(ledger, records)
+    def crash(ledger: FileLedger, records: list, measured: list) -> None:
+        append(ledger, records, measured)
         if records[0].round == 4:
             raise CrashError
 

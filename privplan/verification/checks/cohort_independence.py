@@ -1,0 +1,147 @@
+"""A check that cohorts of different rounds are independent and uniform given their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from privplan.laws.participation import total_p_value
+from privplan.plan import GroupPlan
+from privplan.verification import cohort_tests
+from privplan.verification.checks.check import (
+    Check,
+    Run,
+    first,
+    not_shown,
+    register,
+    stretches,
+)
+from privplan.verification.statistics import EVIDENCE_FALSE_ALARM
+
+LAGS = 5
+"""Distances of rounds at which the overlap of cohorts is tested over the whole run."""
+DISTANCES = (1, 2, 3)
+"""Distances of positions at which common participation is tested."""
+PAIRED_ROUNDS = 300
+"""Most rounds of which every pair is tested for an overlap; in longer runs the first ones."""
+KINDS = 5
+"""Number of kinds of tests, which share the false-alarm rate equally."""
+
+Cohorts = list[tuple[int, tuple[int, ...]]]
+
+
+@register("cohort independence", order=132)
+def cohort_independence(run: Run) -> Check:
+    """Overlaps at all lags, single pairs of rounds, halves, neighbours, and the sampling ratio."""
+    name, law = "cohort independence", run.plan.spec.sampling.law
+    if run.plan.spec.unit == "record" or law.everyone:
+        return first(iter(()), name, "does not apply, cohorts are not drawn")
+    if not law.uniform_cohorts:
+        return not_shown(name, [f"tests of the law {law.title}"], required=False)
+    shares = [share for release in run.ledger.records for share in release.shares]
+    unnamed = sum(share.participants is None for share in shares)
+
+    def problems() -> Iterator[str]:
+        level = EVIDENCE_FALSE_ALARM / len(run.plan.groups) / KINDS
+        for group in run.plan.groups:
+            cohorts = _cohorts(run, group)
+            for fault in (
+                *_dependent_rounds(cohorts, group.clients, level),
+                *_one_half(cohorts, group.clients, level),
+                *_neighbours(cohorts, group.clients, level),
+                *_wrong_ratio(run, group, level),
+            ):
+                yield f"{group.name}: {fault}"
+
+    rate = f"false alarms at most {EVIDENCE_FALSE_ALARM:g}"
+    check = first(problems(), name, f"lags, pairs, halves and ratio fit the law, {rate}")
+    if check.passed and (unnamed or not shares):
+        missing = [f"participants ({unnamed} of {len(shares)})"]
+        return not_shown(name, missing, required=False)
+    return check
+
+
+def _cohorts(run: Run, group: GroupPlan) -> Cohorts:
+    """Rounds with the group's participants, one cohort per round."""
+    found = {
+        release.round: tuple(client for client in share.participants if client < group.clients)
+        for release, share in run.shares(group.name)
+        if share.participants is not None
+        and len(set(share.participants)) == len(share.participants)
+    }
+    return sorted(found.items())
+
+
+def _dependent_rounds(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
+    by_round = dict(cohorts)
+    for lag in range(1, LAGS + 1):
+        pairs = [(by_round[t], by_round[t + lag]) for t in by_round if t + lag in by_round]
+        if not pairs:
+            continue
+        overlaps = [cohort_tests.overlap(*pair) for pair in pairs]
+        sizes = [(len(left), len(right)) for left, right in pairs]
+        if cohort_tests.overlaps_p_value(overlaps, sizes, n) < level / LAGS:
+            expected = sum(left * right for left, right in sizes) / n
+            yield (
+                f"{sum(overlaps)} clients in common with the cohort {lag} rounds before, "
+                f"about {expected:.3g} expected"
+            )
+    yield from _same_cohort(cohorts[:PAIRED_ROUNDS], n, level)
+
+
+def _same_cohort(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
+    """Two rounds whose cohorts have too many or too few clients in common."""
+    present = np.zeros((len(cohorts), n))
+    for row, (_, cohort) in enumerate(cohorts):
+        present[row, list(cohort)] = 1
+    common = (present @ present.T).astype(int)
+    number = max(1, len(cohorts) * (len(cohorts) - 1) // 2)
+    known: dict[tuple[int, int, int], float] = {}
+    for left, (first_, one) in enumerate(cohorts):
+        for right in range(left + 1, len(cohorts)):
+            second, other = cohorts[right]
+            case = (len(one), len(other), int(common[left, right]))
+            if case not in known:
+                known[case] = cohort_tests.hypergeometric_p_value(case[2], n, case[0], case[1])
+            if known[case] < level / number:
+                expected = case[0] * case[1] / n
+                yield (
+                    f"rounds {first_} and {second} have {case[2]} clients in common, "
+                    f"about {expected:.3g} expected"
+                )
+
+
+def _one_half(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
+    """Rounds that prefer the first half of the positions, or the even ones."""
+    halves: tuple[tuple[str, Sequence[int]], ...] = (
+        ("the first half", range(n // 2)),
+        ("even positions", range(0, n, 2)),
+    )
+    tests = max(1, len(halves) * len(cohorts))
+    for name, half in halves:
+        for round_, cohort in cohorts:
+            found = cohort_tests.overlap(cohort, half)
+            chance = cohort_tests.hypergeometric_p_value(found, n, len(half), len(cohort))
+            if chance < level / tests:
+                yield f"round {round_}: {found} of {len(cohort)} participants are of {name}"
+
+
+def _neighbours(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
+    rows = [cohort for _, cohort in cohorts]
+    for distance in DISTANCES:
+        if cohort_tests.neighbours_p_value(rows, n, distance) < level / len(DISTANCES):
+            yield f"clients {distance} apart took part in the same rounds too often"
+
+
+def _wrong_ratio(run: Run, group: GroupPlan, level: float) -> Iterator[str]:
+    """The total of the cohorts, by planned ratio, where their size is random."""
+    law = run.plan.spec.sampling.law
+    if law.whole_cohorts:
+        return
+    found = stretches(run, group)
+    for ratio, pairs in found.items():
+        counts = [share.cohort for _, share in pairs]
+        if total_p_value(counts, group.clients, ratio) < level / len(found):
+            expected = ratio * group.clients * len(counts)
+            yield f"{sum(counts)} participations where about {expected:.0f} are expected"

@@ -1,0 +1,295 @@
+"""Checks of the measured noise: its distribution, its coverage and its independence.
+
+The measurements (``noise.jsonl``) are the training loop's, not the mechanism's. Each check raises
+a false alarm in at most ``EVIDENCE_FALSE_ALARM`` of honest runs, shared among all its tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from privplan.accounting.release import GAUSSIAN
+from privplan.record import ReleaseRecord
+from privplan.verification import noise_tests as tests
+from privplan.verification.checks.check import Check, Run, first, not_shown, register
+from privplan.verification.noise_evidence import (
+    CELLS,
+    TAILS,
+    NoiseEvidence,
+    block_lengths,
+    read_noise_evidence,
+)
+from privplan.verification.statistics import EVIDENCE_FALSE_ALARM
+
+LAGS = 8
+"""Number of earlier rounds with which the noise of a group is correlated, over the whole run."""
+PAIRED_RELEASES = 3_000
+"""Most releases of which every pair is correlated; in longer runs the first ones."""
+SAME = 1e-6
+"""Relative tolerance between a measurement's sum of squares and the ledger's."""
+
+Measured = list[tuple[ReleaseRecord, NoiseEvidence]]
+Problems = Callable[[Measured, float], Iterator[str]]
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """Gaussian releases on sums with their measurements, what is missing, and what is wrong."""
+
+    measured: Measured
+    missing: tuple[str, ...]
+    fault: str | None
+
+
+def positions(run: Run) -> Iterator[tuple[int, ReleaseRecord]]:
+    """The releases of a run, each with its position among those of its round, from 0."""
+    seen: dict[int, int] = {}
+    for release in run.ledger.records:
+        index = seen.get(release.round, 0)
+        seen[release.round] = index + 1
+        yield index, release
+
+
+def _gaussian_sums(run: Run) -> list[tuple[int, ReleaseRecord]]:
+    return [
+        (index, release)
+        for index, release in positions(run)
+        if release.family == GAUSSIAN and release.unit == "client"
+    ]
+
+
+def _evidence(run: Run) -> _Evidence:
+    found, fault = ({}, None) if run.folder is None else read_noise_evidence(run.folder)
+    releases = _gaussian_sums(run)
+    measured: Measured = []
+    for index, release in releases:
+        one = found.get((release.round, index))
+        if one is None:
+            continue
+        measured.append((release, one))
+        if fault is None and not _of_release(one, release):
+            fault = f"round {release.round}: the measured noise is not that of the release"
+    absent = len(releases) - len(measured)
+    missing = (f"measurements of the noise ({absent} of {len(releases)})",) if absent else ()
+    return _Evidence(measured, missing, fault)
+
+
+def _of_release(one: NoiseEvidence, release: ReleaseRecord) -> bool:
+    """Whether a measurement agrees with the ledger and with itself."""
+    if release.residual is None or one.coordinates != release.dimension:
+        return False
+    squares = one.sum_squares / release.noise_std**2 if release.noise_std > 0 else 0.0
+    totals = [release.residual.sum_squares / max(release.noise_std, 1e-300) ** 2]
+    totals += [sum(part) for part in (one.block_squares, one.layer_squares) if part]
+    lengths = (CELLS, len(TAILS), len(block_lengths(one.coordinates)))
+    return (
+        all(abs(total - squares) <= SAME * max(squares, 1.0) for total in totals)
+        and sum(one.cells) == one.coordinates
+        and (len(one.cells), len(one.tails), len(one.block_squares)) == lengths
+        and sum(one.layers) in (0, one.coordinates)
+        and len(one.layers) == len(one.layer_squares)
+    )
+
+
+def _check(run: Run, name: str, problems: Problems, reason: str) -> Check:
+    """A check of measured noise; not shown where a release was not measured."""
+    if not _gaussian_sums(run):
+        return first(iter(()), name, "does not apply, no Gaussian noise on sums")
+    evidence = _evidence(run)
+
+    def faults() -> Iterator[str]:
+        if evidence.fault is not None:
+            yield evidence.fault
+        elif evidence.measured:
+            yield from problems(evidence.measured, EVIDENCE_FALSE_ALARM)
+
+    check = first(faults(), name, f"{reason}, false alarms at most {EVIDENCE_FALSE_ALARM:g}")
+    if check.passed and evidence.missing:
+        return not_shown(name, evidence.missing, required=False)
+    return check
+
+
+@register("noise distribution", order=101)
+def noise_distribution(run: Run) -> Check:
+    """The noise of each release has the normal law: distance, cells, tails, lattice, energy."""
+    coordinates = sum(release.dimension for _, release in _gaussian_sums(run))
+    reason = f"{coordinates} coordinates fit the normal law"
+    return _check(run, "noise distribution", _unlike_normal, reason)
+
+
+def _unlike_normal(measured: Measured, rate: float) -> Iterator[str]:
+    level = rate / 5
+    for release, one in measured:
+        where = f"round {release.round}"
+        if tests.ks_p_value(one.ks, one.coordinates) < level / len(measured):
+            yield f"{where}: Kolmogorov-Smirnov distance {one.ks:.3g} from the normal law"
+        if tests.close_pairs_p_value(one.close, [one.coordinates]) < level / 2 / len(measured):
+            yield f"{where}: {one.close} pairs of equal noise, so it is on a grid or repeated"
+    sizes = [one.coordinates for _, one in measured]
+    total, close = sum(sizes), sum(one.close for _, one in measured)
+    if tests.close_pairs_p_value(close, sizes) < level / 2:
+        yield f"all rounds: {close} pairs of equal noise, so it is on a grid or repeated"
+    cells = np.sum([one.cells for _, one in measured], axis=0)
+    distance = np.abs(np.cumsum(cells) / total - np.arange(1, CELLS + 1) / CELLS).max()
+    odd_cells = tests.counts_p_values(cells, total, np.full(CELLS, 1 / CELLS))
+    if tests.ks_p_value(float(distance), total) < level / 2 or odd_cells.min() < level / 2 / CELLS:
+        yield f"all rounds: distance {distance:.3g} from the normal law"
+    tails = np.sum([one.tails for _, one in measured], axis=0)
+    chances = tests.counts_p_values(tails, total, tests.tail_probabilities(TAILS))
+    if chances.min() < level / len(TAILS):
+        worst = int(chances.argmin())
+        expected = tests.tail_probabilities(TAILS)[worst] * total
+        yield (
+            f"all rounds: {tails[worst]} coordinates beyond {TAILS[worst]:g} deviations, "
+            f"about {expected:.3g} expected"
+        )
+    energy = sum(sum(one.block_squares) for _, one in measured)
+    if tests.squares_p_values(np.array([energy]), np.array([total]))[0] < level:
+        yield f"all rounds: {np.sqrt(energy / total):.6g} times the recorded deviation"
+
+
+@register("noise coverage", order=102)
+def noise_coverage(run: Run) -> Check:
+    """Each layer, block of coordinates and random projection has the recorded noise."""
+    reason = "layers, blocks and projections have the recorded noise"
+    return _check(run, "noise coverage", _uneven, reason)
+
+
+def _uneven(measured: Measured, rate: float) -> Iterator[str]:
+    level = rate / 4
+    for kind in ("layer", "block"):
+        squares: list[float] = []
+        lengths: list[int] = []
+        where: list[tuple[int, int]] = []
+        for release, one in measured:
+            parts = one.layers if kind == "layer" else tuple(block_lengths(one.coordinates))
+            squares += one.layer_squares if kind == "layer" else one.block_squares
+            lengths += parts
+            where += [(release.round, number) for number in range(1, len(parts) + 1)]
+        if not squares:
+            continue
+        values, sizes = np.array(squares), np.array(lengths)
+        chances = tests.squares_p_values(values, sizes)
+        worst = int(chances.argmin())
+        if chances[worst] < level / 2 / len(values):
+            ratio = np.sqrt(values[worst] / sizes[worst])
+            round_, number = where[worst]
+            yield f"round {round_}, {kind} {number}: {ratio:.3g} times the recorded deviation"
+        yield from _uneven_in_all(kind, values, sizes, where, level / 2)
+    for n, group in _by_length(measured).items():
+        projections = np.array(group)
+        rows, columns = projections.shape
+        energy = tests.squares_p_values(np.square(projections).sum(0), np.full(columns, rows))
+        mean = tests.normal_p_values(projections.sum(0) / np.sqrt(rows))
+        share = level * rows / len(measured) / columns
+        if energy.min() < share:
+            yield f"all rounds: unequal noise on random projections of {n} coordinates"
+        if mean.min() < share:
+            yield f"all rounds: a part of the noise is the same in all {rows} releases"
+
+
+def _uneven_in_all(
+    kind: str,
+    values: np.ndarray,
+    sizes: np.ndarray,
+    where: list[tuple[int, int]],
+    level: float,
+) -> Iterator[str]:
+    """Layers or blocks whose noise over all releases does not have the recorded deviation."""
+    numbers = np.array([number for _, number in where])
+    energy, counts = np.bincount(numbers, values), np.bincount(numbers, sizes)
+    chances = tests.squares_p_values(energy[1:], counts[1:])
+    worst = int(chances.argmin())
+    if chances[worst] < level / len(chances):
+        ratio = np.sqrt(energy[worst + 1] / counts[worst + 1])
+        yield f"all rounds, {kind} {worst + 1}: {ratio:.3g} times the recorded deviation"
+
+
+def _by_length(measured: Measured) -> dict[int, list[tuple[float, ...]]]:
+    """Projections of the releases by number of coordinates, which fixes the projections."""
+    found: dict[int, list[tuple[float, ...]]] = {}
+    for _, one in measured:
+        found.setdefault(one.coordinates, []).append(one.projections)
+    return found
+
+
+@register("noise independence", order=103)
+def noise_independence(run: Run) -> Check:
+    """The noise is independent within a release, across groups, across rounds and of the sum."""
+    reason = "no correlation within releases, across groups, rounds or with the sums"
+    return _check(run, "noise independence", _dependent, reason)
+
+
+def _dependent(measured: Measured, rate: float) -> Iterator[str]:
+    level = rate / 4
+    lags = np.array([max(1, one.coordinates // 2) for _, one in measured])
+    values = np.array([one.autocorrelation for _, one in measured])
+    sizes = np.array([one.coordinates for _, one in measured])
+    chances = tests.lagged_p_values(values, sizes) * lags
+    worst = int(chances.argmin())
+    if chances[worst] < level / len(measured):
+        release, one = measured[worst]
+        yield (
+            f"round {release.round}: correlation {one.autocorrelation / one.coordinates:.2g} of "
+            f"coordinates {one.lag} apart"
+        )
+    for n in sorted({one.coordinates for _, one in measured}):
+        same = [(release, one) for release, one in measured if one.coordinates == n]
+        yield from _dependent_pairs(same, level * len(same) / len(measured))
+        yield from _dependent_lags(same, level * len(same) / len(measured))
+    along = [
+        release.residual.along_sum / release.noise_std
+        for release, _ in measured
+        if release.residual is not None and release.residual.along_sum is not None
+    ]
+    if along and tests.normal_p_values(np.array([sum(along) / np.sqrt(len(along))]))[0] < level:
+        yield "all rounds: the noise is correlated with the clean sum"
+
+
+def _dependent_pairs(same: Measured, level: float) -> Iterator[str]:
+    """Two releases whose noise is correlated, over all pairs."""
+    same = same[:PAIRED_RELEASES]
+    vectors = np.array([one.projections for _, one in same])
+    first_, second = np.triu_indices(len(same), 1)
+    if not len(first_):
+        return
+    products = (vectors @ vectors.T)[first_, second]
+    chances = tests.product_p_values(products, vectors.shape[1])
+    worst = int(chances.argmin())
+    if chances[worst] < level / len(chances):
+        left, right = same[first_[worst]][0], same[second[worst]][0]
+        lengths = np.linalg.norm(vectors[[first_[worst], second[worst]]], axis=1)
+        yield (
+            f"rounds {left.round} ({left.shares[0].group}) and {right.round} "
+            f"({right.shares[0].group}): correlation {products[worst] / lengths.prod():.2g} "
+            "of their noise"
+        )
+
+
+def _dependent_lags(same: Measured, level: float) -> Iterator[str]:
+    """Correlation of a group's noise with that of earlier rounds, and of groups in a round."""
+    by_round: dict[int, dict[str, np.ndarray]] = {}
+    for release, one in same:
+        names = ", ".join(share.group for share in release.shares)
+        by_round.setdefault(release.round, {})[names] = np.array(one.projections)
+    groups = sorted({name for found in by_round.values() for name in found})
+    number = len(groups) * LAGS + len(groups) * (len(groups) - 1) // 2
+    for name in groups:
+        own = {round_: found[name] for round_, found in by_round.items() if name in found}
+        for lag in range(1, LAGS + 1):
+            pairs = [(own[r], own[r + lag]) for r in own if r + lag in own]
+            product = sum(float(x @ y) for x, y in pairs)
+            normals = len(own) * len(same[0][1].projections)
+            if tests.lagged_p_values(np.array([product]), normals)[0] < level / number:
+                correlation = product / (len(pairs) * len(same[0][1].projections))
+                yield f"{name}: correlation {correlation:.2g} with the noise {lag} rounds before"
+    for position, left in enumerate(groups):
+        for right in groups[position + 1 :]:
+            both = [found for found in by_round.values() if left in found and right in found]
+            product = sum(float(found[left] @ found[right]) for found in both)
+            normals = max(1, len(both) * len(same[0][1].projections))
+            if tests.product_p_values(np.array([product]), normals)[0] < level / number:
+                yield f"{left} and {right}: correlation {product / normals:.2g} in the same round"

@@ -1,0 +1,144 @@
+"""Checks that generate the cohorts and the noise of a seeded simulation again.
+
+They are exact: a cohort or a noise vector that the seed does not give is a fault. They apply
+where the record names the release of numpy that is installed here, because another one may draw
+differently from the same stream, and where the noise is that of the seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from privplan.accounting.release import GAUSSIAN
+from privplan.record import ReleaseRecord
+from privplan.seeded_streams import NOISE, SAMPLING, fingerprint, seeded_stream
+from privplan.verification.checks.check import Check, Run, at_round, first, not_shown, register
+from privplan.verification.checks.noise_law import positions
+from privplan.verification.noise_evidence import NoiseEvidence, project, read_noise_evidence
+
+COORDINATES = 50_000_000
+"""Most coordinates of noise that are generated again; in longer runs every k-th release."""
+SINGLE = 2.0**-23
+"""Relative error of a coordinate that was rounded to single precision, with a factor of 2."""
+ROUNDED = 1e-4
+"""Error of a projection that was rounded to four decimals, with a factor of 2."""
+SEEDED = (None, "seeded")
+"""Values of the record's ``configuration["noise"]`` for which the seed determines the noise."""
+
+
+def _other_numpy(run: Run) -> str | None:
+    """Why the seed's streams cannot be generated here; None if they can."""
+    recorded, here = run.record.versions.get("numpy"), np.__version__
+    if recorded is None:
+        return "the version of numpy in the record"
+    if recorded.split(".")[:2] != here.split(".")[:2]:
+        return f"streams of numpy {recorded}, here is {here}"
+    return None
+
+
+def _result(name: str, problems: Iterator[str], reason: str, missing: list[str]) -> Check:
+    check = first(problems, name, reason)
+    return not_shown(name, missing, required=False) if check.passed and missing else check
+
+
+@register("cohorts regenerated", order=131)
+def cohorts_regenerated(run: Run) -> Check:
+    """The participants of each round are those that the sampling law draws from the seed."""
+    name = "cohorts regenerated"
+    if run.plan.spec.unit == "record":
+        return first(iter(()), name, "does not apply, clients take turns; see rounds")
+    why = _other_numpy(run)
+    if why is not None:
+        return not_shown(name, [why], required=False)
+    shares = [share for release in run.ledger.records for share in release.shares]
+    unnamed = sum(share.participants is None for share in shares)
+
+    def problems() -> Iterator[str]:
+        law = run.plan.spec.sampling.law
+        for index, group in enumerate(run.plan.groups):
+            for release, share in run.shares(group.name):
+                if share.participants is None:
+                    continue
+                ratio, _ = at_round(run, group, release)
+                stream = seeded_stream(run.record.seed, SAMPLING, release.round, index)
+                drawn = law.draw(stream, group.clients, ratio, release.round).tolist()
+                if list(share.participants) != drawn:
+                    others = len(set(drawn) ^ set(share.participants))
+                    yield (
+                        f"round {release.round}, {group.name}: the seed draws another cohort "
+                        f"({others} clients differ)"
+                    )
+
+    missing = [f"participants ({unnamed} of {len(shares)})"] if unnamed or not shares else []
+    return _result(name, problems(), f"{len(shares)} cohorts are those of the seed", missing)
+
+
+@register("noise regenerated", order=104)
+def noise_regenerated(run: Run) -> Check:
+    """The noise of each release is what the seed's generator gives, where it stood and drew.
+
+    The generated noise is compared with the ledger's sum of squares, with the residual and with
+    the measured projections, up to single precision.
+    """
+    name = "noise regenerated"
+    releases = [
+        (index, release)
+        for index, release in positions(run)
+        if release.family == GAUSSIAN and release.unit == "client"
+    ]
+    if not releases:
+        return first(iter(()), name, "does not apply, no Gaussian noise on sums")
+    why = _other_numpy(run)
+    if why is not None:
+        return not_shown(name, [why], required=False)
+    if run.record.configuration.get("noise") not in SEEDED:
+        return not_shown(name, ["the key of the noise"], required=False)
+    measured = {} if run.folder is None else read_noise_evidence(run.folder)[0]
+    every = math.ceil(sum(release.dimension for _, release in releases) / COORDINATES)
+    offset = int(run.ledger.chain[:8] or "0", 16) % every
+    stateless = sum(not release.noise_state for _, release in releases)
+
+    def problems() -> Iterator[str]:
+        for number, (index, release) in enumerate(releases):
+            stream = seeded_stream(run.record.seed, NOISE, release.round, index)
+            where = f"round {release.round}, release {index + 1}"
+            if release.noise_state and release.noise_state != fingerprint(stream):
+                yield f"{where}: the generator did not stand where the seed puts it"
+            elif number % every == offset:
+                drawn = stream.standard_normal(release.dimension) * release.noise_std
+                why = _other_noise(release, measured.get((release.round, index)), drawn)
+                if why is not None:
+                    yield f"{where}: {why}"
+
+    missing = [f"states of the generator ({stateless} of {len(releases)})"] if stateless else []
+    checked = len(range(offset, len(releases), every))
+    reason = f"{len(releases)} states and the noise of {checked} releases are those of the seed"
+    return _result(name, problems(), reason, missing)
+
+
+def _other_noise(
+    release: ReleaseRecord, measured: NoiseEvidence | None, drawn: np.ndarray
+) -> str | None:
+    """How a release's evidence differs from generated noise [n]; None where it does not."""
+    squares = float(np.square(drawn).sum())
+    if not math.isclose(release.noise_sum_squares, squares, rel_tol=1e-9):
+        ratio = math.sqrt(release.noise_sum_squares / squares)
+        return f"the recorded noise is not the seed's, its norm {ratio:.9g} times as large"
+    norm = math.sqrt(squares)
+    sums = sum(
+        (share.cohort + (share.canaries or 0)) * share.largest_norm for share in release.shares
+    )
+    error = SINGLE * (norm + sums)
+    if release.residual is not None:
+        residual = math.sqrt(release.residual.sum_squares)
+        if abs(residual - norm) > error:
+            return f"the released noise is {residual / norm:.6g} times as large as the seed's"
+    if measured is not None and measured.coordinates == len(drawn):
+        expected = project(drawn / release.noise_std)
+        difference = np.abs(expected - np.asarray(measured.projections)).max()
+        if difference > ROUNDED + error / release.noise_std:
+            return f"the released noise is not the seed's (by {difference:.2g} on a projection)"
+    return None

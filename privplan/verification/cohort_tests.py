@@ -1,0 +1,102 @@
+"""Tests of who took part in which rounds, against uniform cohorts that are independent by round.
+
+Given its size, each cohort is a uniform subset of its group under every law of this project, so
+that all tests are exact or Chernoff bounds given the sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+
+def hypergeometric(population: int, marked: int, draws: int) -> tuple[np.ndarray, np.ndarray]:
+    """Values and log-probabilities of the number of marked clients in a uniform draw.
+
+    Args:
+        population: number of clients.
+        marked: how many of them are marked.
+        draws: size of the draw.
+    """
+    values = np.arange(max(0, draws + marked - population), min(draws, marked) + 1)
+    log_mass = (
+        _log_choose(marked, values)
+        + _log_choose(population - marked, draws - values)
+        - _log_choose(population, np.array(draws))
+    )
+    return values, log_mass
+
+
+def hypergeometric_p_value(found: int, population: int, marked: int, draws: int) -> float:
+    """Exact two-sided p-value of the number of marked clients in a uniform draw."""
+    values, log_mass = hypergeometric(population, marked, draws)
+    mass = np.exp(log_mass)
+    return float(min(1.0, 2 * min(mass[values <= found].sum(), mass[values >= found].sum())))
+
+
+def overlaps_p_value(overlaps: Sequence[int], sizes: Sequence[tuple[int, int]], n: int) -> float:
+    """Chernoff bound on the two-sided tail of the sum of overlaps of pairs of cohorts.
+
+    The overlap of two independent uniform subsets is hypergeometric given one of them. Overlaps of
+    rounds t and t + lag for all t are a martingale with these conditional laws, so that the
+    moment generating functions multiply.
+
+    Args:
+        overlaps: number of common clients of each pair.
+        sizes: the two cohorts' sizes of each pair.
+        n: clients of the group.
+    """
+    laws: dict[tuple[int, int], int] = {}
+    for pair in sizes:
+        laws[pair] = laws.get(pair, 0) + 1
+    terms = [(*hypergeometric(n, *pair), count) for pair, count in laws.items()]
+    found = sum(overlaps)
+
+    def bound(exponents: np.ndarray) -> float:
+        total = -exponents * found
+        for values, log_mass, count in terms:
+            total = total + count * logsumexp(
+                log_mass[None, :] + exponents[:, None] * values[None, :], axis=1
+            )
+        return float(np.exp(min(0.0, total.min())))
+
+    grid = np.geomspace(1e-3, 20, 120)
+    return min(1.0, 2 * min(bound(grid), bound(-grid)))
+
+
+def overlap(left: Sequence[int], right: Sequence[int]) -> int:
+    """Number of clients in both cohorts."""
+    return len(set(left) & set(right))
+
+
+def neighbours_p_value(cohorts: Sequence[Sequence[int]], n: int, distance: int) -> float:
+    """Bound on the upper tail of how many clients took part with a client ``distance`` apart.
+
+    Counts, over all rounds, disjoint pairs of positions (i, i + distance) both of whose clients
+    took part. Indicators of clients in a uniform subset are negatively associated, and so are
+    indicators of disjoint pairs; a multiplicative Chernoff bound applies.
+
+    Args:
+        cohorts: positions of the participants of each round.
+        n: clients of the group.
+        distance: distance of the two positions.
+    """
+    first = np.arange(n)
+    first = first[(first // distance % 2 == 0) & (first + distance < n)]
+    mean, found = 0.0, 0
+    for cohort in cohorts:
+        size = len(cohort)
+        present = np.zeros(n, dtype=bool)
+        present[np.asarray(cohort, dtype=np.int64)] = True
+        found += int((present[first] & present[first + distance]).sum())
+        mean += len(first) * size * (size - 1) / (n * (n - 1)) if n > 1 else 0.0
+    if found <= mean or mean == 0:
+        return 1.0
+    return float(np.exp(min(0.0, found - mean - found * np.log(found / mean))))
+
+
+def _log_choose(total: int, chosen: np.ndarray) -> np.ndarray:
+    found: np.ndarray = gammaln(total + 1) - gammaln(chosen + 1) - gammaln(total - chosen + 1)
+    return found

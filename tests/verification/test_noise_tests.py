@@ -1,0 +1,121 @@
+"""Measurements of noise, their p-values and their stated power, against simulations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from privplan.verification import cohort_tests, noise_tests, power
+from privplan.verification.noise_evidence import (
+    NOISE_EVIDENCE,
+    TAILS,
+    measure_noise,
+    project,
+    read_noise_evidence,
+)
+from privplan.verification.statistics import EVIDENCE_FALSE_ALARM
+
+DOCS = Path(__file__).parents[2] / "docs" / "verification.md"
+
+
+def _measured(z: np.ndarray, std: float = 2.0, round_: int = 1):
+    return measure_noise(z * std, std, round_=round_, index=0, sum_norm=1.0)
+
+
+def test_measurements_agree_with_independent_implementations() -> None:
+    z = np.random.default_rng(1).standard_normal(1001)
+    one = _measured(z)
+    assert one.ks == pytest.approx(stats.kstest(z, "norm").statistic, rel=1e-8)
+    assert one.tails == tuple((np.abs(z) > limit).sum() for limit in TAILS)
+    cells = np.histogram(stats.norm.cdf(z), np.linspace(0, 1, 33))[0]
+    assert one.cells == tuple(cells)
+    circular = [float(z @ np.roll(z, shift)) for shift in range(1, 501)]
+    assert one.lag == 1 + int(np.abs(circular).argmax())
+    assert one.autocorrelation == pytest.approx(circular[one.lag - 1])
+    assert sum(one.block_squares) == pytest.approx(float(z @ z))
+
+
+def test_projections_keep_inner_products_of_the_identity() -> None:
+    """The 128 projections of unit vectors are orthonormal rows: P P^T is the identity."""
+    rows = np.array([project(unit) for unit in np.eye(300)]).T
+    assert np.allclose(rows @ rows.T, np.eye(128))
+
+
+def test_p_values_are_upper_bounds_and_not_trivial() -> None:
+    """Simulated frequencies of p-values below a level never exceed it beyond chance."""
+    rng, runs, n = np.random.default_rng(2), 4_000, 60
+    x, y = rng.standard_normal((2, runs, n))
+    products = noise_tests.product_p_values((x * y).sum(1), n)
+    lagged = noise_tests.lagged_p_values((x * np.roll(x, n // 2, 1)).sum(1), n)
+    for found in (products, lagged):
+        assert (found < 0.05).mean() < 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+        assert (found < 0.3).mean() > 0.01
+    ks = [noise_tests.ks_p_value(stats.kstest(row, "norm").statistic, n) for row in x[:1000]]
+    assert 0.02 < np.mean(np.array(ks) < 0.1) < 0.1 + 3 * np.sqrt(0.09 / 1000)
+
+
+def test_overlap_bound_covers_the_exact_hypergeometric_law() -> None:
+    exact = stats.hypergeom(100, 30, 25)
+    for found in (0, 2, 15, 20):
+        two_sided = 2 * min(exact.cdf(found), exact.sf(found - 1))
+        assert cohort_tests.hypergeometric_p_value(found, 100, 30, 25) == pytest.approx(two_sided)
+        bound = cohort_tests.overlaps_p_value([found], [(30, 25)], 100)
+        assert two_sided <= bound * (1 + 1e-9)
+        assert bound < 30 * two_sided + 1e-12
+
+
+def test_power_of_a_smaller_deviation_agrees_with_a_simulation() -> None:
+    count, rng = 20_000, np.random.default_rng(3)
+    squares = 0.97**2 * rng.chisquare(count, 4_000)
+    rejected = noise_tests.squares_p_values(squares, np.full(4_000, count))
+    found = float((rejected < EVIDENCE_FALSE_ALARM / 5).mean())
+    assert 0.1 < found < 0.99
+    assert power.scale(0.97, count) == pytest.approx(found, abs=0.03)
+
+
+def test_power_of_a_wrong_ratio_agrees_with_a_simulation() -> None:
+    totals = np.random.default_rng(4).binomial(100 * 50, 0.3 * 1.1, 4_000)
+    chances = 2 * np.minimum(
+        stats.binom.cdf(totals, 5_000, 0.3), stats.binom.sf(totals - 1, 5_000, 0.3)
+    )
+    found = float((chances < EVIDENCE_FALSE_ALARM / 15).mean())
+    assert 0.1 < found < 0.99
+    assert power.sampling_ratio(1.1, 100, 0.3, 50, 3) == pytest.approx(found, abs=0.03)
+
+
+def test_power_of_a_correlation_agrees_with_a_simulation() -> None:
+    rng, rounds, rho, runs = np.random.default_rng(5), 20, 0.2, 600
+    fresh = rng.standard_normal((runs, rounds, 128))
+    for number in range(1, rounds):  # autoregressive: the correlation at lag 1 is rho
+        fresh[:, number] = rho * fresh[:, number - 1] + np.sqrt(1 - rho**2) * fresh[:, number]
+    products = (fresh[:, 1:] * fresh[:, :-1]).sum((1, 2))
+    level = EVIDENCE_FALSE_ALARM / 4 / (3 * 8 + 3)
+    found = float((noise_tests.lagged_p_values(products, rounds * 128) < level).mean())
+    assert 0.1 < found < 0.99
+    assert power.correlation(rho, rounds, 3) == pytest.approx(found, abs=0.08)
+
+
+def test_the_docs_hold_the_computed_power() -> None:
+    assert power.power_markdown() == DOCS.read_text().split("<!-- power -->")[1].strip()
+
+
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    lines = [_measured(np.arange(-5.0, 6), round_=number).line for number in (1, 2)]
+    path = tmp_path / NOISE_EVIDENCE
+    path.write_text("".join(lines))
+    assert read_noise_evidence(tmp_path)[1] is None
+    for text, line in (
+        (lines[0] + "{}\n", 2),
+        (lines[0] * 2, 2),
+        (lines[0][:-5], 1),
+        ("\x00\n", 1),
+    ):
+        path.write_text(text)
+        found, fault = read_noise_evidence(tmp_path)
+        assert fault is not None
+        assert f"line {line} of noise.jsonl" in fault
+        assert len(found) == line - 1
+    assert read_noise_evidence(tmp_path / "absent") == ({}, None)
