@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtr, ndtri
 
 from privplan.errors import InputError
@@ -50,7 +51,7 @@ class NoiseEvidence(Value):
         cells: number of coordinates in each of ``CELLS`` cells of equal probability.
         tails: number of coordinates with abs(z) above each of ``TAILS``.
         close: number of neighbouring pairs of sorted values of z at most ``CLOSE`` apart.
-        lag: circular shift at which the autocorrelation of z has its largest absolute value.
+        lag: shift at which the autocorrelation of z has its largest absolute value.
         autocorrelation: sum of z_i z_(i + lag).
         layers: length of each layer of the model among the released coordinates; empty if these
             are not whole layers.
@@ -137,11 +138,12 @@ def _beyond(ordered: np.ndarray, limit: float) -> int:
 
 
 def _largest_autocorrelation(z: np.ndarray) -> tuple[int, float]:
-    """The shift of the largest absolute circular autocorrelation, and its value."""
+    """The shift of the largest absolute autocorrelation, and its value."""
     if len(z) < 2:
         return 0, 0.0
-    spectrum = np.abs(np.fft.rfft(z)) ** 2
-    correlations = np.fft.irfft(spectrum, len(z))[1 : len(z) // 2 + 1]
+    length = next_fast_len(2 * len(z), real=True)  # zeros, so that the ends do not meet
+    spectrum = np.abs(rfft(z, length)) ** 2
+    correlations = irfft(spectrum, length)[1 : len(z)]
     lag = int(np.abs(correlations).argmax())
     return lag + 1, float(correlations[lag])
 

@@ -92,8 +92,8 @@ def product_p_values(products: np.ndarray, n: int | np.ndarray) -> np.ndarray:
 def lagged_p_values(products: np.ndarray, n: int | np.ndarray) -> np.ndarray:
     """As ``product_p_values`` for products z_i z_(i + lag) within one vector of n normals.
 
-    The quadratic form has trace 0 and eigenvalues in [-1, 1] (halves of a permutation matrix and
-    its transpose), so that by convexity the logarithm of its moment generating function at t is
+    The quadratic form has trace 0 and eigenvalues in [-1, 1] (the mean of a shift matrix
+    and its transpose), so that by convexity the logarithm of its moment generating function at t is
     at most -(n / 4) log(1 - 4 t^2): half the exponent of ``product_p_values``.
     """
     bounds = 2 * np.sqrt(product_p_values(products, n) / 2)

@@ -98,10 +98,10 @@ def repeated_part(part: float, coordinates: int, releases: int) -> float:
 
     Args:
         part: repeated part of the vector, at most 1/2.
-        coordinates: coordinates of one release (n); the distance of the two parts is not n / 2.
+        coordinates: coordinates of one release.
         releases: number of releases.
     """
-    level = _FOURTH / releases / (coordinates // 2)
+    level = _FOURTH / releases / (coordinates - 1)
     limit = _smallest(
         lambda s: float(noise_tests.lagged_p_values(np.array([s]), coordinates)[0]),
         level,

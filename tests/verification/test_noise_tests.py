@@ -17,6 +17,8 @@ from privplan.verification.noise_evidence import (
     read_noise_evidence,
 )
 from privplan.verification.statistics import EVIDENCE_FALSE_ALARM
+from privplan.verification.verify import judge, load_run
+from tests.verification.honest_run import releases, write_run
 
 DOCS = Path(__file__).parents[2] / "docs" / "verification.md"
 
@@ -32,9 +34,9 @@ def test_measurements_agree_with_independent_implementations() -> None:
     assert one.tails == tuple((np.abs(z) > limit).sum() for limit in TAILS)
     cells = np.histogram(stats.norm.cdf(z), np.linspace(0, 1, 33))[0]
     assert one.cells == tuple(cells)
-    circular = [float(z @ np.roll(z, shift)) for shift in range(1, 501)]
-    assert one.lag == 1 + int(np.abs(circular).argmax())
-    assert one.autocorrelation == pytest.approx(circular[one.lag - 1])
+    shifted = [float(z[shift:] @ z[:-shift]) for shift in range(1, 1001)]
+    assert one.lag == 1 + int(np.abs(shifted).argmax())
+    assert one.autocorrelation == pytest.approx(shifted[one.lag - 1])
     assert sum(one.block_squares) == pytest.approx(float(z @ z))
 
 
@@ -119,3 +121,35 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
         assert f"line {line} of noise.jsonl" in fault
         assert len(found) == line - 1
     assert read_noise_evidence(tmp_path / "absent") == ({}, None)
+
+
+def test_absent_evidence_is_named_and_decides_nothing(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    checks = {check.name: check for check in judge(load_run(tmp_path)).checks}
+    for name, missing in (
+        ("noise distribution", "measurements of the noise (60 of 60)"),
+        ("noise coverage", "measurements of the noise (60 of 60)"),
+        ("noise independence", "measurements of the noise (60 of 60)"),
+        ("sums bounded", "norms of the sums (60 of 60)"),
+        ("noise regenerated", "the version of numpy in the record"),
+        ("cohorts regenerated", "the version of numpy in the record"),
+    ):
+        assert checks[name].reason.endswith(f"missing: {missing}"), checks[name]
+
+
+def test_measurements_of_another_release_are_refused(tmp_path: Path) -> None:
+    plan = write_run(tmp_path)
+    path, rng = tmp_path / NOISE_EVIDENCE, np.random.default_rng(6)
+    index, made = {}, []
+    for release in releases(plan):
+        number = index[release.round] = index.get(release.round, -1) + 1
+        noise = rng.normal(0, release.noise_std, release.dimension)
+        one = measure_noise(
+            noise, release.noise_std, round_=release.round, index=number, sum_norm=1.0
+        )
+        made.append(one.line)
+    path.write_text("".join(made))
+    checks = {check.name: check for check in judge(load_run(tmp_path)).checks}
+    for name in ("noise distribution", "noise coverage", "noise independence"):
+        assert not checks[name].passed
+        assert checks[name].reason == "round 1: the measured noise is not that of the release"

@@ -225,7 +225,7 @@ def noise_independence(run: Run) -> Check:
 
 def _dependent(measured: Measured, rate: float) -> Iterator[str]:
     level = rate / 4
-    lags = np.array([max(1, one.coordinates // 2) for _, one in measured])
+    lags = np.array([max(1, one.coordinates - 1) for _, one in measured])
     values = np.array([one.autocorrelation for _, one in measured])
     sizes = np.array([one.coordinates for _, one in measured])
     chances = tests.lagged_p_values(values, sizes) * lags
