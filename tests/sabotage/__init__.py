@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import iter_modules
+
+from tests.sabotage import kinds
 from tests.sabotage.bench import Finding, honest, honest_runs, plan, planted, tried
 from tests.sabotage.books import BOOKS
 from tests.sabotage.cohorts import COHORTS
@@ -10,6 +14,29 @@ from tests.sabotage.fault import Fault
 from tests.sabotage.noise import NOISE
 from tests.sabotage.own_noise import OWN_NOISE
 
-__all__ = ["FAULTS", "Fault", "Finding", "honest", "honest_runs", "plan", "planted", "tried"]
+__all__ = [
+    "COLLECTED",
+    "FAULTS",
+    "Fault",
+    "Finding",
+    "honest",
+    "honest_runs",
+    "plan",
+    "planted",
+    "tried",
+]
 
-FAULTS: tuple[Fault, ...] = (*NOISE, *CONTRIBUTIONS, *OWN_NOISE, *COHORTS, *BOOKS)
+COLLECTED: tuple[Fault, ...] = tuple(
+    fault
+    for module in iter_modules(kinds.__path__)
+    for fault in import_module(f"{kinds.__name__}.{module.name}").FAULTS
+)
+"""Faults of the modules of ``kinds``: a new file there needs no other change."""
+FAULTS: tuple[Fault, ...] = (
+    *NOISE,
+    *CONTRIBUTIONS,
+    *OWN_NOISE,
+    *COHORTS,
+    *BOOKS,
+    *COLLECTED,
+)

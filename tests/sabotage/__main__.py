@@ -26,24 +26,27 @@ MISSED = 4
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Canaries a group, to see which faults they find alone; each such run is made twice.",
+    help="Canaries per group, to see which of the faults outside tests/sabotage/kinds they find "
+    "alone; each such run is made twice.",
 )
 @click.option("--seed", type=SEED, default=1, show_default=True)
 @click.pass_context
 def command(ctx: click.Context, runs: int, form: str, canaries: int, seed: int) -> None:
     """Break real runs on the digits in every way that is known, and judge each.
 
-    Exit code 0: each fault is named by its check, and honest runs pass. 4: one is not.
+    Exit code 0: each fault is detected by its check, or needs the level of evidence that the table
+    names, and honest runs pass. 4: one is not.
     """
     from privplan.cli import render
-    from tests.sabotage import FAULTS, honest, honest_runs, tried
+    from tests.sabotage import COLLECTED, FAULTS, honest, honest_runs, tried
     from tests.sabotage.table import COLUMNS, markdown, rows, summary
 
     findings, passed, total = [], 0, len(FAULTS) + runs
     with render.progress("faults and honest runs") as report:
         for fault in FAULTS:
             report(len(findings), total)
-            findings.append(tried(fault, seed, canaries))
+            asked = canaries if fault not in COLLECTED else 0
+            findings.append(tried(fault, seed, asked))
         for algorithm, sampling, own in honest_runs(runs):
             report(len(findings) + passed, total)
             passed += honest(algorithm, sampling, own).kept
@@ -51,10 +54,10 @@ def command(ctx: click.Context, runs: int, form: str, canaries: int, seed: int) 
         render.text(markdown(findings))
     else:
         render.table("faults", COLUMNS, rows(findings))
-    caught = sum(found.caught for found in findings)
+    right = sum(found.as_documented for found in findings)
     render.text()
     render.text(f"{summary(findings)}; {passed} of {runs} honest runs kept")
-    ctx.exit(0 if caught == len(findings) and passed == runs else MISSED)
+    ctx.exit(0 if right == len(findings) and passed == runs else MISSED)
 
 
 if __name__ == "__main__":

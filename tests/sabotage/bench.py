@@ -43,16 +43,26 @@ class Finding:
 
     Attributes:
         fault: what was planted.
-        caught: whether the right check failed for the right reason.
+        caught: whether the right check failed for the right reason; of a fault that the declared
+            evidence should not show, whether any check failed.
         reason: the reason that the check gave.
         seen: what canaries alone say against the planned epsilon; empty when they say nothing,
             None when none were asked.
+        missing: whether the right check names the right missing evidence.
     """
 
     fault: Fault
     caught: bool
     reason: str
     seen: str | None = None
+    missing: bool = False
+
+    @property
+    def as_documented(self) -> bool:
+        """Whether the declared evidence shows the fault, or not, as its level says."""
+        if self.fault.level == "not shown":
+            return self.missing
+        return self.caught == (self.fault.level == "declared")
 
 
 @cache
@@ -117,9 +127,15 @@ def tried(fault: Fault, seed: int = 1, canaries: int = 0) -> Finding:
         if canaries and fault.weakens and ALGORITHMS.get(fault.algorithm).unit == "client":
             run = planted(fault, Path(folder) / "audited", seed, canaries)
             seen = next(exceeded(_evidence(run), _planned(run.plan), SEEN), "")
-    [check] = [check for check in verdict.checks if check.name == fault.check]
-    caught = verdict.outcome == "broken" and check.failed and fault.words in check.reason
-    return Finding(fault, caught, check.reason, seen)
+    found = {check.name: check for check in verdict.checks}.get(fault.check)
+    if found is None:
+        failed = [check for check in verdict.checks if check.failed]
+        reason = failed[0].reason if failed else ""
+        return Finding(fault, verdict.outcome == "broken", reason, seen)
+    if fault.level == "not shown":
+        return Finding(fault, False, found.reason, seen, fault.words in found.reason)
+    caught = verdict.outcome == "broken" and found.failed and fault.words in found.reason
+    return Finding(fault, caught, found.reason, seen)
 
 
 def _evidence(run: Run) -> AuditEvidence:

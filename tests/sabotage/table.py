@@ -1,4 +1,4 @@
-"""What became of the faults, as rows of text."""
+"""Results of the faults as rows of text."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from tests.sabotage.bench import Finding
 COLUMNS = (
     "fault",
     "how the run is broken",
+    "author",
     "check",
     "what the verdict says",
-    "caught",
+    "detected by",
     "canaries alone",
 )
 
 
 def rows(findings: Sequence[Finding]) -> list[list[str]]:
-    """One row a fault, for ``COLUMNS``."""
+    """One row per fault, for ``COLUMNS``."""
     return [
         [
             found.fault.name,
             found.fault.what,
+            found.fault.author,
             found.fault.check,
-            found.reason,
-            "yes" if found.caught else "NO",
+            found.reason or found.fault.why,
+            found.fault.level if found.as_documented else "NO",
             "" if found.seen is None else ("seen" if found.seen else "not seen"),
         ]
         for found in findings
@@ -32,9 +34,13 @@ def rows(findings: Sequence[Finding]) -> list[list[str]]:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """How many faults were caught, and how many canaries alone saw."""
+    """How many faults each level of evidence detects, and how many canaries detect."""
     asked = [found for found in findings if found.seen is not None]
-    line = f"{sum(one.caught for one in findings)} of {len(findings)} faults caught"
+    declared = sum(found.caught for found in findings)
+    line = f"{declared} of {len(findings)} faults detected from declared evidence"
+    for level in ("not shown", "replayed", "attested", "canaries", "none"):
+        number = sum(found.fault.level == level for found in findings)
+        line += f", {number} {level}" if number else ""
     if asked:
         seen = sum(bool(found.seen) for found in asked)
         line += f"; canaries alone see {seen} of the {len(asked)} that weaken privacy"

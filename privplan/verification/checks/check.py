@@ -70,6 +70,19 @@ def failed(name: str, reason: str) -> Check:
     return Check(name=name, outcome="failed", reason=reason)
 
 
+def not_shown(name: str, missing: Iterable[str], *, required: bool = True) -> Check:
+    """A check whose evidence is missing.
+
+    Args:
+        name: name of the check.
+        missing: the missing evidence, one text per kind.
+        required: whether a run can be expected to have this evidence.
+    """
+    kinds = tuple(missing)
+    reason = f"missing: {', '.join(kinds)}"
+    return Check(name=name, outcome="not shown", reason=reason, missing=kinds, required=required)
+
+
 @dataclass(frozen=True)
 class Run:
     """A run to verify: the executed plan, the ledger, the record, and optional evidence.
@@ -185,17 +198,6 @@ def unreleased(run: Run) -> Iterator[str]:
     names = [group.name for group in run.plan.groups if not run.shares(group.name)]
     if names:
         yield f"releases of {', '.join(names)}"
-
-
-def not_shown(name: str, missing: Iterable[str], *, required: bool = True) -> Check:
-    """A check whose evidence is missing.
-
-    Args:
-        name: name of the check.
-        missing: the missing evidence, one text per kind.
-        required: whether a run can be expected to have this evidence.
-    """
-    return Check(name=name, passed=True, reason=f"not shown, missing: {', '.join(missing)}")
 
 
 def at_round(run: Run, group: GroupPlan, release: ReleaseRecord) -> tuple[float, float]:

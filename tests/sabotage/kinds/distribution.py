@@ -1,0 +1,133 @@
+"""Faults of the noise's distribution: other laws of equal variance, grids, truncation."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simulate.components import GroupSum, Released
+from tests.sabotage.fault import EXTERNAL, Break, Fault
+from tests.sabotage.noise import Book, Change, evidence_of_drawn, hidden, noised
+
+
+def fresh(one: Released, part: GroupSum) -> np.random.Generator:
+    """A generator that is neither the run's nor the same for two releases."""
+    words = [ord(letter) for letter in part.group.name]
+    return np.random.default_rng([one.record.round, *words])
+
+
+def standard(change: Change, book: Book = evidence_of_drawn) -> Break:
+    """Change the noise in units of its recorded standard deviation."""
+
+    def scaled(noise: Tensor, one: Released, part: GroupSum) -> Tensor:
+        std = one.record.noise_std
+        return change(noise / std, one, part) * std
+
+    return noised(scaled, book)
+
+
+def _laplace(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+    return torch.from_numpy(fresh(one, part).laplace(0, 0.5**0.5, len(z)))
+
+
+def _uniform(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+    return torch.from_numpy(fresh(one, part).uniform(-(3**0.5), 3**0.5, len(z)))
+
+
+def _student(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+    return torch.from_numpy(fresh(one, part).standard_t(5, len(z)) * (3 / 5) ** 0.5)
+
+
+def _smaller(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+    other = torch.from_numpy(fresh(one, part).standard_normal(len(z)))
+    return z if z.norm() < other.norm() else other
+
+
+def _truncated(limit: float) -> Change:
+    def change(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+        other = torch.from_numpy(fresh(one, part).uniform(-limit, limit, len(z)))
+        return torch.where(z.abs() > limit, other, z)
+
+    return change
+
+
+LAW, GRID = "from the normal law", "pairs of equal noise"
+
+FAULTS = (
+    Fault(
+        "Laplace noise of equal variance",
+        "The noise has the Laplace law with the recorded deviation.",
+        "noise distribution",
+        LAW,
+        breaks=standard(_laplace),
+        author=EXTERNAL,
+    ),
+    Fault(
+        "uniform noise of equal variance",
+        "The noise is uniform with the recorded deviation.",
+        "noise distribution",
+        LAW,
+        breaks=standard(_uniform),
+    ),
+    Fault(
+        "Student noise of equal variance",
+        "The noise has Student's law of 5 degrees of freedom, scaled to the recorded deviation.",
+        "noise distribution",
+        LAW,
+        breaks=standard(_student),
+    ),
+    Fault(
+        "noise rounded to a coarse grid",
+        "The noise is rounded to multiples of a twentieth of its deviation.",
+        "noise distribution",
+        GRID,
+        breaks=standard(lambda z, one, part: (z * 20).round() / 20),
+        author=EXTERNAL,
+    ),
+    Fault(
+        "noise rounded to a fine grid",
+        "The noise is rounded to multiples of a thousandth of its deviation.",
+        "noise distribution",
+        GRID,
+        breaks=standard(lambda z, one, part: (z * 1000).round() / 1000),
+    ),
+    Fault(
+        "noise in half precision",
+        "The noise is drawn as 16-bit floating-point numbers.",
+        "noise distribution",
+        GRID,
+        breaks=standard(lambda z, one, part: z.half().double()),
+    ),
+    Fault(
+        "noise truncated at 3 deviations",
+        "Coordinates of the noise beyond 3 deviations are drawn again, inside.",
+        "noise distribution",
+        "beyond 3 deviations",
+        breaks=standard(_truncated(3)),
+    ),
+    Fault(
+        "noise truncated at 4 deviations",
+        "Coordinates of the noise beyond 4 deviations are drawn again, inside.",
+        "noise regenerated",
+        "the seed's",
+        breaks=standard(_truncated(4)),
+        author=EXTERNAL,
+    ),
+    Fault(
+        "noise 0.7% too small",
+        "The noise has 0.993 of the recorded deviation, under the evidence of the full one.",
+        "noise regenerated",
+        "0.993",
+        breaks=noised(lambda noise, one, part: 0.993 * noise, hidden),
+        author=EXTERNAL,
+    ),
+    Fault(
+        "the smaller of two draws",
+        "Two noise vectors are drawn, and the shorter one is added.",
+        "noise regenerated",
+        "the seed's",
+        breaks=standard(_smaller),
+        author=EXTERNAL,
+    ),
+)

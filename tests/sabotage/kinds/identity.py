@@ -1,0 +1,75 @@
+"""Faults of identity: whose data a client holds, and in which group it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from simulate.engine.experiment import Experiment
+from tests.sabotage.fault import EXTERNAL, Break, Fault
+
+WHY = "the ledger names clients by their position; it does not say whose data they hold"
+Members = list[np.ndarray]
+
+
+def members(change: Callable[[Members], Members]) -> Break:
+    """Change which client numbers, and thereby which data, each group has."""
+
+    def breaks(experiment: Experiment) -> Experiment:
+        changed = change([np.array(part) for part in experiment.partition.members])
+        partition = replace(experiment.partition, members=tuple(changed))  # type: ignore[type-var]
+        return replace(experiment, partition=partition)
+
+    return breaks
+
+
+def _one_person(found: Members) -> Members:
+    found[2][:60] = found[2][0]
+    return found
+
+
+def _in_two_groups(found: Members) -> Members:
+    found[1][:10] = found[0][:10]
+    return found
+
+
+def _moved(found: Members) -> Members:
+    found[0][:20], found[2][:20] = found[2][:20].copy(), found[0][:20].copy()
+    return found
+
+
+FAULTS = (
+    Fault(
+        "one person's data under 60 clients",
+        "Sixty clients of the loose group hold the records of one person.",
+        breaks=members(_one_person),
+        author=EXTERNAL,
+        level="replayed",
+        why=WHY,
+    ),
+    Fault(
+        "clients in two groups",
+        "Ten clients of the strict group are in the medium group too.",
+        breaks=members(_in_two_groups),
+        author=EXTERNAL,
+        level="replayed",
+        why=WHY,
+    ),
+    Fault(
+        "groups exchanged",
+        "The strict group's clients are treated as the loose group's, and the reverse.",
+        breaks=members(lambda found: [found[2], found[1], found[0]]),
+        author=EXTERNAL,
+        level="replayed",
+        why=WHY,
+    ),
+    Fault(
+        "strict clients moved to the loose group",
+        "Twenty clients of the strict group change places with clients of the loose group.",
+        breaks=members(_moved),
+        level="replayed",
+        why=WHY,
+    ),
+)

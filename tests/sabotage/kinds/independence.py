@@ -1,0 +1,199 @@
+"""Faults of independence: within a release, across groups, across rounds, of the sum and runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simulate.components import GroupSum, Noise, Released
+from simulate.engine.experiment import Experiment
+from tests.sabotage.fault import EXTERNAL, Break, Fault, with_components
+from tests.sabotage.kinds.distribution import fresh, standard
+from tests.sabotage.noise import Change
+
+
+def remembering(change: Callable[[Tensor, int, list[Tensor]], Tensor]) -> Break:
+    """Change the noise (in deviations), given the round and the noise of the group's rounds."""
+
+    def breaks(experiment: Experiment) -> Experiment:
+        before: dict[str, list[Tensor]] = {}
+
+        def changed(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+            past = before.setdefault(part.group.name, [])
+            past.append(change(z, one.record.round, past))
+            return past[-1]
+
+        return standard(changed)(experiment)
+
+    return breaks
+
+
+def _across_groups(experiment: Experiment) -> Experiment:
+    shared: dict[int, Tensor] = {}
+    return standard(lambda z, one, part: shared.setdefault(one.record.round, z))(experiment)
+
+
+def _tiled(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+    half = len(z) // 2
+    return torch.cat([z[:half], z[:half], z[2 * half :]])
+
+
+def _along_the_sum(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+    direction = part.total / part.total.norm()
+    along = z @ direction
+    return z + (along.abs() - along) * direction
+
+
+def _anticorrelated(z: Tensor, round_: int, past: list[Tensor]) -> Tensor:
+    return z if not past else math.sqrt(0.75) * z - 0.5 * past[-1]
+
+
+def _mostly_first(z: Tensor, round_: int, past: list[Tensor]) -> Tensor:
+    return z if not past else math.sqrt(0.19) * z + 0.9 * past[0]
+
+
+def _fixed_part(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+    fixed = np.random.default_rng(len(z)).standard_normal(len(z))
+    return math.sqrt(0.75) * z + 0.5 * torch.from_numpy(fixed)
+
+
+def _pool(z: Tensor, round_: int, past: list[Tensor]) -> Tensor:
+    return z if len(past) < 5 else past[round_ % 5] * (1 + 1e-4 * round_)
+
+
+def _every_fourth_cancels(z: Tensor, round_: int, past: list[Tensor]) -> Tensor:
+    return z if round_ % 4 else -(past[-1] + past[-2] + past[-3]) / math.sqrt(3)
+
+
+def _reversed(z: Tensor, round_: int, past: list[Tensor]) -> Tensor:
+    return past[-1].flip(0) if round_ % 2 == 0 else z
+
+
+def _permuted(z: Tensor, round_: int, past: list[Tensor]) -> Tensor:
+    if not past:
+        return z
+    order = torch.randperm(len(z), generator=torch.Generator().manual_seed(round_))
+    return past[0][order]
+
+
+def _seeded_by(words: Callable[[int, int], list[int]]) -> Break:
+    """Generators of the noise that do not depend on the run's seed."""
+
+    def breaks(experiment: Experiment) -> Experiment:
+        mechanism = experiment.algorithm.mechanism
+
+        def release(
+            round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+        ) -> tuple[Released, ...]:
+            def own(index: int) -> np.random.Generator:
+                return np.random.Generator(np.random.Philox(words(round_, index)))
+
+            return mechanism.release(round_, sums, weights, own)
+
+        return with_components(experiment, mechanism=replace(mechanism, release=release))
+
+    return breaks
+
+
+def _other(z: Tensor, one: Released, part: GroupSum) -> Tensor:
+    return torch.from_numpy(fresh(one, part).standard_normal(len(z)))
+
+
+OTHER: Change = _other
+CHECK, SEED = "noise independence", "the seed's"
+
+FAULTS = (
+    Fault(
+        "noise repeated within a release",
+        "The second half of the noise vector is the first half again.",
+        CHECK,
+        "coordinates 1205 apart",
+        breaks=standard(_tiled),
+        author=EXTERNAL,
+    ),
+    Fault(
+        "one noise vector for all groups of a round",
+        "The groups' releases of a round have the same noise, each with its own deviation.",
+        CHECK,
+        "correlation 1",
+        breaks=_across_groups,
+        author=EXTERNAL,
+    ),
+    Fault(
+        "noise anti-correlated across rounds",
+        "Half of the noise of the round before is subtracted, the variance is right.",
+        CHECK,
+        "correlation -",
+        breaks=remembering(_anticorrelated),
+        author=EXTERNAL,
+    ),
+    Fault(
+        "most of the noise is that of the first round",
+        "The noise is 0.9 of the first round's and a fresh part, the variance is right.",
+        CHECK,
+        "correlation",
+        breaks=remembering(_mostly_first),
+    ),
+    Fault(
+        "a fixed part in the noise",
+        "A quarter of the variance is a vector that is the same in each round and each run.",
+        CHECK,
+        "correlation",
+        breaks=standard(_fixed_part),
+    ),
+    Fault(
+        "a pool of five noise vectors",
+        "Five noise vectors are used in turn, scaled by some millionths.",
+        CHECK,
+        "correlation 1 of their noise",
+        breaks=remembering(_pool),
+    ),
+    Fault(
+        "noise cancelled in every fourth round",
+        "Every fourth round has the negative sum of the three before, the variance is right.",
+        CHECK,
+        "correlation",
+        breaks=remembering(_every_fourth_cancels),
+    ),
+    Fault(
+        "noise reversed in every second round",
+        "Every second round has the noise of the round before, in reverse order.",
+        "noise regenerated",
+        SEED,
+        breaks=remembering(_reversed),
+    ),
+    Fault(
+        "noise permuted from round to round",
+        "Every round has the first round's noise, in another order.",
+        "noise regenerated",
+        SEED,
+        breaks=remembering(_permuted),
+    ),
+    Fault(
+        "noise turned towards the sum",
+        "The noise never points against the clean sum.",
+        CHECK,
+        "correlated with the clean sum",
+        breaks=standard(_along_the_sum),
+    ),
+    Fault(
+        "noise seeded by the round",
+        "The generators of the noise depend on round and group, and not on the run.",
+        "noise regenerated",
+        "did not stand where the seed puts it",
+        breaks=_seeded_by(lambda round_, index: [round_, index]),
+        author=EXTERNAL,
+    ),
+    Fault(
+        "noise from another generator",
+        "The booked state is the seed's, and the noise is from a generator with a fixed seed.",
+        "noise regenerated",
+        SEED,
+        breaks=standard(OTHER),
+    ),
+)

@@ -1,0 +1,175 @@
+"""Faults of other outputs: what reaches the model, or a reader, beside the booked releases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from privplan.record import RunRecord
+from simulate.components import GroupSum, Noise, Released, State
+from simulate.engine.experiment import Experiment
+from tests.sabotage.fault import EXTERNAL, Break, Fault, with_components
+
+WHY = "the releases are honest; that the model uses something else shows in the model only"
+HEAD = slice(2080, 2410)
+
+
+def beside(change: Callable[[Released, GroupSum], Tensor]) -> Break:
+    """Change what the aggregator receives, not what the ledger books."""
+
+    def breaks(experiment: Experiment) -> Experiment:
+        mechanism, aggregator = experiment.algorithm.mechanism, experiment.algorithm.aggregator
+        last: list[Sequence[GroupSum]] = []
+
+        def release(
+            round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+        ) -> tuple[Released, ...]:
+            last[:] = [sums]
+            return mechanism.release(round_, sums, weights, noise)
+
+        def combine(
+            releases: Sequence[Released], theta: Tensor, state: State
+        ) -> tuple[Tensor, State]:
+            pairs = zip(releases, last[0], strict=True)
+            changed = [replace(one, vector=change(one, part)) for one, part in pairs]
+            return aggregator.combine(changed, theta, state)
+
+        return with_components(
+            experiment,
+            mechanism=replace(mechanism, release=release),
+            aggregator=replace(aggregator, combine=combine),
+        )
+
+    return breaks
+
+
+def stepped(
+    change: Callable[[Experiment, Tensor, Tensor, int], Tensor],
+) -> Break:
+    """Change the global vector after a step: (experiment, before, after, round)."""
+
+    def breaks(experiment: Experiment) -> Experiment:
+        server, rounds = experiment.algorithm.server, iter(range(1, 10_000))
+
+        def step(theta: Tensor, move: Tensor, state: State) -> tuple[Tensor, State]:
+            after, state = server.step(theta, move, state)
+            return change(experiment, theta, after, next(rounds)), state
+
+        return with_components(experiment, server=replace(server, step=step))
+
+    return breaks
+
+
+def _loss(experiment: Experiment, theta: Tensor) -> float:
+    logits = experiment.model.logits(theta, experiment.data.train_x.float() / 255)
+    return float(torch.nn.functional.cross_entropy(logits, experiment.data.train_y.long()))
+
+
+def _head_in_clear(one: Released, part: GroupSum) -> Tensor:
+    vector = one.vector.clone()
+    vector[HEAD] = part.total[HEAD].float()
+    return vector
+
+
+def _best_loss(experiment: Experiment, before: Tensor, after: Tensor, round_: int) -> Tensor:
+    return after if _loss(experiment, after) <= _loss(experiment, before) else before
+
+
+def _statistics(experiment: Experiment, before: Tensor, after: Tensor, round_: int) -> Tensor:
+    changed = after.clone()
+    changed[2048:2080] = float(experiment.data.train_x.float().mean())
+    return changed
+
+
+def _one_more(experiment: Experiment, before: Tensor, after: Tensor, round_: int) -> Tensor:
+    return 2 * after - before if round_ == experiment.rounds else after
+
+
+def _second_try(experiment: Experiment) -> Experiment:
+    """Each release is made twice from one generator, and the second is used."""
+    mechanism = experiment.algorithm.mechanism
+
+    def release(
+        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+    ) -> tuple[Released, ...]:
+        sources = [noise(index) for index in range(len(sums))]
+        first = mechanism.release(round_, sums, weights, sources.__getitem__)
+        again = mechanism.release(round_, sums, weights, sources.__getitem__)
+        return tuple(
+            replace(
+                late,
+                record=late.record.model_copy(update={"noise_state": early.record.noise_state}),
+            )
+            for early, late in zip(first, again, strict=True)
+        )
+
+    return with_components(experiment, mechanism=replace(mechanism, release=release))
+
+
+def _better_figures(folder: Path) -> None:
+    record = RunRecord.load(folder)
+    record.model_copy(update={"accuracy": 0.999}).save(folder)
+
+
+FAULTS = (
+    Fault(
+        "model steps by unnoised sums",
+        "Noisy sums are booked, and the model steps by the sums.",
+        breaks=beside(lambda one, part: part.total.float()),
+        author=EXTERNAL,
+        level="replayed",
+        why=WHY,
+    ),
+    Fault(
+        "head sent in clear",
+        "The head of the model steps by its sum without noise.",
+        breaks=beside(_head_in_clear),
+        author=EXTERNAL,
+        level="replayed",
+        why=WHY,
+    ),
+    Fault(
+        "statistics sent in clear",
+        "The mean of the private images is written into a bias of the model.",
+        breaks=stepped(_statistics),
+        author=EXTERNAL,
+        level="replayed",
+        why=WHY,
+    ),
+    Fault(
+        "checkpoints selected by private loss",
+        "A step that increases the loss on private data is undone.",
+        breaks=stepped(_best_loss),
+        author=EXTERNAL,
+        level="replayed",
+        why=WHY,
+    ),
+    Fault(
+        "a round T+1",
+        "The last round's step is made a second time.",
+        breaks=stepped(_one_more),
+        author=EXTERNAL,
+        level="replayed",
+        why=WHY,
+    ),
+    Fault(
+        "a repeated release",
+        "Each release is made twice, and the second one is used and booked as the first.",
+        "noise regenerated",
+        "the seed's",
+        breaks=_second_try,
+        author=EXTERNAL,
+    ),
+    Fault(
+        "accuracy invented",
+        "The record names an accuracy that was not measured.",
+        weakens=False,
+        tampers=_better_figures,
+        level="replayed",
+        why="no check measures accuracy; it is no statement on privacy",
+    ),
+)

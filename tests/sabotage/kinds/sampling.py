@@ -1,0 +1,239 @@
+"""Faults of sampling: cohorts that depend on each other, on positions, or on a wrong ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from privplan.seeded_streams import SAMPLING, seeded_stream
+from simulate.components import GroupSum, Noise, Released
+from simulate.engine.experiment import Experiment
+from tests.sabotage.cohorts import Draw, drawn
+from tests.sabotage.fault import EXTERNAL, Break, Fault, with_components
+
+
+def by_round(change: Callable[[np.random.Generator, int, float, int, list[int]], object]) -> Break:
+    """Draw by a function of generator, clients, ratio, round and the cohort of the round before.
+
+    The groups have equal sizes, so that the order of the calls within a round names the group; a
+    round that is drawn again gives the same cohort.
+    """
+
+    def broken(honest: Draw) -> Draw:
+        known: dict[tuple[int, str], np.ndarray] = {}
+        calls: dict[int, dict[str, int]] = {}
+
+        def draw(
+            source: np.random.Generator, clients: int, ratio: float, round_: int
+        ) -> np.ndarray:
+            stream = str(source.bit_generator.state["state"]["key"].tolist())
+            places = calls.setdefault(round_, {})
+            place = places.setdefault(stream, len(places))
+            key = (round_, str(place))
+            if key not in known:
+                before = known.get((round_ - 1, str(place)), np.empty(0, np.int64)).tolist()
+                known[key] = np.sort(np.asarray(change(source, clients, ratio, round_, before)))
+            return known[key]
+
+        return draw
+
+    return drawn(broken)
+
+
+def _poisson(source: np.random.Generator, clients: int, ratio: float) -> np.ndarray:
+    return np.flatnonzero(source.random(clients) < ratio)
+
+
+def _two_rounds(
+    source: np.random.Generator, clients: int, ratio: float, round_: int, before: list[int]
+) -> object:
+    return before if round_ % 2 == 0 else _poisson(source, clients, ratio)
+
+
+def _never_in_a_row(
+    source: np.random.Generator, clients: int, ratio: float, round_: int, before: list[int]
+) -> object:
+    rest = np.setdiff1d(np.arange(clients), before)
+    size = min(len(rest), int(source.binomial(clients, ratio)))
+    return source.choice(rest, size, replace=False)
+
+
+def _in_pairs(
+    source: np.random.Generator, clients: int, ratio: float, round_: int, before: list[int]
+) -> object:
+    first = 2 * _poisson(source, clients // 2, ratio)
+    return np.concatenate([first, first + 1])
+
+
+def _halves(
+    source: np.random.Generator, clients: int, ratio: float, round_: int, before: list[int]
+) -> object:
+    return round_ % 2 * (clients // 2) + _poisson(source, clients // 2, 2 * ratio)
+
+
+def _sticky(
+    source: np.random.Generator, clients: int, ratio: float, round_: int, before: list[int]
+) -> object:
+    """Half of the clients of the round before come again."""
+    if not before:
+        return _poisson(source, clients, ratio)
+    again = source.choice(before, len(before) // 2, replace=False)
+    return np.union1d(again, _poisson(source, clients, ratio / 1.5))
+
+
+def _more(factor: float) -> Callable[[Draw], Draw]:
+    return lambda honest: (
+        lambda source, clients, ratio, round_: honest(source, clients, factor * ratio, round_)
+    )
+
+
+def _another_seed(honest: Draw) -> Draw:
+    return lambda source, clients, ratio, round_: honest(
+        np.random.default_rng([round_, int(source.integers(2**31))]), clients, ratio, round_
+    )
+
+
+def _preferred(honest: Draw) -> Draw:
+    """One chosen client comes whenever a coin says so, instead of the first who was drawn."""
+
+    def draw(source: np.random.Generator, clients: int, ratio: float, round_: int) -> np.ndarray:
+        found = honest(source, clients, ratio, round_)
+        return np.union1d(found[1:], [clients - 1]) if round_ % 3 == 0 else found
+
+    return draw
+
+
+def rebooked(
+    change: Callable[[Experiment, int, int, GroupSum], tuple[int, ...] | None],
+) -> Break:
+    """Change the participants that the ledger names: (experiment, round, group, sum)."""
+
+    def breaks(experiment: Experiment) -> Experiment:
+        mechanism = experiment.algorithm.mechanism
+
+        def release(
+            round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+        ) -> tuple[Released, ...]:
+            releases = mechanism.release(round_, sums, weights, noise)
+            found = []
+            for index, (one, part) in enumerate(zip(releases, sums, strict=True)):
+                who = change(experiment, round_, index, part)
+                [share] = one.record.shares
+                size = len(part.participants) if who is None else len(who)
+                share = share.model_copy(update={"participants": who, "cohort": size})
+                record = one.record.model_copy(update={"shares": (share,)})
+                found.append(replace(one, record=record))
+            return tuple(found)
+
+        return with_components(experiment, mechanism=replace(mechanism, release=release))
+
+    return breaks
+
+
+def _honest_names(
+    experiment: Experiment, round_: int, index: int, part: GroupSum
+) -> tuple[int, ...]:
+    law, group = experiment.algorithm.plan.spec.sampling.law, part.group
+    stream = seeded_stream(experiment.seed, SAMPLING, round_, index)
+    names = law.draw(stream, group.clients, group.sampling_ratio, round_)
+    return tuple(int(name) for name in names)
+
+
+def _more_than_named(experiment: Experiment) -> Experiment:
+    return rebooked(_honest_names)(drawn(_more(1.5))(experiment))
+
+
+INDEPENDENCE, SEED = "cohort independence", "cohorts regenerated"
+OTHER = "the seed draws another cohort"
+
+FAULTS = (
+    Fault(
+        "one cohort for two rounds",
+        "Every second round has the cohort of the round before.",
+        INDEPENDENCE,
+        "in common",
+        breaks=by_round(_two_rounds),
+        author=EXTERNAL,
+    ),
+    Fault(
+        "never twice in a row",
+        "Clients of a round are left out in the next one.",
+        INDEPENDENCE,
+        "0 clients in common",
+        breaks=by_round(_never_in_a_row),
+        author=EXTERNAL,
+    ),
+    Fault(
+        "clients drawn in pairs",
+        "Neighbouring clients are in the same cohorts.",
+        INDEPENDENCE,
+        "clients 1 apart",
+        breaks=by_round(_in_pairs),
+        author=EXTERNAL,
+    ),
+    Fault(
+        "alternating halves",
+        "Odd rounds draw from one half of the clients and even rounds from the other.",
+        INDEPENDENCE,
+        "strict",
+        breaks=by_round(_halves),
+        author=EXTERNAL,
+    ),
+    Fault(
+        "half of a cohort comes again",
+        "Half of the clients of a round come again in the next one.",
+        INDEPENDENCE,
+        "in common",
+        breaks=by_round(_sticky),
+    ),
+    Fault(
+        "a ratio 3% too high",
+        "Each client is drawn with 1.03 times the ratio that is booked.",
+        SEED,
+        OTHER,
+        breaks=drawn(_more(1.03)),
+        author=EXTERNAL,
+    ),
+    Fault(
+        "a ratio 10% too high",
+        "Each client is drawn with 1.1 times the ratio that is booked.",
+        SEED,
+        OTHER,
+        breaks=drawn(_more(1.1)),
+        author=EXTERNAL,
+    ),
+    Fault(
+        "cohorts of another generator",
+        "Cohorts have the right law, from a generator that is not the seed's.",
+        SEED,
+        OTHER,
+        breaks=drawn(_another_seed),
+    ),
+    Fault(
+        "one client in another's place",
+        "In every third round a chosen client comes in the place of one who was drawn.",
+        SEED,
+        OTHER,
+        breaks=drawn(_preferred),
+    ),
+    Fault(
+        "participants not recorded",
+        "The ledger does not name the participants.",
+        SEED,
+        "missing: participants",
+        weakens=False,
+        breaks=rebooked(lambda experiment, round_, index, part: None),
+        author=EXTERNAL,
+        level="not shown",
+        why="nothing in the ledger contradicts the plan; the checks say that evidence is missing",
+    ),
+    Fault(
+        "more clients than the ledger names",
+        "Cohorts of 1.5 times the ratio take part, and the ledger names honest ones.",
+        breaks=_more_than_named,
+        level="replayed",
+        why="the ledger names the cohorts that the seed draws; who trained shows in the sums only",
+    ),
+)
