@@ -41,7 +41,7 @@ LAYERS = [
     "laws accounting",
     "spec plan record public_mask replayed evidence",
     "convergence planning",
-    "sensitivity verification auditing book",
+    "sensitivity verification auditing book adapters",
     "report",
     "cli __main__",
 ]

@@ -54,7 +54,7 @@ class Replay:
     """
 
     def __init__(self, folder: Path, data_dir: Path | None = None) -> None:
-        self.folder, self.found = folder, Comparisons()
+        self.folder, self.found, self._workers = folder, Comparisons(), torch.get_num_threads()
         self.plan, self.record = Plan.load(folder / PLAN), RunRecord.load(folder)
         if self.record.status != "complete":
             raise InputError.one("record.status", "must be complete", self.record.status)
@@ -92,10 +92,14 @@ class Replay:
         if rounds is not None and rounds < total:
             chosen = np.sort(np.random.default_rng(seed).choice(chosen, rounds, replace=False))
         trained: list[int] = []
-        if self.world is not None:
-            lines = self._ledger(self.world)
-            self._inputs(self.world, self.evidence)
-            trained = self._rounds(self.world, chosen.tolist(), lines, progress)
+        torch.set_num_threads(1)  # threads work on clients; idle ones of an operation would spin
+        try:
+            if self.world is not None:
+                lines = self._ledger(self.world)
+                self._inputs(self.world, self.evidence)
+                trained = self._rounds(self.world, chosen.tolist(), lines, progress)
+        finally:
+            torch.set_num_threads(self._workers)
         versions = {name: version(name) for name in ("privplan", "torch", "numpy")}
         return report_of(
             self.plan.digest, self.record.chain, self.found.summary(), self.found.differences,
@@ -159,7 +163,6 @@ class Replay:
             wanted |= set(range(start + 1, end + 1))
         first = {} if self.plan.clipping is None else {NORM: self.plan.spec.clipping_norm}
         now = Round((), first_model(world), torch.empty(0), first)
-        workers = max(1, torch.get_num_threads())
         for done, round_ in enumerate(sorted(wanted)):
             progress(done, len(wanted))
             before = round_ - 1
@@ -167,7 +170,7 @@ class Replay:
                 size, digest = len(now.theta), (known[before].model,)
                 [theta] = self._vectors(before, stored[before], 1, size, digest)
                 now = Round((), theta, now.slack, known[before].state)
-            now = replay_round(world, round_, now.theta, now.state, workers)
+            now = replay_round(world, round_, now.theta, now.state, self._workers)
             self._compare(round_, now, lines[round_])
         progress(len(wanted), len(wanted))
         return sorted(wanted)

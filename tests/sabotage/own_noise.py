@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import importlib
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,8 @@ from simulate.local.per_record import RecordSums, clipped_sums
 from simulate.mechanisms.record_noise import RecordNoise
 from tests.sabotage.fault import Fault, with_components
 
-DP_SGD = sys.modules["simulate.local.dp_sgd"]
-"""The module; its package exports a function of the same name."""
+DP_SGD = importlib.import_module("simulate.local.dp_sgd")
+"""The module whose functions the faults replace."""
 LOOSE = 100
 """Factor on the clipping norm that lets every gradient through."""
 

@@ -61,10 +61,13 @@ def test_only_the_mechanisms_draw_normal_noise() -> None:
         if re.search(r"standard_normal|\.normal\(|randn|Purpose\.NOISE", path.read_text())
     ]
     assert sorted(drawing) == [
+        "attacks/inversion.py",  # where an attacker's search begins
+        "attacks/tailored.py",  # likewise
         "engine/loop.py",  # names the stream
         "engine/measurements.py",  # takes what a client says that it drew out of what it sent
         "mechanisms/gaussian.py",
         "mechanisms/record_noise.py",
+        "models/own.py",  # made-up records on which a user's module is tried
         "pilot/observation.py",  # directions in which a pilot looks; nothing is protected by them
         "replay/rounds.py",  # draws a run's noise again, to compare; nothing is protected by it
     ]

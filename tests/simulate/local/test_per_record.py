@@ -101,7 +101,7 @@ def test_a_whole_cohort_in_one_batch_gives_the_same(network, monkeypatch):
     thetas, x, y = cohort(network)
     expected = clipped_sums(network, thetas, x, y, clipping_norm=0.5)
     monkeypatch.setattr(per_record, "BLOCK_VALUES", 5 * CLIENTS * network.parameters)
-    found = per_record._whole(network, thetas, x, y, 0.5)
+    found = per_record._sums_on_device(network, thetas, x, y, 0.5)
     torch.testing.assert_close(found.total, expected.total, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(found.largest, expected.largest, atol=0, rtol=1e-5)
     assert torch.equal(found.clipped, expected.clipped)
@@ -167,7 +167,7 @@ def test_a_gradient_that_is_not_finite_adds_nothing(name):
     expected = clipped_sums(network, thetas, x, y, clipping_norm=0.5)
     assert found.excluded.tolist() == [2, 0, 0]
     torch.testing.assert_close(found.total, expected.total)
-    whole = per_record._whole(network, thetas, x, torch.where(y < 0, PADDING, y), 0.5)
+    whole = per_record._sums_on_device(network, thetas, x, torch.where(y < 0, PADDING, y), 0.5)
     assert whole.total.isfinite().all()
 
 

@@ -101,7 +101,7 @@ def test_clipped_sums_are_those_of_single_gradients(name, monkeypatch):
     single = [gradient(module, thetas[0], x[0, [i]], y[0, [i]]) for i in range(BATCH)]
     bound = float(torch.stack(single).norm(dim=1).mean())
     found = clipped_sums(network, thetas, x, y, clipping_norm=bound)
-    whole = per_record._whole(network, thetas, x, y, bound)
+    whole = per_record._sums_on_device(network, thetas, x, y, bound)
     expected = torch.stack([value * min(1.0, bound / float(value.norm())) for value in single])
     torch.testing.assert_close(found.total[0], expected.sum(0), atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(whole.total, found.total, atol=1e-4, rtol=1e-3)
