@@ -160,9 +160,20 @@ def register(name: str, order: int) -> Callable[[Inspect], Inspect]:
 
 
 def run_checks(run: Run) -> list[Check]:
-    """The lines of all registered checks, in their order."""
+    """The lines of all registered checks, in their order.
+
+    On an empty ledger only the check of the plan can pass: the others have nothing to show.
+    """
     ordered = sorted((check for _, check in CHECKS.items()), key=lambda check: check.order)
-    return [check.inspect(run) for check in ordered]
+    lines = [check.inspect(run) for check in ordered]
+    if run.ledger.records:
+        return lines
+    return [
+        not_shown(line.name, ["releases"], required=False)
+        if line.passed and line.name != "plan"
+        else line
+        for line in lines
+    ]
 
 
 def first(problems: Iterable[str], name: str, reason: str, missing: Iterable[str] = ()) -> Check:
