@@ -159,11 +159,14 @@ class LocalRule:
         train: the rule.
         poisson: whether mini-batches are Poisson samples of a client's records, for the
             group's ``record_sampling_ratio`` and ``steps``; else shuffled epochs.
+        across_groups: whether ``train`` reads nothing of ``ClientBatch.group``, so that clients
+            of several groups may be trained in one batch, which saves time with many groups.
     """
 
     name: str
     train: Train
     poisson: bool = False
+    across_groups: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ releases.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,21 +59,27 @@ class _PartialSum:
 
 
 @dataclass(frozen=True)
-class _TrainedChunk:
-    """Clients of one group that were trained in one batch, and the result.
+class _Chunk:
+    """Participants of one group.
 
     Attributes:
         index: index of the group in the plan.
         group: the group in this round.
         clients: numbers of the clients [K].
         positions: their positions in the group [K].
-        result: result of the local rule.
     """
 
     index: int
     group: GroupPlan
     clients: np.ndarray
     positions: np.ndarray
+
+
+@dataclass(frozen=True)
+class _TrainedChunk:
+    """A chunk, and the result of the local rule."""
+
+    chunk: _Chunk
     result: LocalResult
 
 
@@ -113,9 +119,10 @@ def group_sums(
     size += extra_coordinates(experiment.algorithm)
     sums = [_empty_sum(experiment, size, drawn) for drawn in positions(experiment, context.round)]
     personal: dict[int, Tensor] = {}
-    for chunk in _train(experiment, context):
-        personal.update(_personal_vectors(chunk))
-        updates = _released_part(chunk.result.updates, coordinates)
+    for trained in _train(experiment, context):
+        chunk = trained.chunk
+        personal.update(_personal_vectors(trained))
+        updates = _released_part(trained.result.updates, coordinates)
         _add(sums[chunk.index], updates, experiment, _transform_context(context, chunk.group))
     for index, group in enumerate(groups):
         _add_canaries(sums[index], index, group, experiment, context)
@@ -140,13 +147,16 @@ def client_updates(
     """
     personal: dict[int, Tensor] = {}
     sent: list[ClientUpdate] = []
-    for chunk in _train(experiment, context):
-        personal.update(_personal_vectors(chunk))
-        updates = _released_part(chunk.result.updates, context.released_coordinates)
+    for trained in _train(experiment, context):
+        chunk = trained.chunk
+        personal.update(_personal_vectors(trained))
+        updates = _released_part(trained.result.updates, context.released_coordinates)
         transformed = _transformed(updates, experiment, _transform_context(context, chunk.group))
-        evidence = chunk.result.noise_evidence
+        evidence = trained.result.noise_evidence
         for row, (client, position) in enumerate(zip(chunk.clients, chunk.positions, strict=True)):
-            own_evidence = None if evidence is None else _evidence_row(evidence, row)
+            own_evidence = (
+                None if evidence is None else _evidence_rows(evidence, slice(row, row + 1))
+            )
             vector = transformed.updates[row].clone()
             finite = bool(transformed.finite[row])
             sent.append(
@@ -161,31 +171,69 @@ def client_updates(
 
 
 def _train(experiment: Experiment, context: RoundContext) -> Iterator[_TrainedChunk]:
-    """Train this rank's share of the cohort, one chunk of one group's clients at a time."""
+    """Train this rank's share of the cohort, and return it one chunk of one group at a time.
+
+    Chunks of several small groups are trained in one batch where the local rule reads nothing of
+    the group. The composition of the chunks, and with it every sum, does not depend on that.
+    """
+    step, waiting, size = clients_per_chunk(experiment), list[_Chunk](), 0
+    across_groups = experiment.algorithm.local.across_groups
+    for chunk in _chunks(experiment, context, step):
+        if waiting and (not across_groups or size + len(chunk.clients) > step):
+            yield from _trained(experiment, context, waiting)
+            waiting, size = [], 0
+        waiting.append(chunk)
+        size += len(chunk.clients)
+    if waiting:
+        yield from _trained(experiment, context, waiting)
+
+
+def _chunks(experiment: Experiment, context: RoundContext, step: int) -> Iterator[_Chunk]:
+    """This rank's participants of each group, at most ``step`` at a time."""
     groups = groups_in_round(experiment.algorithm, context.round)
-    step = clients_per_chunk(experiment)
     for index, (group, drawn, members) in enumerate(
         zip(groups, positions(experiment, context.round), experiment.partition.members, strict=True)
     ):
         own = drawn[rank_slice(experiment.ranks, len(drawn), turn=index)]
         for first in range(0, len(own), step):
             chosen = own[first : first + step]
-            clients = np.asarray(members)[chosen]
-            batch = client_batch(experiment, context, group, clients, round_=context.round)
-            result = experiment.algorithm.local.train(batch)
-            yield _TrainedChunk(index, group, clients, chosen, result)
+            yield _Chunk(index, group, np.asarray(members)[chosen], chosen)
+
+
+def _trained(
+    experiment: Experiment, context: RoundContext, chunks: Sequence[_Chunk]
+) -> Iterator[_TrainedChunk]:
+    """Train the clients of some chunks in one batch; the result is cut into the chunks again."""
+    clients = np.concatenate([chunk.clients for chunk in chunks])
+    batch = client_batch(experiment, context, chunks[0].group, clients, round_=context.round)
+    result = experiment.algorithm.local.train(batch)
+    first = 0
+    for chunk in chunks:
+        rows = slice(first, first + len(chunk.clients))
+        yield _TrainedChunk(chunk, result if len(chunks) == 1 else _rows_of(result, rows))
+        first = rows.stop
+
+
+def _rows_of(result: LocalResult, rows: slice) -> LocalResult:
+    """The result of some of the clients."""
+    evidence = result.noise_evidence
+    return LocalResult(
+        result.updates[rows],
+        None if result.personal is None else result.personal[rows],
+        None if evidence is None else _evidence_rows(evidence, rows),
+    )
 
 
 def _transform_context(context: RoundContext, group: GroupPlan) -> TransformContext:
     return TransformContext(context.round, context.theta, context.server, group)
 
 
-def _personal_vectors(chunk: _TrainedChunk) -> Mapping[int, Tensor]:
+def _personal_vectors(trained: _TrainedChunk) -> Mapping[int, Tensor]:
     """Personal vectors of a chunk's clients, by number of the client."""
-    if chunk.result.personal is None:
+    if trained.result.personal is None:
         return {}
-    rows = chunk.result.personal.cpu()
-    return {int(client): row.clone() for client, row in zip(chunk.clients, rows, strict=True)}
+    rows, clients = trained.result.personal.cpu(), trained.chunk.clients
+    return {int(client): row.clone() for client, row in zip(clients, rows, strict=True)}
 
 
 def _from_all_ranks(experiment: Experiment, personal: PersonalState) -> PersonalState:
@@ -277,8 +325,6 @@ def _reduced(experiment: Experiment, group: GroupPlan, partial: _PartialSum) -> 
     )
 
 
-def _evidence_row(evidence: RecordNoiseEvidence, row: int) -> RecordNoiseEvidence:
-    """The noise evidence of one client."""
-    return RecordNoiseEvidence(
-        **{name: value[row : row + 1] for name, value in vars(evidence).items()}
-    )
+def _evidence_rows(evidence: RecordNoiseEvidence, rows: slice) -> RecordNoiseEvidence:
+    """The noise evidence of some of the clients."""
+    return RecordNoiseEvidence(**{name: value[rows] for name, value in vars(evidence).items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -96,6 +97,12 @@ class Experiment:
     def dimension(self) -> int:
         """Length of the global vector (d)."""
         return self.algorithm.split.dimension(self.model)
+
+    @cached_property
+    def layer_lengths(self) -> tuple[int, ...]:
+        """Lengths of the model's layers if the global vector is the model's; else empty."""
+        lengths = tuple(math.prod(shape) for _, shape in self.model.shapes)
+        return lengths if sum(lengths) == self.dimension else ()
 
     @cached_property
     def start(self) -> Tensor:

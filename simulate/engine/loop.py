@@ -18,7 +18,7 @@ from simulate.engine.client_state import PersonalState
 from simulate.engine.cohort import client_updates, group_sums
 from simulate.engine.evaluation import AccuracyMeasures, evaluate_personal, interval, measure
 from simulate.engine.experiment import Experiment
-from simulate.engine.measurements import layer_lengths, measure_client_release, measure_releases
+from simulate.engine.measurements import measure_client_release, measure_releases
 from simulate.engine.round import RoundContext, released_coordinates
 from simulate.engine.seeds import Purpose, stream
 from simulate.parallel.distributed import broadcast_state
@@ -134,7 +134,7 @@ def _release(
     score_changes = traces.score_changes(
         experiment.canary, algorithm.plan, sums, releases, coordinates
     )
-    measured = measure_releases(releases, sums, coordinates, layer_lengths(experiment))
+    measured = measure_releases(releases, sums, coordinates, experiment.layer_lengths)
     return measured, personal, score_changes, state
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -89,12 +88,6 @@ def _with_residual(
             layers=layers if sum(layers) == len(difference) else (),
         )
     return replace(release, record=record.model_copy(update=changes), noise=measured)
-
-
-def layer_lengths(experiment: Experiment) -> tuple[int, ...]:
-    """Lengths of the model's layers if the global vector is the model's; else empty."""
-    lengths = tuple(math.prod(shape) for _, shape in experiment.model.shapes)
-    return lengths if sum(lengths) == experiment.dimension else ()
 
 
 def measure_client_release(experiment: Experiment, round_: int, release: Released) -> Released:

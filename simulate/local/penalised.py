@@ -97,7 +97,7 @@ def sam(rho: float) -> LocalRule:
     def train(batch: ClientBatch) -> LocalResult:
         return LocalResult(descend(batch, batch.theta, sharpness_aware(rho)))
 
-    return LocalRule("sam", train)
+    return LocalRule("sam", train, across_groups=True)
 
 
 def pgn(rho: float, beta: float, decay: float) -> LocalRule:
@@ -124,7 +124,7 @@ def pgn(rho: float, beta: float, decay: float) -> LocalRule:
         drift = (1 - beta) / batch.y.shape[1] * public_step
         return LocalResult(descend(batch, batch.theta, direction, drift))
 
-    return LocalRule("pgn", train)
+    return LocalRule("pgn", train, across_groups=True)
 
 
 def blur(price: float, radius: float) -> LocalRule:
@@ -145,4 +145,4 @@ def blur(price: float, radius: float) -> LocalRule:
     def train(batch: ClientBatch) -> LocalResult:
         return LocalResult(descend(batch, batch.theta, direction))
 
-    return LocalRule("blur", train)
+    return LocalRule("blur", train, across_groups=True)

@@ -15,7 +15,9 @@ from simulate.models.network import split_head
 
 def plain_sgd() -> LocalRule:
     """Plain mini-batch SGD from the global model."""
-    return LocalRule("sgd", lambda batch: LocalResult(batch_sgd(batch, batch.theta)))
+    return LocalRule(
+        "sgd", lambda batch: LocalResult(batch_sgd(batch, batch.theta)), across_groups=True
+    )
 
 
 def private_sgd() -> LocalRule:
@@ -28,7 +30,7 @@ def private_sgd() -> LocalRule:
         updates = batch_sgd(batch, start)
         return LocalResult(updates, start + updates)
 
-    return LocalRule("private sgd", train)
+    return LocalRule("private sgd", train, across_groups=True)
 
 
 def additive_sgd(alpha: float) -> LocalRule:
@@ -51,7 +53,7 @@ def additive_sgd(alpha: float) -> LocalRule:
         moved /= shared + personal
         return LocalResult(shared * moved, offset + personal * moved)
 
-    return LocalRule("sgd at the sum", train)
+    return LocalRule("sgd at the sum", train, across_groups=True)
 
 
 def alternating(split: Split, *, rho: float = 0.0, head_rate: float = 1.0) -> LocalRule:
@@ -77,7 +79,7 @@ def alternating(split: Split, *, rho: float = 0.0, head_rate: float = 1.0) -> Lo
         updates = descend(batch, with_new_head, within(1 - in_head, of_body))
         return LocalResult(updates, with_new_head[:, head])
 
-    return LocalRule("alternating, SAM" if rho else "alternating", train)
+    return LocalRule("alternating, SAM" if rho else "alternating", train, across_groups=True)
 
 
 def plain(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
@@ -116,4 +118,4 @@ def generated_sgd(split: Split) -> LocalRule:
         bodies, heads = split_head(batch.model, updates)
         return LocalResult(bodies, batch.personal + heads)
 
-    return LocalRule("sgd from what was made", train)
+    return LocalRule("sgd from what was made", train, across_groups=True)
