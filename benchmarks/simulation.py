@@ -12,7 +12,9 @@ Each repetition times every contestant and the machine's matrix products, one af
 that a busy machine slows all of them; the tables show medians. Times are CPU seconds of the
 process, over all its threads; the first run of each is not timed.
 
-    python benchmarks/simulation.py [--only W1] [--repeats 5]
+Costs in multiples of oneDNN's matrix products are kept and compared as in ``commands.py``.
+
+    python benchmarks/simulation.py [--only W1] [--repeats 5] [--store]
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import torch
 from contest.processes import Contestant, spent
 from contest.rate import product_blas, product_onednn
 from contest.workloads import WORKLOADS, Workload
+from stored import compare
 from torch.utils.flop_counter import FlopCounterMode
 
 from simulate.models.network import Model
@@ -38,7 +41,7 @@ def training_flops(network: Model) -> float:
     return float(counter.get_total_flops())
 
 
-def measure(key: str, threads: int, repeats: int) -> None:
+def measure(key: str, threads: int, repeats: int, *, store: bool) -> None:
     """Run one workload and print its table."""
     workload = WORKLOADS[key](threads)
     products = {"torch.mm": product_blas, "oneDNN": product_onednn}
@@ -51,6 +54,14 @@ def measure(key: str, threads: int, repeats: int) -> None:
         for name, multiply in products.items():
             cost, operations = spent(multiply)
             rates[name].append(float(operations) / cost / 1e9)
+    work = training_flops(workload.network) * workload.images / 1e9
+    costs = {
+        f"{key}, {name}": statistics.median(
+            cost * rate / work for cost, rate in zip(values, rates["oneDNN"], strict=True)
+        )
+        for name, values in seconds.items()
+    }
+    compare("simulation", costs, store=store)
     report(workload, seconds, rates, {name: one.memory for name, one in contestants.items()})
     expected = contestants[workload.reference].result
     worst = max(float((one.result - expected).abs().max()) for one in contestants.values())
@@ -91,9 +102,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5, help="repetitions (default 5)")
     parser.add_argument("--only", choices=WORKLOADS, help="one workload (default all)")
+    parser.add_argument("--store", action="store_true", help="keep the result")
     chosen = parser.parse_args()
     cores = torch.get_num_threads()
     torch.set_num_threads(1)
     for key in WORKLOADS:
         if chosen.only in (None, key):
-            measure(key, max(2, cores), chosen.repeats)
+            measure(key, max(2, cores), chosen.repeats, store=chosen.store)

@@ -1,0 +1,154 @@
+"""CPU time of everyday commands, imports included, each in a process of its own.
+
+Every repetition runs each command once and, beside it, a fixed amount of work (a yardstick), so
+that a slower hour of the machine slows both; the tables show medians of CPU seconds, and of
+multiples of the yardstick. ``--base FOLDER`` runs another checkout in turn and shows the ratio.
+``--store`` keeps the result for this kind of machine in ``benchmarks/results``; every other run is
+compared with what is kept there and says which command became slower by more than 10%.
+
+    python benchmarks/commands.py [--only NAME ...] [--repeats 5] [--base FOLDER] [--store]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import yaml
+from stored import compare, machine_kind, stored
+
+REPO = Path(__file__).resolve().parent.parent
+YARDSTICK = """
+import numpy
+matrix = numpy.random.default_rng(1).standard_normal((400, 400))
+for _ in range(20):
+    matrix = numpy.tanh(matrix @ matrix / 400)
+total = sum(i * i for i in range(2_000_000))
+"""
+
+SETUP = (
+    "init --preset digits -o digits.yaml",
+    "solve digits.yaml -o digits.json",
+    "init -o first.yaml",
+    "solve three.yaml -o three.json",
+    "simulate digits.json --algorithm GDPFed+ --dataset digits --seed 1 -o demo",
+    "simulate digits.json --algorithm GDPFed+ --dataset digits --canaries 1000 -o canaries",
+)
+COMMANDS = {
+    "verify": "verify demo",
+    "verify, canaries": "verify canaries",
+    "solve, three groups": "solve three.yaml -o out.json",
+    "solve, ten groups": "solve ten.yaml -o out.json",
+    "solve, first spec": "solve first.yaml -o out.json",
+    "account": "account --noise-multiplier 1.504 --sampling-ratio 0.02 --rounds 50 --delta 6.98e-5",
+    "simulate, digits": "simulate hundred.json --algorithm planned --dataset digits -o {run}",
+    "compare all": "compare eight.json --algorithms all --dataset digits --seeds 1 -o {run}",
+}
+
+
+def spec(groups: int) -> dict[str, object]:
+    """Budgets of equally many clients for the default objective."""
+    people = [
+        {"name": f"group{i}", "clients": 6000 // groups, "epsilon": 0.5 + 0.5 * i}
+        for i in range(groups)
+    ]
+    local = {"steps": 5, "batch_size": 10, "learning_rate": 0.1}
+    model = {"name": "cnn-2", "parameters": 28938}
+    return {
+        "name": f"{groups} groups", "groups": people, "rounds": 50, "cohort": 120,
+        "clipping_norm": 1.0, "local": local, "model": model,
+    }  # fmt: skip
+
+
+def cpu_seconds(command: list[str], folder: Path, checkout: Path) -> float:
+    """CPU seconds of a command and its children.
+
+    Raises:
+        SystemExit: the command failed.
+    """
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} in {checkout}: {done.stderr.strip()}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def shell(line: str) -> list[str]:
+    """The command line of a line of ``SETUP`` or ``COMMANDS``."""
+    return [sys.executable, "-m", "privplan", *line.split()]
+
+
+def prepare(folder: Path, checkout: Path) -> None:
+    """Write the specs, plans and runs that the commands read."""
+    folder.mkdir()
+    for groups, name in ((3, "three"), (10, "ten")):
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(spec(groups)))
+    for line in SETUP:
+        cpu_seconds(shell(line), folder, checkout)
+    digits = (folder / "digits.yaml").read_text()
+    for rounds, name in ((100, "hundred"), (8, "eight")):
+        changed = re.sub(r"(?m)^rounds: \d+", f"rounds: {rounds}", digits)
+        (folder / f"{name}.yaml").write_text(changed)
+        cpu_seconds(shell(f"solve {name}.yaml -o {name}.json"), folder, checkout)
+
+
+def measure(names: list[str], repeats: int, checkouts: dict[str, Path]) -> dict[str, list[float]]:
+    """CPU seconds by checkout and command, and of the yardstick, one per repetition."""
+    seconds: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as parent:
+        for label, checkout in checkouts.items():
+            prepare(Path(parent) / label, checkout)
+        for repetition in range(repeats):
+            yardstick = [sys.executable, "-c", YARDSTICK]
+            cost = cpu_seconds(yardstick, Path(parent), REPO)
+            seconds.setdefault("yardstick", []).append(cost)
+            for name in names:
+                for label, checkout in checkouts.items():
+                    line = COMMANDS[name].format(run=f"run-{repetition}")
+                    cost = cpu_seconds(shell(line), Path(parent) / label, checkout)
+                    seconds.setdefault(f"{label}: {name}", []).append(cost)
+                    subprocess.run(["rm", "-rf", Path(parent) / label / f"run-{repetition}"])
+    return seconds
+
+
+def main() -> None:
+    """Measure, print, and compare with or store the result."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=COMMANDS, help="some commands (default all)")
+    parser.add_argument("--repeats", type=int, default=5, help="repetitions (default 5)")
+    parser.add_argument("--base", type=Path, help="another checkout, timed in turn")
+    parser.add_argument("--store", action="store_true", help="keep the result")
+    chosen = parser.parse_args()
+    names = list(chosen.only or COMMANDS)
+    checkouts = {"now": REPO} | ({"base": chosen.base.resolve()} if chosen.base else {})
+    seconds = measure(names, chosen.repeats, checkouts)
+    unit = seconds["yardstick"]
+    multiples = {
+        name: statistics.median(s / u for s, u in zip(seconds[f"now: {name}"], unit, strict=True))
+        for name in names
+    }
+    kept = stored("commands")
+    print(f"machine kind {machine_kind()}; medians of {chosen.repeats}; CPU seconds")
+    print(f"{'command':22}{'seconds':>9}{'multiple':>10}{'stored':>9}{'base':>9}{'now/base':>10}")
+    for name in names:
+        own, before = seconds[f"now: {name}"], seconds.get(f"base: {name}")
+        ratio = before and statistics.median(a / b for a, b in zip(own, before, strict=True))
+        print(
+            f"{name:22}{statistics.median(own):9.2f}{multiples[name]:10.1f}"
+            + (f"{kept[name]:9.1f}" if name in kept else f"{'-':>9}")
+            + (f"{statistics.median(before):9.2f}{ratio:10.2f}" if before else "")
+        )
+    compare("commands", multiples, store=chosen.store)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Results of benchmarks that are kept by kind of machine, and what became slower since."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results"
+SLOWER = 1.1
+"""A cost counts as higher above this multiple of the stored one."""
+
+
+def machine_kind() -> str:
+    """Name of this kind of machine: processor and number of cores."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        named = re.search(r"(?m)^model name\s*: (.+)$", info.read_text())
+        model = named[1] if named else model
+    words = re.sub(r"[^A-Za-z0-9]+", "-", model).strip("-").lower()
+    return f"{words}-{os.cpu_count()}"
+
+
+def _path(benchmark: str) -> Path:
+    return RESULTS / f"{benchmark}-{machine_kind()}.json"
+
+
+def stored(benchmark: str) -> dict[str, float]:
+    """The stored costs of a benchmark on this kind of machine; empty without any."""
+    path = _path(benchmark)
+    return dict(json.loads(path.read_text())["costs"]) if path.is_file() else {}
+
+
+def compare(benchmark: str, costs: Mapping[str, float], *, store: bool) -> None:
+    """Print which costs rose by more than 10% above the stored ones, and store the new ones.
+
+    Args:
+        benchmark: name of the benchmark.
+        costs: cost by name, as a multiple of a yardstick that was timed in the same run.
+        store: whether the costs replace the stored ones.
+    """
+    before = stored(benchmark)
+    for name, cost in costs.items():
+        if name in before and cost > SLOWER * before[name]:
+            print(f"slower: {name}, {cost / before[name]:.2f} times the stored result")
+    if store:
+        RESULTS.mkdir(exist_ok=True)
+        content = {"machine": machine_kind(), "costs": {**before, **costs}}
+        _path(benchmark).write_text(json.dumps(content, indent=1) + "\n")
+        print(f"stored in benchmarks/results/{_path(benchmark).name}")
