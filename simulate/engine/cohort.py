@@ -7,7 +7,7 @@ releases.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,21 +20,18 @@ from simulate.algorithm import extra_coordinates, groups_in_round, sensitivity_b
 from simulate.components import (
     ClientUpdate,
     GroupSum,
-    LocalResult,
-    RecordNoiseEvidence,
     TransformContext,
 )
+from simulate.engine.chunks import TrainedChunk, evidence_rows, trained_chunks
 from simulate.engine.client_state import PersonalState
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import (
     CHUNK_CLIENTS,
     RoundContext,
-    client_batch,
-    clients_per_chunk,
     positions,
 )
 from simulate.norms import add_sum, norms
-from simulate.parallel.distributed import all_gather, all_reduce_max, all_reduce_sum, rank_slice
+from simulate.parallel.distributed import all_gather, all_reduce_max, all_reduce_sum
 
 
 @dataclass
@@ -56,31 +53,6 @@ class _PartialSum:
     counts: Tensor
     canaries: int = 0
     others: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    """Participants of one group.
-
-    Attributes:
-        index: index of the group in the plan.
-        group: the group in this round.
-        clients: numbers of the clients [K].
-        positions: their positions in the group [K].
-    """
-
-    index: int
-    group: GroupPlan
-    clients: np.ndarray
-    positions: np.ndarray
-
-
-@dataclass(frozen=True)
-class _TrainedChunk:
-    """A chunk, and the result of the local rule."""
-
-    chunk: _Chunk
-    result: LocalResult
 
 
 @dataclass(frozen=True)
@@ -119,7 +91,7 @@ def group_sums(
     size += extra_coordinates(experiment.algorithm)
     sums = [_empty_sum(experiment, size, drawn) for drawn in positions(experiment, context.round)]
     personal: dict[int, Tensor] = {}
-    for trained in _train(experiment, context):
+    for trained in trained_chunks(experiment, context):
         chunk = trained.chunk
         personal.update(_personal_vectors(trained))
         updates = _released_part(trained.result.updates, coordinates)
@@ -147,7 +119,7 @@ def client_updates(
     """
     personal: dict[int, Tensor] = {}
     sent: list[ClientUpdate] = []
-    for trained in _train(experiment, context):
+    for trained in trained_chunks(experiment, context):
         chunk = trained.chunk
         personal.update(_personal_vectors(trained))
         updates = _released_part(trained.result.updates, context.released_coordinates)
@@ -155,7 +127,7 @@ def client_updates(
         evidence = trained.result.noise_evidence
         for row, (client, position) in enumerate(zip(chunk.clients, chunk.positions, strict=True)):
             own_evidence = (
-                None if evidence is None else _evidence_rows(evidence, slice(row, row + 1))
+                None if evidence is None else evidence_rows(evidence, slice(row, row + 1))
             )
             vector = transformed.updates[row].clone()
             finite = bool(transformed.finite[row])
@@ -170,65 +142,11 @@ def client_updates(
     return tuple(updates_of_all), _from_all_ranks(experiment, personal)
 
 
-def _train(experiment: Experiment, context: RoundContext) -> Iterator[_TrainedChunk]:
-    """Train this rank's share of the cohort, and return it one chunk of one group at a time.
-
-    Chunks of several small groups are trained in one batch where the local rule reads nothing of
-    the group. The composition of the chunks, and with it every sum, does not depend on that.
-    """
-    step, waiting, size = clients_per_chunk(experiment), list[_Chunk](), 0
-    across_groups = experiment.algorithm.local.across_groups
-    for chunk in _chunks(experiment, context, step):
-        if waiting and (not across_groups or size + len(chunk.clients) > step):
-            yield from _trained(experiment, context, waiting)
-            waiting, size = [], 0
-        waiting.append(chunk)
-        size += len(chunk.clients)
-    if waiting:
-        yield from _trained(experiment, context, waiting)
-
-
-def _chunks(experiment: Experiment, context: RoundContext, step: int) -> Iterator[_Chunk]:
-    """This rank's participants of each group, at most ``step`` at a time."""
-    groups = groups_in_round(experiment.algorithm, context.round)
-    for index, (group, drawn, members) in enumerate(
-        zip(groups, positions(experiment, context.round), experiment.partition.members, strict=True)
-    ):
-        own = drawn[rank_slice(experiment.ranks, len(drawn), turn=index)]
-        for first in range(0, len(own), step):
-            chosen = own[first : first + step]
-            yield _Chunk(index, group, np.asarray(members)[chosen], chosen)
-
-
-def _trained(
-    experiment: Experiment, context: RoundContext, chunks: Sequence[_Chunk]
-) -> Iterator[_TrainedChunk]:
-    """Train the clients of some chunks in one batch; the result is cut into the chunks again."""
-    clients = np.concatenate([chunk.clients for chunk in chunks])
-    batch = client_batch(experiment, context, chunks[0].group, clients, round_=context.round)
-    result = experiment.algorithm.local.train(batch)
-    first = 0
-    for chunk in chunks:
-        rows = slice(first, first + len(chunk.clients))
-        yield _TrainedChunk(chunk, result if len(chunks) == 1 else _rows_of(result, rows))
-        first = rows.stop
-
-
-def _rows_of(result: LocalResult, rows: slice) -> LocalResult:
-    """The result of some of the clients."""
-    evidence = result.noise_evidence
-    return LocalResult(
-        result.updates[rows],
-        None if result.personal is None else result.personal[rows],
-        None if evidence is None else _evidence_rows(evidence, rows),
-    )
-
-
 def _transform_context(context: RoundContext, group: GroupPlan) -> TransformContext:
     return TransformContext(context.round, context.theta, context.server, group)
 
 
-def _personal_vectors(trained: _TrainedChunk) -> Mapping[int, Tensor]:
+def _personal_vectors(trained: TrainedChunk) -> Mapping[int, Tensor]:
     """Personal vectors of a chunk's clients, by number of the client."""
     if trained.result.personal is None:
         return {}
@@ -323,8 +241,3 @@ def _reduced(experiment: Experiment, group: GroupPlan, partial: _PartialSum) -> 
         canaries=partial.canaries,
         others=None if partial.others is None else all_reduce_sum(ranks, partial.others),
     )
-
-
-def _evidence_rows(evidence: RecordNoiseEvidence, rows: slice) -> RecordNoiseEvidence:
-    """The noise evidence of some of the clients."""
-    return RecordNoiseEvidence(**{name: value[rows] for name, value in vars(evidence).items()})
