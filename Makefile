@@ -45,7 +45,7 @@ lint: $(INSTALLED) ## ruff and mypy
 	$(BIN)/mypy
 
 bench: $(INSTALLED) ## every benchmark: each compares two things in one run
-	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@for file in benchmarks/[!_]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) $(DEMO) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
