@@ -39,7 +39,7 @@ SHORT, LONG = 40, 300
 LAYERS = [
     "errors values registry io",
     "laws accounting",
-    "spec plan record public_mask replayed evidence seeded_streams",
+    "spec plan record public_mask replayed evidence seeded_streams attestation",
     "convergence planning",
     "sensitivity verification auditing book adapters",
     "report",

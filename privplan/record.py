@@ -28,6 +28,8 @@ PLAN = "plan.json"
 CHECKPOINT = "checkpoint.pt"
 VERDICT = "verdict.json"
 REPLAY = "replay.json"
+LINK = 32
+"""Bytes of one hash of a ledger's hash chain."""
 
 
 class GroupShare(Value):
@@ -260,14 +262,20 @@ class LedgerText(Value):
     Attributes:
         records: the releases of the lines that are sound and follow the chain.
         chain: hash of the last sound line.
+        links: the hash of each sound line, 32 bytes per line.
         fault: one line on the first line that is not sound; None when all are.
         torn: whether the fault is a last line that was cut off while it was written.
     """
 
     records: tuple[ReleaseRecord, ...]
     chain: str
+    links: bytes = b""
     fault: str | None = None
     torn: bool = False
+
+    def link(self, lines: int) -> str:
+        """The hash of the line of a number, from 1."""
+        return self.links[(lines - 1) * LINK : lines * LINK].hex()
 
 
 def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
@@ -280,7 +288,7 @@ def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
         InputError: when the file cannot be read.
     """
     records: list[ReleaseRecord] = []
-    chain, known = plan_digest, dict[Any, Any]()
+    chain, known, links = plan_digest, dict[Any, Any](), bytearray()
     for number, line in enumerate(read_lines(folder / LEDGER, "ledger"), start=1):
         fault, torn = None, not line.endswith("\n")
         try:
@@ -293,10 +301,15 @@ def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
         if torn:
             fault = f"line {number} is torn"
         if fault is not None:
-            return LedgerText(records=tuple(records), chain=chain, fault=fault, torn=torn)
+            break
         records.append(_compact(record, known))
         chain = expected[1]
-    return LedgerText(records=tuple(records), chain=chain)
+        links += bytes.fromhex(chain)
+    else:
+        fault, torn = None, False
+    return LedgerText(
+        records=tuple(records), chain=chain, links=bytes(links), fault=fault, torn=torn
+    )
 
 
 def _compact(record: ReleaseRecord, known: dict[Any, Any]) -> ReleaseRecord:

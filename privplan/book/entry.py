@@ -13,7 +13,7 @@ from pydantic import Field
 from privplan.accounting.release import GAUSSIAN, History, Relation, Release, SamplingLaw, Unit
 from privplan.errors import BrokenRunError, Fault, InputError
 from privplan.plan import Plan
-from privplan.record import LEDGER, chained, history_of
+from privplan.record import LEDGER, LINK, history_of
 from privplan.values import (
     Count,
     Natural,
@@ -28,8 +28,6 @@ from privplan.verification.checks.check import Run
 from privplan.verification.checks.integrity import same_plan, unbroken
 from privplan.verification.verify import Verdict, judge, load_run
 
-LINK = 32
-"""Bytes of one hash of a ledger's hash chain."""
 STATE = 32
 """Bytes of the hash of one generator state; zeros for a release without one."""
 Cost = Literal["recorded", "full participation", "infinite"]
@@ -209,15 +207,11 @@ def booking(
         outcome: of its verdict.
         cost: how its releases are booked.
     """
-    links, states, chain = [], [], run.plan.digest
-    for record in run.ledger.records:
-        chain = chained(record, chain)[1]
-        links.append(bytes.fromhex(chain))
-        states.append(_state(record.noise_state))
+    states = [_state(record.noise_state) for record in run.ledger.records]
     booked = BookedRun(
-        chain=chain,
+        chain=run.ledger.chain,
         plan=run.plan.digest,
-        lines=len(links),
+        lines=len(states),
         population=population,
         source=str(folder).encode(errors="replace").decode(),
         algorithm=run.record.algorithm,
@@ -228,7 +222,7 @@ def booking(
         verdict=outcome,
         cost=cost,
     )
-    return Booking(booked, b"".join(links), b"".join(states))
+    return Booking(booked, run.ledger.links, b"".join(states))
 
 
 def _state(noise_state: str) -> bytes:
@@ -260,7 +254,7 @@ def _shares(run: Run, cost: Cost) -> tuple[Share, ...]:
         history = history_of((record for record in records if record.unit == unit), group)
         if cost == "full participation":
             history = History(
-                (Release(release.noise_multiplier, 1.0, SamplingLaw.FULL), count)
+                (Release(release.noise_multiplier, 1.0, SamplingLaw.FULL, release.family), count)
                 for release, count in history
             )
         shares.append(_share(run.plan, group, unit, size, _merged(history)))

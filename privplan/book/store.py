@@ -26,8 +26,9 @@ from privplan.book.database import (
     refusing,
     shown,
 )
-from privplan.book.entry import LINK, STATE, BookedRun, Booking
+from privplan.book.entry import STATE, BookedRun, Booking
 from privplan.errors import InputError
+from privplan.record import LINK
 from privplan.values import parse
 
 _ATTEMPTS = 60

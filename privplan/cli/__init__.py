@@ -27,6 +27,7 @@ COMMANDS = {
     "what-if": "Solve a spec with some of its numbers varied.",
     "frontier": "Show what rounds, cohort and budgets buy.",
     "verify": "Say what a run really spent, and whether it kept the plan.",
+    "keys": "Keys of the parties that sign statements about a run.",
     "book": "What groups have spent over all runs, and what is left.",
     "account": "What a mechanism costs, by every accountant.",
     "calibrate": "Find the one parameter that meets a budget.",

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from privplan.accounting.release import Relation, SamplingLaw, Unit, is_client
 from privplan.errors import Fault
-from privplan.spec.fields import DELTA_LAW, Delta, Group, LocalTraining, Model
+from privplan.spec.fields import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer
 from privplan.spec.objectives import OBJECTIVES, is_objective
 from privplan.spec.planning import Optimised, Planning
 from privplan.values import LEAST, Checked, Count, Name, Positive, rule
@@ -58,6 +58,13 @@ class BaseSpec(Checked):
     planning: Planning = Field(
         Optimised.model_construct(),  # its rules import the objectives, which import this module
         description="What the planner is asked for.",
+    )
+
+    signers: tuple[Signer, ...] = Field(
+        (),
+        description="Parties that sign statements about the run; with them a verdict needs an "
+        "attested ledger.",
+        exclude_if=lambda signers: not signers,
     )
 
     @property
@@ -147,6 +154,13 @@ class BaseSpec(Checked):
         names = [group.name for group in self._groups_with("name")]
         for name in sorted({name for name in names if names.count(name) > 1}):
             yield Fault("groups", "must have unique names", name)
+
+    @rule
+    def _signers(self) -> Iterator[Fault]:
+        for field in ("name", "key"):
+            found = [getattr(one, field) for one in self.signers if hasattr(one, field)]
+            for value in sorted({value for value in found if found.count(value) > 1}):
+                yield Fault(f"signers.{field}", "must be unique", value)
 
     @rule
     def _delta_in_range(self) -> Iterator[Fault]:

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticKnownError
 
 from privplan.accounting.accountant import ACCOUNTANTS, accountant
@@ -188,3 +195,19 @@ class Model(Value):
 
     name: str = Field(description="A model of the catalogue, for example cnn-2.")
     parameters: Count = Field(description="Number of trainable parameters (d).")
+
+
+def _public_key(value: str) -> str:
+    if not re.fullmatch("[0-9a-f]{64}", value):
+        raise ValueError("must be 64 hexadecimal digits, as privplan keys show prints")
+    return value
+
+
+class Signer(Value):
+    """A party that signs statements about a run."""
+
+    name: Name = Field(description="Name of the party, unique among the signers.")
+    role: Literal["server", "client"] = Field("server", description="What it may state.")
+    key: Annotated[str, AfterValidator(_public_key)] = Field(
+        description="Its public Ed25519 key, 64 hexadecimal digits (privplan keys show)."
+    )

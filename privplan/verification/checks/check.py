@@ -125,10 +125,12 @@ class RunCheck:
     Attributes:
         inspect: the check.
         order: verdicts list checks by increasing order.
+        applies: whether a verdict on a run lists the check.
     """
 
     inspect: Inspect
     order: int = LAST
+    applies: Callable[[Run], bool] = lambda run: True
 
 
 def _as_check(component: object) -> RunCheck:
@@ -149,11 +151,13 @@ CHECKS: Registry[RunCheck] = Registry(
 )
 
 
-def register(name: str, order: int) -> Callable[[Inspect], Inspect]:
+def register(
+    name: str, order: int, applies: Callable[[Run], bool] = lambda run: True
+) -> Callable[[Inspect], Inspect]:
     """A decorator that registers a check under the name of its line in verdicts."""
 
     def decorate(inspect: Inspect) -> Inspect:
-        CHECKS.register(name, RunCheck(inspect, order))
+        CHECKS.register(name, RunCheck(inspect, order, applies))
         return inspect
 
     return decorate
@@ -165,7 +169,7 @@ def run_checks(run: Run) -> list[Check]:
     On an empty ledger only the check of the plan can pass: the others have nothing to show.
     """
     ordered = sorted((check for _, check in CHECKS.items()), key=lambda check: check.order)
-    lines = [check.inspect(run) for check in ordered]
+    lines = [check.inspect(run) for check in ordered if check.applies(run)]
     if run.ledger.records:
         return lines
     return [

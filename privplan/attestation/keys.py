@@ -1,0 +1,169 @@
+"""Ed25519 keys of the parties that sign statements (RFC 8032), by the package ``cryptography``.
+
+A secret key is a PEM file (PKCS #8, not encrypted) that only its owner may read. A public key is
+64 hexadecimal digits, as in ``signers`` of a spec.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from privplan.errors import InputError, UnsupportedError
+
+_EXTRA = "needs the package cryptography: pip install 'privplan[attest]'"
+
+
+def _ed25519() -> Any:
+    """The module of Ed25519 keys.
+
+    Raises:
+        UnsupportedError: when ``cryptography`` is not installed.
+    """
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ModuleNotFoundError:
+        raise UnsupportedError(f"keys: {_EXTRA}") from None
+    return ed25519
+
+
+class SigningKey:
+    """A secret key.
+
+    Args:
+        private: the key as an object of ``cryptography``.
+    """
+
+    def __init__(self, private: Any) -> None:
+        self._private = private
+        self.public: str = private.public_key().public_bytes_raw().hex()
+
+    def sign(self, message: bytes) -> str:
+        """The signature of a message, 128 hexadecimal digits; equal for equal messages."""
+        signature: bytes = self._private.sign(message)
+        return signature.hex()
+
+    def secret(self, context: str) -> bytes:
+        """32 bytes that only the key's owner can derive; equal for equal contexts.
+
+        They are the hash of a signature, which is deterministic and unforgeable, of a message that
+        no statement has.
+        """
+        message = f"privplan derived secret v1\n{context}".encode()
+        return hashlib.sha256(bytes.fromhex(self.sign(message))).digest()
+
+    @classmethod
+    def load(cls, path: Path | str) -> SigningKey:
+        """Read a secret key.
+
+        Raises:
+            InputError: when the file is missing, is no such key, or others may read it.
+            UnsupportedError: when ``cryptography`` is not installed.
+        """
+        ed25519 = _ed25519()
+        content = read_secret(Path(path), "signing-key")
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        try:
+            private = load_pem_private_key(content, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            private = None
+        if not isinstance(private, ed25519.Ed25519PrivateKey):
+            rule = "must be an Ed25519 key in PEM, without a password"
+            raise InputError.one("signing-key", rule, str(path))
+        return cls(private)
+
+
+def new_key(path: Path | str) -> SigningKey:
+    """Write a new secret key to a file that only its owner may read.
+
+    Raises:
+        InputError: when the file exists or cannot be written.
+        UnsupportedError: when ``cryptography`` is not installed.
+    """
+    ed25519 = _ed25519()
+    from cryptography.hazmat.primitives import serialization
+
+    private = ed25519.Ed25519PrivateKey.generate()
+    content = private.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    write_secret(Path(path), content, "key")
+    return SigningKey(private)
+
+
+def signed_by(public: str, message: bytes, signature: str) -> bool:
+    """Whether a signature is that of a message under a public key.
+
+    Raises:
+        UnsupportedError: when ``cryptography`` is not installed.
+    """
+    ed25519 = _ed25519()
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        key = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        key.verify(bytes.fromhex(signature), message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def write_secret(path: Path, content: bytes, what: str) -> None:
+    """Write a new file that only its owner may read (mode 600).
+
+    Args:
+        path: the file.
+        content: its content.
+        what: the field that error messages name.
+
+    Raises:
+        InputError: when the file exists or cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(file, "wb") as out:
+            os.fchmod(file, 0o600)
+            out.write(content)
+            out.flush()
+            os.fsync(file)
+    except FileExistsError:
+        raise InputError.one(what, "must be a new file; none is replaced", str(path)) from None
+    except (OSError, ValueError) as error:
+        rule = f"must be writable ({getattr(error, 'strerror', None) or error})"
+        raise InputError.one(what, rule, str(path)) from None
+
+
+MOST_SECRET = 1 << 16
+"""Largest size of a secret file in bytes."""
+
+
+def read_secret(path: Path, what: str) -> bytes:
+    """The content of a file that only its owner may read.
+
+    Args:
+        path: the file.
+        what: the field that error messages name.
+
+    Raises:
+        InputError: when it cannot be read, or its group or others may access it.
+    """
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(MOST_SECRET + 1)
+    except (OSError, ValueError) as error:
+        rule = f"must be a file that can be read ({getattr(error, 'strerror', None) or error})"
+        raise InputError.one(what, rule, str(path)) from None
+    if mode & 0o077:
+        rule = "must be accessible to its owner only (chmod 600)"
+        raise InputError.one(what, rule, f"{path} with mode {mode & 0o777:o}")
+    if len(content) > MOST_SECRET:
+        raise InputError.one(what, f"must have at most {MOST_SECRET} bytes", str(path))
+    return content
