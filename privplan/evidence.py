@@ -22,7 +22,7 @@ from pydantic import Field
 from privplan.errors import InputError
 from privplan.io.files import read_text
 from privplan.io.text import load_json
-from privplan.values import Count, Natural, Value, parse
+from privplan.values import Count, Natural, Value, is_empty, parse
 
 EVIDENCE = "evidence.jsonl"
 VECTORS = "vectors.bin"
@@ -61,6 +61,8 @@ class RoundEvidence(Value):
         length: number of coordinates of each release.
         model: digest of the model after the round.
         state: scalars of the server's state after the round, such as the clipping norm.
+        server: digests of the vectors of the server's state [d] by name, where a spec has a
+            server optimiser or averages models; they are stored after the model, in this order.
         ledger: hash of the ledger's last line after the round.
         releases_at: offset of the releases among the stored vectors, in bytes; None if not stored.
         model_at: the same for the model.
@@ -72,6 +74,7 @@ class RoundEvidence(Value):
     length: Natural
     model: str
     state: dict[str, float] = Field(default_factory=dict)
+    server: dict[str, str] = Field(default_factory=dict, exclude_if=is_empty)
     ledger: str
     releases_at: Natural | None = None
     model_at: Natural | None = None

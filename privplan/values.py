@@ -84,8 +84,8 @@ def is_none(value: Any) -> bool:
 
 
 def is_empty(value: Any) -> bool:
-    """For ``exclude_if``: the same for text."""
-    return bool(value == "")
+    """For ``exclude_if``: the same for text and mappings."""
+    return value in ("", {})
 
 
 class Value(BaseModel):

@@ -351,11 +351,13 @@ class Server:
         name: for messages and records.
         start: first global vector [d] to the server's first state.
         step: (global vector [d], step [d], state) to (global vector [d], state).
+        released: (global vector [d], state) to the vector that is evaluated and released [d].
     """
 
     name: str
     start: Callable[[Tensor], State]
     step: Callable[[Tensor, Tensor, State], tuple[Tensor, State]]
+    released: Callable[[Tensor, State], Tensor] = lambda theta, state: theta
 
 
 @dataclass(frozen=True)

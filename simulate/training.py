@@ -70,7 +70,8 @@ class TrainedRun:
         end = checkpoint.load(self.folder, experiment.device)
         if end is None:
             raise InputError.one("checkpoint", "must be in the run folder", str(self.folder))
-        theta = algorithm.split.use(experiment.model, end.theta, None, np.arange(0)).cpu()
+        released = algorithm.server.released(end.theta, end.server)
+        theta = algorithm.split.use(experiment.model, released, None, np.arange(0)).cpu()
         module, begin = experiment.model.module().cpu(), 0
         for parameter in module.parameters():
             values = theta[begin : begin + parameter.numel()]

@@ -12,7 +12,8 @@ from privplan.errors import Fault
 from privplan.spec.fields import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer
 from privplan.spec.objectives import OBJECTIVES, is_objective
 from privplan.spec.planning import Optimised, Planning
-from privplan.values import LEAST, Checked, Count, Name, Positive, rule
+from privplan.spec.server import Averaging, ServerOptimiser
+from privplan.values import LEAST, Checked, Count, Name, Positive, is_none, rule
 
 
 class BaseSpec(Checked):
@@ -54,6 +55,17 @@ class BaseSpec(Checked):
     )
     clipping_norm: Positive = Field(1.0, description="L2 bound on a client's update (C).")
     local: LocalTraining = Field(LocalTraining(), description="Training on a client.")
+    server: ServerOptimiser | None = Field(
+        None,
+        exclude_if=is_none,
+        description="How the server moves the model by the mean update; adds it when left out.",
+    )
+    averaging: Averaging | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Average of the models over rounds that is released; the last model when left "
+        "out.",
+    )
     model: Model = Field(description="The network.")
     planning: Planning = Field(
         Optimised.model_construct(),  # its rules import the objectives, which import this module

@@ -11,7 +11,7 @@ from dataclasses import replace
 from privplan.plan import Plan
 from privplan.planning.baselines import strictest
 from simulate.algorithm import Algorithm
-from simulate.algorithms.entry import Hyperparameter, Hyperparameters
+from simulate.algorithms.entry import Hyperparameter, Hyperparameters, no_server
 from simulate.algorithms.fedavg import dp_fedavg
 from simulate.algorithms.registry import from_spec, register
 from simulate.server import laplacian
@@ -26,6 +26,7 @@ SMOOTHING = Hyperparameter(0.01, "strength of the smoothing; DP-FedPGN's choice"
     released="one noisy sum of clipped updates per round",
     source="Liang, Wang, Gu, Osher, Yao, Applied and Computational Harmonic Analysis, 2024",
     hyperparameters={"smoothing": SMOOTHING},
+    requires=(no_server,),
 )
 def dp_fedavg_ls(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with a smoothed step.

@@ -12,7 +12,7 @@ from privplan.plan import Plan
 from privplan.planning.baselines import strictest
 from simulate.aggregators.means import add_shift
 from simulate.algorithm import Algorithm
-from simulate.algorithms.entry import Hyperparameter, Hyperparameters
+from simulate.algorithms.entry import Hyperparameter, Hyperparameters, no_server
 from simulate.algorithms.fedavg import dp_fedavg
 from simulate.algorithms.registry import from_spec, register
 from simulate.local.penalised import pgn
@@ -33,6 +33,7 @@ SMOOTHING = Hyperparameter(0.01, "strength of the smoothing; the paper's choice"
     released="one noisy sum of shifted, clipped updates per round",
     source="Liu, Tian, Shang, Liu, Liu, Zhou, Ding (DP-FedPGN)",
     hyperparameters=STEPS,
+    requires=(no_server,),
 )
 def dp_fedpgn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with a penalty on the norm of the global gradient.
@@ -66,6 +67,7 @@ def dp_fedpgn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     released="one noisy sum of shifted, clipped updates per round",
     source="Liu, Tian, Shang, Liu, Liu, Zhou, Ding (DP-FedPGN)",
     hyperparameters={**STEPS, "smoothing": SMOOTHING},
+    requires=(no_server,),
 )
 def dp_fedpgn_ls(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedPGN with a smoothed step, which is also the next round's pseudo-gradient.

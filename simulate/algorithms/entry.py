@@ -11,6 +11,7 @@ from privplan.accounting.release import SamplingLaw
 from privplan.errors import Fault, InputError
 from privplan.plan import Plan
 from simulate.algorithm import Algorithm
+from simulate.server_optimisers.registry import server_of
 
 Aggregation = Literal["paper", "mean"]
 Unit = Literal["client", "record", "none"]
@@ -102,10 +103,12 @@ class AlgorithmEntry:
         """The algorithm for the plan that it executes.
 
         Raises:
-            InputError: as ``complete``, and when the components do not fit each other.
+            InputError: as ``complete``, when the components do not fit each other, and when the
+                plan asks for a server optimiser beside the algorithm's own server.
         """
         values = self.complete(hyperparameters or Hyperparameters())
-        return replace(self.function(plan, values), name=self.name)
+        built = replace(self.function(plan, values), name=self.name)
+        return replace(built, server=server_of(plan.spec, built.server, self.name))
 
     def unit_under(self, plan: Plan) -> Unit:
         """Unit of privacy of the releases under a plan."""
@@ -146,6 +149,15 @@ def poisson(plan: Plan) -> Fault | None:
     if plan.spec.sampling == SamplingLaw.POISSON:
         return None
     return Fault("plan.sampling", "must be poisson", str(plan.spec.sampling))
+
+
+def no_server(plan: Plan) -> Fault | None:
+    """Requires a plan without server optimiser: the algorithm defines its own server."""
+    for name in ("server", "averaging"):
+        if getattr(plan.spec, name) is not None:
+            found = getattr(plan.spec, name).model_dump(mode="json")
+            return Fault(f"plan.{name}", "must be left out", found)
+    return None
 
 
 def per_group(plan: Plan) -> Fault | None:

@@ -178,11 +178,12 @@ def evaluate(
         rows: test records on which the global model is evaluated; all when None.
     """
     round_ = max(progress.round, 1)
-    context = RoundContext(round_, progress.theta, progress.server, None, progress.personal)
+    released = experiment.algorithm.server.released(progress.theta, progress.server)
+    context = RoundContext(round_, released, progress.server, None, progress.personal)
     if experiment.algorithm.personalisation.per_client:
         return evaluate_personal(experiment, context, most)
     split, model = experiment.algorithm.split, experiment.model
-    theta = split.use(model, progress.theta, None, np.arange(0))
+    theta = split.use(model, released, None, np.arange(0))
     return measure(model, theta, experiment.data, experiment.workers, rows)
 
 

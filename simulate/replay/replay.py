@@ -17,6 +17,7 @@ from torch import Tensor
 from privplan.errors import InputError
 from privplan.evidence import (
     Evidence,
+    RoundEvidence,
     clients_digest,
     read_clients,
     read_evidence,
@@ -34,6 +35,7 @@ from simulate.replay.compare import TOLERANCE, Comparisons
 from simulate.replay.lines import World, planned_lines
 from simulate.replay.method import method_of
 from simulate.replay.rounds import NORM, Round, first_model, replay_round
+from simulate.replay.server import AVERAGE, first_vectors, supported
 
 ACCURACY = 1e-3
 """Largest difference between the recorded accuracy and that of the final model."""
@@ -64,8 +66,12 @@ class Replay:
         aggregation = str(settings.get("aggregation"))
         method = method_of(self.plan, self.record.algorithm, aggregation)
         self.world: World | None = None
-        if method is None or settings.get("canaries"):
-            what = f"algorithm {self.record.algorithm}" if method is None else "a run with canaries"
+        if method is None or settings.get("canaries") or not supported(self.plan):
+            what = "a run with canaries"
+            if method is None:
+                what = f"algorithm {self.record.algorithm}"
+            elif self.plan.spec.server is not None and not supported(self.plan):
+                what = f"server optimiser {self.plan.spec.server.optimizer}"
             self.missing = f"{what}, which replay does not support"
             return
         data = load(self.record.dataset, data_dir)
@@ -146,7 +152,8 @@ class Replay:
         found.vectors(0, "initial model", first[0], first_model(world))
         last = evidence.rounds.get(self.plan.spec.rounds)
         if last is not None and last.model_at is not None and self.record.accuracy is not None:
-            [theta] = self._vectors(0, last.model_at, 1, len(first[0]), (last.model,))
+            theta = self._model(0, last, len(first[0]))[1].get(AVERAGE)
+            theta = self._model(0, last, len(first[0]))[0] if theta is None else theta
             deviation = abs(_accuracy(world, theta) - self.record.accuracy)
             found.add(0, "accuracy", f"recorded {self.record.accuracy}", deviation, ACCURACY)
 
@@ -162,15 +169,15 @@ class Replay:
             end = min((number for number in stored if number >= one), default=one)
             wanted |= set(range(start + 1, end + 1))
         first = {} if self.plan.clipping is None else {NORM: self.plan.spec.clipping_norm}
-        now = Round((), first_model(world), torch.empty(0), first)
+        theta = first_model(world)
+        now = Round((), theta, torch.empty(0), first, first_vectors(self.plan, theta))
         for done, round_ in enumerate(sorted(wanted)):
             progress(done, len(wanted))
             before = round_ - 1
             if before in stored:
-                size, digest = len(now.theta), (known[before].model,)
-                [theta] = self._vectors(before, stored[before], 1, size, digest)
-                now = Round((), theta, now.slack, known[before].state)
-            now = replay_round(world, round_, now.theta, now.state, self._workers)
+                theta, vectors = self._model(before, known[before], len(now.theta))
+                now = Round((), theta, now.slack, known[before].state, vectors)
+            now = replay_round(world, round_, now, self._workers)
             self._compare(round_, now, lines[round_])
         progress(len(wanted), len(wanted))
         return sorted(wanted)
@@ -190,13 +197,25 @@ class Replay:
             for vector, replayed in zip(run, now.releases, strict=False):
                 found.vectors(round_, "releases", vector, replayed.vector)
         if evidence.model_at is not None:
-            size, digest = len(now.theta), (evidence.model,)
-            [theta] = self._vectors(round_, evidence.model_at, 1, size, digest)
-            found.vectors(round_, "model", theta, now.theta, now.slack)
+            theta, vectors = self._model(round_, evidence, len(now.theta))
+            undecided = (now.slack > 0) * 1e30  # coordinates where rounding decides a selection
+            plain = self.plan.spec.server is None
+            found.vectors(round_, "model", theta, now.theta, now.slack if plain else undecided)
+            found.equal(round_, "server state", sorted(vectors), sorted(now.vectors))
+            for name in vectors.keys() & now.vectors.keys():
+                found.vectors(round_, name, vectors[name], now.vectors[name], undecided)
         for name, value in now.state.items():
             recorded = evidence.state.get(name, float("nan"))
             text = f"recorded {recorded}, replayed {value}"
             found.add(round_, name, text, abs(recorded - value) / value, TOLERANCE)
+
+    def _model(
+        self, round_: int, evidence: RoundEvidence, size: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The stored model after a round and the server's vectors behind it, by name."""
+        digests = (evidence.model, *evidence.server.values())
+        theta, *rest = self._vectors(round_, evidence.model_at or 0, len(digests), size, digests)
+        return theta, dict(zip(evidence.server, rest, strict=True))
 
     def _vectors(
         self, round_: int, offset: int, count: int, length: int, digests: tuple[str, ...]

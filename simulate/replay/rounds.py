@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from privplan.plan import Plan
 from privplan.record import ReleaseRecord, Residual
 from simulate.replay import randomness as draw
 from simulate.replay.lines import Line, World, planned_lines
+from simulate.replay.server import ROUNDS, Vectors, moved
 from simulate.replay.training import NEAR, dp_sgd, learning_rate, sgd
 
 NORM = "clipping_norm"
@@ -39,12 +40,14 @@ class Round:
         theta: the model after the round [d].
         slack: how far rounding may move the model where it decides a top-k selection [d].
         state: scalars of the server's state after the round.
+        vectors: vectors of the server's state after the round [d], by name.
     """
 
     releases: tuple[Release, ...]
     theta: Tensor
     slack: Tensor
     state: dict[str, float]
+    vectors: Vectors = field(default_factory=dict)
 
 
 def first_model(world: World) -> Tensor:
@@ -54,18 +57,16 @@ def first_model(world: World) -> Tensor:
     return world.model.initial(source)
 
 
-def replay_round(
-    world: World, round_: int, theta: Tensor, state: dict[str, float], workers: int = 1
-) -> Round:
+def replay_round(world: World, round_: int, before: Round, workers: int = 1) -> Round:
     """Execute a round again.
 
     Args:
         world: what the run starts from.
         round_: the round, from 1.
-        theta: the model before the round [d].
-        state: scalars of the server's state before the round.
+        before: model and server's state before the round.
         workers: threads, each of which trains one client at a time.
     """
+    theta, state = before.theta, before.state
     lines, rate = planned_lines(world, round_), learning_rate(world.plan, round_)
 
     def one_sum(line: Line) -> Release:
@@ -78,7 +79,7 @@ def replay_round(
         releases = tuple(_each(one_client, lines, workers))
     else:
         releases = tuple(map(one_sum, lines))
-    return _after(world, releases, theta, state)
+    return _after(world, round_, releases, before)
 
 
 def _sum(world: World, line: Line, theta: Tensor, norm: float, workers: int) -> Release:
@@ -157,10 +158,9 @@ def _client(world: World, line: Line, theta: Tensor, rate: float) -> Release:
     return Release(vector, line.record.model_copy(update=changes), near)
 
 
-def _after(
-    world: World, releases: tuple[Release, ...], theta: Tensor, state: dict[str, float]
-) -> Round:
+def _after(world: World, round_: int, releases: tuple[Release, ...], before: Round) -> Round:
     """The model and the state after a round."""
+    theta = before.theta
     plan, kept = world.plan, {one.name: one.kept_fraction for one in world.plan.groups}
     factors = [one.record.shares[0].weight for one in releases]
     if world.method.release == "per_client":  # an update of zero has weight 0
@@ -168,7 +168,7 @@ def _after(
         factors = [factor if one.vector.any() else 0.0 for factor, one in pairs]
         factors = [factor / (sum(factors) or 1.0) for factor in factors]
     step = torch.zeros(len(theta) + (plan.clipping is not None), dtype=torch.float64)
-    slack, state = torch.zeros_like(step), dict(state)
+    slack, state = torch.zeros_like(step), dict(before.state)
     for one, factor in zip(releases, factors, strict=True):
         vector, size = one.vector.double(), one.vector.double().abs()
         fraction = kept[one.record.shares[0].group] if world.method.top_k else 1.0
@@ -184,7 +184,10 @@ def _after(
         excess = 0.5 + float(step[-1]) / scale - rule.quantile
         state[NORM] = norm * float(np.exp(-rule.learning_rate * excess))
         step, slack = step[:-1] * norm, slack[:-1]
-    return Round(releases, (theta.double() + step).float(), slack, state)
+    after, vectors = moved(plan, round_, theta, step, before.vectors)
+    if plan.spec.averaging is not None:
+        state[ROUNDS] = float(round_)
+    return Round(releases, after, slack, state, vectors)
 
 
 def _each(function: Callable[[Any], Any], items: list[Any], workers: int) -> Iterator[Any]:

@@ -30,6 +30,7 @@ from privplan.evidence import (
 )
 from privplan.io.files import write_bytes, write_text
 from simulate.algorithm import extra_coordinates
+from simulate.components import State
 from simulate.data.partition.clients import client_arrays
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress
@@ -54,13 +55,15 @@ class EvidenceWriter:
         self._folder, self._last = folder, experiment.rounds
         digest = experiment.algorithm.plan.digest
         clients = client_arrays(experiment.partition)
-        start = experiment.start.numpy()
+        start, spec = experiment.start.numpy(), experiment.algorithm.plan.spec
+        self._with_server = spec.server is not None or spec.averaging is not None
+        vectors = self._server_vectors(experiment.algorithm.server.start(experiment.start))
         self._header = EvidenceHeader(
             data=experiment.data.digest,
             clients=clients_digest(clients),
             parameters=len(start),
             model=vector_digest(start),
-            models_every=_interval(experiment.rounds, len(start)),
+            models_every=_interval(experiment.rounds, len(start) * (1 + len(vectors))),
             releases_every=_interval(experiment.rounds, _release_values(experiment)),
         )
         try:
@@ -92,10 +95,11 @@ class EvidenceWriter:
             InputError: when a file cannot be written.
         """
         theta, releases = _array(progress.theta), [_array(one) for one in progress.releases]
+        server = self._server_vectors(progress.server)
         stored, offsets = b"", []
         for every, vectors in (
             (self._header.releases_every, releases),
-            (self._header.models_every, [theta]),
+            (self._header.models_every, [theta, *server.values()]),
         ):
             due = bool(vectors) and (progress.round % every == 0 or progress.round == self._last)
             offsets.append(self._end + len(stored) if due else None)
@@ -109,6 +113,7 @@ class EvidenceWriter:
                 length=len(releases[0]) if releases else 0,
                 model=vector_digest(theta),
                 state={name: value for name, value in state.items() if math.isfinite(value)},
+                server={name: vector_digest(vector) for name, vector in server.items()},
                 ledger=progress.chain,
                 releases_at=offsets[0],
                 model_at=offsets[1],
@@ -119,6 +124,12 @@ class EvidenceWriter:
         for name, content in ((VECTORS, stored), (EVIDENCE, line.encode())):
             with _Writing(self._folder / name), open(self._folder / name, "ab") as file:
                 file.write(content)
+
+    def _server_vectors(self, state: State) -> dict[str, np.ndarray]:
+        """Vectors of the state of the spec's server optimiser and average, by name."""
+        if not self._with_server:
+            return {}
+        return {name: _array(one) for name, one in sorted(state.items()) if one.ndim == 1}
 
 
 def _continued(

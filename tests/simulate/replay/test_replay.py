@@ -29,6 +29,7 @@ from simulate.replay.lines import World, planned_lines
 from simulate.replay.replay import Replay
 from simulate.runs import evidence as evidence_writer
 from simulate.runs.run import InterruptedRunError, Request, execute
+from simulate.server_optimisers.registry import SERVER_OPTIMISERS
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "simulate" / "replay"
@@ -55,11 +56,15 @@ PLANNING = {
 
 
 @cache
-def short_plan(sampling: str = "poisson", planning: str = "per_group") -> Plan:
+def short_plan(
+    sampling: str = "poisson", planning: str = "per_group", server: str = "", averaging: str = ""
+) -> Plan:
     """Three rounds on the digits with a bound that some updates exceed."""
     data = dict(load_yaml(preset("digits"), "spec"))
     data |= {"rounds": ROUNDS, "clipping_norm": 0.5, "sampling": sampling}
     data["planning"] = PLANNING[planning]
+    data |= {"server": {"optimizer": server}} if server else {}
+    data |= {"averaging": {"method": averaging}} if averaging else {}
     if sampling == "full":
         data["cohort"] = sum(group["clients"] for group in data["groups"])
     return solve(Spec.parse(data), second_opinion=False)
@@ -113,6 +118,50 @@ def test_a_joint_plan_passes(planning: str, tmp_path: Path) -> None:
     assert report.outcome == "passed", report.reason
     if planning == "quantile":
         assert comparison(report, "clipping_norm") == (ROUNDS, 0)
+
+
+@pytest.mark.parametrize(
+    ("server", "averaging", "algorithm", "planning"),
+    [
+        ("sgd", "tail", "FedAvg", "joint"),
+        ("momentum", "ema", "planned", "quantile"),
+        ("momentum", "", "GDPFed+", "per_group"),
+        ("adagrad", "", "DP-FedAvg", "joint"),
+        ("adam", "ema", "planned", "joint"),
+        ("yogi", "", "planned", "joint"),
+    ],
+)
+def test_server_optimisers_and_averages_are_replayed(
+    server: str, averaging: str, algorithm: str, planning: str, tmp_path: Path
+) -> None:
+    plan = short_plan("poisson", planning, server, averaging)
+    execute(Request(plan, algorithm, "digits", tmp_path / "run", seed=3))
+    report = replayed(tmp_path / "run")
+    assert report.outcome == "passed", report.reason
+    assert comparison(report, "model") == (ROUNDS, 0)
+    assert comparison(report, "accuracy") == (1, 0)
+    if server == "momentum":
+        assert comparison(report, "velocity") == (ROUNDS, 0)
+    if averaging:
+        assert comparison(report, "averaged_model") == (ROUNDS, 0)
+
+
+def test_a_server_that_took_another_step_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = short_plan("poisson", "joint", "momentum")
+    make = SERVER_OPTIMISERS.get("momentum")
+    halved = {"momentum": 0.45}
+    monkeypatch.setitem(
+        SERVER_OPTIMISERS._components,
+        "momentum",
+        lambda options: make(options.model_copy(update=halved)),
+    )
+    execute(Request(plan, "planned", "digits", tmp_path / "run", seed=3))
+    report = replayed(tmp_path / "run")
+    assert report.outcome == "failed"
+    assert {one.name for one in report.differences} == {"model", "velocity"}
+    assert {one.round for one in report.differences} == {2, 3}
 
 
 def test_full_participation_with_label_skew_passes(tmp_path: Path) -> None:

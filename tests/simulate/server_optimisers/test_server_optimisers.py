@@ -1,0 +1,154 @@
+"""Server optimisers against torch.optim and plain loops; averages against their definitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from privplan.errors import InputError
+from privplan.evidence import EVIDENCE, VECTORS
+from privplan.io.text import load_yaml
+from privplan.planning.solver import solve
+from privplan.record import CHECKPOINT, LEDGER, RunRecord
+from privplan.spec.presets import preset
+from privplan.spec.server import HYPERPARAMETERS, Averaging, ServerOptimiser
+from privplan.spec.spec import Spec
+from simulate.algorithms.registry import ALGORITHMS, algorithm
+from simulate.components import Server
+from simulate.engine.evaluation import measure
+from simulate.runs.run import InterruptedRunError, Request, execute, prepare, run_prepared
+from simulate.server import add
+from simulate.server_optimisers.registry import SERVER_OPTIMISERS, averaged, server_of
+from tests.simulate import tiny
+
+START = torch.tensor([1.0, -2.0, 0.5])
+STEPS = [torch.tensor([0.5, 0.0, -0.2]), torch.tensor([0.1, 0.3, 0.2]), torch.tensor([-1.0, 1, 0])]
+
+
+def path(server: Server, steps: list[Tensor] = STEPS) -> list[Tensor]:
+    """The released models after each step."""
+    theta, state, found = START, server.start(START), []
+    for step in steps:
+        theta, state = server.step(theta, step, state)
+        found.append(server.released(theta, state))
+    return found
+
+
+def made(**options: object) -> Server:
+    chosen = ServerOptimiser.model_validate(options)
+    return SERVER_OPTIMISERS.get(chosen.optimizer)(chosen)
+
+
+def test_the_spec_knows_the_hyperparameters_of_every_registered_optimiser() -> None:
+    assert sorted(SERVER_OPTIMISERS.names()) == sorted(HYPERPARAMETERS)
+
+
+@pytest.mark.parametrize(("name", "momentum"), [("sgd", 0.0), ("momentum", 0.7)])
+def test_sgd_and_momentum_are_those_of_torch(name: str, momentum: float) -> None:
+    options = {"momentum": momentum} if name == "momentum" else {}
+    weight = START.clone().requires_grad_()
+    optimiser = torch.optim.SGD([weight], lr=0.3, momentum=momentum)
+    server = made(optimizer=name, learning_rate=0.3, **options)
+    for step, model in zip(STEPS, path(server), strict=True):
+        weight.grad = -step
+        optimiser.step()
+        torch.testing.assert_close(model, weight.detach())
+
+
+@pytest.mark.parametrize("name", ["adagrad", "adam", "yogi"])
+def test_adaptive_optimisers_are_those_of_reddi_et_al(name: str) -> None:
+    rate, beta1, beta2, tau = 0.2, 0.6, 0.9, 0.05
+    options = {"beta2": beta2} if name != "adagrad" else {}
+    server = made(optimizer=name, learning_rate=rate, beta1=beta1, epsilon=tau, **options)
+    theta, m, v = START.tolist(), [0.0] * 3, [tau**2] * 3
+    for step, model in zip(STEPS, path(server), strict=True):
+        for i, delta in enumerate(step.tolist()):
+            m[i] = beta1 * m[i] + (1 - beta1) * delta
+            square = delta**2
+            if name == "adagrad":
+                v[i] += square
+            elif name == "adam":
+                v[i] = beta2 * v[i] + (1 - beta2) * square
+            else:
+                v[i] -= (1 - beta2) * square * float(np.sign(v[i] - square))
+            theta[i] += rate * m[i] / (v[i] ** 0.5 + tau)
+        torch.testing.assert_close(model, torch.tensor(theta))
+
+
+def test_an_ema_has_geometric_weights() -> None:
+    models = torch.stack(path(made(optimizer="sgd")))
+    averages = path(averaged(add(), Averaging(decay=0.6), rounds=3))
+    for t, average in enumerate(averages, start=1):
+        weights = 0.6 ** torch.arange(t - 1, -1, -1, dtype=torch.float32)
+        torch.testing.assert_close(average, weights @ models[:t] / weights.sum())
+
+
+def test_a_tail_is_the_mean_of_the_last_models() -> None:
+    models = path(add())
+    averages = path(averaged(add(), Averaging(method="tail", fraction=0.5), rounds=3))
+    torch.testing.assert_close(averages[0], models[0])
+    torch.testing.assert_close(averages[2], (models[1] + models[2]) / 2)
+
+
+@pytest.mark.parametrize("name", ["DP-FedAvg-LS", "DP-FedPGN", "DP-FedPGN-LS"])
+@pytest.mark.parametrize("asked", [{"server": {"optimizer": "adam"}}, {"averaging": {}}])
+def test_algorithms_with_their_own_server_refuse(name: str, asked: dict[str, object]) -> None:
+    plan = tiny.plan(release="joint", sampling="poisson", **asked)
+    with pytest.raises(
+        InputError, match=rf"plan\.{next(iter(asked))}: must be left out for {name}"
+    ):
+        algorithm(name, plan)
+
+
+def test_exactly_the_algorithms_with_their_own_server_refuse() -> None:
+    known = {"name": "mlp-digits", "parameters": 2410}
+    plain, asked = tiny.plan(model=known), tiny.plan(model=known, server={"optimizer": "momentum"})
+    refusing = {
+        name
+        for name, entry in ALGORITHMS.items()
+        if entry.unmet_requirement(plain) != entry.unmet_requirement(asked)
+    }
+    assert refusing == {"DP-FedAvg-LS", "DP-FedPGN", "DP-FedPGN-LS"}
+
+
+def test_a_server_of_another_distribution_is_not_replaced() -> None:
+    own = Server("mine", lambda theta: {}, lambda theta, step, state: (theta, state))
+    with pytest.raises(InputError, match="which has its own server, found 'mine'"):
+        server_of(tiny.spec(averaging={}), own, "Mine")
+    assert server_of(tiny.spec(), own, "Mine") is own
+
+
+def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    data = {**load_yaml(preset("digits"), "spec"), "rounds": 4, "averaging": {}}
+    plan = solve(Spec.parse({**data, "server": {"optimizer": "yogi"}}), second_opinion=False)
+
+    def stop(done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    once, twice = (Request(plan, "planned", "digits", tmp_path / name) for name in ("one", "two"))
+    execute(once)
+    with pytest.raises(InterruptedRunError):
+        execute(twice, stop)
+    execute(twice)
+    for name in (CHECKPOINT, EVIDENCE, LEDGER, VECTORS):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    first, second = (RunRecord.load(tmp_path / name) for name in ("one", "two"))
+    assert first.accuracy == second.accuracy
+
+
+def test_the_average_is_evaluated_and_released(tmp_path: Path) -> None:
+    data = {**load_yaml(preset("digits"), "spec"), "rounds": 2, "averaging": {"decay": 0.5}}
+    plan = solve(Spec.parse(data), second_opinion=False)
+    request = Request(plan, "planned", "digits", tmp_path / "run")
+    experiment = prepare(request)
+    record = run_prepared(request, experiment).record
+    state = torch.load(tmp_path / "run" / CHECKPOINT, weights_only=True)
+    average = state["server"]["averaged_model"]
+    assert record.accuracy == measure(experiment.model, average, experiment.data).accuracy
+    last = measure(experiment.model, state["theta"], experiment.data)
+    assert last.loss != record.metrics[-1].loss
