@@ -18,7 +18,8 @@ def command(plan: str, only: str | None, form: str) -> None:
 
     if only is not None:
         bound(only)
-    rows = [row for row in explain(Plan.load(plan)) if only in (None, row.bound)]
+    solved = Plan.load(plan)
+    rows = [row for row in explain(solved) if only in (None, row.bound)]
     names = list(dict.fromkeys(row.bound for row in rows))
     if form == "json":
         render.data([vars(row) for row in rows])
@@ -34,3 +35,8 @@ def command(plan: str, only: str | None, form: str) -> None:
             for row in terms
         ]
         render.table(f"{name}: {terms[0].source}", ["term", "formula", "value"], cells)
+    if only is None:
+        from privplan.planning.risks import risks_of
+        from privplan.report.tables import risk_table
+
+        render.table(*risk_table(risks_of(solved)))

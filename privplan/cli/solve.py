@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -11,6 +11,14 @@ from privplan.cli import render
 
 if TYPE_CHECKING:
     from privplan.plan import Plan
+
+
+class Inverse(NamedTuple):
+    """What is asked in the other direction: options of the command."""
+
+    target_noise: float | None
+    solve_for: str
+    max_uploads: float | None
 
 
 @click.command(name="solve", help="Solve a spec: the plan and its certificate.")
@@ -41,6 +49,26 @@ if TYPE_CHECKING:
     help="Start from what the budget book says is left: the spec's epsilons are budgets over all "
     "runs. A file or SQLAlchemy address, PRIVPLAN_BOOK when left out; write SPEC before it.",
 )
+@click.option(
+    "--target-noise",
+    type=float,
+    metavar="NORM",
+    help="Plan for at most that noise of the mean update, in norm, at the least --solve-for.",
+)
+@click.option(
+    "--solve-for",
+    type=click.Choice(["cohort", "epsilon", "rounds"]),
+    default="cohort",
+    show_default=True,
+    help="With --target-noise: the fewest clients per round, the strictest budgets (all times one "
+    "factor), or the most rounds.",
+)
+@click.option(
+    "--max-uploads",
+    type=float,
+    metavar="N",
+    help="Plan with at most that many uploads over all rounds; the cohort follows.",
+)
 @click.option("--population", default="", metavar="NAME", help="Whose groups, in the book.")
 def command(
     spec: str,
@@ -49,12 +77,16 @@ def command(
     second_opinion: bool | None,
     plot: str | None,
     book: str | None,
+    target_noise: float | None,
+    solve_for: str,
+    max_uploads: float | None,
     population: str,
 ) -> None:
     """Solve, then write, then show: nothing is written when solving fails."""
-    from privplan.report.tables import certificate_table, plan_lines, plan_table
+    from privplan.report.tables import certificate_table, plan_lines, plan_table, risk_table
 
-    plan = _planned(spec, (output, plot), second_opinion, book, population)
+    asked = Inverse(target_noise, solve_for, max_uploads)
+    plan = _planned(spec, (output, plot), second_opinion, book, population, asked)
     picture = None
     if plot is not None:
         from privplan.report.plots import picture_name, plan_picture
@@ -71,6 +103,10 @@ def command(
     else:
         render.table(*plan_table(plan))
         render.table(*certificate_table(plan))
+        if any(group.risk is not None for group in plan.spec.groups):
+            from privplan.planning.risks import risks_of
+
+            render.table(*risk_table(risks_of(plan)))
         for line in plan_lines(plan):
             render.text(line)
         for path in (output, plot):
@@ -86,16 +122,30 @@ def _planned(
     second_opinion: bool | None,
     book: str | None,
     population: str,
+    asked: Inverse,
 ) -> Plan:
     """The plan of the spec, from what a book leaves when there is one."""
+    from privplan.errors import InputError
     from privplan.io.files import refuse_overwriting
     from privplan.planning.solver import solve
     from privplan.spec.spec import Spec
 
     problem = Spec.load(spec)
     refuse_overwriting(problem.sources(spec), outputs)
-    if book is None:
+    if asked.max_uploads is not None:
+        from privplan.planning.inverse import with_uploads
+
+        problem = with_uploads(problem, asked.max_uploads)
+    if book is None and asked.target_noise is None:
         return solve(problem, second_opinion=second_opinion)
+    if book is None:
+        from privplan.planning.inverse import solve_for_noise
+
+        return solve_for_noise(
+            problem, asked.target_noise or 0.0, asked.solve_for, second_opinion=second_opinion
+        )
+    if asked.target_noise is not None:
+        raise InputError.one("target_noise", "cannot go with --from-book", asked.target_noise)
     from privplan.book.database import address_of, shown
     from privplan.book.replan import solve_from_book
     from privplan.book.store import runs

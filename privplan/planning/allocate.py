@@ -13,6 +13,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from privplan.accounting.accountant import ACCOUNTANTS
 from privplan.planning.dual_bound import lower_bound
 from privplan.planning.error_terms import (
     Allocation,
@@ -23,7 +24,14 @@ from privplan.planning.error_terms import (
     terms,
 )
 from privplan.planning.group_noise import group_noise
-from privplan.planning.noise_model import BASES, NoiseCurve, build_curve, noise_at, refine
+from privplan.planning.noise_model import (
+    BASES,
+    NoiseCurve,
+    base_of,
+    build_curve,
+    noise_at,
+    refine,
+)
 from privplan.planning.optimiser import descend, descend_worst, project
 from privplan.planning.problem import Limits, Problem, whole_cohorts
 from privplan.planning.weights import weights as weights_by_rule
@@ -179,8 +187,11 @@ def _accountants(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats) -> l
     """
     weights = weights_of(task, cohorts, _noise(task, curves, cohorts))
     small = weights < NEGLIGIBLE * task.coefficients.shares
-    base = BASES.get(task.accountant, task.accountant)
-    return [base if negligible else task.accountant for negligible in small]
+    bases = [base_of(task.accountant, delta) for delta in task.problem.deltas]
+    return [
+        base if negligible and base in ACCOUNTANTS else task.accountant
+        for negligible, base in zip(small, bases, strict=True)
+    ]
 
 
 def _calibrated(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats) -> Floats:

@@ -67,6 +67,8 @@ def group_noise(
 ) -> float:
     """Smallest noise multiplier that keeps the budget of one group, rounded up to ten digits.
 
+    Or the group's fixed noise multiplier, where it has one.
+
     Args:
         problem: budgets, rounds, sampling law and relation.
         group: index of the group.
@@ -79,6 +81,8 @@ def group_noise(
         InfeasibleError: naming the group and the smallest feasible epsilon.
         UnsupportedError: when the accountant does not cover the law and relation.
     """
+    if problem.fixed_noise and (fixed := problem.fixed_noise[group]) is not None:
+        return fixed
     name, ratio = problem.names[group], float(ratio)
     budget = problem.epsilons[group], problem.deltas[group]
     _check_ratio(problem, group, ratio)
@@ -197,6 +201,7 @@ def single_group(problem: Problem, group: int) -> Problem:
         cohort=1.0,
         clipping_norm=1.0,
         dimension=1,
+        fixed_noise=(),
     )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privplan.accounting.accountant import accountant as by_name
-from privplan.accounting.target import coarse_accountant
+from privplan.accounting.target import CalibrationTarget, coarse_accountant
 from privplan.planning.group_noise import group_noise, single_group
 from privplan.planning.problem import Problem
 
@@ -32,6 +32,9 @@ _COARSE_TOLERANCE = 2e-3
 _CORRECTION_DISTANCE = 0.5
 BASES = {"pld": "rdp", "prv": "rdp"}
 """Accountants whose curve is that of another accountant times a correction."""
+_CENTRAL_LIMIT = "central limit"
+_LARGE_DELTA = 1e-3
+"""Above it, Rényi divergence is too loose for a base, and the central limit takes its place."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,10 @@ def _log_noise(
 ) -> float:
     """Logarithm of the calibrated noise multiplier of a problem with one group."""
     ratio = min(math.exp(log_ratio), 1.0)
+    if accountant == _CENTRAL_LIMIT:
+        budget = problem.epsilons[0], problem.deltas[0]
+        target = CalibrationTarget(*budget, problem.sampling, problem.relation, by_name("pld"))
+        return math.log(target.central_noise(ratio, problem.rounds))
     near = None if log_near is None else math.exp(log_near)
     faster = coarse_accountant(by_name(accountant), _COARSE_TOLERANCE) if coarse else None
     if faster is not None:
@@ -116,6 +123,12 @@ def _log_noise(
 def exact_noise(problem: Problem, group: int, ratio: float, accountant: str) -> float:
     """The noise multiplier of a group, calibrated with full precision and cached."""
     return math.exp(_log_noise(single_group(problem, group), math.log(ratio), accountant, False))
+
+
+def base_of(accountant: str, delta: float) -> str:
+    """The accountant whose curve is corrected to that of an accountant; itself where none is."""
+    large = accountant in BASES and delta > _LARGE_DELTA
+    return _CENTRAL_LIMIT if large else BASES.get(accountant, accountant)
 
 
 def build_curve(
@@ -130,7 +143,7 @@ def build_curve(
         least: smallest ratio, positive.
         most: largest ratio, at most 1.
     """
-    one, base = single_group(problem, group), BASES.get(accountant, accountant)
+    one, base = single_group(problem, group), base_of(accountant, problem.deltas[group])
     low, high = math.log(least), math.log(most)
     if high - low < 1e-9:
         return make_curve(np.array([high]), np.array([_log_noise(one, high, base, False)]))

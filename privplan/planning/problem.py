@@ -42,6 +42,8 @@ class Problem:
         constants: constants of Theorem 3 that local training decides.
         calibration: how noise multipliers are found, as in ``Planning.calibration``.
         unit: whom the budgets protect.
+        fixed_noise: the group's given noise multiplier, None where it is calibrated; empty when
+            all are calibrated.
     """
 
     names: tuple[str, ...]
@@ -57,6 +59,7 @@ class Problem:
     constants: StepConstants
     calibration: str = "exact"
     unit: Unit = "client"
+    fixed_noise: tuple[float | None, ...] = ()
 
     @property
     def law(self) -> str:
@@ -93,6 +96,7 @@ def problem_of(spec: Spec) -> Problem:
         constants=step_constants(spec.local.learning_rate, spec.local.steps),
         calibration=spec.planning.calibration,
         unit=spec.unit,
+        fixed_noise=tuple(group.noise_multiplier for group in spec.groups),
     )
 
 

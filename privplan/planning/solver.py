@@ -21,6 +21,7 @@ from privplan.planning.published import (
     solve_published,
 )
 from privplan.planning.record_level import solve_records
+from privplan.planning.risks import STATEMENTS, restated
 from privplan.planning.weights import weights
 from privplan.spec.objectives import is_objective
 from privplan.spec.spec import Spec
@@ -43,6 +44,16 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
     """
     if not isinstance(spec, Spec):
         spec = Spec.load(spec)
+    plan = _solved(spec, second_opinion)
+    for _ in range(STATEMENTS if any(group.risk for group in spec.groups) else 0):
+        weaker = restated(plan)
+        if weaker is None:
+            break
+        plan = _solved(weaker, second_opinion)
+    return plan
+
+
+def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
     if spec.unit == "record":
         return solve_records(spec, second_opinion=bool(second_opinion))
     settled, notes = decide_free_choices(spec)

@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from privplan.accounting.tradeoff import LEVELS
 from privplan.plan import Plan
 from privplan.planning.objectives import objective_of
 from privplan.spec.objectives import FIXED_RATIOS
 
 if TYPE_CHECKING:
+    from privplan.planning.risks import GroupRisk
     from privplan.sensitivity.frontier import FrontierPoint
 
 _PUBLISHED = "bound (Theorem 3's movable terms, in units of L d C^2)"
@@ -100,6 +102,28 @@ def certificate_table(plan: Plan) -> Table:
     columns[2] = "at least"
     versions = sorted({row.version for row in plan.certificate})
     return "Certificate: epsilon over all rounds", columns, rows, ", ".join(versions)
+
+
+def risk_table(risks: Sequence[GroupRisk]) -> Table:
+    """Upper bounds on every attack, one row per group."""
+    asked = any(one.asked is not None for one in risks)
+    rows = [
+        [
+            one.group,
+            *([one.asked or "-"] if asked else []),
+            f"{one.curve.advantage:.4f}",
+            *(f"{rate:.4f}" for rate in one.curve.true_positives),
+            f"{one.curve.mu:.4g}",
+        ]
+        for one in risks
+    ]
+    rates = [f"TPR at FPR {level:g}" for level in LEVELS]
+    columns = ["group", *(["asked"] if asked else []), "advantage", *rates, "mu"]
+    caption = (
+        "upper bounds by pld; TPR at FPR x is also the chance to reconstruct what was guessed "
+        "with chance x before"
+    )
+    return "Risks: no attack exceeds", columns, rows, caption
 
 
 def plan_lines(plan: Plan) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from privplan.accounting.release import Relation, SamplingLaw, Unit, is_client
+from privplan.accounting.risk import implied_risk, limit_of
 from privplan.errors import Fault
 from privplan.spec.fields import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer
 from privplan.spec.objectives import OBJECTIVES, is_objective
@@ -150,6 +151,8 @@ class BaseSpec(Checked):
                 "added, which doubles the distance; full participation needs half of the noise"
             )
         for group in self.groups:
+            if group.risk is not None:  # its delta is a point of a curve, not a failure
+                continue
             delta = self.delta_of(group)
             units = group.clients if self.unit == "client" else group.records or 1
             if delta >= 1 / units:
@@ -173,6 +176,23 @@ class BaseSpec(Checked):
             found = [getattr(one, field) for one in self.signers if hasattr(one, field)]
             for value in sorted({value for value in found if found.count(value) > 1}):
                 yield Fault(f"signers.{field}", "must be unique", value)
+
+    @rule
+    def _risks(self) -> Iterator[Fault]:
+        """A group's epsilon and delta imply its risk."""
+        for group in self._groups_with("name", "risk", "epsilon", "delta"):
+            if group.risk is None:
+                continue
+            faults = list(group.risk.faults())
+            for fault in faults:
+                yield Fault(f"groups.{group.name}.{fault.field}", fault.rule, fault.found)
+            if faults:
+                continue
+            allowed = limit_of(group.risk.point)
+            found = implied_risk(group.risk.point, group.epsilon, self.delta_of(group))
+            if found > allowed * (1 + 1e-9):
+                text = f"must imply {group.risk}; with this delta it allows {found:.6g}"
+                yield Fault(f"groups.{group.name}.epsilon", text, group.epsilon)
 
     @rule
     def _delta_in_range(self) -> Iterator[Fault]:

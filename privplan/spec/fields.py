@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from privplan.accounting.accountant import ACCOUNTANTS, accountant
+from privplan.spec.risk import Risk
 from privplan.values import (
     LEAST,
     Count,
@@ -107,6 +108,9 @@ OnlyRecords = Annotated[
     None, refuse(ONLY_RECORDS), Field(description=ONLY_RECORDS, exclude_if=is_none)
 ]
 OnlyClients = Annotated[None, refuse(ONLY_CLIENTS), Field(description=ONLY_CLIENTS)]
+OnlyClientsOrAbsent = Annotated[
+    None, refuse(ONLY_CLIENTS), Field(description=ONLY_CLIENTS, exclude_if=is_none)
+]
 
 
 class Group(Value):
@@ -114,9 +118,23 @@ class Group(Value):
 
     name: Name = Field(description="Unique name of the group.")
     clients: Count = Field(description="How many clients are in the group.")
-    epsilon: Positive = Field(description="Privacy budget of each client, over all rounds.")
+    epsilon: Positive = Field(
+        description="Privacy budget of each client, over all rounds. May be left out with a risk, "
+        "or with a noise multiplier."
+    )
     delta: Probability | None = Field(
         None, description="The group's own delta; the spec's delta when left out."
+    )
+    risk: Risk | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Budget as an attacker's success instead of epsilon and delta, which follow.",
+    )
+    noise_multiplier: Positive | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Fixed noise over the clipping norm, on the group's sum; epsilon follows when "
+        "left out. Only with planning.ratios: given or uniform.",
     )
     sampling_ratio: Fraction | None = Field(
         None, description="Chance to take part in a round; only with planning.ratios: given."
@@ -156,6 +174,7 @@ class RecordGroup(Group):
     model_config = ConfigDict(
         json_schema_extra={"required": ["name", "clients", "epsilon", "records"]}
     )
+    noise_multiplier: OnlyClientsOrAbsent = None
     sampling_ratio: OnlyClients = None
     min_sampling_ratio: OnlyClients = None
     max_sampling_ratio: OnlyClients = None

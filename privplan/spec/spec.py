@@ -15,9 +15,11 @@ from privplan.io.files import read_text
 from privplan.io.text import load_yaml
 from privplan.spec.base import BaseSpec
 from privplan.spec.fields import ClientGroup, ClientTraining, RecordGroup
+from privplan.spec.fixed_noise import noise_faults, with_fixed_noise
 from privplan.spec.groups_csv import with_groups
 from privplan.spec.objectives import is_objective, only_objectives
 from privplan.spec.planning import Published, RecordPlanning
+from privplan.spec.risk import with_risks
 from privplan.values import Checked, Positive, parse, rule
 
 
@@ -54,9 +56,10 @@ class Spec(BaseSpec):
                 text = "must be a spec, not a plan that was solved from one"
                 raise InputError.one("spec", text, data)
             try:
-                data = with_groups(data, Path(folder))
+                data = with_risks(with_groups(data, Path(folder)))
             except InputError as error:
                 return parse(cls, {**data, "groups": None}, error.faults, hidden=["groups"])
+            data = with_fixed_noise(cls, data)
         return parse(cls, data)
 
     @classmethod
@@ -162,6 +165,11 @@ class ClientSpec(Spec):
             elif given and self.sampling.law.whole_cohorts and not whole:
                 text = f"must give a whole cohort of the {group.clients} clients"
                 yield Fault(where, text, ratio)
+
+    @rule
+    def _fixed_noise(self) -> Iterator[Fault]:
+        for group in self._groups_with("name", "clients", "sampling_ratio", "noise_multiplier"):
+            yield from noise_faults(self, group)
 
     @rule
     def _limits(self) -> Iterator[Fault]:

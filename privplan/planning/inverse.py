@@ -1,0 +1,193 @@
+"""Inverse questions: what a noise costs in uploads, budgets or rounds, and what uploads buy.
+
+At equal budgets the noise of the mean update falls with the cohort and with every budget, and
+grows with the rounds, so one of them is found for a noise by bracketing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from privplan.accounting.search import largest_affordable
+from privplan.errors import InfeasibleError, InputError
+from privplan.plan import Plan
+from privplan.planning.allocate import allocate
+from privplan.planning.error_terms import Allocation
+from privplan.planning.optimised import task_of
+from privplan.planning.problem import problem_of, provisioned_noise_multiplier
+from privplan.planning.solver import rule_based, solve
+from privplan.spec.objectives import is_objective
+from privplan.spec.spec import Spec
+
+UNKNOWNS = ("cohort", "epsilon", "rounds")
+"""What a noise can be asked in: the fewest clients per round, the strictest budgets, or the most
+rounds."""
+_TOLERANCE = 1e-3
+_MOST_FACTOR = 1e3
+_MOST_ROUNDS = 100_000
+
+
+def noise_norm(spec: Spec) -> float:
+    """Noise of the mean update of a spec's plan, in norm, before certification."""
+    problem = problem_of(spec)
+    if is_objective(spec.planning.ratios):
+        found = allocate(task_of(spec, problem))
+    else:
+        chosen = rule_based(spec, problem)
+        found = Allocation(
+            chosen.cohorts, chosen.noise, chosen.weights, chosen.release, chosen.status
+        )
+    multiplier = provisioned_noise_multiplier(spec, found)
+    return multiplier * spec.clipping_norm * math.sqrt(spec.model.parameters)
+
+
+def with_uploads(spec: Spec, uploads: float) -> Spec:
+    """The spec with at most that many uploads over all rounds, used up where they can be.
+
+    The cohort follows from the uploads, unless the spec frees its rounds: then both are planned.
+
+    Args:
+        spec: a spec of clients.
+        uploads: rounds times cohort, at most.
+
+    Raises:
+        InputError: when the spec fixes its cohort by its ratios, or the uploads are too few.
+    """
+    _require_clients(spec, "max_uploads")
+    if not 0 < uploads < math.inf:
+        raise InputError.one("max_uploads", "must be positive and finite", uploads)
+    if "rounds" not in spec.planning.free and uploads < spec.rounds * len(spec.groups):
+        rule = f"must be at least one upload per group and round ({spec.rounds * len(spec.groups)})"
+        raise InputError.one("max_uploads", rule, uploads)
+    if spec.planning.ratios == "given" or spec.sampling.law.everyone:
+        rule = "is for specs with a cohort to choose, not for given ratios or full participation"
+        raise InputError.one("max_uploads", rule, uploads)
+    if not is_objective(spec.planning.ratios):
+        cohort = min(uploads / spec.rounds, spec.population)
+        return _changed(
+            spec, cohort=math.floor(cohort) if spec.sampling.law.whole_cohorts else cohort
+        )
+    free = [*spec.planning.free]
+    if not {"rounds", "cohort"} & {*free}:
+        free.append("cohort")
+    planning = {**spec.planning.model_dump(mode="json"), "max_uploads": uploads, "free": free}
+    return _changed(spec, planning=planning)
+
+
+def solve_for_noise(
+    spec: Spec, target: float, unknown: str = "cohort", *, second_opinion: bool | None = None
+) -> Plan:
+    """The plan whose noise of the mean update is at most a target, at the least cost.
+
+    Args:
+        spec: a spec of clients, without free rounds, cohort or clipping norm.
+        target: noise of the mean update in norm, as plans print it.
+        unknown: ``cohort`` for the fewest clients per round, ``epsilon`` for the strictest budgets
+            (all times one factor), ``rounds`` for the most rounds.
+        second_opinion: as in ``solve``.
+
+    Raises:
+        InputError: for a value out of range, or a spec whose unknown is not its own.
+        InfeasibleError: with the nearest noise that can be reached.
+    """
+    _require_clients(spec, "target_noise")
+    if not 0 < target < math.inf:
+        raise InputError.one("target_noise", "must be positive and finite", target)
+    if unknown not in UNKNOWNS:
+        raise InputError.one("solve_for", f"must be one of {', '.join(UNKNOWNS)}", unknown)
+    free = sorted({"rounds", "cohort", "clipping_norm"} & {*spec.planning.free})
+    if free:
+        raise InputError.one("planning.free", "must not name them with a target noise", free)
+    make, low, high, sign = _ways(spec, unknown)
+
+    def cost(argument: float) -> float:
+        return noise_norm(make(math.exp(sign * argument)))
+
+    found = largest_affordable(
+        cost,
+        target,
+        start=min(max(0.0 if unknown == "epsilon" else _own(spec, unknown) * sign, low), high),
+        low=low,
+        high=high,
+        tolerance=_TOLERANCE,
+        integer=unknown == "rounds",
+    )
+    if found.feasible is None:
+        nearest = cost(low)
+        raise InfeasibleError(
+            f"target_noise: {target:g} cannot be reached by {unknown}; the nearest feasible noise "
+            f"is {nearest:.4g}, at {unknown} {_shown(unknown, math.exp(sign * low))}"
+        )
+    value = math.exp(sign * found.feasible)
+    decided = make(value)
+    plan = solve(decided, second_opinion=second_opinion)
+    uploads = decided.rounds * decided.expected_cohort
+    asked = _shown(unknown, _value(decided, value, unknown))
+    note = f"target_noise: {target:g} asks for {unknown} {asked} ({uploads:,.0f} uploads)"
+    return plan.model_copy(update={"warnings": (note, *plan.warnings)})
+
+
+def _ways(spec: Spec, unknown: str) -> tuple[Callable[[float], Spec], float, float, float]:
+    """The spec at a value of the unknown; the ends of its logarithm times a sign, and the sign.
+
+    With the sign, noise grows with the argument.
+    """
+    if unknown == "epsilon":
+        if any(group.risk is not None for group in spec.groups):
+            rule = "must be cohort or rounds where budgets are risks"
+            raise InputError.one("solve_for", rule, unknown)
+        most = math.log(_MOST_FACTOR)
+        return (lambda factor: _scaled(spec, factor)), -most, most, -1.0
+    if unknown == "rounds":
+        most = math.log(_MOST_ROUNDS)
+        return (lambda rounds: _changed(spec, rounds=max(round(rounds), 1))), 0.0, most, 1.0
+    if spec.planning.ratios == "given" or spec.sampling.law.everyone:
+        rule = "must be epsilon or rounds with given ratios or full participation"
+        raise InputError.one("solve_for", rule, unknown)
+    ceilings = sum((group.max_sampling_ratio or 1.0) * group.clients for group in spec.groups)
+    floors = sum((group.min_sampling_ratio or 0.0) * group.clients for group in spec.groups)
+    least, most = max(float(len(spec.groups)), floors), min(ceilings, float(spec.population))
+
+    def with_cohort(cohort: float) -> Spec:
+        return _changed(spec, cohort=_drawable(spec, min(max(cohort, least), most)))
+
+    return with_cohort, -math.log(most), -math.log(least), -1.0
+
+
+def _own(spec: Spec, unknown: str) -> float:
+    return math.log(spec.rounds if unknown == "rounds" else spec.expected_cohort)
+
+
+def _value(decided: Spec, value: float, unknown: str) -> float:
+    return value if unknown == "epsilon" else float(getattr(decided, unknown))
+
+
+def _shown(unknown: str, value: float) -> str:
+    return f"x {value:.4g}" if unknown == "epsilon" else f"{value:.6g}"
+
+
+def _scaled(spec: Spec, factor: float) -> Spec:
+    groups = [
+        {**group.model_dump(mode="json"), "epsilon": group.epsilon * factor}
+        for group in spec.groups
+    ]
+    return _changed(spec, groups=groups)
+
+
+def _drawable(spec: Spec, cohort: float) -> float:
+    """The cohort, rounded up to a whole number where the law draws whole cohorts."""
+    return float(math.ceil(cohort - 1e-9)) if spec.sampling.law.whole_cohorts else cohort
+
+
+def _require_clients(spec: Spec, field: str) -> None:
+    if spec.unit != "client":
+        raise InputError.one(field, "is only for unit: client", spec.unit)
+    if any(group.noise_multiplier is not None for group in spec.groups):
+        rule = "is for calibrated noise; with fixed noise_multiplier change cohort or rounds"
+        raise InputError.one(field, rule, "noise_multiplier")
+
+
+def _changed(spec: Spec, **changes: Any) -> Spec:
+    return Spec.parse({**spec.model_dump(mode="json"), **changes})

@@ -1,0 +1,105 @@
+"""Specs with fixed noise multipliers: the epsilon of each group, or the rounds that fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from privplan.accounting.accountant import accountant
+from privplan.accounting.calibrate import calibrate
+from privplan.accounting.release import History, Relation, Release
+from privplan.accounting.target import NOISE_RANGE
+from privplan.errors import Fault, InputError
+from privplan.spec.base import BaseSpec
+from privplan.spec.fields import Group
+from privplan.values import parse
+
+_GUARANTEE = "pld"
+
+
+def with_fixed_noise(kind: type[BaseSpec], data: dict[str, Any]) -> dict[str, Any]:
+    """Plain data of a spec with what its fixed noise multipliers decide filled in.
+
+    A group with a noise multiplier and without an epsilon gets the epsilon that it spends; where
+    every group has both, ``rounds`` may be left out: the most that keep every budget.
+
+    Args:
+        kind: class of the spec.
+        data: the spec's data; returned unchanged when nothing is to be filled in.
+
+    Raises:
+        InputError: for faults of the spec, or noise multipliers out of range.
+        InfeasibleError: when not even one round keeps a budget.
+    """
+    groups = data.get("groups")
+    if not isinstance(groups, list | tuple) or not all(isinstance(one, dict) for one in groups):
+        return data
+    fixed = [one.get("noise_multiplier") is not None for one in groups]
+    without = [has and one.get("epsilon") is None for has, one in zip(fixed, groups, strict=True)]
+    rounds = "rounds" not in data and bool(fixed) and all(fixed) and not any(without)
+    if not rounds and not any(without):
+        return data
+    assumed = [
+        {**one, "epsilon": 1.0} if lacks else one
+        for lacks, one in zip(without, groups, strict=True)
+    ]
+    trial = parse(kind, {**data, "groups": assumed, **({"rounds": 1} if rounds else {})})
+    if rounds:
+        return {**data, "rounds": min(_rounds(trial, group) for group in trial.groups)}
+    filled = [
+        {**one, "epsilon": _epsilon(trial, group)} if lacks else one
+        for lacks, one, group in zip(without, groups, trial.groups, strict=True)
+    ]
+    return {**data, "groups": filled}
+
+
+def fixed_ratio(spec: BaseSpec, group: Group) -> float:
+    """The sampling ratio of a group of a spec with given or uniform ratios."""
+    if spec.planning.ratios == "given":
+        return group.sampling_ratio or 0.0
+    return spec.expected_cohort / spec.population
+
+
+def noise_faults(spec: BaseSpec, group: Group) -> list[Fault]:
+    """Faults of a group's fixed noise multiplier."""
+    where, noise = f"groups.{group.name}.noise_multiplier", group.noise_multiplier
+    if noise is None:
+        return []
+    if not NOISE_RANGE[0] <= noise <= NOISE_RANGE[1]:
+        text = f"must be in [{NOISE_RANGE[0]:g}, {NOISE_RANGE[1]:g}]"
+        return [Fault(where, text, noise)]
+    if spec.planning.ratios not in ("given", "uniform"):
+        return [Fault(where, "is only for planning.ratios: given, uniform", noise)]
+    if spec.release != "per_group":
+        return [Fault(where, "needs release: per_group", spec.release)]
+    cohort = fixed_ratio(spec, group) * group.clients
+    if spec.sampling.law.whole_cohorts and abs(cohort - round(cohort)) > 1e-6 * cohort:
+        text = f"needs a whole cohort of the {group.clients} clients"
+        return [Fault(where, text, f"{cohort:.6g}")]
+    return []
+
+
+def _epsilon(spec: BaseSpec, group: Group) -> float:
+    """The epsilon that a group spends, by the guarantee's accountant."""
+    release = Release(group.noise_multiplier or 0.0, fixed_ratio(spec, group), spec.sampling)
+    history = History.repeated(release, spec.rounds)
+    found = accountant(_GUARANTEE).epsilon(history, spec.delta_of(group), Relation(spec.relation))
+    if not 0 < found.upper < float("inf"):
+        where = f"groups.{group.name}.noise_multiplier"
+        text = f"must give a positive and finite epsilon, gives {found.upper:g}"
+        raise InputError.one(where, text, group.noise_multiplier)
+    return found.upper
+
+
+def _rounds(spec: BaseSpec, group: Group) -> int:
+    """The most rounds that keep a group's budget."""
+    return int(
+        calibrate(
+            "rounds",
+            group.epsilon,
+            spec.delta_of(group),
+            noise_multiplier=group.noise_multiplier,
+            sampling_ratio=fixed_ratio(spec, group),
+            sampling=spec.sampling,
+            relation=spec.relation,
+        )
+    )

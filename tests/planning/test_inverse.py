@@ -1,0 +1,162 @@
+"""Inverse questions: uploads, noise, fixed noise multipliers, and budgets stated as risks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from privplan.accounting.accountant import accountant
+from privplan.errors import InfeasibleError, InputError
+from privplan.plan import Plan
+from privplan.planning.inverse import noise_norm, solve_for_noise, with_uploads
+from privplan.planning.risks import risk_rows, risks_of
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+
+BASE: dict[str, Any] = {
+    "name": "inverse",
+    "rounds": 20,
+    "cohort": 40,
+    "model": {"name": "mlp-digits", "parameters": 2410},
+}
+
+
+def _spec(*groups: dict[str, Any], **changes: Any) -> Spec:
+    return Spec.parse({**BASE, "groups": list(groups), **changes})
+
+
+TWO = (
+    {"name": "strict", "clients": 300, "epsilon": 1.0},
+    {"name": "loose", "clients": 300, "epsilon": 4.0},
+)
+
+
+@pytest.mark.parametrize("unknown", ["cohort", "epsilon", "rounds"])
+def test_a_target_noise_is_met_and_not_much_less_is_asked(unknown: str) -> None:
+    spec = _spec(*TWO)
+    target = 0.8 * noise_norm(spec)
+    plan = solve_for_noise(spec, target, unknown)
+    norm = plan.noise_std * math.sqrt(plan.spec.model.parameters)
+    assert 0.99 * target < norm <= target * (1 + 1e-3)
+    assert plan.warnings[0].startswith(f"target_noise: {target:g} asks for {unknown}")
+
+
+def test_a_noise_out_of_reach_names_the_nearest() -> None:
+    with pytest.raises(InfeasibleError, match=r"^target_noise: 1e-05 cannot be reached by cohort"):
+        solve_for_noise(_spec(*TWO), 1e-5)
+
+
+def test_uploads_decide_the_cohort() -> None:
+    plan = solve(with_uploads(_spec(*TWO), 2000))
+    assert plan.spec.cohort == pytest.approx(100)
+    assert sum(group.expected_cohort for group in plan.groups) == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("changes", "uploads", "line"),
+    [
+        ({}, -1, "max_uploads: must be positive and finite, found -1"),
+        ({}, 3, "max_uploads: must be at least one upload per group and round \\(40\\), found 3"),
+        ({"sampling": "full", "cohort": None}, 90, "max_uploads: is for specs with a cohort"),
+    ],
+)
+def test_uploads_that_cannot_be_planned(changes: dict[str, Any], uploads: float, line: str) -> None:
+    with pytest.raises(InputError, match=f"^{line}"):
+        with_uploads(_spec(*TWO, **changes), uploads)
+
+
+def _fixed(**changes: Any) -> dict[str, Any]:
+    return {"name": "all", "clients": 400, "noise_multiplier": 1.2, **changes}
+
+
+def test_a_fixed_noise_gives_the_epsilon_of_the_accountant() -> None:
+    spec = _spec(_fixed(), planning={"ratios": "uniform"})
+    plan = solve(spec)
+    [group] = plan.groups
+    assert group.noise_multiplier == 1.2
+    spent = accountant("pld").epsilon(plan.history(group), group.delta, plan.spec.relation)
+    assert group.epsilon == spec.groups[0].epsilon == spent.upper
+    assert Spec.parse(spec.model_dump(mode="json")) == spec
+
+
+def test_the_rounds_that_fit_are_the_most() -> None:
+    data = {key: value for key, value in BASE.items() if key != "rounds"}
+    groups = [_fixed(epsilon=2.0), _fixed(name="more", epsilon=3.0)]
+    spec = Spec.parse({**data, "groups": groups, "planning": {"ratios": "uniform"}})
+    plan = solve(spec)
+    spent = [row.epsilon_upper for row in plan.certificate if row.guarantee]
+    assert spent[0] <= 2.0
+    with pytest.raises(InfeasibleError, match=r"^groups.all.epsilon: 2 is overspent"):
+        solve(Spec.parse({**spec.model_dump(mode="json"), "rounds": spec.rounds + 1}))
+
+
+@pytest.mark.parametrize(
+    ("group", "planning", "line"),
+    [
+        (_fixed(), {}, "groups.all.noise_multiplier: is only for planning.ratios: given, uniform"),
+        (
+            _fixed(noise_multiplier=1e-3),
+            {"ratios": "uniform"},
+            r"groups.all.noise_multiplier: must be in \[0.01, 10000\]",
+        ),
+        (
+            _fixed(),
+            {"ratios": "uniform", "release": "joint"},
+            "groups.all.noise_multiplier: needs release: per_group",
+        ),
+        ({"name": "all", "clients": 400}, {}, "groups.all.epsilon: is required"),
+    ],
+)
+def test_faulty_fixed_noise(group: dict[str, Any], planning: dict[str, Any], line: str) -> None:
+    with pytest.raises(InputError, match=f"^{line}"):
+        _spec(group, planning=planning)
+
+
+@pytest.fixture(scope="module")
+def risky() -> Plan:
+    return solve(
+        _spec(
+            {"name": "a", "clients": 300, "risk": {"advantage": 0.15}},
+            {
+                "name": "b",
+                "clients": 300,
+                "risk": {"true_positives": 0.08, "false_positives": 0.01},
+            },
+            {"name": "c", "clients": 300, "risk": {"reconstruction": 0.1, "baseline": 0.001}},
+        )
+    )
+
+
+def test_risks_hold_and_are_used_up(risky: Plan) -> None:
+    a, b, c = (one.curve for one in risks_of(risky))
+    assert 0.15 * 0.99 < a.advantage <= 0.15
+    assert 0.08 * 0.99 < b.true_positives[1] <= 0.08
+    assert 0.1 * 0.99 < c.true_positives[0] <= 0.1
+    assert risk_rows(risks_of(risky))[0]["asked"] == "advantage 0.15"
+
+
+def test_a_plan_of_risks_is_read_again(risky: Plan) -> None:
+    assert Plan.parse({**risky.model_dump(mode="json"), "digest": risky.digest}) == risky
+
+
+@pytest.mark.parametrize(
+    ("group", "line"),
+    [
+        ({"risk": {"advantage": 1.5}}, "groups.0.risk.advantage: must be less than 1"),
+        ({"risk": {"advantage": 0.1, "baseline": 0.1}}, "groups.x.risk: must be advantage, true"),
+        (
+            {"risk": {"true_positives": 0.01, "false_positives": 0.02}},
+            "groups.x.risk.true_positives: must be above false_positives, 0.02, found 0.01",
+        ),
+        ({"risk": {"advantage": 0.1}, "delta": 1e-5}, "groups.x.delta: must be left out"),
+        (
+            {"risk": {"advantage": 0.1}, "epsilon": 3.0, "delta": 1e-5},
+            "groups.x.epsilon: must imply advantage 0.1; with this delta it allows 0.905",
+        ),
+    ],
+)
+def test_faulty_risks(group: dict[str, Any], line: str) -> None:
+    with pytest.raises(InputError, match=line.replace("groups.0", "groups.(0|x)")):
+        _spec({"name": "x", "clients": 300, **group})
