@@ -24,7 +24,8 @@ def test_every_command_of_the_page_runs(
     monkeypatch.chdir(tmp_path)
     for name, text in SPECS:
         (tmp_path / name).write_text(text)
-    assert len(SPECS) == 4 and len(COMMANDS) == 8
+    assert len(SPECS) == 4
+    assert len(COMMANDS) == 8
     for command in COMMANDS:
         with pytest.raises(SystemExit) as done:
             main(command)
