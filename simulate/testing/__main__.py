@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -9,6 +10,7 @@ import click
 from privplan.cli import render
 from privplan.cli.render import error
 from privplan.errors import PrivplanError
+from privplan.io.processes import exit_on_sigint
 from privplan.plan import Plan
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.testing.report import SensitivityReport
@@ -18,7 +20,9 @@ BROKEN = 4
 COLUMNS = ("algorithm", "plan", "unit", "rounds executed", "bounds compared", "largest", "result")
 
 
-@click.command("python -m simulate.testing")
+@click.command(
+    "python -m simulate.testing", context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.argument("algorithm")
 @click.option(
     "--plan",
@@ -60,5 +64,16 @@ def _row(report: SensitivityReport) -> list[str]:
     return [report.algorithm, report.plan, report.unit, *counts, largest, result]
 
 
+def run() -> None:
+    """Run the command and exit; bad input is one line."""
+    with exit_on_sigint():
+        try:
+            code = command(standalone_mode=False)
+        except click.ClickException as fault:
+            error(" ".join(fault.format_message().split()))
+            code = PrivplanError.exit_code
+    sys.exit(code if isinstance(code, int) else 0)
+
+
 if __name__ == "__main__":
-    command()
+    run()
