@@ -37,7 +37,7 @@ test-all: lint ## the slow tests too; PRIVPLAN_DATA names a folder with Fashion-
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -m "slow or not slow"
 
 faults: $(INSTALLED) ## the table of planted faults in docs/reliability.md
-	$(BIN)/python -m tests.sabotage --canaries 800 --format markdown
+	$(BIN)/python -m tests.sabotage --honest 40 --canaries 800 --seeds 3 --replay --format markdown
 
 lint: $(INSTALLED) ## ruff and mypy
 	$(BIN)/ruff check .

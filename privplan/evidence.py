@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from privplan.errors import InputError
-from privplan.io.files import read_text
+from privplan.io.files import read_lines, read_text
 from privplan.io.text import load_json
 from privplan.values import Count, Natural, Value, is_empty, parse
 
@@ -140,6 +140,23 @@ def read_evidence(folder: Path, plan_digest: str) -> Evidence | None:
         else:
             rounds[value.round] = value
     return None if header is None else Evidence(header=header, rounds=rounds, chain=chain)
+
+
+def read_header(folder: Path, plan_digest: str) -> EvidenceHeader | None:
+    """The header of the evidence in a run folder; None when there is none or it is invalid.
+
+    Raises:
+        InputError: when the file cannot be read.
+    """
+    path = folder / EVIDENCE
+    if not path.exists():
+        return None
+    line = next(iter(read_lines(path, "evidence")), "")
+    try:
+        header = parse(EvidenceHeader, load_json(line)["evidence"])
+    except (ValueError, KeyError, TypeError, InputError):
+        return None
+    return header if chained_line(header, plan_digest)[0] == line else None
 
 
 def vector_digest(vector: np.ndarray) -> str:

@@ -23,6 +23,7 @@ from privplan.plan import GroupPlan, Plan
 from privplan.record import LEDGER, PLAN, VERDICT, RunRecord, history_of, read_ledger
 from privplan.values import Value
 from privplan.verification.checks.check import (
+    CHECKS,
     Check,
     Level,
     Run,
@@ -247,6 +248,11 @@ def _audit_check(run: Run, groups: list[GroupVerdict]) -> Check:
         found = f"{canaries} canaries lost no more, false alarms at most {FALSE_ALARM:g}"
         return first(exceeded(evidence, uppers), name, found)
     return failed(name, reason)
+
+
+def false_alarm_rate() -> float:
+    """Largest rate at which a verdict on an honest run is broken: the sum over its checks."""
+    return FALSE_ALARM + sum(check.false_alarm for _, check in CHECKS.items())
 
 
 def _or_infinite(value: float | None) -> float:

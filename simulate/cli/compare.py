@@ -29,6 +29,13 @@ from simulate.cli.options import SEED, data_options, request_of, seeds_from
     help="Spread the runs over a Ray cluster: auto, local, or its address. The output and the "
     "data must be on storage that all its machines see.",
 )
+@click.option(
+    "--against",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A run folder or a comparison's folder whose noise must differ from this comparison's; "
+    "may be repeated.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("results"))
 def command(
     plan: Path,
@@ -37,23 +44,31 @@ def command(
     first_seed: int,
     jobs: int | None,
     cluster: str | None,
+    against: tuple[Path, ...],
     output: Path,
     **options: Any,
 ) -> None:
     """Train ALGORITHMS under PLAN with several seeds: a table, a CSV file and a plot.
 
-    Each run has its own folder; finished runs are reused and interrupted ones resumed.
+    Each run has its own folder; finished runs are reused and interrupted ones resumed. Runs that
+    repeat noise, other than those of one seed under several algorithms, are reported.
     """
     from privplan.cli import render
     from simulate.runs.compare import PLOT, TABLE, compare, select
     from simulate.runs.comparison import printed_table
+    from simulate.runs.repeated_noise import repeated_noise, run_folders
 
+    others = [run for folder in against for run in run_folders(folder)]
     base = request_of(plan, "", output, options)
     names, omitted = select(algorithms, base)
     for line in omitted:
         render.warn(line)
+    chosen = seeds_from(first_seed, seeds)
     with render.progress(f"{len(names)} algorithms, {seeds} seeds") as progress:
-        rows = compare(base, names, seeds_from(first_seed, seeds), jobs, progress, cluster)
+        rows = compare(base, names, chosen, jobs, progress, cluster)
     where = f"{base.plan.spec.name} on {base.dataset}, {base.partition}"
     render.table(*printed_table(f"{where}: test accuracy, {seeds} seeds", rows))
+    runs = [output / name / f"seed-{seed}" for name in names for seed in chosen]
+    for line in repeated_noise(runs, others):
+        render.warn(line)
     render.text(f"table {output / TABLE}, plot {output / PLOT}")

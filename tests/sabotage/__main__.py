@@ -29,9 +29,19 @@ MISSED = 4
     help="Canaries per group, to see which of the faults outside tests/sabotage/kinds they find "
     "alone; each such run is made twice.",
 )
-@click.option("--seed", type=SEED, default=1, show_default=True)
+@click.option("--seed", type=SEED, default=1, show_default=True, help="The first seed.")
+@click.option(
+    "--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Seeds per fault."
+)
+@click.option(
+    "--replay/--no-replay",
+    default=False,
+    help="Execute runs again, with all rounds, whose fault declared evidence should not show.",
+)
 @click.pass_context
-def command(ctx: click.Context, runs: int, form: str, canaries: int, seed: int) -> None:
+def command(
+    ctx: click.Context, runs: int, form: str, canaries: int, seed: int, seeds: int, replay: bool
+) -> None:
     """Break real runs on the digits in every way that is known, and judge each.
 
     Exit code 0: each fault is detected by its check, or needs the level of evidence that the table
@@ -39,23 +49,34 @@ def command(ctx: click.Context, runs: int, form: str, canaries: int, seed: int) 
     """
     from privplan.cli import render
     from tests.sabotage import COLLECTED, FAULTS, honest, honest_runs, tried
-    from tests.sabotage.table import COLUMNS, markdown, rows, summary
+    from tests.sabotage.table import COLUMNS, HONEST, honest_row, markdown, rows, summary
 
-    findings, passed, total = [], 0, len(FAULTS) + runs
+    findings, verdicts, total = [], [], len(FAULTS) + runs
     with render.progress("faults and honest runs") as report:
         for fault in FAULTS:
             report(len(findings), total)
             asked = canaries if fault not in COLLECTED else 0
-            findings.append(tried(fault, seed, asked))
+            findings.append(
+                [
+                    tried(fault, seed + turn, 0 if turn else asked, replay=replay)
+                    for turn in range(seeds)
+                ]
+            )
         for algorithm, sampling, own in honest_runs(runs):
-            report(len(findings) + passed, total)
-            passed += honest(algorithm, sampling, own).kept
-    if form == "markdown":
-        render.text(markdown(findings))
-    else:
-        render.table("faults", COLUMNS, rows(findings))
-    right = sum(found.as_documented for found in findings)
-    render.text()
+            report(len(findings) + len(verdicts), total)
+            verdicts.append((own, honest(algorithm, sampling, own)))
+    passed = sum(verdict.kept for _, verdict in verdicts)
+    honest_rows = [honest_row(own, verdict) for own, verdict in verdicts]
+    for title, columns, cells in (
+        ("faults", COLUMNS, rows(findings)),
+        ("honest runs", HONEST, honest_rows),
+    ):
+        if form == "markdown":
+            render.text(markdown(columns, cells))
+            render.text()
+        else:
+            render.table(title, columns, cells)
+    right = sum(all(found.as_documented for found in of_seeds) for of_seeds in findings)
     render.text(f"{summary(findings)}; {passed} of {runs} honest runs kept")
     ctx.exit(0 if right == len(findings) and passed == runs else MISSED)
 

@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from click.testing import CliRunner
 
 from privplan.accounting.release import SamplingLaw
 from privplan.auditing.findings import AuditEvidence, exceeded
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.solver import solve
+from privplan.replayed import ReplayReport
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from privplan.verification.checks.check import Run
 from privplan.verification.verify import Verdict, judge, load_run
 from simulate.algorithms.registry import ALGORITHMS
+from simulate.cli.replay import command as replay_command
 from simulate.runs.run import Request, prepare, run_prepared
 from tests.sabotage.fault import Fault
 
@@ -49,6 +52,8 @@ class Finding:
         seen: what canaries alone say against the planned epsilon; empty when they say nothing,
             None when none were asked.
         missing: whether the right check names the right missing evidence.
+        replayed: outcome of ``privplan replay --rounds all``; empty when it was not asked.
+        difference: what the replay says.
     """
 
     fault: Fault
@@ -56,13 +61,19 @@ class Finding:
     reason: str
     seen: str | None = None
     missing: bool = False
+    replayed: str = ""
+    difference: str = ""
 
     @property
     def as_documented(self) -> bool:
-        """Whether the declared evidence shows the fault, or not, as its level says."""
-        if self.fault.level == "not shown":
-            return self.missing
-        return self.caught == (self.fault.level == "declared")
+        """Whether each level of evidence that was tried shows the fault, or not, as documented."""
+        if self.fault.level == "declared":
+            return self.caught
+        if self.fault.level == "not shown" and not self.missing:
+            return False
+        if not self.replayed:
+            return not self.caught
+        return (self.replayed == "failed") == (self.fault.level in ("not shown", "replayed"))
 
 
 @cache
@@ -106,13 +117,13 @@ def planted(fault: Fault, folder: Path, seed: int = 1, canaries: int = 0) -> Run
     """A run with a fault in it, as its folder tells it."""
     request = Request(plan(), fault.algorithm, "digits", folder, seed=seed, canaries=canaries)
     experiment = replace(prepare(request), workers=1)
-    with _patched(fault.patches):
+    with patched(fault.patches):
         run_prepared(request, fault.breaks(experiment))
     fault.tampers(folder)
     return load_run(folder)
 
 
-def tried(fault: Fault, seed: int = 1, canaries: int = 0) -> Finding:
+def tried(fault: Fault, seed: int = 1, canaries: int = 0, *, replay: bool = False) -> Finding:
     """Plant a fault in a folder of its own, and see what the verdict says.
 
     Args:
@@ -120,22 +131,43 @@ def tried(fault: Fault, seed: int = 1, canaries: int = 0) -> Finding:
         seed: seed of the run.
         canaries: canaries a group in a second run with the same fault, if it weakens privacy
             and its clients do not send for themselves.
+        replay: whether all rounds are executed again, if declared evidence should not show the
+            fault.
     """
-    with tempfile.TemporaryDirectory(prefix="privplan-") as folder:
-        verdict = judge(planted(fault, Path(folder) / "run", seed))
-        seen = None
+    with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
+        folder = Path(parent) / "run"
+        found = _judged(fault, judge(planted(fault, folder, seed)))
+        if replay and fault.level != "declared":
+            outcome, difference = replayed(folder)
+            found = replace(found, replayed=outcome, difference=difference)
         if canaries and fault.weakens and ALGORITHMS.get(fault.algorithm).unit == "client":
-            run = planted(fault, Path(folder) / "audited", seed, canaries)
+            run = planted(fault, Path(parent) / "audited", seed, canaries)
             seen = next(exceeded(_evidence(run), _planned(run.plan), SEEN), "")
+            found = replace(found, seen=seen)
+    return found
+
+
+def replayed(folder: Path) -> tuple[str, str]:
+    """Outcome and reason of ``privplan replay --rounds all`` on a run folder."""
+    done = CliRunner().invoke(replay_command, [str(folder), "--rounds", "all", "--format", "json"])
+    report = ReplayReport.load(folder)
+    expected = {"passed": 0, "failed": 4, "not shown": 5}[report.outcome]
+    if done.exit_code != expected:
+        raise AssertionError(done.output)
+    return report.outcome, report.reason
+
+
+def _judged(fault: Fault, verdict: Verdict) -> Finding:
+    """What the declared evidence says of a fault."""
     found = {check.name: check for check in verdict.checks}.get(fault.check)
     if found is None:
         failed = [check for check in verdict.checks if check.failed]
         reason = failed[0].reason if failed else ""
-        return Finding(fault, verdict.outcome == "broken", reason, seen)
+        return Finding(fault, verdict.outcome == "broken", reason)
     if fault.level == "not shown":
-        return Finding(fault, False, found.reason, seen, fault.words in found.reason)
+        return Finding(fault, False, found.reason, missing=fault.words in found.reason)
     caught = verdict.outcome == "broken" and found.failed and fault.words in found.reason
-    return Finding(fault, caught, found.reason, seen)
+    return Finding(fault, caught, found.reason)
 
 
 def _evidence(run: Run) -> AuditEvidence:
@@ -152,7 +184,7 @@ def _planned(executed: Plan) -> dict[str, tuple[float, float]]:
 
 
 @contextmanager
-def _patched(patches: tuple[tuple[Any, str, Any], ...]) -> Iterator[None]:
+def patched(patches: tuple[tuple[Any, str, Any], ...]) -> Iterator[None]:
     """Attributes replaced while the block runs."""
     before = [(module, name, getattr(module, name)) for module, name, _ in patches]
     try:

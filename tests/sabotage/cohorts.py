@@ -138,7 +138,7 @@ COHORTS = (
         "clients drawn with replacement",
         "A client may be in a sum twice.",
         "cohorts",
-        "is in the sum 2 times",
+        "is in the sum",
         breaks=drawn(_with_replacement),
     ),
     Fault(

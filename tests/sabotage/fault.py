@@ -12,7 +12,8 @@ from simulate.engine.experiment import Experiment
 Break = Callable[[Experiment], Experiment]
 Tamper = Callable[[Path], None]
 Level = Literal["declared", "not shown", "replayed", "attested", "canaries", "none"]
-"""Lowest level of evidence that detects a fault. ``not shown``: its check lacks evidence."""
+"""Lowest level of evidence that detects a fault with every seed. ``not shown``: its check lacks
+evidence."""
 OURS = "ours"
 EXTERNAL = "external"
 """Authors of faults: of the checks, or reviewers who described faults without knowing them."""

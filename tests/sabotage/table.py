@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from privplan.verification.verify import Verdict
 from tests.sabotage.bench import Finding
+from tests.sabotage.fault import EXTERNAL
 
 COLUMNS = (
     "fault",
@@ -13,41 +15,71 @@ COLUMNS = (
     "check",
     "what the verdict says",
     "detected by",
-    "canaries alone",
+    "seeds",
+    "what the replay says",
+    "canaries",
 )
+Findings = Sequence[Sequence[Finding]]
+"""Findings of each fault, one per seed."""
 
 
-def rows(findings: Sequence[Finding]) -> list[list[str]]:
-    """One row per fault, for ``COLUMNS``."""
+def rows(findings: Findings) -> list[list[str]]:
+    """One row per fault, for ``COLUMNS``; the words are those of the first seed."""
+    return [_row(of_seeds) for of_seeds in findings]
+
+
+def _row(of_seeds: Sequence[Finding]) -> list[str]:
+    found, right = of_seeds[0], sum(one.as_documented for one in of_seeds)
+    fault = found.fault
     return [
-        [
-            found.fault.name,
-            found.fault.what,
-            found.fault.author,
-            found.fault.check,
-            found.reason or found.fault.why,
-            found.fault.level if found.as_documented else "NO",
-            "" if found.seen is None else ("seen" if found.seen else "not seen"),
-        ]
-        for found in findings
+        fault.name,
+        fault.what,
+        fault.author,
+        fault.check,
+        found.reason or fault.why,
+        fault.level if right == len(of_seeds) else "NO",
+        f"{right} of {len(of_seeds)}",
+        found.difference,
+        "" if found.seen is None else ("seen" if found.seen else "not seen"),
     ]
 
 
-def summary(findings: Sequence[Finding]) -> str:
-    """How many faults each level of evidence detects, and how many canaries detect."""
-    asked = [found for found in findings if found.seen is not None]
-    declared = sum(found.caught for found in findings)
-    line = f"{declared} of {len(findings)} faults detected from declared evidence"
-    for level in ("not shown", "replayed", "attested", "canaries", "none"):
-        number = sum(found.fault.level == level for found in findings)
-        line += f", {number} {level}" if number else ""
+def summary(findings: Findings) -> str:
+    """How many faults each level of evidence detects with all seeds, and canaries."""
+    firsts = [of_seeds[0] for of_seeds in findings]
+    line = _detected("faults", findings)
+    external = [one for one in findings if one[0].fault.author == EXTERNAL]
+    if external:
+        line += f"; {_detected('external ones', external)}"
+    asked = [found for found in firsts if found.seen is not None]
     if asked:
         seen = sum(bool(found.seen) for found in asked)
-        line += f"; canaries alone see {seen} of the {len(asked)} that weaken privacy"
+        line += f"; canaries see {seen} of the {len(asked)} that weaken privacy"
     return line
 
 
-def markdown(findings: Sequence[Finding]) -> str:
-    """The same as a table of Markdown."""
-    ruled = [list(COLUMNS), ["---"] * len(COLUMNS), *rows(findings)]
+def _detected(what: str, findings: Findings) -> str:
+    """Number of faults that declared evidence and replay detect with every seed."""
+    declared = [all(one.caught for one in of_seeds) for of_seeds in findings]
+    replayed = [all(one.replayed == "failed" for one in of_seeds) for of_seeds in findings]
+    line = f"{sum(declared)} of {len(findings)} {what} detected from declared evidence"
+    if any(one.replayed for of_seeds in findings for one in of_seeds):
+        either = sum(one or other for one, other in zip(declared, replayed, strict=True))
+        line += f", {either} with replay"
+    return line
+
+
+HONEST = ("algorithm", "sampling", "seed", "verdict", "failed or not shown")
+
+
+def honest_row(seed: int, verdict: Verdict) -> list[str]:
+    """The verdict on a run that nobody broke, for ``HONEST``."""
+    law = str(verdict.groups[0].sampling)
+    problems = ", ".join(check.name for check in (*verdict.failed, *verdict.not_shown))
+    return [verdict.algorithm, law, str(seed), verdict.outcome, problems]
+
+
+def markdown(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown."""
+    ruled = [list(columns), ["---"] * len(columns), *cells]
     return "\n".join(f"| {' | '.join(row)} |" for row in ruled)

@@ -22,7 +22,7 @@ def outcome(fault: Fault, folder: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_the_fault_is_detected(fault: Fault, tmp_path: Path) -> None:
-    expected = "not_shown" if fault.name in UNSUPPORTED else "failed"
+    expected = "not shown" if fault.name in UNSUPPORTED else "failed"
     assert outcome(fault, tmp_path / "run") == expected
 
 

@@ -126,11 +126,13 @@ class RunCheck:
         inspect: the check.
         order: verdicts list checks by increasing order.
         applies: whether a verdict on a run lists the check.
+        false_alarm: largest rate at which it fails on an honest run; 0 without a random test.
     """
 
     inspect: Inspect
     order: int = LAST
     applies: Callable[[Run], bool] = lambda run: True
+    false_alarm: float = 0.0
 
 
 def _as_check(component: object) -> RunCheck:
@@ -152,12 +154,22 @@ CHECKS: Registry[RunCheck] = Registry(
 
 
 def register(
-    name: str, order: int, applies: Callable[[Run], bool] = lambda run: True
+    name: str,
+    order: int,
+    applies: Callable[[Run], bool] = lambda run: True,
+    false_alarm: float = 0.0,
 ) -> Callable[[Inspect], Inspect]:
-    """A decorator that registers a check under the name of its line in verdicts."""
+    """A decorator that registers a check under the name of its line in verdicts.
+
+    Args:
+        name: name of the check.
+        order: as in ``RunCheck``.
+        applies: as in ``RunCheck``.
+        false_alarm: as in ``RunCheck``.
+    """
 
     def decorate(inspect: Inspect) -> Inspect:
-        CHECKS.register(name, RunCheck(inspect, order, applies))
+        CHECKS.register(name, RunCheck(inspect, order, applies, false_alarm))
         return inspect
 
     return decorate

@@ -31,7 +31,7 @@ KINDS = 5
 Cohorts = list[tuple[int, tuple[int, ...]]]
 
 
-@register("cohort independence", order=132)
+@register("cohort independence", order=132, false_alarm=EVIDENCE_FALSE_ALARM)
 def cohort_independence(run: Run) -> Check:
     """Overlaps at all lags, single pairs of rounds, halves, neighbours, and the sampling ratio."""
     name, law = "cohort independence", run.plan.spec.sampling.law

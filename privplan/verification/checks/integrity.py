@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import numpy as np
+
+from privplan.evidence import CLIENTS, clients_digest, read_clients, read_header
 from privplan.plan import GroupPlan
 from privplan.verification.checks.check import (
     Check,
@@ -47,7 +50,11 @@ def unbroken(run: Run) -> Check:
 
 @register("groups", order=30)
 def groups(run: Run) -> Check:
-    """Every release is of groups of the plan, with the planned number of clients."""
+    """Every release is of groups of the plan, with the planned number of clients.
+
+    Where the run stores the assignment of clients to groups and records, each client is in one
+    group, and no record is of two clients.
+    """
 
     def problems() -> Iterator[str]:
         known = {group.name: group.clients for group in run.plan.groups}
@@ -60,9 +67,35 @@ def groups(run: Run) -> Check:
                         f"{share.group}: {share.clients} clients where {known[share.group]} "
                         "were planned"
                     )
+        yield from _identities(run)
 
     reason = f"{len(run.plan.groups)} groups, as planned"
     return first(problems(), "groups", reason, unreleased(run))
+
+
+def _identities(run: Run) -> Iterator[str]:
+    """Clients without a group, or with records of others, in the stored assignment."""
+    header = None if run.folder is None else read_header(run.folder, run.plan.digest)
+    if run.folder is None or header is None:
+        return
+    stored = read_clients(run.folder)
+    if stored is None:
+        return
+    if clients_digest(stored) != header.clients:
+        yield f"{CLIENTS} is not the assignment that the run wrote"
+        return
+    assigned = stored["group"]
+    for index, group in enumerate(run.plan.groups):
+        found = int((assigned == index).sum())
+        if found != group.clients:
+            yield (
+                f"{group.name}: {found} different clients hold records, {group.clients} were "
+                "planned, so that one holds the place of several"
+            )
+    records = stored["records"]
+    repeated = len(records) - len(np.unique(records))
+    if repeated:
+        yield f"{repeated} records are of more than one client"
 
 
 @register("rounds", order=40)

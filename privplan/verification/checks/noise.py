@@ -72,7 +72,7 @@ def _multipliers(run: Run) -> Iterator[tuple[ReleaseRecord, GroupShare, float, f
                 yield release, share, recorded, at_round(run, group, release)[1]
 
 
-@register("noise drawn", order=90)
+@register("noise drawn", order=90, false_alarm=FALSE_ALARM)
 def noise_drawn(run: Run) -> Check:
     """The drawn noise has the recorded standard deviation, by chi-square tests."""
     name, releases = "noise drawn", [r for r in run.ledger.records if r.noise.noisy]
@@ -80,7 +80,7 @@ def noise_drawn(run: Run) -> Check:
         return passed(name, NOTHING_LEFT)
     if not releases:
         return failed(name, "no noise was drawn: epsilon is infinite")
-    level = FALSE_ALARM / (len(releases) + 1)
+    level = FALSE_ALARM / (len(releases) + len({r.family for r in releases}))
 
     def problems() -> Iterator[str]:
         of_family: dict[str, tuple[float, int]] = {}

@@ -112,7 +112,7 @@ def _check(run: Run, name: str, problems: Problems, reason: str) -> Check:
     return check
 
 
-@register("noise distribution", order=101)
+@register("noise distribution", order=101, false_alarm=EVIDENCE_FALSE_ALARM)
 def noise_distribution(run: Run) -> Check:
     """The noise of each release has the normal law: distance, cells, tails, lattice, energy."""
     coordinates = sum(release.dimension for _, release in _gaussian_sums(run))
@@ -151,7 +151,7 @@ def _unlike_normal(measured: Measured, rate: float) -> Iterator[str]:
         yield f"all rounds: {np.sqrt(energy / total):.6g} times the recorded deviation"
 
 
-@register("noise coverage", order=102)
+@register("noise coverage", order=102, false_alarm=EVIDENCE_FALSE_ALARM)
 def noise_coverage(run: Run) -> Check:
     """Each layer, block of coordinates and random projection has the recorded noise."""
     reason = "layers, blocks and projections have the recorded noise"
@@ -216,7 +216,7 @@ def _by_length(measured: Measured) -> dict[int, list[tuple[float, ...]]]:
     return found
 
 
-@register("noise independence", order=103)
+@register("noise independence", order=103, false_alarm=EVIDENCE_FALSE_ALARM)
 def noise_independence(run: Run) -> Check:
     """The noise is independent within a release, across groups, across rounds and of the sum."""
     reason = "no correlation within releases, across groups, rounds or with the sums"

@@ -28,7 +28,7 @@ from privplan.verification.checks.check import (
 from privplan.verification.statistics import FALSE_ALARM, oddest_client
 
 
-@register("sampling law", order=120)
+@register("sampling law", order=120, false_alarm=FALSE_ALARM)
 def sampling(run: Run) -> Check:
     """The law that was executed is the law that was planned."""
 
@@ -109,7 +109,7 @@ def _inconsistent(share: GroupShare, clients: int) -> str | None:
     return None
 
 
-@register("participation", order=140)
+@register("participation", order=140, false_alarm=FALSE_ALARM)
 def participation(run: Run) -> Check:
     """Each client's number of participations fits the law, and so does their spread.
 

@@ -26,7 +26,7 @@ PUBLIC_TRANSFORM = "random_mask"
 """The transform whose masks can be drawn again from the seed."""
 
 
-@register("sums", order=110)
+@register("sums", order=110, false_alarm=FALSE_ALARM)
 def sums(run: Run) -> Check:
     """Each release is its clipped sum plus Gaussian noise of the recorded standard deviation.
 

@@ -154,12 +154,12 @@ def client_arrays(partition: ClientPartition) -> dict[str, np.ndarray]:
         partition: the records of each client.
 
     Returns:
-        ``group`` [clients], the index of each client's group in the plan; ``starts``
+        ``group`` [clients], the index of each client's group in the plan, -1 for none; ``starts``
         [clients + 1] and ``records``, the records of client i at starts[i]:starts[i + 1]; these
         two are empty for a partition in which clients draw their records from the seed.
     """
     sizes = [len(part) for part in partition.members]
-    group = np.empty(sum(sizes), np.int64)
+    group = np.full(sum(sizes), -1, np.int64)
     group[np.concatenate(partition.members)] = np.repeat(np.arange(len(sizes)), sizes)
     if isinstance(partition, LazyPartition):
         empty = np.empty(0, np.int64)

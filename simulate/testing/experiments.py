@@ -1,0 +1,100 @@
+"""Small experiments on the digits for the sensitivity tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+from simulate.algorithms.entry import Hyperparameters
+from simulate.engine.experiment import Experiment
+from simulate.runs.run import Request, prepare
+
+DATASET = "digits"
+_CLIENTS: Mapping[str, Any] = {
+    "groups": [
+        {"name": "strict", "clients": 10, "epsilon": 2.0},
+        {"name": "medium", "clients": 10, "epsilon": 6.0},
+        {"name": "loose", "clients": 10, "epsilon": 12.0},
+    ],
+    "delta": 1e-3,
+    "rounds": 3,
+    "cohort": 18,
+    "clipping_norm": 0.3,
+    "local": {
+        "steps": 2,
+        "batch_size": 10,
+        "learning_rate": 0.2,
+        "learning_rate_decay": 0.9,
+        "momentum": 0.5,
+    },
+    "model": {"name": "mlp-digits", "parameters": 2410},
+    "planning": {"accountant": "rdp", "ratios": "uniform", "weights": "inverse_variance"},
+}
+_BALANCED = {"accountant": "rdp", "ratios": "balanced"}
+_QUANTILE = {"quantile": 0.5, "share": 0.05, "learning_rate": 0.3}
+_RECORDS = {
+    "unit": "record",
+    "groups": [
+        {"name": "strict", "clients": 4, "epsilon": 2.0, "records": 40, "batch_size": 10},
+        {"name": "loose", "clients": 6, "epsilon": 8.0, "records": 40},
+    ],
+    "cohort": 5,
+    "clipping_norm": 1.0,
+    "local": {
+        "epochs": 2,
+        "batch_size": 20,
+        "learning_rate": 0.2,
+        "learning_rate_decay": 0.9,
+        "momentum": 0.5,
+    },
+    "planning": {"accountant": "rdp", "weights": "epsilon"},
+}
+_CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "per group": {},
+    "joint": {"planning": {**_BALANCED, "release": "joint"}},
+    "adaptive clipping": {"planning": {**_BALANCED, "clipping": _QUANTILE}},
+    "replace one": {"relation": "replace_one", "sampling": "fixed_size"},
+    "records": _RECORDS,
+}
+"""Changes of the bench's spec by name of the plan."""
+
+
+@cache
+def bench_plans() -> Mapping[str, Plan]:
+    """The plans on which algorithms are tested, by name."""
+    return {
+        name: solve(Spec.parse({"name": name, **_CLIENTS, **changes}), second_opinion=False)
+        for name, changes in _CHANGES.items()
+    }
+
+
+def bench_experiment(
+    algorithm: str,
+    plan: Plan,
+    hyperparameters: Hyperparameters | None = None,
+    seed: int = 0,
+) -> Experiment:
+    """An experiment on the digits.
+
+    Args:
+        algorithm: name of a registered algorithm.
+        plan: a plan that it can execute, for a model of images with 8x8 pixels.
+        hyperparameters: values that differ from the algorithm's defaults.
+        seed: the run's seed, 0 or more.
+
+    Raises:
+        PrivplanError: as ``prepare``.
+    """
+    if plan.spec.rounds < 2:
+        raise InputError.one("plan.rounds", "must be 2 or more", plan.spec.rounds)
+    chosen = hyperparameters or Hyperparameters()
+    request = Request(
+        plan, algorithm, DATASET, Path(), seed=seed, device="cpu", hyperparameters=chosen
+    )
+    return prepare(request)

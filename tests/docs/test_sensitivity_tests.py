@@ -1,0 +1,49 @@
+"""The examples of docs/sensitivity-tests.md, and the command that it shows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from simulate.testing.__main__ import command
+from simulate.testing.report import SensitivityReport, Violation
+
+PAGE = (Path(__file__).parents[2] / "docs" / "sensitivity-tests.md").read_text()
+[EXAMPLE] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(EXAMPLE, "sensitivity-tests.md", "exec"), {})
+    assert "per group 45 66 1.000" in capsys.readouterr().out
+
+
+def test_the_page_names_every_rule() -> None:
+    table = PAGE.split("## What must hold")[1].split("Unprotected")[0]
+    named = set(re.findall(r"^\| ([a-z ]+) \|", table, re.MULTILINE)) - {"rule"}
+    assert named == set(re.findall(r"``([a-z ]+)``", Violation.__doc__ or ""))
+
+
+@pytest.mark.parametrize(
+    ("violations", "code"), [((), 0), ((Violation("model", "strict, removed", "7 differ"),), 4)]
+)
+def test_the_command_answers_with_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, violations: tuple[Violation, ...], code: int
+) -> None:
+    report = SensitivityReport("planned", "per group", "client", 45, 66, 0.99, violations)
+    monkeypatch.setattr(
+        "simulate.testing.__main__.check_sensitivity", lambda *given, **more: (report,)
+    )
+    done = CliRunner().invoke(command, ["Planned"])
+    assert done.exit_code == code
+    assert ("planned (per group): model: strict, removed: 7 differ" in done.output) == bool(code)
+
+
+def test_the_command_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    for arguments in (["nosuch"], ["planned", "--plan", str(tmp_path / "no.json")]):
+        done = CliRunner().invoke(command, arguments)
+        assert done.exit_code == 2
+        assert "Traceback" not in done.output
+        assert len(done.output.strip().splitlines()) == 1

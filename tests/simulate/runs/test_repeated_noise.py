@@ -1,0 +1,70 @@
+"""Runs that share noise without purpose are reported; those of one comparison's seed are not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from privplan.cli import main
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.record import LEDGER, RECORD
+from simulate.runs.repeated_noise import repeated_noise, run_folders
+from simulate.testing import bench_plans
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("repeated")
+    bench_plans()["per group"].save(folder / "plan.json")
+    done = compared(folder, "iid", "first")
+    assert done.exit_code == 0, done.output
+    assert "repeated noise" not in done.output
+    return folder
+
+
+def compared(folder: Path, partition: str, name: str, *more: str):
+    common = ["--algorithms", "GDPFed,GDPFed+", "--seeds", "2", "--partition", partition]
+    command = ["compare", str(folder / "plan.json"), *common, "-o", str(folder / name), *more]
+    return CliRunner().invoke(main, command)
+
+
+def test_the_same_seeds_on_other_data_are_reported(comparison: Path) -> None:
+    first = comparison / "first"
+    done = compared(comparison, "dirichlet:1", "second", "--against", str(first))
+    assert done.exit_code == 0
+    lines = [line for line in done.output.splitlines() if "repeated noise" in line]
+    assert len(lines) == 8  # two algorithms here and there, for each of two seeds
+    rounds = Plan.load(comparison / "plan.json").spec.rounds
+    expected = f"second/GDPFed/seed-0 and {first}/GDPFed/seed-0 have {3 * rounds} equal noise"
+    assert any(expected in line for line in lines)
+
+
+def test_noise_that_a_run_repeats_is_reported(comparison: Path, tmp_path: Path) -> None:
+    [run, *_] = run_folders(comparison / "first")
+    lines = (run / LEDGER).read_text().splitlines(keepends=True)
+    (tmp_path / LEDGER).write_text("".join([*lines, lines[0]]))
+    (tmp_path / RECORD).write_text((run / RECORD).read_text())
+    assert list(repeated_noise([tmp_path])) == [
+        f"repeated noise: {tmp_path} draws 1 times from an earlier state"
+    ]
+
+
+def test_releases_without_noise_states_are_no_repetition(comparison: Path, tmp_path: Path) -> None:
+    [run, *_] = run_folders(comparison / "first")
+    line = json.loads((run / LEDGER).read_text().splitlines()[0])
+    line["release"]["noise_state"] = ""
+    (tmp_path / LEDGER).write_text(2 * (json.dumps(line) + "\n"))
+    (tmp_path / RECORD).write_text((run / RECORD).read_text())
+    assert list(repeated_noise([tmp_path])) == []
+
+
+def test_a_folder_without_a_run_is_refused(comparison: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="against: must be a run folder"):
+        run_folders(tmp_path)
+    done = compared(comparison, "iid", "third", "--against", str(tmp_path))
+    assert done.exit_code == 2
+    assert not (comparison / "third").exists()

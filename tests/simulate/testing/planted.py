@@ -1,0 +1,147 @@
+"""Faults of sensitivity for the kit: those of the sabotage bench, and faults of other outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from simulate.components import ClientBatch, LocalResult, State, TransformContext
+from simulate.engine import loop
+from simulate.engine.evaluation import AccuracyMeasures, measure
+from simulate.engine.experiment import Experiment
+from tests.sabotage import FAULTS
+from tests.sabotage.contributions import Apply, clipped_by
+from tests.sabotage.fault import Fault, with_components
+
+
+def _overflowing(honest: Apply, experiment: Experiment) -> Apply:
+    """Clipping by a norm in single precision, which is skipped where it is not finite."""
+
+    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
+        norms = updates.norm(dim=1)
+        bound = experiment.algorithm.plan.spec.clipping_norm
+        factors = torch.where(norms.isfinite(), (bound / norms).clamp(max=1), 1.0)
+        return updates * factors[:, None], norms > bound
+
+    return apply
+
+
+def _trained(
+    change: Callable[[ClientBatch, LocalResult], LocalResult],
+) -> Callable[[Experiment], Experiment]:
+    """Change the result of local training."""
+
+    def breaks(experiment: Experiment) -> Experiment:
+        local = experiment.algorithm.local
+        changed = replace(local, train=lambda batch: change(batch, local.train(batch)))
+        return with_components(experiment, local=changed)
+
+    return breaks
+
+
+def _mixed_heads(batch: ClientBatch, result: LocalResult) -> LocalResult:
+    """Each client's personal vector moves a tenth of the way to the chunk's mean."""
+    if result.personal is None:
+        return result
+    mean = result.personal.mean(0)
+    return replace(result, personal=result.personal + 0.1 * (mean - result.personal))
+
+
+def _mixed_updates(batch: ClientBatch, result: LocalResult) -> LocalResult:
+    """Clients who send for themselves send a part of the chunk's mean."""
+    return replace(result, updates=result.updates + 0.01 * result.updates.mean(0))
+
+
+def _beside_the_releases(experiment: Experiment) -> Experiment:
+    """The mean pixel of the round's last batches is written into a parameter of the model."""
+    seen: list[Tensor] = []
+    local, server = experiment.algorithm.local, experiment.algorithm.server
+
+    def train(batch: ClientBatch) -> LocalResult:
+        seen[:] = [batch.x.mean()]
+        return local.train(batch)
+
+    def step(theta: Tensor, move: Tensor, state: State) -> tuple[Tensor, State]:
+        after, state = server.step(theta, move, state)
+        after[0] = seen[0]
+        return after, state
+
+    return with_components(
+        experiment, local=replace(local, train=train), server=replace(server, step=step)
+    )
+
+
+def _on_private_data(model, theta, data, workers=1, rows=None) -> AccuracyMeasures:
+    """Accuracy on the records of the clients."""
+    private = replace(data, test_x=data.train_x, test_y=data.train_y)
+    return measure(model, theta, private, workers, rows)
+
+
+OWN = (
+    Fault(
+        "clipping skipped for non-finite norms",
+        "The norm overflows single precision, and such an update is not clipped.",
+        "sensitivity",
+        breaks=clipped_by(_overflowing),
+    ),
+    Fault(
+        "personal state mixed between clients",
+        "Each client's head moves towards the mean head of the cohort.",
+        "personal state",
+        breaks=_trained(_mixed_heads),
+        algorithm="CENTAUR",
+    ),
+    Fault(
+        "updates mixed between clients who send for themselves",
+        "A client sends a part of the other clients' updates.",
+        "other releases",
+        breaks=_trained(_mixed_updates),
+        algorithm="DPFedAvg",
+    ),
+    Fault(
+        "statistics of batches in the model",
+        "A mean over private records is written into the model beside the releases.",
+        "model",
+        breaks=_beside_the_releases,
+    ),
+    Fault(
+        "accuracy on private records",
+        "The metrics of a round are measured on the clients' training records.",
+        "metrics",
+        patches=((loop, "measure", _on_private_data),),
+    ),
+)
+RULES = {
+    "scaled after clipping": "sensitivity",
+    "updates added twice": "sensitivity",
+    "updates added five times": "sensitivity",
+    "weighted by size inside the sum": "sensitivity",
+    "rescaled by a private median": "sensitivity",
+    "centred by the cohort mean": "sensitivity",
+    "one update added ten times": "sensitivity",
+    "clipped by layers": "sensitivity",
+    "coordinates clipped": "sensitivity",
+    "clipped by the mean norm": "sensitivity",
+    "clipped at twice the bound": "sensitivity",
+    "clipping skipped for one client": "sensitivity",
+    "clipping skipped for one group": "sensitivity",
+    "median clip not booked": "sensitivity",
+    "learning-rate-weighted after clipping": "sensitivity",
+    "personal parameters released": "coordinates",
+    "data-dependent mask booked as public": "coordinates",
+    "noise halved": "noise",
+    "no noise on the head's bias": "noise",
+    "weights of the realised cohort": "ledger",
+    "model steps by unnoised sums": "model",
+    "head sent in clear": "model",
+    "records' noise drawn and not added": "sensitivity",
+    "records not clipped": "sensitivity",
+}
+"""Faults of the sabotage bench, and the claim that the kit must find broken."""
+PLANTED = (
+    *((fault, rule) for name, rule in RULES.items() for fault in FAULTS if fault.name == name),
+    *((fault, fault.check) for fault in OWN),
+)

@@ -1,0 +1,68 @@
+"""Sensitivity tests: every registered algorithm passes, and planted faults fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulate.algorithms.registry import ALGORITHMS
+from simulate.testing import bench_experiment, bench_plans, check_experiment, check_sensitivity
+from tests.sabotage.bench import patched
+from tests.sabotage.fault import Fault
+from tests.simulate.testing.planted import PLANTED, RULES
+
+QUICK = ("planned", "CENTAUR")
+QUICK_FAULTS = (
+    "scaled after clipping",
+    "updates added twice",
+    "weighted by size inside the sum",
+    "rescaled by a private median",
+    "centred by the cohort mean",
+    "clipped by layers",
+    "clipping skipped for non-finite norms",
+    "personal parameters released",
+    "personal state mixed between clients",
+    "accuracy on private records",
+    "head sent in clear",
+)
+
+
+def failed_rules(fault: Fault) -> dict[str, str]:
+    with patched(fault.patches):
+        experiment = fault.breaks(bench_experiment(fault.algorithm, bench_plans()["per group"]))
+        report = check_experiment(experiment)
+    return {violation.rule: violation.found for violation in report.violations}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_an_algorithm_keeps_its_claims(name: str) -> None:
+    plans = {key: bench_plans()[key] for key in ("per group", "adaptive clipping")}
+    for report in check_sensitivity(name, plans):
+        assert report.passed, report.violations
+        assert report.compared >= 30
+        assert report.largest_ratio == pytest.approx(1, abs=1e-4)  # the bound is reached
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_every_algorithm_keeps_its_claims_under_every_plan(name: str) -> None:
+    for report in check_sensitivity(name):
+        assert report.passed, report.violations
+        bounded = report.unit != "none" and name != "Local-only"
+        assert (report.largest_ratio is not None) == bounded
+
+
+@pytest.mark.parametrize("name", QUICK_FAULTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    [(fault, rule)] = [pair for pair in PLANTED if pair[0].name == name]
+    assert rule in failed_rules(fault)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "rule"), PLANTED, ids=lambda one: getattr(one, "name", one))
+def test_every_planted_fault_is_found(fault: Fault, rule: str) -> None:
+    assert rule in failed_rules(fault)
+
+
+def test_every_named_fault_exists() -> None:
+    assert set(RULES) <= {fault.name for fault, _ in PLANTED}
+    assert len(PLANTED) >= 25

@@ -1,0 +1,81 @@
+"""The stored assignment of clients: one group per client, no record of two clients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, chained_line, clients_digest
+from privplan.plan import Plan
+from privplan.record import PLAN
+from privplan.verification.checks.integrity import groups
+from privplan.verification.verify import load_run
+from simulate.runs.run import Request, execute
+from tests.sabotage import plan
+
+Arrays = dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("identities") / "run"
+    execute(Request(plan(), "planned", "digits", folder, seed=3))
+    return folder
+
+
+def changed(folder: Path, target: Path, change: Callable[[Arrays], None], *, honest: bool) -> Path:
+    """A copy of what the check reads, with another assignment and a fitting header."""
+    target.mkdir()
+    for file in folder.iterdir():
+        if file.is_file():
+            (target / file.name).write_bytes(file.read_bytes())
+    with np.load(folder / CLIENTS) as stored:
+        arrays = {name: stored[name].copy() for name in stored.files}
+    change(arrays)
+    np.savez(target / CLIENTS, **arrays)
+    if honest:
+        header = json.loads((folder / EVIDENCE).read_text().splitlines()[0])["evidence"]
+        header["clients"] = clients_digest(arrays)
+        line, _ = chained_line(EvidenceHeader(**header), Plan.load(folder / PLAN).digest)
+        (target / EVIDENCE).write_text(line)
+    return target
+
+
+def _one_for_sixty(arrays: Arrays) -> None:
+    arrays["group"][arrays["group"].tolist().index(2) :][:60] = -1
+
+
+def _copied(arrays: Arrays) -> None:
+    starts, records = arrays["starts"], arrays["records"]
+    records[starts[1] : starts[1] + 3] = records[starts[0] : starts[0] + 3]
+
+
+def test_an_honest_assignment_passes(run: Path, tmp_path: Path) -> None:
+    assert groups(load_run(run)).passed
+    copy = changed(run, tmp_path / "copy", lambda arrays: None, honest=True)
+    assert groups(load_run(copy)).passed
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_one_for_sixty, "different clients hold records, 100 were planned"),
+        (_copied, "3 records are of more than one client"),
+    ],
+)
+def test_places_and_records_of_one_client_are_counted_once(
+    run: Path, tmp_path: Path, change: Callable[[Arrays], None], reason: str
+) -> None:
+    found = groups(load_run(changed(run, tmp_path / "copy", change, honest=True)))
+    assert found.failed
+    assert reason in found.reason
+
+
+def test_an_assignment_that_the_run_did_not_write_fails(run: Path, tmp_path: Path) -> None:
+    found = groups(load_run(changed(run, tmp_path / "copy", _copied, honest=False)))
+    assert found.failed
+    assert "not the assignment that the run wrote" in found.reason
