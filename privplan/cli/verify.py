@@ -29,7 +29,7 @@ def command(ctx: click.Context, run: Path, form: str) -> None:
         title = f"{verdict.algorithm} on {verdict.dataset}"
         rows, caption = verdicts.group_rows(verdict), verdicts.group_caption(verdict)
         render.table("checks", verdicts.CHECK_COLUMNS, verdicts.check_rows(verdict))
-        render.table(title, verdicts.GROUP_COLUMNS, rows, caption)
+        render.table(title, verdicts.group_columns(verdict), rows, caption)
         if any(group.audit for group in verdict.groups):
             rows, caption = verdicts.audit_rows(verdict), verdicts.audit_caption(verdict)
             columns = verdicts.audit_columns(verdict)

@@ -7,7 +7,15 @@ from typing import Any
 
 import click
 
-from simulate.cli.options import SEED, data_options, request_of, seeds_from
+from simulate.cli.options import (
+    SEED,
+    data_options,
+    own_of,
+    own_options,
+    request_of,
+    seeds_from,
+    with_own,
+)
 
 
 @click.command(
@@ -16,6 +24,7 @@ from simulate.cli.options import SEED, data_options, request_of, seeds_from
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option("--algorithms", required=True, help="Names with commas between, or all.")
 @data_options
+@own_options
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option("--first-seed", type=SEED, default=0, show_default=True)
 @click.option(
@@ -30,7 +39,10 @@ from simulate.cli.options import SEED, data_options, request_of, seeds_from
     "data must be on storage that all its machines see.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("results"))
+@click.pass_context
 def command(
+    context: click.Context,
+    /,
     plan: Path,
     algorithms: str,
     seeds: int,
@@ -48,12 +60,14 @@ def command(
     from simulate.runs.compare import PLOT, TABLE, compare, select
     from simulate.runs.comparison import printed_table
 
-    base = request_of(plan, "", output, options)
+    own = own_of(context, options)
+    base = with_own(request_of(plan, "", output, options), own)
     names, omitted = select(algorithms, base)
     for line in omitted:
         render.warn(line)
     with render.progress(f"{len(names)} algorithms, {seeds} seeds") as progress:
         rows = compare(base, names, seeds_from(first_seed, seeds), jobs, progress, cluster)
-    where = f"{base.plan.spec.name} on {base.dataset}, {base.partition}"
-    render.table(*printed_table(f"{where}: test accuracy, {seeds} seeds", rows))
+    where = f"{base.plan.spec.name} on {base.dataset}, {base.partition_name}"
+    metric = rows[0].metric
+    render.table(*printed_table(f"{where}: test {metric}, {seeds} seeds", rows))
     render.text(f"table {output / TABLE}, plot {output / PLOT}")

@@ -129,7 +129,7 @@ def test_a_folder_of_images_by_client_and_class(workplace, monkeypatch) -> None:
 
 WRONG = {
     "nowhere.npz": "data",
-    "nowhere": "data: must be FILE.npz, FILE.csv, a folder of images, or package.module:function",
+    "nowhere": "data: must be FILE.npz, FILE.csv, FILE.parquet, a folder of images, or pack",
     "broken.npz": "data: must be an NPZ file of plain arrays",
     "mine.npz --label z": "label: must be one of the arrays x, y, client, group, found 'z'",
     "mine.npz --features a,b": "features: must name one array of an NPZ file",
@@ -164,7 +164,7 @@ WRONG = {
     "mixed": "data: must have images like the first one, (1, 4, 4)",
     "faces --label x": "label: must be left out with a folder",
     "faces": "data.group: is required with a plan of 2 groups, found 'none'",
-    "faces --group mine.csv": "group: must be one of the columns age, sex",
+    "faces --group mine.csv": "groups: must be one of the columns age, sex",
     "own_code:nothing": "data: must be importable as own_code:nothing, found \"AttributeError",
     "own_code:broken": "data: must be made without an error, found 'ZeroDivisionError: division",
     "own_code:pairs": "data: must be a function that returns simulate.Data",
