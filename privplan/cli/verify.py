@@ -18,6 +18,7 @@ def command(ctx: click.Context, run: Path, form: str) -> None:
     evidence is missing; each check that is not shown names it.
     """
     from privplan.cli import render
+    from privplan.record import ACCURACY
     from privplan.report import verdicts
     from privplan.verification.verify import judge, load_run
 
@@ -35,7 +36,8 @@ def command(ctx: click.Context, run: Path, form: str) -> None:
             columns = verdicts.audit_columns(verdict)
             render.table("what canaries say", columns, rows, caption)
         render.text(verdicts.worst_line(verdict))
-        render.text(verdicts.class_line(verdict))
+        if verdict.metric == ACCURACY:
+            render.text(verdicts.class_line(verdict))
         render.text(verdicts.evidence_line(verdict))
         render.text(verdicts.closing_line(verdict))
     ctx.exit(verdict.exit_code)

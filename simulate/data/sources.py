@@ -76,7 +76,7 @@ def load_own(source: str, options: DataOptions) -> Data:
         if not (options.test.is_dir() if path.is_dir() else options.test.suffix == path.suffix):
             form = "a folder" if path.is_dir() else f"a {path.suffix} file"
             raise InputError.one("test", f"must be {form}, like the data", str(options.test))
-        of_test = replace(options, test=None, test_share=None, group=None, groups=None)
+        of_test = replace(options, test=None, test_share=None, groups=None)
         return read(path, options, read(options.test, of_test, None))
     if ":" not in source or path.exists():
         raise InputError.one("data", f"must be {FORMS}", source)

@@ -102,6 +102,10 @@ def _layers(module: nn.Module, shape: tuple[int, ...]) -> tuple[Layer, ...] | No
         if isinstance(layer, Conv | Pool) and (flat or len(shape) != 3):
             return None
         layers.append(layer)
+    for place in range(len(layers) - 1):
+        if isinstance(layers[place], Relu) and isinstance(layers[place + 1], Pool):
+            # a rectifier is monotone: after the maximum it gives the same with a quarter of values
+            layers[place], layers[place + 1] = layers[place + 1], layers[place]
     return tuple(layers) if layers and isinstance(layers[-1], Linear) else None
 
 

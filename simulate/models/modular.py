@@ -144,13 +144,13 @@ class Modular:
 
     def packed_gradients(self, packed: Packed, x: Tensor, y: Tensor) -> Packed:
         """Gradient of each client's mean loss over its unpadded rows."""
-        module, gradients = self._own_copy("training"), []
+        gradients = []
         for client, (records, labels) in enumerate(zip(x, y, strict=True)):
             tensors = [part[client].detach() for (part,) in packed]
             present = labels >= 0
             if not present.all():
                 records, labels = records[present], labels[present]
-            gradients.append(self._gradient(module, tensors, records, labels))
+            gradients.append(self._gradient(tensors, records, labels))
         if len(gradients) == 1:
             return [(part.unsqueeze(0),) for part in gradients[0]]
         return [(torch.stack(parts),) for parts in zip(*gradients, strict=True)]
@@ -198,9 +198,21 @@ class Modular:
         if use not in copies:
             template = self._batched if use == "batched" else self._template
             copies[use] = copy.deepcopy(template)
-            if use == "training":
-                copies[use].train(self.stochastic)
         return copies[use]
+
+    def _training_copy(self) -> tuple[nn.Module, list[nn.Parameter]]:
+        """The structure for training in one thread, and its parameters, whose values are set.
+
+        For one model after the other this is faster than ``functional_call``.
+        """
+        copies: dict[str, tuple[nn.Module, list[nn.Parameter]]] = self._copies.__dict__
+        if "training" not in copies:
+            module = copy.deepcopy(self._template).to_empty(device="cpu").train(self.stochastic)
+            for name, value in self._constants.items():
+                place, _, last = name.rpartition(".")
+                module.get_submodule(place)._buffers[last] = value
+            copies["training"] = (module, list(module.parameters()))
+        return copies["training"]
 
     def _randomness(self, y: Tensor) -> tuple[Tensor, SeededRandomness | nullcontext[None]]:
         """Labels [B] of one client's step without a seed, and the context of its forward pass."""
@@ -232,21 +244,18 @@ class Modular:
         constants = {name: value.to(theta.device) for name, value in self._constants.items()}
         return self._named(theta) | constants
 
-    def _gradient(
-        self, module: nn.Module, tensors: list[Tensor], x: Tensor, y: Tensor
-    ) -> tuple[Tensor, ...]:
+    def _gradient(self, tensors: list[Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         """Gradient of the mean loss of one client's records; 0 without records."""
         if not len(y):
             return tuple(torch.zeros_like(part) for part in tensors)
+        module, parameters = self._training_copy()
+        for parameter, value in zip(parameters, tensors, strict=True):
+            parameter.data = value
+        y, randomness = self._randomness(y)
         with torch.enable_grad():
-            named = {
-                name: part.requires_grad_()
-                for (name, _), part in zip(self.shapes, tensors, strict=True)
-            }
-            y, randomness = self._randomness(y)
             with randomness:
-                logits = _call(module, named | self._constants, x, self.channels_last)
-            return torch.autograd.grad(self.objective(logits, y), tensors)
+                logits = outputs_of(module(_laid_out_images(x, self.channels_last)))
+            return torch.autograd.grad(self.objective(logits, y), parameters)
 
 
 def _laid_out(part: Tensor, channels_last: bool) -> Tensor:
@@ -258,9 +267,14 @@ def _laid_out(part: Tensor, channels_last: bool) -> Tensor:
 
 def _call(module: nn.Module, tensors: dict[str, Tensor], x: Tensor, channels_last: bool) -> Tensor:
     """Logits of a module with other parameters; images in the faster format of a CPU."""
+    return outputs_of(functional_call(module, tensors, (_laid_out_images(x, channels_last),)))
+
+
+def _laid_out_images(x: Tensor, channels_last: bool) -> Tensor:
+    """Images in the faster format of a CPU; other records as they are."""
     if channels_last and x.dim() == 4 and x.device.type == "cpu":
-        x = x.contiguous(memory_format=torch.channels_last)
-    return outputs_of(functional_call(module, tensors, (x,)))
+        return x.contiguous(memory_format=torch.channels_last)
+    return x
 
 
 def outputs_of(result: Any) -> Tensor:

@@ -64,10 +64,10 @@ class OwnModel:
         if not isinstance(module, nn.Module):
             rule = f"must be a torch.nn.Module or return one ({self.label})"
             raise InputError.one("model", rule, type(module).__name__)
-        return self._fixed(module.float())
+        return self._fixed(module)
 
     def _fixed(self, module: nn.Module) -> nn.Module:
-        return (without_batch_norm(module) if self.fix else module).cpu().train()
+        return (without_batch_norm(module) if self.fix else module).cpu().float().train()
 
     def parameters(self) -> int:
         """Number of trainable parameters, which a plan calls ``model.parameters``."""

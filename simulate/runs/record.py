@@ -95,8 +95,8 @@ def write_finished(
     if measures is None:
         with one_core():
             measures = evaluate(experiment, end, most=FINAL_CLIENTS)
-    names = experiment.data.classes if measures.score is None else ()
-    classes = zip(names, measures.by_class, measures.total, strict=True)
+    parts = (experiment.data.classes, measures.by_class, measures.total)
+    classes = zip(*parts, strict=True) if measures.score is None else ()
     evidence = _audit_evidence(experiment, end)
     if evidence is not None:
         evidence.save(folder)

@@ -221,3 +221,16 @@ def test_outputs_that_do_not_fit_the_task(name: str) -> None:
             "m", dataset, objective=objective_of("regression", None, dataset.targets)
         )
     assert str(caught.value).startswith(line), str(caught.value)
+
+
+def test_metrics_of_torchmetrics() -> None:
+    library = pytest.importorskip("torchmetrics", reason="pip install 'privplan[metrics]'")
+    outputs, targets = torch.tensor([[1.0], [2.0], [6.0]]), torch.tensor([1.0, 4.0, 4.0])
+    kind = library.regression.MeanAbsoluteError
+    for given in (kind, kind()):
+        metric = metric_of("regression", given)
+        assert metric.name == "MeanAbsoluteError"
+        assert metric(outputs, targets) == pytest.approx(4 / 3)
+        assert metric(outputs[:1], targets[:1]) == 0.0  # nothing is left from the call before
+    with pytest.raises(InputError, match="must be built without arguments"):
+        metric_of("multi-class", library.classification.MulticlassF1Score)
