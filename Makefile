@@ -19,7 +19,7 @@ install: $(INSTALLED) ## make the virtual environment and install everything int
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "privplan needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[simulate,hub,notebooks,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[simulate,hub,tables,lora,metrics,notebooks,dev]'
 	@touch $@
 
 demo: $(INSTALLED) ## three privacy groups: spec, plan, simulation on real images, verdict

@@ -20,7 +20,17 @@ from privplan.accounting.release import GAUSSIAN, History, Release, SamplingLaw
 from privplan.errors import InputError
 from privplan.io.files import read_lines, read_text, write_text
 from privplan.io.text import load_json
-from privplan.values import Count, Natural, NonNegative, Scale, Value, is_empty, is_none, parse
+from privplan.values import (
+    Count,
+    Natural,
+    NonNegative,
+    Real,
+    Scale,
+    Value,
+    is_empty,
+    is_none,
+    parse,
+)
 
 LEDGER = "ledger.jsonl"
 RECORD = "record.json"
@@ -30,6 +40,8 @@ VERDICT = "verdict.json"
 REPLAY = "replay.json"
 LINK = 32
 """Bytes of one hash of a ledger's hash chain."""
+ACCURACY = "accuracy"
+"""Default metric of a run: the share of correct predictions."""
 
 
 class GroupShare(Value):
@@ -140,10 +152,14 @@ class ReleaseRecord(Value):
 
 
 class RoundMetrics(Value):
-    """What was measured after a round; the loss is None when it is not finite."""
+    """What was measured after a round; the score and the loss are None when not finite.
+
+    Attributes:
+        accuracy: the score, by the run's metric.
+    """
 
     round: Natural
-    accuracy: NonNegative
+    accuracy: Real | None
     loss: float | None
 
 
@@ -196,6 +212,7 @@ class RunRecord(Value):
         audit: hash of what was seen of canaries (``audit.json``); empty without canaries.
         executed: what the algorithm said of itself; None in a record that does not tell.
         status: ``running`` until the last round is done, then ``complete``.
+        accuracy: score on the test records, by the run's metric.
         accuracy_by_class: test accuracy of each class, by name; a statistic that no noise protects.
         accuracy_by_group: test accuracy weighted as the group's training labels are; a statistic
             of the groups' labels that no noise protects.
@@ -216,7 +233,7 @@ class RunRecord(Value):
     status: Literal["running", "complete"]
     rounds_done: Natural
     metrics: tuple[RoundMetrics, ...]
-    accuracy: NonNegative | None
+    accuracy: Real | None
     accuracy_by_class: dict[str, float]
     accuracy_by_group: dict[str, float]
     wall_seconds: NonNegative
@@ -224,6 +241,11 @@ class RunRecord(Value):
     executed: Executed | None = None
     audit: str = ""
     noise: Literal["seeded", "secure"] = Field("seeded", exclude_if=is_seeded)
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric of the scores."""
+        return str(self.configuration.get("metric", ACCURACY))
 
     def save(self, folder: Path) -> None:
         """Write ``record.json`` into the run folder."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +19,8 @@ from privplan.verification.verify import Verdict, judge, load_run
 from simulate.algorithms.entry import Hyperparameters
 from simulate.data.own import Data
 from simulate.engine.experiment import Experiment
+from simulate.models.compiled import Compiled
+from simulate.models.modular import Modular
 from simulate.models.own import OwnModel
 from simulate.runs import checkpoint
 from simulate.runs.run import Report, Request, prepare, run_prepared
@@ -30,7 +33,6 @@ class TrainedRun:
     Attributes:
         record: the run's record.
         folder: the run folder.
-        metric: name of the metric of ``score``.
         reused: whether the folder held the finished run, so that nothing was trained.
     """
 
@@ -38,12 +40,17 @@ class TrainedRun:
     folder: Path
     reused: bool
     _experiment: Experiment = field(repr=False)
-    metric: str = "accuracy"
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric of ``score``."""
+        return self.record.metric
 
     @property
     def score(self) -> float:
-        """Share of correct predictions on the test records, in [0, 1]."""
-        return float(self.record.accuracy or 0.0)
+        """The metric on the test records, such as accuracy in [0, 1]; NaN if not finite."""
+        found = self.record.accuracy
+        return math.nan if found is None else float(found)
 
     @property
     def by_group(self) -> dict[str, float]:
@@ -72,10 +79,14 @@ class TrainedRun:
             raise InputError.one("checkpoint", "must be in the run folder", str(self.folder))
         released = algorithm.server.released(end.theta, end.server)
         theta = algorithm.split.use(experiment.model, released, None, np.arange(0)).cpu()
-        module, begin = experiment.model.module().cpu(), 0
-        for parameter in module.parameters():
+        trained = experiment.model
+        general = trained.source if isinstance(trained, Compiled) else trained
+        export = general.export if isinstance(general, Modular) else None
+        module, begin = (export or trained.module)().cpu(), 0
+        for name, shape in trained.shapes:
+            parameter = module.get_parameter(name)
             values = theta[begin : begin + parameter.numel()]
-            parameter.data = values.view(parameter.shape).clone()
+            parameter.data = values.view(shape).clone()
             begin += parameter.numel()
         return module.eval()
 
@@ -94,6 +105,9 @@ def train(
     device: str = "auto",
     canaries: int = 0,
     report: Report = lambda done, rounds: None,
+    loss: Any = None,
+    metric: Any = None,
+    fix: bool = False,
 ) -> TrainedRun:
     """Train a model under a plan and return the finished run.
 
@@ -115,6 +129,11 @@ def train(
         device: ``auto``, ``cpu`` or ``cuda``.
         canaries: audit canaries per group, in addition to the plan's clients.
         report: called after each round with the number of completed rounds and of all rounds.
+        loss: function of outputs and targets to the mean loss of the records, a scalar tensor, or
+            a ``torch.nn.Module`` such as ``torch.nn.HuberLoss()``; the task's own when None.
+        metric: name of one of the task's metrics, a function of the outputs and targets of the
+            test records, or a ``torchmetrics.Metric``; the task's first when None.
+        fix: whether group normalisation replaces batch normalisation.
 
     Raises:
         PrivplanError: one line per fault of the plan, the data or the model.
@@ -125,7 +144,7 @@ def train(
             rule = "must be a torch.nn.Module, or a class or function that returns one"
             raise InputError.one("model", rule, type(model).__name__)
         own = OwnModel(
-            model, model_args or {}, getattr(model, "__qualname__", type(model).__name__)
+            model, model_args or {}, getattr(model, "__qualname__", type(model).__name__), fix
         )
     request = Request(
         plan if isinstance(plan, Plan) else Plan.load(plan),
@@ -139,6 +158,8 @@ def train(
         canaries=canaries,
         own_data=data,
         own_model=own,
+        loss=loss,
+        metric=metric,
     )
     experiment = prepare(request)
     outcome = run_prepared(request, experiment, report)

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from privplan.cli import render
+from privplan.errors import InputError
 
 if TYPE_CHECKING:
     from privplan.plan import Plan
+    from privplan.spec.spec import Spec
+
+
+READING = ("task", "label", "client", "group", "groups", "features", "statistics")
+"""Options of check-data that say how own data are read."""
+
+
+def _reading_options(command: Any) -> Any:
+    """Adds the options that check-data reads data with."""
+    for name in reversed(READING):
+        help_ = f"How --data are read, as in check-data --{name}."
+        command = click.option(f"--{name}", metavar="VALUE", help=help_)(command)
+    return command
 
 
 class Inverse(NamedTuple):
@@ -70,6 +85,19 @@ class Inverse(NamedTuple):
     help="Plan with at most that many uploads over all rounds; the cohort follows.",
 )
 @click.option("--population", default="", metavar="NAME", help="Whose groups, in the book.")
+@click.option(
+    "--data",
+    metavar="SOURCE",
+    help="Own data, as in check-data: the spec's clients per group are taken from there.",
+)
+@click.option(
+    "--model",
+    metavar="MODULE:CLASS",
+    help="Own torch.nn.Module: the spec's model.parameters are taken from there.",
+)
+@click.option("--model-args", metavar="JSON", help="Keyword arguments of the model's class.")
+@click.option("--fix", is_flag=True, help="Group normalisation for batch normalisation.")
+@_reading_options
 def command(
     spec: str,
     output: str | None,
@@ -81,12 +109,13 @@ def command(
     solve_for: str,
     max_uploads: float | None,
     population: str,
+    **own: Any,
 ) -> None:
     """Solve, then write, then show: nothing is written when solving fails."""
     from privplan.report.tables import certificate_table, plan_lines, plan_table, risk_table
 
     asked = Inverse(target_noise, solve_for, max_uploads)
-    plan = _planned(spec, (output, plot), second_opinion, book, population, asked)
+    plan = _planned(spec, (output, plot), second_opinion, book, population, asked, own)
     picture = None
     if plot is not None:
         from privplan.report.plots import picture_name, plan_picture
@@ -123,6 +152,7 @@ def _planned(
     book: str | None,
     population: str,
     asked: Inverse,
+    own: Mapping[str, Any],
 ) -> Plan:
     """The plan of the spec, from what a book leaves when there is one."""
     from privplan.errors import InputError
@@ -130,7 +160,8 @@ def _planned(
     from privplan.planning.solver import solve
     from privplan.spec.spec import Spec
 
-    problem = Spec.load(spec)
+    found = _measured(own)
+    problem = Spec.load(spec) if found is None else _with_measured(spec, found)
     refuse_overwriting(problem.sources(spec), outputs)
     if asked.max_uploads is not None:
         from privplan.planning.inverse import with_uploads
@@ -154,3 +185,63 @@ def _planned(
     refuse_overwriting([shown(url)], outputs)
     past = runs(url)
     return solve_from_book(problem, past, population=population, second_opinion=second_opinion)
+
+
+def _measured(own: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What check-data, a command of the simulation backend, finds of data and model.
+
+    Returns:
+        ``clients``, numbers by name of the group, None where the data name no clients;
+        ``parameters``, None without a model. None without data and model.
+    """
+    words = []
+    for name in ("data", "model", *READING, "model_args", "fix"):
+        value, option = own[name], name.replace("_", "-")
+        if value and own["data"] is None and name in READING:
+            raise InputError.one(option, "is only for --data", value)
+        if value and own["model"] is None and name in ("model_args", "fix"):
+            raise InputError.one(option, "is only for --model", value)
+        if value:
+            words += [] if name == "data" else [f"--{option}"] + [value] * (value is not True)
+    if own["data"] is None and own["model"] is None:
+        return None
+    from privplan.cli import main
+
+    check = main.get_command(click.Context(main), "check-data")
+    if check is None:
+        raise InputError.one("data", "needs the simulation backend, privplan[simulate]", "none")
+    source = [] if own["data"] is None else [own["data"]]
+    found: dict[str, Any] = check.main(["--for-spec", *words, *source], standalone_mode=False)
+    return found
+
+
+def _with_measured(path: str, found: Mapping[str, Any]) -> Spec:
+    """The spec with the clients of own data and the parameters of an own model.
+
+    Raises:
+        InputError: when groups of the data and of the spec differ, or for other faults.
+    """
+    from privplan.io.files import read_text
+    from privplan.io.text import load_yaml
+    from privplan.spec.spec import Spec
+
+    data = load_yaml(read_text(path, "spec"), "spec")
+    if not isinstance(data, dict):
+        return Spec.parse(data)
+    clients, parameters = found["clients"], found["parameters"]
+    if clients is not None:
+        groups = data.get("groups")
+        if not isinstance(groups, list) or not all(isinstance(one, dict) for one in groups):
+            raise InputError.one("groups", "must be a list of groups with --data", groups)
+        names = [str(one.get("name")) for one in groups]
+        if None in clients and len(groups) == 1:
+            clients = {names[0]: clients[None]}
+        if sorted(names) != sorted(map(str, clients)):
+            rule = f"must be the groups of the data, {', '.join(sorted(map(str, clients)))}"
+            raise InputError.one("groups", rule, ", ".join(names))
+        data["groups"] = [{**one, "clients": clients[str(one["name"])]} for one in groups]
+    if parameters is not None:
+        named = data.get("model")
+        model = named if isinstance(named, dict) else {}
+        data["model"] = {"name": "own-model", **model, "parameters": parameters}
+    return Spec.parse(data, Path(path).parent)

@@ -18,6 +18,7 @@ def command(ctx: click.Context, run: Path, form: str) -> None:
     evidence is missing; each check that is not shown names it.
     """
     from privplan.cli import render
+    from privplan.record import ACCURACY
     from privplan.report import verdicts
     from privplan.verification.verify import judge, load_run
 
@@ -29,13 +30,14 @@ def command(ctx: click.Context, run: Path, form: str) -> None:
         title = f"{verdict.algorithm} on {verdict.dataset}"
         rows, caption = verdicts.group_rows(verdict), verdicts.group_caption(verdict)
         render.table("checks", verdicts.CHECK_COLUMNS, verdicts.check_rows(verdict))
-        render.table(title, verdicts.GROUP_COLUMNS, rows, caption)
+        render.table(title, verdicts.group_columns(verdict), rows, caption)
         if any(group.audit for group in verdict.groups):
             rows, caption = verdicts.audit_rows(verdict), verdicts.audit_caption(verdict)
             columns = verdicts.audit_columns(verdict)
             render.table("what canaries say", columns, rows, caption)
         render.text(verdicts.worst_line(verdict))
-        render.text(verdicts.class_line(verdict))
+        if verdict.metric == ACCURACY:
+            render.text(verdicts.class_line(verdict))
         render.text(verdicts.evidence_line(verdict))
         render.text(verdicts.closing_line(verdict))
     ctx.exit(verdict.exit_code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from privplan.record import ACCURACY
 from privplan.verification.checks.check import Check
 from privplan.verification.verify import GroupVerdict, Verdict
 
@@ -17,7 +18,7 @@ GROUP_COLUMNS = (
     "rdp upper",
     "headroom",
     "delta",
-    "accuracy",
+    ACCURACY,
     "verdict",
 )
 CHECK_COLUMNS = ("check", "result", "what was found")
@@ -33,7 +34,19 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f}%"
 
 
-def _row(group: GroupVerdict) -> list[str]:
+def score(metric: str, value: float | None) -> str:
+    """A score as text: accuracies in percent, others as numbers; empty for None."""
+    if metric == ACCURACY or value is None:
+        return percent(value)
+    return f"{value:.4g}"
+
+
+def group_columns(verdict: Verdict) -> list[str]:
+    """Columns of ``group_rows``, with the name of the metric."""
+    return [verdict.metric if name == ACCURACY else name for name in GROUP_COLUMNS]
+
+
+def _row(group: GroupVerdict, metric: str) -> list[str]:
     return [
         group.group,
         f"{group.clients}",
@@ -44,14 +57,14 @@ def _row(group: GroupVerdict) -> list[str]:
         number(group.realised_rdp),
         "none" if group.headroom is None else f"{group.headroom:.4f}",
         f"{group.delta:.3g}",
-        percent(group.accuracy),
+        score(metric, group.accuracy),
         "kept" if group.kept else "EXCEEDED",
     ]
 
 
 def group_rows(verdict: Verdict) -> list[list[str]]:
-    """One row per group, for ``GROUP_COLUMNS``."""
-    return [_row(group) for group in verdict.groups]
+    """One row per group, for ``group_columns``."""
+    return [_row(group, verdict.metric) for group in verdict.groups]
 
 
 def group_caption(verdict: Verdict) -> str:
@@ -140,8 +153,8 @@ def closing_line(verdict: Verdict) -> str:
         outcome = f"unverified, not shown: {_names(verdict.not_shown)}"
     else:
         outcome = "kept: the run spent no more than the plan promised"
-    accuracy = percent(verdict.accuracy) or "not measured"
-    return f"{outcome}; test accuracy {accuracy} ({verdict.algorithm} on {verdict.dataset})"
+    found = score(verdict.metric, verdict.accuracy) or "not measured"
+    return f"{outcome}; test {verdict.metric} {found} ({verdict.algorithm} on {verdict.dataset})"
 
 
 def _names(checks: Sequence[Check]) -> str:

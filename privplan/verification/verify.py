@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Literal, get_args
 
-from pydantic import computed_field
+from pydantic import Field, computed_field
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import Relation, SamplingLaw
@@ -20,7 +20,7 @@ from privplan.auditing.findings import (
 from privplan.errors import InputError
 from privplan.io.files import write_text
 from privplan.plan import GroupPlan, Plan
-from privplan.record import LEDGER, PLAN, VERDICT, RunRecord, history_of, read_ledger
+from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord, history_of, read_ledger
 from privplan.values import Value
 from privplan.verification.checks.check import (
     CHECKS,
@@ -93,12 +93,18 @@ class WorstOff(Value):
     accountant: str
 
 
+def is_accuracy(metric: str) -> bool:
+    """For ``exclude_if``: verdicts on accuracy are written without the metric's name."""
+    return metric == ACCURACY
+
+
 class Verdict(Value):
     """Whether a run kept its plan's budgets, and the checks that decide it.
 
     Attributes:
         noise: source of the noise; seeded noise protects nobody outside a simulation.
         checks: lines of the verdict; they decide ``outcome`` and ``evidence``.
+        metric: what the accuracies of the verdict are; records of other tasks name another.
     """
 
     schema_version: Literal[2] = 2
@@ -110,6 +116,7 @@ class Verdict(Value):
     checks: tuple[Check, ...]
     accuracy: float | None
     accuracy_by_class: dict[str, float]
+    metric: str = Field(ACCURACY, exclude_if=is_accuracy)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -280,6 +287,7 @@ def judge(run: Run) -> Verdict:
         checks=tuple(checks),
         accuracy=run.record.accuracy,
         accuracy_by_class=run.record.accuracy_by_class,
+        metric=run.record.metric,
     )
 
 

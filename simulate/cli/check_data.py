@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulate.cli.options import own_data_of, own_data_options
+from simulate.cli.options import own_data_of, own_data_options, own_model_of
 
 if TYPE_CHECKING:
     from simulate.data.own import Data
@@ -21,37 +22,77 @@ MOST_LINES = 20
 
 
 @click.command("check-data", short_help="Show how own data are understood.")
-@click.argument("source", metavar="DATA")
+@click.argument("source", metavar="DATA", required=False)
 @own_data_options
 @click.option("--plan", type=click.Path(path_type=Path), help="Plan that the data must fit.")
-def command(source: str, plan: Path | None, **options: Any) -> None:
+@click.option("--model", metavar="MODULE:CLASS", help="Own module, to show what a spec needs.")
+@click.option("--model-args", metavar="JSON", help="Keyword arguments of the model's class.")
+@click.option("--fix", is_flag=True, help="Group normalisation for batch normalisation.")
+@click.option("--for-spec", is_flag=True, hidden=True)
+def command(
+    source: str | None,
+    plan: Path | None,
+    model: str | None,
+    model_args: str | None,
+    fix: bool,
+    for_spec: bool,
+    **options: Any,
+) -> dict[str, Any] | None:
     """Show records, inputs, classes, clients and groups of DATA, as simulate --data reads it.
 
-    DATA is FILE.npz, FILE.csv, a folder of images, or package.module:function. With --plan, data
-    that do not have the plan's clients in each group are refused. These numbers are not private.
+    DATA is FILE.npz, FILE.csv, FILE.parquet, a folder of images, or package.module:function. With
+    --plan, data that do not have the plan's clients in each group are refused. These numbers are
+    not private.
     """
     from privplan.cli import render
     from privplan.plan import Plan
 
-    data = own_data_of(source, options)
+    own = own_model_of(model, model_args, fix=fix)
+    data = None if source is None else own_data_of(source, options)
+    if for_spec:
+        parameters = None if own is None else own.parameters()
+        return {"clients": None if data is None else _clients(data), "parameters": parameters}
+    if data is None:
+        raise click.UsageError("Missing argument 'DATA'.")
     loaded = None if plan is None else Plan.load(plan)
-    classes = data.class_names()
-    labels = data.labels(classes)
-    render.text(f"data: {data.name}, {len(labels)} records of shape {_shape(data)}")
-    counts = [int((labels == number).sum()) for number in range(len(classes))]
-    shown = [f"{name} {count}" for name, count in zip(classes, counts, strict=True)][:MOST_LINES]
-    more = f", and {len(classes) - MOST_LINES} more" if len(classes) > MOST_LINES else ""
-    render.text(f"classes: {len(classes)} (records of each: {', '.join(shown)}{more})")
+    render.text(f"data: {data.name}, {len(data.records)} records of shape {_shape(data)}")
+    render.text(_labels(data))
     if data.clients is None:
         render.text("clients: not named; --partition assigns the records to the plan's clients")
     else:
         _show_clients(data)
+    if own is not None:
+        render.text(f"model: {own.label}, parameters: {own.parameters()}")
     if loaded is not None:
         dataset, _ = data.prepared(loaded.groups)
         render.text(
             f"plan: fits {loaded.spec.name}; {len(dataset.train_y)} records for training, "
             f"{len(dataset.test_y)} for testing"
         )
+    return None
+
+
+def _clients(data: Data) -> dict[str | None, int] | None:
+    """Number of clients by name of the group, None for all of them; None without clients."""
+    if data.clients is None:
+        return None
+    if data.groups is None:
+        return {None: len(set(data.clients.tolist()))}
+    return dict(Counter(data.groups.values()))
+
+
+def _labels(data: Data) -> str:
+    """What the labels are, one line."""
+    if data.targets is not None:
+        shape = "x".join(map(str, data.targets.shape[1:])) or "1"
+        values = f"{float(data.targets.min()):.4g} to {float(data.targets.max()):.4g}"
+        return f"task: {data.task}, {shape} targets per record, {values}"
+    classes = data.class_names()
+    labels = data.labels(classes)
+    counts = [int((labels == number).sum()) for number in range(len(classes))]
+    shown = [f"{name} {count}" for name, count in zip(classes, counts, strict=True)][:MOST_LINES]
+    more = f", and {len(classes) - MOST_LINES} more" if len(classes) > MOST_LINES else ""
+    return f"classes: {len(classes)} (records of each: {', '.join(shown)}{more})"
 
 
 def _shape(data: Data) -> str:

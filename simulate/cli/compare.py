@@ -7,7 +7,15 @@ from typing import Any
 
 import click
 
-from simulate.cli.options import SEED, data_options, request_of, seeds_from
+from simulate.cli.options import (
+    SEED,
+    data_options,
+    own_of,
+    own_options,
+    request_of,
+    seeds_from,
+    with_own,
+)
 
 
 @click.command(
@@ -16,6 +24,7 @@ from simulate.cli.options import SEED, data_options, request_of, seeds_from
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option("--algorithms", required=True, help="Names with commas between, or all.")
 @data_options
+@own_options
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option("--first-seed", type=SEED, default=0, show_default=True)
 @click.option(
@@ -37,7 +46,10 @@ from simulate.cli.options import SEED, data_options, request_of, seeds_from
     "may be repeated.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("results"))
+@click.pass_context
 def command(
+    context: click.Context,
+    /,
     plan: Path,
     algorithms: str,
     seeds: int,
@@ -59,15 +71,17 @@ def command(
     from simulate.runs.repeated_noise import repeated_noise, run_folders
 
     others = [run for folder in against for run in run_folders(folder)]
-    base = request_of(plan, "", output, options)
+    own = own_of(context, options)
+    base = with_own(request_of(plan, "", output, options), own)
     names, omitted = select(algorithms, base)
     for line in omitted:
         render.warn(line)
     chosen = seeds_from(first_seed, seeds)
     with render.progress(f"{len(names)} algorithms, {seeds} seeds") as progress:
         rows = compare(base, names, chosen, jobs, progress, cluster)
-    where = f"{base.plan.spec.name} on {base.dataset}, {base.partition}"
-    render.table(*printed_table(f"{where}: test accuracy, {seeds} seeds", rows))
+    where = f"{base.plan.spec.name} on {base.dataset}, {base.partition_name}"
+    metric = rows[0].metric
+    render.table(*printed_table(f"{where}: test {metric}, {seeds} seeds", rows))
     runs = [output / name / f"seed-{seed}" for name in names for seed in chosen]
     for line in repeated_noise(runs, others):
         render.warn(line)

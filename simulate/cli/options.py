@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +13,7 @@ import click
 if TYPE_CHECKING:
     from simulate.data.own import Data
     from simulate.models.own import OwnModel
+    from simulate.own_parts import OwnParts
     from simulate.runs.run import Request
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -94,12 +96,25 @@ _OPTIONS = (
 
 
 _OWN_DATA_OPTIONS = (
-    click.option("--label", metavar="NAME", help="Column or array of the labels."),
+    click.option(
+        "--task",
+        default="multi-class",
+        show_default=True,
+        help="multi-class, binary, multi-label, regression or next-token.",
+    ),
+    click.option(
+        "--label", metavar="NAME", help="Column or array of the labels; NAME,NAME for several."
+    ),
     click.option("--client", metavar="NAME", help="Column or array of each record's client."),
     click.option(
         "--group",
         metavar="NAME",
-        help="Column or array of the privacy groups; for images a CSV file with client and group.",
+        help="Column or array of the privacy groups.",
+    ),
+    click.option(
+        "--groups",
+        type=click.Path(path_type=Path),
+        help="CSV file with the columns client and group, instead of --group.",
     ),
     click.option(
         "--features",
@@ -112,13 +127,101 @@ _OWN_DATA_OPTIONS = (
         help="JSON file of public mean, std, fill and categories per column.",
     ),
     click.option(
+        "--test",
+        type=click.Path(path_type=Path),
+        help="File or folder with the test records, in the form of the data.",
+    ),
+    click.option(
         "--test-share", type=float, help="Share of the records split off for testing.  [0.2]"
     ),
 )
 
 
-OWN_DATA_NAMES = ("label", "client", "group", "features", "statistics", "test_share")
+OWN_DATA_NAMES = (
+    "task", "label", "client", "group", "groups", "features", "statistics", "test", "test_share"
+)  # fmt: skip
 """Names of the options that say how own data are read."""
+
+_OWN_OPTIONS = (
+    click.option(
+        "--data",
+        metavar="SOURCE",
+        help="Own data instead of --dataset: FILE.npz, FILE.csv, FILE.parquet, a folder of "
+        "images, or package.module:function; docs/own-data.md explains each.",
+    ),
+    *_OWN_DATA_OPTIONS,
+    click.option(
+        "--model", metavar="MODULE:CLASS", help="Own torch.nn.Module, under the plan's model name."
+    ),
+    click.option("--model-args", metavar="JSON", help="Keyword arguments of the model's class."),
+    click.option("--fix", is_flag=True, help="Group normalisation for batch normalisation."),
+    click.option(
+        "--loss", metavar="MODULE:NAME", help="Own loss of outputs and targets, a scalar."
+    ),
+    click.option(
+        "--metric",
+        metavar="NAME",
+        help="Metric of the task, or MODULE:NAME of an own or torchmetrics one.",
+    ),
+)
+_OWN_NAMES = ("data", *OWN_DATA_NAMES, "model", "model_args", "fix", "loss", "metric")
+
+
+def own_options(command: F) -> F:
+    """Adds the options for own data, model, loss and metric."""
+    for option in reversed(_OWN_OPTIONS):
+        command = option(command)
+    return command
+
+
+def own_of(context: click.Context, options: dict[str, Any]) -> OwnParts:
+    """What the options name; they are removed from ``options``.
+
+    Raises:
+        InputError: naming each fault.
+    """
+    given = {name: options.pop(name) for name in _OWN_NAMES}
+    reading = {name: given[name] for name in OWN_DATA_NAMES}
+    data = None
+    if given["data"] is not None:
+        _refuse_given(context, ["dataset"], "must be left out with --data")
+        data = own_data_of(given["data"], reading)
+    else:
+        _refuse_given(context, OWN_DATA_NAMES, "is only for --data")
+    model = own_model_of(given["model"], given["model_args"], fix=given["fix"])
+    loss, metric = given["loss"], given["metric"]
+    from simulate.own_parts import OwnParts
+
+    return OwnParts(data, model, _named("loss", loss), _named("metric", metric))
+
+
+def with_own(request: Request, own: OwnParts) -> Request:
+    """The request with own data and model."""
+    if own.data is not None:
+        request = replace(request, own_data=own.data, dataset=own.data.name)
+    return replace(request, own_model=own.model, loss=own.loss, metric=own.metric)
+
+
+def _named(field: str, text: str | None) -> Any:
+    """The object that a text names; a text without a colon is a name of the project's own."""
+    if text is None or (field == "metric" and ":" not in text):
+        return text
+    from simulate.data.sources import imported
+
+    return imported(field, text)
+
+
+def _refuse_given(context: click.Context, names: Iterable[str], rule: str) -> None:
+    """Raises for each of the options that the command line names."""
+    from privplan.errors import Fault, InputError
+
+    given = [
+        Fault(name.replace("_", "-"), rule, str(context.params[name]))
+        for name in names
+        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise InputError(given)
 
 
 def own_data_options(command: F) -> F:
@@ -144,7 +247,9 @@ def own_data_of(source: str, options: Mapping[str, Any]) -> Data:
     return load_own(source, DataOptions(**{**options, "features": tuple(names)}))
 
 
-def own_model_of(source: str | None, arguments: str | None) -> OwnModel | None:
+def own_model_of(
+    source: str | None, arguments: str | None, *, fix: bool = False
+) -> OwnModel | None:
     """The user's model that ``--model`` names; None without.
 
     Raises:
@@ -155,6 +260,8 @@ def own_model_of(source: str | None, arguments: str | None) -> OwnModel | None:
     if source is None:
         if arguments is not None:
             raise InputError.one("model-args", "is only for --model", arguments)
+        if fix:
+            raise InputError.one("fix", "is only for --model", "--fix")
         return None
     from simulate.data.sources import imported
     from simulate.models.own import OwnModel
@@ -169,7 +276,7 @@ def own_model_of(source: str | None, arguments: str | None) -> OwnModel | None:
     if not callable(found):
         rule = "must be a torch.nn.Module, or a class or function that returns one"
         raise InputError.one("model", rule, type(found).__name__)
-    return OwnModel(found, values, source)
+    return OwnModel(found, values, source, fix)
 
 
 def hyperparameters_of(words: tuple[str, ...]) -> dict[str, float]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from simulate.cli.options import SEED
+from simulate.cli.options import SEED, own_of, own_options
 
 WARNING = (
     "pilot: nothing here is private. Clients' updates are looked at one by one, without noise, "
@@ -17,9 +18,8 @@ WARNING = (
 
 @click.command("pilot", short_help="Measure the constants of planning on public or proxy data.")
 @click.argument("spec", type=click.Path(path_type=Path))
-@click.option(
-    "--dataset", required=True, help="Public or proxy data, never the data that need protection."
-)
+@click.option("--dataset", help="Public or proxy data, never the data that need protection.")
+@own_options
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
@@ -44,9 +44,12 @@ WARNING = (
 )
 @click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option("-o", "--output", metavar="SPEC", help="Spec to write; standard output if left out.")
+@click.pass_context
 def command(
+    context: click.Context,
+    /,
     spec: Path,
-    dataset: str,
+    dataset: str | None,
     data_dir: Path | None,
     download: bool,
     partition: str,
@@ -55,6 +58,7 @@ def command(
     records: int | None,
     seed: int,
     output: str | None,
+    **options: Any,
 ) -> None:
     """Train SPEC's model for a few rounds WITHOUT privacy, and write what planning needs to know.
 
@@ -63,6 +67,7 @@ def command(
     the same file.
     """
     from privplan.cli import render
+    from privplan.errors import InputError
     from privplan.io.files import read_text, refuse_overwriting, write_text
     from privplan.io.text import load_yaml
     from privplan.spec.measured import provisional, written
@@ -70,11 +75,20 @@ def command(
     from simulate.pilot.pilot import Pilot, run
 
     render.warn(WARNING)
+    own = own_of(context, options)
+    name = dataset if own.data is None else own.data.name
+    if name is None:
+        raise InputError.one("dataset", "is required without --data", "none")
+    if own.metric is not None:
+        raise InputError.one("metric", "must be left out: a pilot computes none", str(own.metric))
     before = read_text(spec, "spec")
     known = provisional(before, spec.parent)
     refuse_overwriting(known.sources(spec), [output])
-    pilot = Pilot(known, dataset, rounds, clients, seed, partition, records, data_dir, download)
-    with render.progress(f"pilot on {dataset}") as report:
+    pilot = Pilot(
+        known, name, rounds, clients, seed, partition, records, data_dir, download,
+        own.data, own.model, own.loss,
+    )  # fmt: skip
+    with render.progress(f"pilot on {name}") as report:
         measured = run(pilot, report)
     text = written(before, measured)
     folder = spec.parent if output is None else Path(output).parent

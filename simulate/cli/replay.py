@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from simulate.cli.options import SEED
+from simulate.cli.options import SEED, own_of, own_options
 
 
 class _Rounds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -34,6 +35,7 @@ class _Rounds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     type=click.Path(path_type=Path),
     help="Folder with the data; else the environment variable PRIVPLAN_DATA.",
 )
+@own_options
 @click.option(
     "--selection-seed",
     type=SEED,
@@ -43,11 +45,13 @@ class _Rounds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     run: Path,
     rounds: int,
     data_dir: Path | None,
     selection_seed: int | None,
     form: str,
+    **options: Any,
 ) -> None:
     """Execute rounds of RUN (a run folder) again with a second implementation, and compare.
 
@@ -55,13 +59,14 @@ def command(
     ledger evidence in rounds selected at random. The result is written to replay.json.
 
     Exit code 0: all agree. 4: something differs; the round is named. 5: the algorithm is not
-    supported, or evidence is missing.
+    supported, or evidence is missing. For a run on own data or of an own model repeat its options.
     """
     from privplan.cli import render
     from simulate.replay.replay import Replay
 
+    own = own_of(ctx, options)
     with render.progress("rounds") as progress:
-        report = Replay(run, data_dir).run(rounds or None, selection_seed, progress)
+        report = Replay(run, data_dir, own).run(rounds or None, selection_seed, progress)
     report.save(run)
     if form == "json":
         render.data(report.model_dump(mode="json"))

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulate.cli.options import (
-    OWN_DATA_NAMES,
-    SEED,
-    data_options,
-    own_data_of,
-    own_data_options,
-    own_model_of,
-    request_of,
-)
+from simulate.cli.options import SEED, data_options, own_of, own_options, request_of, with_own
 
 if TYPE_CHECKING:
     from simulate.parallel.distributed import Ranks
@@ -28,17 +19,7 @@ if TYPE_CHECKING:
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option("--algorithm", required=True, help="FedAvg, DP-FedAvg, GDPFed, GDPFed-op, ...")
 @data_options
-@click.option(
-    "--data",
-    metavar="SOURCE",
-    help="Own data instead of --dataset: FILE.npz, FILE.csv, a folder of images, or "
-    "package.module:function; docs/own-data.md explains each.",
-)
-@own_data_options
-@click.option(
-    "--model", metavar="MODULE:CLASS", help="Own torch.nn.Module, under the plan's model name."
-)
-@click.option("--model-args", metavar="JSON", help="Keyword arguments of the model's class.")
+@own_options
 @click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option(
     "--canaries",
@@ -58,9 +39,6 @@ def command(
     seed: int,
     canaries: int,
     output: Path,
-    data: str | None,
-    model: str | None,
-    model_args: str | None,
     **options: Any,
 ) -> None:
     """Train under PLAN (a plan.json) and keep the run in a folder.
@@ -74,16 +52,9 @@ def command(
     from simulate.parallel.distributed import process_group
     from simulate.runs.run import execute_nonzero_rank
 
-    reading = {name: options.pop(name) for name in OWN_DATA_NAMES}
+    own = own_of(context, options)
     request = request_of(plan, algorithm, output, options)
-    request = replace(request, seed=seed, canaries=canaries)
-    request = replace(request, own_model=own_model_of(model, model_args))
-    if data is not None:
-        _refuse_given(context, ["dataset"], "must be left out with --data")
-        own = own_data_of(data, reading)
-        request = replace(request, own_data=own, dataset=own.name)
-    else:
-        _refuse_given(context, OWN_DATA_NAMES, "is only for --data")
+    request = with_own(replace(request, seed=seed, canaries=canaries), own)
     with process_group(cuda=request.device != "cpu") as ranks:
         if ranks.is_main:
             _execute_main_rank(request, ranks)
@@ -91,21 +62,9 @@ def command(
             execute_nonzero_rank(request, ranks)
 
 
-def _refuse_given(context: click.Context, names: Iterable[str], rule: str) -> None:
-    """Raises for each of the options that the command line names."""
-    from privplan.errors import Fault, InputError
-
-    given = [
-        Fault(name.replace("_", "-"), rule, str(context.params[name]))
-        for name in names
-        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
-    ]
-    if given:
-        raise InputError(given)
-
-
 def _execute_main_rank(request: Request, ranks: Ranks) -> None:
     from privplan.cli import render
+    from privplan.record import ACCURACY
     from simulate.runs.record import PLOT
     from simulate.runs.run import execute
 
@@ -114,9 +73,11 @@ def _execute_main_rank(request: Request, ranks: Ranks) -> None:
     record, output = outcome.record, request.folder
     if outcome.reused:
         render.warn(f"{output} holds this very run, finished; nothing was trained")
-    accuracy = 100 * (record.accuracy or 0.0)
+    found = f"{100 * (record.accuracy or 0.0):.2f}%"
+    if record.metric != ACCURACY:
+        found = "not finite" if record.accuracy is None else f"{record.accuracy:.4g}"
     render.text(
-        f"{record.algorithm} on {record.dataset}: test accuracy {accuracy:.2f}% after "
+        f"{record.algorithm} on {record.dataset}: test {record.metric} {found} after "
         f"{record.rounds_done} rounds, {record.wall_seconds:.1f} s; plot {output / PLOT}"
     )
     render.text(f"what was spent: privplan verify {output}")

@@ -32,6 +32,9 @@ class Dataset:
         train_people: number of the person that each training record is from [n]; None when the
             data set does not name people.
         test_people: the same for the test records [t].
+        targets: targets of all records, training records first [n + t, ...], in a task other than
+            multi-class classification; labels are then its rows. None otherwise.
+        test_groups: name of the privacy group of each test record [t]; None where unknown.
 
     Raises:
         InputError: when records, labels or people differ in number, or a label is out of range.
@@ -48,6 +51,8 @@ class Dataset:
     kind: Literal["image", "tokens"] = "image"
     train_people: np.ndarray | None = None
     test_people: np.ndarray | None = None
+    targets: Tensor | None = None
+    test_groups: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         for part, x, y, people in (
@@ -61,14 +66,25 @@ class Dataset:
                 found = f"{len(y)} records, {len(people)} people"
                 raise InputError.one(f"dataset.{part}", "must have one person a record", found)
             low, high = int(y.min()), int(y.max())
-            if low < 0 or high >= len(self.classes):
-                rule = f"must have labels in 0..{len(self.classes) - 1}"
+            most = len(self.classes if self.targets is None else self.targets)
+            if low < 0 or high >= most:
+                rule = f"must have labels in 0..{most - 1}"
                 raise InputError.one(f"dataset.{part}", rule, f"{low}..{high}")
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one record, such as (channels, height, width) or (tokens,)."""
         return tuple(self.train_x.shape[1:])
+
+    @property
+    def train_labels(self) -> Tensor:
+        """Class of each training record [n]; 0 for all in other tasks."""
+        return self.train_y if self.targets is None else torch.zeros_like(self.train_y)
+
+    @property
+    def test_labels(self) -> Tensor:
+        """Class of each test record [t]; 0 for all in other tasks."""
+        return self.test_y if self.targets is None else torch.zeros_like(self.test_y)
 
     def inputs(self, records: Tensor) -> Tensor:
         """Model inputs of records [..., *shape]: images as float32, tokens as int64."""
@@ -89,7 +105,8 @@ class Dataset:
     def digest(self) -> str:
         """SHA-256 of all records, labels and people; a run is bound to it."""
         content = hashlib.sha256()
-        for part in (self.train_x, self.train_y, self.test_x, self.test_y):
+        targets = () if self.targets is None else (self.targets,)
+        for part in (self.train_x, self.train_y, self.test_x, self.test_y, *targets):
             content.update(np.ascontiguousarray(part.numpy()).data)
         for people in (self.train_people, self.test_people):
             if people is not None:

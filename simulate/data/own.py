@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -12,8 +13,10 @@ from torch import Tensor
 
 from privplan.errors import Fault, InputError
 from privplan.plan import GroupPlan
+from simulate.data.arrays import class_labels, is_dataset, names_of, pairs_of, records_of
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import Partition
+from simulate.tasks import MULTI_CLASS, targets_of, task_of
 
 MOST_CLASSES = 100_000
 """Largest label that is taken for a class rather than for a number of another kind."""
@@ -46,6 +49,10 @@ class Data:
         classes: names of the classes in the order of the model's outputs; by default all whole
             numbers up to the largest label, or the sorted names.
         name: name of the data in the run's record.
+        task: what the labels are: ``multi-class``, ``binary`` (0 or 1), ``multi-label`` (0 or 1
+            for each of several labels [n, labels]), ``regression`` (numbers [n] or [n, outputs]),
+            or ``next-token`` (``x`` are token ids [n, T] and ``y`` is left out, or targets [n, T]
+            with -100 for tokens that are not predicted).
         mean: pixel value of byte records that becomes 0, one number or one per channel.
         std: pixel values of byte records that become 1, likewise.
 
@@ -63,22 +70,40 @@ class Data:
     name: str = "own data"
     mean: float | tuple[float, ...] = 0.0
     std: float | tuple[float, ...] = PIXEL_SCALE
+    task: str = MULTI_CLASS
     records: Tensor = field(init=False, repr=False)
     clients: np.ndarray | None = field(init=False, repr=False)
     groups: dict[str, str] | None = field(init=False, repr=False)
+    targets: Tensor | None = field(init=False, repr=False)
     _labels: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        x, y = (self.x, self.y) if self.y is not None else _pairs(self.x)
-        self.records, self._labels = _records(x), _array("data.y", y)
-        self.clients = None if self.client is None else _names("data.client", self.client)
+        task_of(self.task)
+        alone = self.y is None and not is_dataset(self.x) and self.task == "next-token"
+        x, y = (self.x, self.y) if self.y is not None or alone else pairs_of(self.x)
+        self.records, self.targets = records_of(x), None
+        if self.task == MULTI_CLASS:
+            self._labels = class_labels("data.y", y)
+        else:
+            self.records, self.targets = targets_of(self.task, y, self.records)
+            self._labels = np.zeros(len(self.targets), np.int64)
+        self.clients = None if self.client is None else names_of("data.client", self.client)
         faults = _length_faults(self)
         if not faults:
             faults += _value_faults(self)
         if faults:
             raise InputError(faults)
         self.groups = None if self.group is None else _groups(self.clients, self.group)
+        if self.test is not None and self.test.task != self.task:
+            raise InputError.one("data.test", f"must be for {self.task}", self.test.task)
         self.class_names()
+
+    @classmethod
+    def load(cls, source: Path | str, **options: Any) -> Data:
+        """``Data`` of a file or folder; options as ``simulate.data.sources.DataOptions``."""
+        from simulate.data.sources import load_file
+
+        return load_file(source, options)
 
     @classmethod
     def from_table(cls, table: Any, **arguments: Any) -> Data:
@@ -98,7 +123,9 @@ class Data:
         return tuple(self.records.shape[1:])
 
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes, in the order of the model's outputs."""
+        """Names of the classes, in the order of the model's outputs; one in other tasks."""
+        if self.targets is not None:
+            return ("all",)
         if self.classes is not None:
             return tuple(str(name) for name in self.classes)
         labels = self._labels
@@ -157,14 +184,25 @@ class Data:
                 unknown = len(known)
                 owners = [known.get(str(name), unknown) for name in part.clients[test_rows]]
                 arguments["test_people"] = np.array(owners, np.int64)
+                named = self.groups or dict.fromkeys(known, groups[0].name)
+                of_test = [named.get(str(name), "") for name in part.clients[test_rows]]
+                arguments["test_groups"] = np.array(of_test)
             partition = _partition(people, [len(names) for names in members])
+        train_y = torch.from_numpy(self.labels(classes)[train_rows])
+        test_y = torch.from_numpy(part.labels(classes)[test_rows])
+        if self.targets is not None and part.targets is not None:
+            chosen = self.targets[torch.from_numpy(train_rows)]
+            rest = part.targets[torch.from_numpy(test_rows)]
+            arguments["targets"] = torch.cat([chosen, rest])
+            train_y = torch.arange(len(chosen))
+            test_y = len(chosen) + torch.arange(len(rest))
         bytes_ = self.records.dtype == torch.uint8
         dataset = Dataset(
             self.name,
             self.records[torch.from_numpy(train_rows)],
-            torch.from_numpy(self.labels(classes)[train_rows]),
+            train_y,
             part.records[torch.from_numpy(test_rows)],
-            torch.from_numpy(part.labels(classes)[test_rows]),
+            test_y,
             classes,
             self.mean if bytes_ else 0.0,
             self.std if bytes_ else 1.0,
@@ -225,82 +263,6 @@ class Data:
         return members
 
 
-def _pairs(source: Any) -> tuple[Any, Any]:
-    """Records and labels of a map-style dataset of pairs."""
-    if not (hasattr(source, "__getitem__") and hasattr(source, "__len__")) or isinstance(
-        source, Tensor | np.ndarray
-    ):
-        raise InputError.one("data.y", "is required with an array of records", "none")
-    try:
-        items = [source[row] for row in range(len(source))]
-        pairs = [(np.asarray(x), y) for x, y in items]
-    except (TypeError, ValueError):
-        raise InputError.one(
-            "data.x", "must hold pairs of a record and a label", "others"
-        ) from None
-    shapes = {x.shape for x, _ in pairs}
-    if len(shapes) != 1:
-        raise InputError.one("data.x", "must have records of one shape", sorted(shapes)[:3])
-    return np.stack([x for x, _ in pairs]), np.array([np.asarray(y)[()] for _, y in pairs])
-
-
-def _array(where: str, values: Any) -> np.ndarray:
-    """One-dimensional labels: whole numbers as int64, or texts.
-
-    Raises:
-        InputError: for other types or another number of dimensions.
-    """
-    array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
-    if array.ndim != 1:
-        raise InputError.one(where, "must be one-dimensional", array.shape)
-    if array.dtype.kind == "O" and all(isinstance(value, str) for value in array):
-        array = array.astype(str)
-    if array.dtype.kind == "f" and np.isfinite(array).all() and (array == array.round()).all():
-        array = array.astype(np.int64)
-    if array.dtype.kind in "biu":
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iU":
-        rule = "must be whole numbers or names of classes, without missing values"
-        wrong = next((value for value in array if value != value), array[:1])
-        raise InputError.one(where, rule, str(wrong))
-    return array
-
-
-def _records(values: Any) -> Tensor:
-    """Records as uint8, float32 or int64.
-
-    Raises:
-        InputError: for another type, or records of several shapes.
-    """
-    try:
-        array = values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values))
-    except (TypeError, ValueError):
-        raise InputError.one(
-            "data.x", "must be numbers in an array", type(values).__name__
-        ) from None
-    array = array.detach().cpu()
-    if array.is_complex() or array.ndim < 2:
-        rule = "must be real numbers of shape [records, ...]"
-        raise InputError.one("data.x", rule, f"{array.dtype} {tuple(array.shape)}")
-    if array.dtype == torch.uint8:
-        return array.contiguous()
-    whole = not array.is_floating_point() and array.dtype != torch.bool
-    return array.to(torch.int64 if whole else torch.float32).contiguous()
-
-
-def _names(where: str, values: Any) -> np.ndarray:
-    """Names of clients or groups as texts [n]; whole numbers by their digits."""
-    array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
-    missing = [row for row, value in enumerate(array.ravel()) if value is None or value != value]
-    if array.ndim != 1 or missing:
-        rule = "must have one name or number per record"
-        found = f"none in row {missing[0]}" if missing else array.shape
-        raise InputError.one(where, rule, found)
-    if array.dtype.kind == "f" and (array == array.round()).all():
-        array = array.astype(np.int64)
-    return array.astype(str)
-
-
 def _length_faults(data: Data) -> list[Fault]:
     """Arrays that do not have one value per record."""
     faults, count = [], len(data.records)
@@ -326,6 +288,8 @@ def _length_faults(data: Data) -> list[Fault]:
 def _value_faults(data: Data) -> list[Fault]:
     """Values that cannot be trained on, and options out of range."""
     faults = []
+    if data.classes is not None and data.task != MULTI_CLASS:
+        faults.append(Fault("data.classes", f"is only for {MULTI_CLASS}", list(data.classes)))
     if data.records.is_floating_point():
         finite = data.records.flatten(1).isfinite().all(1)
         if not finite.all():
@@ -340,6 +304,14 @@ def _value_faults(data: Data) -> list[Fault]:
         faults.append(Fault("data.classes", "must be unique names", list(data.classes)))
     if data.test is not None and data.test_share is not None:
         faults.append(Fault("data.test_share", "must be left out with test", data.test_share))
+    if (
+        data.test is not None
+        and data.targets is not None
+        and data.test.targets is not None
+        and data.test.targets.shape[1:] != data.targets.shape[1:]
+    ):
+        rule = f"must have labels of shape {tuple(data.targets.shape[1:])} per record"
+        faults.append(Fault("data.test", rule, tuple(data.test.targets.shape[1:])))
     if data.test_share is not None and not 0 < data.test_share < 1:
         faults.append(Fault("data.test_share", "must be above 0 and below 1", data.test_share))
     if data.test is not None and (data.test.shape, data.test.records.dtype) != (
@@ -364,7 +336,7 @@ def _groups(clients: np.ndarray | None, group: Any) -> dict[str, str]:
         if lacking:
             raise InputError.one("data.group", "must name a group for each client", str(lacking[0]))
         return {str(name): known[str(name)] for name in present}
-    groups = _names("data.group", group)
+    groups = names_of("data.group", group)
     pairs = np.unique(np.stack([np.asarray(clients), groups]), axis=1)
     names, counts = np.unique(pairs[0], return_counts=True)
     if (counts > 1).any():
@@ -381,9 +353,3 @@ def _partition(people: np.ndarray, sizes: list[int]) -> Partition:
     members = np.split(np.arange(clients), np.cumsum(sizes)[:-1])
     order = np.argsort(people, kind="stable").astype(np.int64)
     return Partition(order, starts.astype(np.int64), tuple(members), np.arange(clients))
-
-
-def said(error: BaseException) -> str:
-    """Type and first line of an error in the user's code, for a message of one line."""
-    lines = str(error).splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"

@@ -41,8 +41,8 @@ def personal_test_records(
             chosen = own if len(own) <= most else generator.choice(own, most, replace=False)
             return np.sort(chosen)
     classes = len(data.classes)
-    labels = data.test_y.numpy()
-    trained = np.bincount(data.train_y.numpy()[partition.records(client)], minlength=classes)
+    labels = data.test_labels.numpy()
+    trained = np.bincount(data.train_labels.numpy()[partition.records(client)], minlength=classes)
     counts = proportional_counts(trained, np.bincount(labels, minlength=classes), most)
     drawn = [
         generator.choice(np.flatnonzero(labels == label), counts[label], replace=False)

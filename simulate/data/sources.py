@@ -1,22 +1,29 @@
-"""Own data from the command line: an NPZ or CSV file, a folder of images, or a user's function."""
+"""Own data from the command line: a file, a folder of images, or a user's function."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from privplan.errors import InputError
 from simulate.data import tables
+from simulate.data.arrays import said
 from simulate.data.files import reading
-from simulate.data.own import Data, said
+from simulate.data.own import Data
+from simulate.tasks import MULTI_CLASS
 
-FORMS = "FILE.npz, FILE.csv, a folder of images, or package.module:function"
+FORMS = "FILE.npz, FILE.csv, FILE.parquet, a folder of images, or package.module:function"
+
+
+_PATHS = ("groups", "statistics", "test")
+"""Options that name files."""
 
 
 @dataclass(frozen=True)
@@ -24,22 +31,27 @@ class DataOptions:
     """How a file or folder is read.
 
     Attributes:
-        label: column or array of the labels.
+        label: column or array of the labels; several columns with commas between.
         client: column or array of the clients.
-        group: column or array of the privacy groups; for a folder of images a CSV file with the
-            columns ``client`` and ``group``.
+        group: column or array of the privacy groups.
+        groups: CSV file with the columns ``client`` and ``group``, instead of ``group``.
         features: columns of a table in the order of the inputs, all others when empty; or the
             array of the records.
         statistics: JSON file of public statistics.
+        test: file or folder with the test records, of the same form.
         test_share: share of each client's records that is split off for testing.
+        task: name of the task.
     """
 
     label: str | None = None
     client: str | None = None
     group: str | None = None
+    groups: Path | None = None
     features: tuple[str, ...] = ()
     statistics: Path | None = None
+    test: Path | None = None
     test_share: float | None = None
+    task: str = MULTI_CLASS
 
 
 def load_own(source: str, options: DataOptions) -> Data:
@@ -54,10 +66,18 @@ def load_own(source: str, options: DataOptions) -> Data:
         InputError: when it does not exist, cannot be read, or does not fit the options.
     """
     path = Path(source)
-    if path.is_dir():
-        return _folder(path, options)
-    if path.suffix in (".npz", ".csv"):
-        return (_npz if path.suffix == ".npz" else _csv)(path, options)
+    read = _folder if path.is_dir() else _READERS.get(path.suffix)
+    if read is not None:
+        if options.group is not None and options.groups is not None:
+            rule = "must be left out with --groups, which names the group of each client"
+            raise InputError.one("group", rule, options.group)
+        if options.test is None:
+            return read(path, options, None)
+        if not (options.test.is_dir() if path.is_dir() else options.test.suffix == path.suffix):
+            form = "a folder" if path.is_dir() else f"a {path.suffix} file"
+            raise InputError.one("test", f"must be {form}, like the data", str(options.test))
+        of_test = replace(options, test=None, test_share=None, groups=None)
+        return read(path, options, read(options.test, of_test, None))
     if ":" not in source or path.exists():
         raise InputError.one("data", f"must be {FORMS}", source)
     given = imported("data", source)
@@ -68,11 +88,34 @@ def load_own(source: str, options: DataOptions) -> Data:
     if not isinstance(made, Data):
         rule = f"must be a function that returns simulate.Data ({source})"
         raise InputError.one("data", rule, type(made).__name__)
-    for name in ("label", "client", "group", "features", "statistics", "test_share"):
-        if getattr(options, name):
+    for name in (field.name for field in fields(DataOptions)):
+        if getattr(options, name) not in (None, (), made.task if name == "task" else None):
+            if name == "task" and options.task == MULTI_CLASS:
+                continue
             rule = "must be left out with data that a function returns"
             raise InputError.one(name, rule, str(getattr(options, name)))
     return made
+
+
+def load_file(source: Path | str, options: Mapping[str, Any]) -> Data:
+    """The data in a file or folder, which is never imported as code.
+
+    Args:
+        source: the file or folder.
+        options: fields of ``DataOptions`` by name.
+
+    Raises:
+        InputError: as ``load_own``, or for an unknown option.
+    """
+    known = [field.name for field in fields(DataOptions)]
+    for name in options:
+        if name not in known:
+            raise InputError.one("data", f"options must be among {', '.join(known)}", name)
+    paths = {name: Path(options[name]) for name in _PATHS if options.get(name) is not None}
+    path = Path(source)
+    if not path.exists():
+        raise InputError.one("data", "must be a file or folder", str(source))
+    return load_own(str(source), DataOptions(**{**options, **paths}))
 
 
 def imported(field: str, text: str) -> Any:
@@ -85,22 +128,18 @@ def imported(field: str, text: str) -> Any:
     if not (all(part.isidentifier() for part in module.split(".")) and name.isidentifier()):
         raise InputError.one(field, "must be package.module:name", text)
     folder = str(Path.cwd())
-    added = folder not in sys.path
-    if added:
-        sys.path.insert(0, folder)
+    if folder not in sys.path:  # it stays, for later imports and for processes of a comparison
+        sys.path.append(folder)
     try:
         return getattr(import_module(module), name)
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
         raise InputError.one(field, f"must be importable as {text}", said(error)) from None
-    finally:
-        if added:
-            sys.path.remove(folder)
 
 
-def _csv(path: Path, options: DataOptions) -> Data:
-    if options.label is None:
+def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
+    if options.label is None and options.task != "next-token":
         raise InputError.one("label", "is required for a table: the column of labels", "none")
-    columns = tables.read_csv(path)
+    columns = tables.read_csv(path) if path.suffix == ".csv" else tables.read_parquet(path)
     statistics = None
     if options.statistics is not None:
         statistics = tables.read_statistics(options.statistics)
@@ -109,9 +148,12 @@ def _csv(path: Path, options: DataOptions) -> Data:
         label=options.label,
         client=options.client,
         group=options.group,
+        groups=_groups_csv(options),
         features=options.features,
         statistics=statistics,
+        test=test,
         test_share=options.test_share,
+        task=options.task,
         name=path.name,
     )
 
@@ -119,9 +161,10 @@ def _csv(path: Path, options: DataOptions) -> Data:
 def from_table(
     table: Any,
     *,
-    label: str,
+    label: str | Sequence[str] | None = None,
     client: str | None = None,
     group: str | None = None,
+    groups: Mapping[str, str] | None = None,
     features: Sequence[str] = (),
     statistics: tables.Statistics | None = None,
     **rest: Any,
@@ -130,10 +173,13 @@ def from_table(
 
     Args:
         table: a pandas, Arrow or ``datasets`` table, or a mapping from names to columns.
-        label: column of the labels.
+        label: column of the labels; several for multi-label and regression, also as one text
+            with commas between.
         client: column of the clients.
         group: column of the privacy groups.
-        features: columns in the order of the inputs; all other columns when empty.
+        groups: group of each client, instead of ``group``.
+        features: columns in the order of the inputs, all other columns when empty; one column of
+            lists of whole numbers is token ids.
         statistics: public statistics of each feature.
         **rest: further arguments of ``Data``.
 
@@ -141,24 +187,37 @@ def from_table(
         InputError: for a column that does not exist, or a fault of the statistics.
     """
     columns = tables.columns_of(table)
-    roles = {"label": label, "client": client, "group": group}
-    values = {
-        role: tables.text_column(columns, role, name)
-        for role, name in roles.items()
-        if name is not None
-    }
-    named = [name for name in roles.values() if name is not None]
+    labels = label.split(",") if isinstance(label, str) else list(label or ())
+    people = {role: name for role, name in (("client", client), ("group", group)) if name}
+    values = {role: tables.text_column(columns, role, name) for role, name in people.items()}
+    named = [*labels, *people.values()]
     if len(set(named)) < len(named):
         raise InputError.one("label", "must be another column than client and group", named)
+    y = _labels(columns, labels, rest.get("task", MULTI_CLASS))
     inputs = list(features) or [name for name in columns if name not in named]
     for name in inputs:
-        if name == label:
+        if name in labels:
             raise InputError.one("features", "must not hold the label", name)
-    x = tables.encode(columns, inputs, statistics)
-    return Data(x, values["label"], values.get("client"), values.get("group"), **rest)
+    x = tables.tokens(columns, inputs)
+    x = tables.encode(columns, inputs, statistics) if x is None else x
+    return Data(x, y, values.get("client"), groups or values.get("group"), **rest)
 
 
-def _npz(path: Path, options: DataOptions) -> Data:
+def _labels(columns: tables.Columns, names: Sequence[str], task: str) -> Any:
+    """Labels from columns: names or whole numbers of classes, else numbers [n] or [n, labels].
+
+    Raises:
+        InputError: for several columns of classes, or values that are no numbers.
+    """
+    if task == MULTI_CLASS or not names:
+        if len(names) > 1:
+            raise InputError.one("label", f"must be one column for {MULTI_CLASS}", ",".join(names))
+        return tables.text_column(columns, "label", names[0]) if names else None
+    found = [tables.numbers(columns, "label", name) for name in names]
+    return found[0] if len(found) == 1 and task != "multi-label" else np.stack(found, 1)
+
+
+def _npz(path: Path, options: DataOptions, test: Data | None) -> Data:
     if options.statistics is not None:
         rule = "must be left out with NPZ files, whose records are model inputs"
         raise InputError.one("statistics", rule, str(options.statistics))
@@ -177,25 +236,32 @@ def _npz(path: Path, options: DataOptions) -> Data:
     x = array("features", options.features[0] if options.features else None, "x")
     y = array("label", options.label, "y")
     for field, default, value in (("features", "x", x), ("label", "y", y)):
-        if value is None:
+        if value is None and not (field == "label" and options.task == "next-token"):
             rule = f"is required for {path.name} without an array {default}"
             raise InputError.one(field, rule, ", ".join(arrays))
-    test = None
-    if "test_x" in arrays and "test_y" in arrays:
-        test = Data(arrays["test_x"], arrays["test_y"], arrays.get("test_client"))
+    if test is None and "test_x" in arrays:
+        of_test = (arrays["test_x"], arrays.get("test_y"), arrays.get("test_client"))
+        test = Data(*of_test, task=options.task)
+    groups = _groups_csv(options)
     return Data(
         x,
         y,
         array("client", options.client, "client"),
-        array("group", options.group, "group"),
+        array("group", options.group, "group") if groups is None else groups,
         test,
         options.test_share,
         name=path.name,
+        task=options.task,
     )
 
 
-def _folder(folder: Path, options: DataOptions) -> Data:
+def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
     """Images ``CLIENT/CLASS/*.png``, or ``CLASS/*.png`` without clients."""
+    if options.task != MULTI_CLASS:
+        rule = f"must be {MULTI_CLASS} with a folder of images by class"
+        raise InputError.one("task", rule, options.task)
+    if options.group is not None:  # the option's former name
+        options = replace(options, group=None, groups=Path(options.group))
     for name in ("label", "client", "features"):
         if getattr(options, name):
             rule = "must be left out with a folder, whose layout is CLIENT/CLASS/*.png"
@@ -213,9 +279,10 @@ def _folder(folder: Path, options: DataOptions) -> Data:
         _images(paths),
         [path.parent.name for path in paths],
         clients,
-        None if options.group is None else _groups_csv(Path(options.group)),
-        test_share=options.test_share,
-        classes=sorted({path.parent.name for path in paths}),
+        _groups_csv(options),
+        test,
+        options.test_share,
+        classes=sorted({path.parent.name for path in paths} | set(_classes_of(test))),
         name=folder.resolve().name,
         mean=mean,
         std=std,
@@ -254,11 +321,25 @@ def _pixel_statistics(path: Path | None) -> tuple[Any, Any]:
     return values[0], values[1]
 
 
-def _groups_csv(path: Path) -> dict[str, str]:
-    """Group of each client, from a CSV file with the columns client and group."""
-    columns = tables.read_csv(path)
-    clients = [str(name) for name in tables.column(columns, "group", "client")]
-    groups = [str(name) for name in tables.column(columns, "group", "group")]
+def _classes_of(test: Data | None) -> tuple[str, ...]:
+    """Names of the classes of test records."""
+    return () if test is None else test.class_names()
+
+
+def _groups_csv(options: DataOptions) -> dict[str, str] | None:
+    """Group of each client, from a CSV file with the columns client and group; None without."""
+    path = options.groups
+    if path is None:
+        return None
+    columns = tables.read_csv(path, "groups")
+    clients = [str(name) for name in tables.column(columns, "groups", "client")]
+    groups = [str(name) for name in tables.column(columns, "groups", "group")]
     if len(set(clients)) < len(clients):
-        raise InputError.one("group", "must have one line per client", str(path))
+        raise InputError.one("groups", "must have one line per client", str(path))
     return dict(zip(clients, groups, strict=True))
+
+
+_READERS: Mapping[str, Callable[[Path, DataOptions, Data | None], Data]] = MappingProxyType(
+    {".npz": _npz, ".csv": _table, ".parquet": _table}
+)
+"""Readers of files by suffix."""

@@ -24,6 +24,7 @@ import numpy as np
 
 from privplan.errors import Fault, InputError
 from privplan.io.files import read_text
+from simulate.data.files import reading
 
 Columns = Mapping[str, Sequence[Any]]
 """Values of each column by name."""
@@ -57,7 +58,22 @@ def columns_of(table: Any) -> dict[str, Sequence[Any]]:
     return columns
 
 
-def read_csv(path: Path) -> dict[str, list[str]]:
+def read_parquet(path: Path) -> dict[str, Sequence[Any]]:
+    """The columns of a Parquet file.
+
+    Raises:
+        InputError: when it cannot be read, or pyarrow is not installed.
+    """
+    try:
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        rule = "Parquet files need pyarrow: pip install 'privplan[tables]'"
+        raise InputError.one("data", rule, str(path)) from None
+    with reading(path, "must be a Parquet file"):
+        return columns_of(parquet.read_table(path))
+
+
+def read_csv(path: Path, field: str = "data") -> dict[str, list[str]]:
     """The columns of a CSV file with a header.
 
     Raises:
@@ -65,20 +81,20 @@ def read_csv(path: Path) -> dict[str, list[str]]:
     """
     import csv
 
-    rows = csv.reader(read_text(path, "data").splitlines(), strict=True)
+    rows = csv.reader(read_text(path, field).splitlines(), strict=True)
     try:
         header = next(rows, [])
         lines = list(rows)
     except csv.Error as error:
-        raise InputError.one("data", f"must be a CSV file ({error})", str(path)) from None
+        raise InputError.one(field, f"must be a CSV file ({error})", str(path)) from None
     if not header or not lines:
-        raise InputError.one("data", "must have a header and a line per record", str(path))
+        raise InputError.one(field, "must have a header and a line per record", str(path))
     if len(set(header)) != len(header):
-        raise InputError.one("data", "must have unique names of columns", header)
+        raise InputError.one(field, "must have unique names of columns", header)
     for number, line in enumerate(lines, 2):
         if len(line) != len(header):
             rule = f"must have the {len(header)} fields of the header in line {number}"
-            raise InputError.one("data", rule, len(line))
+            raise InputError.one(field, rule, len(line))
     values = zip(*lines, strict=True)
     return {name: list(column) for name, column in zip(header, values, strict=True)}
 
@@ -122,6 +138,41 @@ def text_column(columns: Columns, role: str, name: str) -> list[Any]:
         raise InputError.one(role, f"must not be missing in {name}", f"record {missing[0]}")
     texts = [str(value) for value in values]
     return [int(text) for text in texts] if all(map(_is_whole, texts)) else texts
+
+
+def numbers(columns: Columns, role: str, name: str) -> np.ndarray:
+    """The values of a column of numbers [n], float32.
+
+    Raises:
+        InputError: when there is no such column, or a value is missing or no number.
+    """
+    values = column(columns, role, name)
+    for row, value in enumerate(values):
+        if _is_missing(value):
+            raise InputError.one(role, f"must not be missing in {name}", f"record {row}")
+    found = [_number(role, name, row, value) for row, value in enumerate(values)]
+    return np.array(found, np.float32)
+
+
+def tokens(columns: Columns, names: Sequence[str]) -> np.ndarray | None:
+    """Token ids [n, T] of a single column of lists; None for columns of other values.
+
+    Raises:
+        InputError: for lists of several lengths, or other than whole numbers.
+    """
+    if len(names) != 1 or names[0] not in columns:
+        return None
+    values = columns[names[0]]
+    if not len(values) or not isinstance(values[0], list | tuple | np.ndarray):
+        return None
+    lengths = {len(value) for value in values}
+    if len(lengths) > 1:
+        rule = f"must have lists of one length in {names[0]}; pad them"
+        raise InputError.one("data", rule, sorted(lengths)[:3])
+    found = np.array([list(value) for value in values])
+    if found.ndim != 2 or found.dtype.kind not in "iu":
+        raise InputError.one("data", f"must have whole numbers in {names[0]}", str(values[0])[:40])
+    return found.astype(np.int64)
 
 
 def encode(columns: Columns, features: Iterable[str], statistics: Statistics | None) -> np.ndarray:
@@ -196,7 +247,7 @@ def _encoded(name: str, values: Sequence[Any], known: Mapping[str, Any]) -> np.n
     if categories is None:
         fill = known.get("fill", known["mean"])
         numbers = [
-            float(fill) if _is_missing(value) else _number(name, row, value)
+            float(fill) if _is_missing(value) else _number("data", name, row, value)
             for row, value in enumerate(values)
         ]
         inputs = (np.array(numbers)[:, None] - known["mean"]) / known["std"]
@@ -210,13 +261,13 @@ def _encoded(name: str, values: Sequence[Any], known: Mapping[str, Any]) -> np.n
     return encoded
 
 
-def _number(name: str, row: int, value: Any) -> float:
+def _number(field: str, name: str, row: int, value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise InputError.one("data", f"must have numbers in {name}, record {row}", str(value))
+        raise InputError.one(field, f"must have numbers in {name}, record {row}", str(value))
     return number
 
 

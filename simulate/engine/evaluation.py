@@ -19,6 +19,7 @@ from simulate.engine.round import RoundContext, client_batch
 from simulate.engine.seeds import Purpose, stream
 from simulate.models.network import Model
 from simulate.parallel.threads import over_chunks
+from simulate.tasks import Metric, finite_or_none
 
 BATCH_RECORDS = 250
 """Test records per chunk of a thread."""
@@ -43,6 +44,9 @@ class AccuracyMeasures:
         personal: mean over clients of the accuracy of their personal models; None without
             personal models.
         personal_by_group: the same per group, by name of the group.
+        score: value of the run's metric on all test records, or the mean over clients; None where
+            the metric is the accuracy of classification.
+        score_by_group: the same per group, by name of the group.
     """
 
     correct: np.ndarray
@@ -50,10 +54,14 @@ class AccuracyMeasures:
     loss: float | None
     personal: float | None = None
     personal_by_group: Mapping[str, float] | None = None
+    score: float | None = None
+    score_by_group: Mapping[str, float] | None = None
 
     @property
     def accuracy(self) -> float:
-        """Share of correct predictions in [0, 1]; for personal models the mean over clients."""
+        """The score, or the share of correct predictions; for personal models a mean."""
+        if self.score is not None:
+            return self.score
         if self.personal is not None:
             return self.personal
         return float(self.correct.sum() / self.total.sum())
@@ -67,7 +75,12 @@ class AccuracyMeasures:
 
 
 def measure(
-    model: Model, theta: Tensor, data: Dataset, workers: int = 1, rows: Tensor | None = None
+    model: Model,
+    theta: Tensor,
+    data: Dataset,
+    workers: int = 1,
+    rows: Tensor | None = None,
+    metric: Metric | None = None,
 ) -> AccuracyMeasures:
     """Returns accuracy and loss of parameters [d] on test records.
 
@@ -77,6 +90,7 @@ def measure(
         data: the data set.
         workers: number of threads on a CPU; the result does not depend on it.
         rows: indices of the test records; all when None.
+        metric: the run's metric; None for accuracy.
     """
     labels = data.test_y if rows is None else data.test_y[rows]
 
@@ -86,11 +100,38 @@ def measure(
 
     with torch.no_grad():
         logits = over_chunks(logits_of, len(labels), BATCH_RECORDS, workers)
+        if metric is not None:
+            return _scored(model, metric, logits, data, rows)
         loss = float(functional.cross_entropy(logits.double(), labels))
     classes = len(data.classes)
     correct = torch.bincount(labels[logits.argmax(1) == labels], minlength=classes).numpy()
     total = torch.bincount(labels, minlength=classes).numpy()
     return AccuracyMeasures(correct, total, loss if math.isfinite(loss) else None)
+
+
+def _scored(
+    model: Model, metric: Metric, outputs: Tensor, data: Dataset, rows: Tensor | None
+) -> AccuracyMeasures:
+    """The metric on the outputs of test records, of all and of each group where that is known."""
+    labels = data.test_y if rows is None else data.test_y[rows]
+    targets = model.objective.targets_of(labels)
+    groups = data.test_groups
+    if groups is not None and rows is not None:
+        groups = groups[rows.numpy()]
+    own = {} if groups is None else {str(name): groups == name for name in np.unique(groups)}
+    scores = {
+        name: metric(outputs[torch.from_numpy(rows)], targets[torch.from_numpy(rows)])
+        for name, rows in own.items()
+    }
+    loss = float(model.objective(outputs, labels))
+    nothing = np.zeros(0, np.int64)
+    return AccuracyMeasures(
+        nothing,
+        nothing,
+        finite_or_none(loss),
+        score=metric(outputs, targets),
+        score_by_group=scores,
+    )
 
 
 def by_group(measured: AccuracyMeasures, shares: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -104,6 +145,8 @@ def by_group(measured: AccuracyMeasures, shares: Mapping[str, np.ndarray]) -> di
         shares: share of each class among the group's training records [classes], by name of the
             group.
     """
+    if measured.score_by_group is not None:
+        return dict(measured.score_by_group)
     if measured.personal_by_group is not None:
         return dict(measured.personal_by_group)
     known = measured.total > 0
@@ -131,11 +174,12 @@ def interval(rounds: int, cohort: float, images: int, test_records: int) -> int:
 
 @dataclass(frozen=True)
 class _Score:
-    """Counts of some clients' models, one row per client [K, classes], and losses [K]."""
+    """Counts of some clients' models, one row per client [K, classes], losses and scores [K]."""
 
     correct: np.ndarray
     total: np.ndarray
     loss: np.ndarray
+    score: np.ndarray
 
 
 def evaluate_personal(experiment: Experiment, context: RoundContext, most: int) -> AccuracyMeasures:
@@ -169,20 +213,27 @@ def _score(
     batch = client_batch(experiment, context, group, clients, round_=experiment.rounds + 1)
     thetas = algorithm.split.use(model, context.theta, batch.personal, clients)
     thetas = algorithm.personalisation.deploy(thetas, batch).expand(len(clients), -1)
-    correct, total, losses = [], [], []
+    correct, total, losses, scores = [], [], [], []
     with torch.no_grad():
         for theta, client in zip(thetas, clients, strict=True):
             indices = personal_test_records(
                 data, experiment.partition, int(client), experiment.seed
             )
             chosen, classes = torch.from_numpy(indices), len(data.classes)
-            labels = data.test_y[chosen]
+            labels, metric = data.test_y[chosen], experiment.metric
             logits = model.logits(theta, data.inputs(data.test_x[chosen].to(theta.device))).cpu()
+            if metric is not None:
+                targets = model.objective.targets_of(labels)
+                scores.append(metric(logits, targets) if len(labels) else np.nan)
+                losses.append(float(model.objective(logits, labels)) if len(labels) else np.nan)
+                continue
             hits = labels[logits.argmax(1) == labels]
             correct.append(np.bincount(hits.numpy(), minlength=classes))
             total.append(np.bincount(labels.numpy(), minlength=classes))
             losses.append(float(functional.cross_entropy(logits.double(), labels)))
-    return _Score(np.stack(correct), np.stack(total), np.asarray(losses))
+    if scores:
+        correct = total = [np.zeros(1, np.int64)] * len(scores)
+    return _Score(np.stack(correct), np.stack(total), np.asarray(losses), np.asarray(scores))
 
 
 def _combined(scores: list[_Score], clients: list[tuple[str, int]]) -> AccuracyMeasures:
@@ -190,6 +241,8 @@ def _combined(scores: list[_Score], clients: list[tuple[str, int]]) -> AccuracyM
     total = np.concatenate([score.total for score in scores])
     with np.errstate(invalid="ignore"):
         personal = correct.sum(1) / total.sum(1)  # NaN for a client without test records
+    own = np.concatenate([score.score for score in scores])
+    personal = own if own.size else personal
     names = np.repeat([name for name, _ in clients], [count for _, count in clients])
     by_group = {str(name): float(np.nanmean(personal[names == name])) for name, _ in clients}
     loss = float(np.nanmean(np.concatenate([score.loss for score in scores])))
@@ -199,4 +252,6 @@ def _combined(scores: list[_Score], clients: list[tuple[str, int]]) -> AccuracyM
         loss if np.isfinite(loss) else None,
         personal=float(np.nanmean(personal)),
         personal_by_group=by_group,
+        score=float(np.nanmean(personal)) if own.size else None,
+        score_by_group=by_group if own.size else None,
     )

@@ -19,6 +19,7 @@ from simulate.data.partition.clients import ClientPartition
 from simulate.engine.seeds import Purpose, stream
 from simulate.models.network import Model
 from simulate.parallel.distributed import SINGLE_PROCESS, Ranks
+from simulate.tasks import Metric
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Experiment:
         workers: threads on a CPU; no result depends on it.
         ranks: processes of a distributed run; results depend on them by rounding only.
         canaries: audit canaries per group, in addition to the plan's clients.
+        metric: metric of the run's score; None for the accuracy of classification.
 
     Raises:
         InputError: when the model differs from the plan's, or model, data and partition do not
@@ -50,6 +52,7 @@ class Experiment:
     workers: int = field(default_factory=torch.get_num_threads)
     ranks: Ranks = SINGLE_PROCESS
     canaries: int = 0
+    metric: Metric | None = None
 
     def __post_init__(self) -> None:
         planned = self.algorithm.plan.spec.model
@@ -65,6 +68,9 @@ class Experiment:
             faults.append(
                 Fault("dataset", rule, f"{self.data.name} with {_dimensions(self.data.shape)}")
             )
+        if self.model.stochastic and self.device.type != "cpu":
+            rule = "must be cpu for a module with dropout or other random numbers"
+            faults.append(Fault("device", rule, self.device.type))
         if self.model.classes < len(self.data.classes):
             rule = f"must have at most the {self.model.classes} classes of {self.model.name}"
             faults.append(Fault("dataset", rule, len(self.data.classes)))
@@ -140,7 +146,7 @@ class Experiment:
 
     def label_shares(self) -> dict[str, np.ndarray]:
         """Share of each class among the training records of each group, by name of the group."""
-        labels = self.data.train_y.numpy()
+        labels = self.data.train_labels.numpy()
         shares = {}
         for group, members in zip(self.algorithm.plan.groups, self.partition.members, strict=True):
             shares[group.name] = self.partition.label_distribution(

@@ -23,6 +23,7 @@ from simulate.engine.round import RoundContext, released_coordinates
 from simulate.engine.seeds import Purpose, stream
 from simulate.parallel.distributed import broadcast_state
 from simulate.runs.ledger_writer import LedgerWriter
+from simulate.tasks import finite_or_none
 
 EVALUATED_CLIENTS = 100
 """Most clients whose personal models are evaluated during training."""
@@ -150,7 +151,9 @@ def evaluate_if_due(experiment: Experiment, progress: Progress, every: int) -> P
         return progress
     rows = evaluation_rows(experiment)
     measures = evaluate(experiment, progress, EVALUATED_CLIENTS, rows)
-    point = RoundMetrics(round=progress.round, accuracy=measures.accuracy, loss=measures.loss)
+    point = RoundMetrics(
+        round=progress.round, accuracy=finite_or_none(measures.accuracy), loss=measures.loss
+    )
     own = experiment.algorithm.personalisation.per_client
     complete = experiment.clients <= EVALUATED_CLIENTS if own else rows is None
     metrics = (*progress.metrics, point)
@@ -184,7 +187,7 @@ def evaluate(
         return evaluate_personal(experiment, context, most)
     split, model = experiment.algorithm.split, experiment.model
     theta = split.use(model, released, None, np.arange(0))
-    return measure(model, theta, experiment.data, experiment.workers, rows)
+    return measure(model, theta, experiment.data, experiment.workers, rows, experiment.metric)
 
 
 def train(

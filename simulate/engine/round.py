@@ -18,6 +18,7 @@ from simulate.engine.batches import batches
 from simulate.engine.client_state import PersonalState, personal_rows
 from simulate.engine.experiment import Experiment
 from simulate.engine.seeds import Purpose, stream
+from simulate.models.objective import SEED_BITS, with_seeds
 
 CHUNK_CLIENTS = 128
 CHUNK_BYTES = 64 * 2**20
@@ -121,6 +122,8 @@ def client_batch(
         device=experiment.device,
         ratio=group.record_sampling_ratio if poisson else None,
     )
+    if experiment.model.stochastic:
+        y = with_seeds(y, _seeds(experiment, round_, clients, y.shape[1]))
     start = experiment.personal_start
     return ClientBatch(
         model=experiment.model,
@@ -138,3 +141,14 @@ def client_batch(
         records=experiment.partition.sizes(clients),
         noise=lambda client: stream(experiment.seed, Purpose.RECORD_NOISE, round_, client),
     )
+
+
+def _seeds(experiment: Experiment, round_: int, clients: np.ndarray, steps: int) -> Tensor:
+    """Seeds of the random numbers in training [K, steps], from each client's own stream."""
+    drawn = [
+        stream(experiment.seed, Purpose.DROPOUT, round_, int(client)).integers(
+            2**SEED_BITS, size=steps
+        )
+        for client in clients
+    ]
+    return torch.from_numpy(np.stack(drawn)) if drawn else torch.zeros(0, steps, dtype=torch.int64)

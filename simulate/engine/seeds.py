@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     RECORD_NOISE = 8
     EVALUATION = 9
     CANARY = 10
+    DROPOUT = 12
 
 
 def stream(seed: int, purpose: Purpose, *indices: int) -> np.random.Generator:

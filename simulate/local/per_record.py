@@ -12,6 +12,7 @@ from torch.nn import functional
 from privplan.errors import InputError
 from simulate.local.sgd import PADDING, check_shapes, pixels
 from simulate.models.network import Model
+from simulate.models.objective import CROSS_ENTROPY
 from simulate.norms import factors
 from simulate.parallel.threads import by_chunk
 
@@ -127,6 +128,8 @@ def _block_sums(
 
     def loss(theta: Tensor, record: Tensor, label: Tensor) -> Tensor:
         logits = model.logits_each(theta[None], record[None, None])[0]
+        if model.objective is not CROSS_ENTROPY:
+            return model.objective(logits, label.clamp(min=0)[None]) * (label >= 0)
         return functional.cross_entropy(logits, label[None], ignore_index=PADDING, reduction="sum")
 
     gradients = vmap(vmap(grad(loss), (None, 0, 0)), (0, 0, 0))(thetas, x, y)

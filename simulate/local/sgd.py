@@ -9,6 +9,7 @@ from torch.nn import functional
 from privplan.errors import Fault, InputError
 from simulate.components import ClientBatch
 from simulate.models.network import Model
+from simulate.models.objective import CROSS_ENTROPY
 from simulate.parallel.threads import over_chunks
 
 PADDING = -1
@@ -209,6 +210,17 @@ def _gradients_whole(model: Model, thetas: Tensor, x: Tensor, y: Tensor) -> Tens
     thetas = thetas.detach().requires_grad_()
     with torch.enable_grad():
         logits = model.logits_each(thetas, x)
+        if model.objective is not CROSS_ENTROPY:
+            parts = zip(logits, y, y != PADDING, strict=True)
+            loss = sum(
+                (
+                    model.objective(own[rows], labels[rows])
+                    for own, labels, rows in parts
+                    if rows.any()
+                ),
+                logits.new_zeros(()) + 0 * logits.sum(),
+            )
+            return torch.autograd.grad(loss, thetas)[0]
         losses = functional.cross_entropy(
             logits.flatten(0, 1), y.flatten(), ignore_index=PADDING, reduction="none"
         )

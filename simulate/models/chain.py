@@ -12,6 +12,7 @@ from simulate.models import ghost, grouped
 from simulate.models import layers as parts
 from simulate.models.layers import Layer
 from simulate.models.network import Packed, Shapes
+from simulate.models.objective import CROSS_ENTROPY, Objective
 
 CHUNK_VALUES = 512 * 1024
 """Most values of the widest activation of a chunk: measured, 2 MB fits the caches."""
@@ -35,6 +36,16 @@ class Chain:
     input_shape: tuple[int, ...]
     classes: int
     layers: tuple[Layer, ...]
+
+    @property
+    def objective(self) -> Objective:
+        """Cross-entropy, whose gradient the layers compute."""
+        return CROSS_ENTROPY
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether training draws random numbers: it does not."""
+        return False
 
     @property
     def shapes(self) -> Shapes:

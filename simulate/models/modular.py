@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn import functional
 
 from privplan.errors import InputError
 from simulate.models.network import Packed, Shapes
+from simulate.models.objective import CROSS_ENTROPY, Objective, without_seeds
+from simulate.models.randomness import SeededRandomness
 from simulate.norms import factors
 
 ROWS = 50
@@ -48,6 +52,11 @@ class Modular:
         start: returns the module with the initial parameters; None when `build` does.
         constants: returns the module's buffers by name; None when `build` sets them.
         channels_last: whether the module computes with images in that format.
+        objective: the loss.
+        stochastic: whether the module draws random numbers in training, such as dropout; labels
+            then carry seeds.
+        export: returns the module as its user knows it, with the same parameters by name and
+            perhaps frozen ones; None when ``module`` does.
     """
 
     name: str
@@ -58,6 +67,9 @@ class Modular:
     start: Callable[[], nn.Module] | None = None
     constants: Callable[[], dict[str, Tensor]] | None = None
     channels_last: bool = True
+    objective: Objective = CROSS_ENTROPY
+    stochastic: bool = False
+    export: Callable[[], nn.Module] | None = None
 
     @cached_property
     def shapes(self) -> Shapes:
@@ -95,18 +107,17 @@ class Modular:
 
     def logits(self, theta: Tensor, x: Tensor) -> Tensor:
         """One model: parameters [d] and records [B, *input_shape] to logits [B, classes]."""
-        module, tensors = copy.deepcopy(self._template), self._all(theta)
+        module, tensors = self._own_copy("evaluation"), self._all(theta)
         rows = ROWS if x.device.type == "cpu" else max(1, len(x))
         blocks = torch.split(x, rows)
         return torch.cat([_call(module, tensors, block, self.channels_last) for block in blocks])
 
     def logits_each(self, thetas: Tensor, x: Tensor) -> Tensor:
         """One model per client: [K, d] and records [K, B, *input_shape] to [K, B, classes]."""
-        module = copy.deepcopy(self._batched)
+        module = self._own_copy("batched")
 
         def one(theta: Tensor, records: Tensor) -> Tensor:
-            logits: Tensor = functional_call(module, self._all(theta), (records,))
-            return logits
+            return outputs_of(functional_call(module, self._all(theta), (records,)))
 
         return vmap(one)(thetas, x)
 
@@ -132,14 +143,14 @@ class Modular:
         return torch.cat([part.reshape(clients, -1) for (part,) in packed], 1)
 
     def packed_gradients(self, packed: Packed, x: Tensor, y: Tensor) -> Packed:
-        """Gradient of each client's mean cross-entropy over its unpadded rows."""
-        module, gradients = copy.deepcopy(self._template), []
+        """Gradient of each client's mean loss over its unpadded rows."""
+        gradients = []
         for client, (records, labels) in enumerate(zip(x, y, strict=True)):
             tensors = [part[client].detach() for (part,) in packed]
             present = labels >= 0
             if not present.all():
                 records, labels = records[present], labels[present]
-            gradients.append(self._gradient(module, tensors, records, labels))
+            gradients.append(self._gradient(tensors, records, labels))
         if len(gradients) == 1:
             return [(part.unsqueeze(0),) for part in gradients[0]]
         return [(torch.stack(parts),) for parts in zip(*gradients, strict=True)]
@@ -148,31 +159,67 @@ class Modular:
         self, theta: Tensor, x: Tensor, y: Tensor, clipping_norm: float
     ) -> tuple[Tensor, Tensor]:
         """Sum [d] of the clipped per-record gradients, and their norms [B] before clipping."""
-        module = copy.deepcopy(self._batched)
+        module = self._own_copy("batched")
 
         def loss(flat: Tensor, record: Tensor, label: Tensor) -> Tensor:
-            logits = functional_call(module, self._all(flat), (record[None],))
-            return functional.cross_entropy(logits, label[None])
+            logits = outputs_of(functional_call(module, self._all(flat), (record[None],)))
+            return self.objective(logits, label[None])
 
+        gradients = vmap(grad(loss), (None, 0, 0), randomness="different")
         total, norms = torch.zeros_like(theta), []
         size = min(BLOCK_RECORDS, max(1, BLOCK_VALUES // self.parameters))
-        for records, labels in zip(torch.split(x, size), torch.split(y, size), strict=True):
-            each = vmap(grad(loss), (None, 0, 0))(theta, records, labels)
-            norms.append(torch.linalg.vector_norm(each, dim=1, dtype=torch.float64))
-            factor = factors(norms[-1], clipping_norm)
-            total += factor[factor > 0] @ each[factor > 0]
+        y, randomness = self._randomness(y)
+        with randomness:
+            for records, labels in zip(torch.split(x, size), torch.split(y, size), strict=True):
+                each = gradients(theta, records, labels)
+                norms.append(torch.linalg.vector_norm(each, dim=1, dtype=torch.float64))
+                factor = factors(norms[-1], clipping_norm)
+                total += factor[factor > 0] @ each[factor > 0]
         return total, torch.cat(norms)
 
     @cached_property
     def _template(self) -> nn.Module:
-        """The structure without storage; copied before use, since calls change it."""
+        """The structure without storage, in evaluation mode."""
         with torch.device("meta"):
             return self.build().eval().to("meta")
 
     @cached_property
     def _batched(self) -> nn.Module:
         with torch.device("meta"):
-            return (self.batched or self.build)().eval().to("meta")
+            return (self.batched or self.build)().to("meta").train(self.stochastic)
+
+    @cached_property
+    def _copies(self) -> threading.local:
+        return threading.local()
+
+    def _own_copy(self, use: str) -> nn.Module:
+        """The structure for one use in one thread: calls with other parameters change it."""
+        copies: dict[str, nn.Module] = self._copies.__dict__
+        if use not in copies:
+            template = self._batched if use == "batched" else self._template
+            copies[use] = copy.deepcopy(template)
+        return copies[use]
+
+    def _training_copy(self) -> tuple[nn.Module, list[nn.Parameter]]:
+        """The structure for training in one thread, and its parameters, whose values are set.
+
+        For one model after the other this is faster than ``functional_call``.
+        """
+        copies: dict[str, tuple[nn.Module, list[nn.Parameter]]] = self._copies.__dict__
+        if "training" not in copies:
+            module = copy.deepcopy(self._template).to_empty(device="cpu").train(self.stochastic)
+            for name, value in self._constants.items():
+                place, _, last = name.rpartition(".")
+                module.get_submodule(place)._buffers[last] = value
+            copies["training"] = (module, list(module.parameters()))
+        return copies["training"]
+
+    def _randomness(self, y: Tensor) -> tuple[Tensor, SeededRandomness | nullcontext[None]]:
+        """Labels [B] of one client's step without a seed, and the context of its forward pass."""
+        if not self.stochastic:
+            return y, nullcontext()
+        y, seed = without_seeds(y)
+        return y, SeededRandomness(seed)
 
     @cached_property
     def _constants(self) -> dict[str, Tensor]:
@@ -197,20 +244,18 @@ class Modular:
         constants = {name: value.to(theta.device) for name, value in self._constants.items()}
         return self._named(theta) | constants
 
-    def _gradient(
-        self, module: nn.Module, tensors: list[Tensor], x: Tensor, y: Tensor
-    ) -> tuple[Tensor, ...]:
-        """Gradient of the mean cross-entropy of one client's records; 0 without records."""
+    def _gradient(self, tensors: list[Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        """Gradient of the mean loss of one client's records; 0 without records."""
         if not len(y):
             return tuple(torch.zeros_like(part) for part in tensors)
+        module, parameters = self._training_copy()
+        for parameter, value in zip(parameters, tensors, strict=True):
+            parameter.data = value
+        y, randomness = self._randomness(y)
         with torch.enable_grad():
-            named = {
-                name: part.requires_grad_()
-                for (name, _), part in zip(self.shapes, tensors, strict=True)
-            }
-            logits = _call(module, named | self._constants, x, self.channels_last)
-            loss = functional.cross_entropy(logits, y)
-            return torch.autograd.grad(loss, tensors)
+            with randomness:
+                logits = outputs_of(module(_laid_out_images(x, self.channels_last)))
+            return torch.autograd.grad(self.objective(logits, y), parameters)
 
 
 def _laid_out(part: Tensor, channels_last: bool) -> Tensor:
@@ -222,7 +267,17 @@ def _laid_out(part: Tensor, channels_last: bool) -> Tensor:
 
 def _call(module: nn.Module, tensors: dict[str, Tensor], x: Tensor, channels_last: bool) -> Tensor:
     """Logits of a module with other parameters; images in the faster format of a CPU."""
+    return outputs_of(functional_call(module, tensors, (_laid_out_images(x, channels_last),)))
+
+
+def _laid_out_images(x: Tensor, channels_last: bool) -> Tensor:
+    """Images in the faster format of a CPU; other records as they are."""
     if channels_last and x.dim() == 4 and x.device.type == "cpu":
-        x = x.contiguous(memory_format=torch.channels_last)
-    logits: Tensor = functional_call(module, tensors, (x,))
-    return logits
+        return x.contiguous(memory_format=torch.channels_last)
+    return x
+
+
+def outputs_of(result: Any) -> Tensor:
+    """The tensor that a module returns, or the ``logits`` of what it returns."""
+    outputs: Tensor = getattr(result, "logits", result)
+    return outputs

@@ -7,6 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from simulate.models.objective import Objective
+
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 """Name and shape of each parameter tensor, in the order of the flat vector."""
 
@@ -37,6 +39,14 @@ class Model(Protocol):
     @property
     def classes(self) -> int:
         """Number of logits."""
+
+    @property
+    def objective(self) -> Objective:
+        """The loss."""
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether training draws random numbers; labels of mini-batches then carry seeds."""
 
     @property
     def shapes(self) -> Shapes:
@@ -75,7 +85,7 @@ class Model(Protocol):
         """The inverse of `pack`: a fresh [K, d], for parameters or for their gradients."""
 
     def packed_gradients(self, packed: Packed, x: Tensor, y: Tensor) -> Packed:
-        """Gradient of each client's mean cross-entropy over its unpadded rows.
+        """Gradient of each client's mean loss over its unpadded rows.
 
         Args:
             packed: parameters of K clients, as `pack` returns them.

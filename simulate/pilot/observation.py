@@ -15,6 +15,7 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.round import participants
 from simulate.engine.seeds import Purpose, stream
 from simulate.local.sgd import PADDING, gradients
+from simulate.models.objective import CROSS_ENTROPY
 from simulate.pilot import estimators
 from simulate.pilot.estimators import Estimate
 
@@ -149,10 +150,15 @@ def _probes(experiment: Experiment, round_: int) -> list[Tensor]:
 
 
 def _loss(experiment: Experiment, theta: Tensor, records: Records) -> Estimate:
-    """Mean over clients of their mean cross-entropy."""
+    """Mean over clients of their mean loss."""
     x, y = records
     with torch.no_grad():
         logits = experiment.model.logits(theta, x.flatten(0, 1))
+        objective = experiment.model.objective
+        if objective is not CROSS_ENTROPY:
+            parts = zip(torch.unflatten(logits, 0, y.shape), y, y != PADDING, strict=True)
+            own = [float(objective(outputs[rows], labels[rows])) for outputs, labels, rows in parts]
+            return estimators.mean_of(np.array(own))
         each = functional.cross_entropy(
             logits.double(), y.flatten(), ignore_index=PADDING, reduction="none"
         )

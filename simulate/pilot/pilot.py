@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,15 +24,20 @@ from privplan.spec.spec import Spec
 from simulate.algorithm import compose
 from simulate.components import Transform, TransformContext
 from simulate.data.dataset import Dataset
+from simulate.data.own import Data
+from simulate.data.partition.clients import ClientPartition
 from simulate.data.partition.registry import partition, scheme
 from simulate.data.registry import load
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, one_core, run_round
+from simulate.models.network import Model
+from simulate.models.own import OwnModel
 from simulate.models.registry import model
 from simulate.pilot import estimators
 from simulate.pilot.estimators import Estimate, pooled
 from simulate.pilot.observation import Observation, observe_round
 from simulate.runs.ledger_writer import MemoryLedger
+from simulate.tasks import MULTI_CLASS, objective_of
 
 QUANTILES = 20
 """Number of quantiles of the update norms in the result."""
@@ -60,6 +66,10 @@ class Pilot:
             have of this data set, at least a mini-batch.
         data_dir: folder with data sets.
         download: whether missing data may be downloaded.
+        own_data: the user's own public or proxy data, instead of ``dataset``; where they name
+            clients, these are the spec's clients.
+        own_model: the user's own module, under the spec's name of the model.
+        loss: the user's own loss.
     """
 
     spec: Spec
@@ -71,6 +81,9 @@ class Pilot:
     records: int | None = None
     data_dir: Path | None = None
     download: bool = False
+    own_data: Data | None = None
+    own_model: OwnModel | None = None
+    loss: Any = None
 
 
 def run(pilot: Pilot, report: Callable[[int, int], None] = lambda done, rounds: None) -> Measured:
@@ -110,11 +123,18 @@ def pilot_experiment(pilot: Pilot) -> tuple[Experiment, UpdatesByGroup]:
     Raises:
         PrivplanError: as ``run``.
     """
-    data = load(pilot.dataset, pilot.data_dir, pilot.download)
-    network = model(pilot.spec.model.name)
-    plan = _plan(pilot, data)
-    labels, people = data.train_y.numpy(), data.train_people
-    assigned = partition(scheme(pilot.partition), labels, plan.groups, pilot.seed, people)
+    own = pilot.own_data
+    assigned: ClientPartition | None = None
+    if own is None:
+        data = load(pilot.dataset, pilot.data_dir, pilot.download)
+        plan = _plan(pilot, len(data.train_y), pilot.records)
+    else:
+        plan = _plan(pilot, len(own.records), 1 if own.clients is not None else pilot.records)
+        data, assigned = own.prepared(plan.groups)
+    network = _model(pilot, data)
+    if assigned is None:
+        labels, people = data.train_labels.numpy(), data.train_people
+        assigned = partition(scheme(pilot.partition), labels, plan.groups, pilot.seed, people)
     updates_by_group: UpdatesByGroup = {}
 
     def record_updates(updates: Tensor, context: TransformContext) -> tuple[Tensor, None]:
@@ -128,15 +148,26 @@ def pilot_experiment(pilot: Pilot) -> tuple[Experiment, UpdatesByGroup]:
     ), updates_by_group
 
 
-def _plan(pilot: Pilot, data: Dataset) -> Plan:
+def _model(pilot: Pilot, data: Dataset) -> Model:
+    """The registered model of the spec's name, or the user's own."""
+    if pilot.own_model is None:
+        return model(pilot.spec.model.name)
+    task = MULTI_CLASS if pilot.own_data is None else pilot.own_data.task
+    objective = objective_of(task, pilot.loss, data.targets)
+    return pilot.own_model.model(pilot.spec.model.name, data, objective=objective)
+
+
+def _plan(pilot: Pilot, total: int, given: int | None) -> Plan:
     """A plan with proportional groups, as many clients as the data allow, and fixed cohorts.
 
     The plan protects no client: no noise is calibrated, and the algorithm draws none.
     """
-    spec, total = pilot.spec, len(data.train_y)
-    records = pilot.records or max(spec.local.batch_size, total // spec.population)
+    spec = pilot.spec
+    records = given or max(spec.local.batch_size, total // spec.population)
     shares = np.array([group.clients for group in spec.groups]) / spec.population
     sizes = np.floor(shares * (total // records)).astype(int)
+    if pilot.own_data is not None and pilot.own_data.clients is not None:
+        sizes = np.array([group.clients for group in spec.groups])
     cohorts = np.maximum(np.round(shares * pilot.clients), LEAST_COHORT).astype(int)
     faults = [
         Fault("dataset", f"must have records for {cohort} clients of group {group.name}", int(size))

@@ -29,13 +29,13 @@ from privplan.record import PLAN, ReleaseRecord, RunRecord, chained, read_ledger
 from privplan.replayed import ReplayReport, report_of
 from simulate.data.partition.clients import client_arrays
 from simulate.data.partition.registry import partition, scheme
-from simulate.data.registry import load
-from simulate.models.registry import model
+from simulate.own_parts import OwnParts
 from simulate.replay.compare import TOLERANCE, Comparisons
 from simulate.replay.lines import World, planned_lines
 from simulate.replay.method import method_of
 from simulate.replay.rounds import NORM, Round, first_model, replay_round
 from simulate.replay.server import AVERAGE, first_vectors, supported
+from simulate.tasks import Metric
 
 ACCURACY = 1e-3
 """Largest difference between the recorded accuracy and that of the final model."""
@@ -50,12 +50,15 @@ class Replay:
     Args:
         folder: the run folder.
         data_dir: the data folder; PRIVPLAN_DATA when None.
+        own: the data, model, loss and metric of a run on own ones, as they were given to it.
 
     Raises:
         InputError: when the folder holds no finished run, or the data are not those of the run.
     """
 
-    def __init__(self, folder: Path, data_dir: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, data_dir: Path | None = None, own: OwnParts | None = None
+    ) -> None:
         self.folder, self.found, self._workers = folder, Comparisons(), torch.get_num_threads()
         self.plan, self.record = Plan.load(folder / PLAN), RunRecord.load(folder)
         if self.record.status != "complete":
@@ -74,14 +77,22 @@ class Replay:
                 what = f"server optimiser {self.plan.spec.server.optimizer}"
             self.missing = f"{what}, which replay does not support"
             return
-        data = load(self.record.dataset, data_dir)
+        own = own or OwnParts()
+        self.metric = own.metric_of(self.record)
+        data, assigned = own.data_of(self.record, self.plan, data_dir)
         if data.digest != settings.get("data"):
             rule = f"must be the data of the run, with digest {settings.get('data')}"
             raise InputError.one("dataset", rule, data.digest)
-        people, labels = data.train_people, data.train_y.numpy()
-        chosen, seed = scheme(self.record.partition), self.record.seed
-        assigned = partition(chosen, labels, self.plan.groups, seed, people)
-        network = model(self.plan.spec.model.name)
+        people, labels = data.train_people, data.train_labels.numpy()
+        seed = self.record.seed
+        if assigned is None:
+            chosen = scheme(self.record.partition)
+            assigned = partition(chosen, labels, self.plan.groups, seed, people)
+        network = own.model_of(self.record, data)
+        if network.stochastic:
+            what = "a module that draws random numbers in training"
+            self.missing = f"{what}, which replay does not support"
+            return
         self.world = World(self.plan, method, network, data, assigned, seed)
 
     def run(self, rounds: int | None, seed: int | None, progress: Progress) -> ReplayReport:
@@ -154,8 +165,9 @@ class Replay:
         if last is not None and last.model_at is not None and self.record.accuracy is not None:
             theta = self._model(0, last, len(first[0]))[1].get(AVERAGE)
             theta = self._model(0, last, len(first[0]))[0] if theta is None else theta
-            deviation = abs(_accuracy(world, theta) - self.record.accuracy)
-            found.add(0, "accuracy", f"recorded {self.record.accuracy}", deviation, ACCURACY)
+            largest = ACCURACY * max(1.0, abs(self.record.accuracy))
+            deviation = abs(_score(world, theta, self.metric) - self.record.accuracy)
+            found.add(0, "accuracy", f"recorded {self.record.accuracy}", deviation, largest)
 
     def _rounds(
         self, world: World, chosen: list[int], lines: Lines, progress: Progress
@@ -227,10 +239,13 @@ class Replay:
         return [torch.from_numpy(vector.copy()) for vector in vectors]
 
 
-def _accuracy(world: World, theta: Tensor) -> float:
-    """Share of the test records that a model classifies correctly."""
+def _score(world: World, theta: Tensor, metric: Metric | None) -> float:
+    """The metric on the test records; by default the share that is classified correctly."""
     right, data = 0, world.data
     with torch.no_grad():
+        if metric is not None:
+            outputs = world.model.logits(theta, data.inputs(data.test_x))
+            return metric(outputs, world.model.objective.targets_of(data.test_y))
         for rows in torch.split(torch.arange(len(data.test_y)), 1000):
             logits = world.model.logits(theta, data.inputs(data.test_x[rows]))
             right += int((logits.argmax(1) == data.test_y[rows]).sum())

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from privplan.plan import Plan
 from simulate.data.dataset import Dataset
@@ -21,7 +20,7 @@ def gradient(model: Model, data: Dataset, theta: Tensor, rows: np.ndarray) -> Te
     """Gradient [d] of the mean cross-entropy of training records at parameters [d]."""
     theta, chosen = theta.detach().requires_grad_(), torch.from_numpy(rows)
     logits = model.logits(theta, data.inputs(data.train_x[chosen]))
-    loss = functional.cross_entropy(logits, data.train_y[chosen])
+    loss = model.objective(logits, data.train_y[chosen])
     return torch.autograd.grad(loss, theta)[0]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from privplan.io.text import csv_cell
-from privplan.record import RunRecord
+from privplan.record import ACCURACY, RunRecord
 from privplan.verification.verify import GroupVerdict, Verdict
 
 
@@ -32,8 +33,14 @@ class ComparisonRow:
 
     @property
     def accuracies(self) -> list[float]:
-        """Final test accuracy of each run."""
-        return [record.accuracy or 0.0 for record in self.records]
+        """Final score of each run, NaN where it is not finite."""
+        scores = (record.accuracy for record in self.records)
+        return [math.nan if score is None else score for score in scores]
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric of the scores."""
+        return self.records[0].metric
 
     @property
     def mean(self) -> float:
@@ -56,8 +63,9 @@ class ComparisonRow:
         return None if None in uppers else max(value for value in uppers if value is not None)
 
     def accuracy_of(self, group: str) -> float:
-        """Mean accuracy of a group over the seeds."""
-        return statistics.fmean(record.accuracy_by_group[group] for record in self.records)
+        """Mean score of a group over the seeds; NaN where a run has none."""
+        scores = (record.accuracy_by_group.get(group, math.nan) for record in self.records)
+        return statistics.fmean(scores)
 
     def _verdicts_of(self, group: str) -> Iterator[GroupVerdict]:
         return (item for one in self.verdicts for item in one.groups if item.group == group)
@@ -118,10 +126,11 @@ def printed_table(
     title: str, rows: Sequence[ComparisonRow]
 ) -> tuple[str, list[str], list[list[str]], str]:
     """Title, columns, cells and caption: accuracy and spent epsilon, one row per algorithm."""
-    groups = rows[0].groups
+    groups, metric = rows[0].groups, rows[0].metric
+    short = "acc." if metric == ACCURACY else metric
     columns = [
         *("algorithm", "unit", "mean", "sd"),
-        *(f"{name} acc." for name in groups),
+        *(f"{name} {short}" for name in groups),
         *(f"{name} epsilon" for name in groups),
         "kept",
     ]
@@ -133,12 +142,18 @@ def _cells(row: ComparisonRow) -> list[str]:
     return [
         row.algorithm,
         row.unit,
-        f"{100 * row.mean:.2f}",
-        f"{100 * row.deviation:.2f}",
-        *(f"{100 * row.accuracy_of(name):.2f}" for name in row.groups),
+        *(_score(row, value) for value in (row.mean, row.deviation)),
+        *(_score(row, row.accuracy_of(name)) for name in row.groups),
         *("inf" if value is None else f"{value:.4f}" for value in spent),
         _outcomes(row.verdicts),
     ]
+
+
+def _score(row: ComparisonRow, value: float) -> str:
+    """A score as text: accuracies in percent, others as numbers."""
+    if math.isnan(value):
+        return ""
+    return f"{100 * value:.2f}" if row.metric == ACCURACY else f"{value:.4g}"
 
 
 def _outcomes(verdicts: Sequence[Verdict]) -> str:

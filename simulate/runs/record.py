@@ -15,6 +15,7 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress, evaluate, one_core
 from simulate.engine.measurements import executed
 from simulate.runs.plots import accuracy_by_round
+from simulate.tasks import finite_or_none
 
 PLOT = "accuracy.png"
 FINAL_CLIENTS = 10_000
@@ -49,6 +50,7 @@ def initial_record(
             "rounds": experiment.rounds,
             "processes": experiment.ranks.size,
             "canaries": experiment.canaries,
+            **({} if experiment.metric is None else {"metric": experiment.metric.name}),
         },
         versions={
             "python": platform.python_version(),
@@ -93,7 +95,8 @@ def write_finished(
     if measures is None:
         with one_core():
             measures = evaluate(experiment, end, most=FINAL_CLIENTS)
-    classes = zip(experiment.data.classes, measures.by_class, measures.total, strict=True)
+    parts = (experiment.data.classes, measures.by_class, measures.total)
+    classes = zip(*parts, strict=True) if measures.score is None else ()
     evidence = _audit_evidence(experiment, end)
     if evidence is not None:
         evidence.save(folder)
@@ -102,14 +105,19 @@ def write_finished(
             "status": "complete",
             "chain": end.chain,
             "audit": "" if evidence is None else evidence.digest,
-            "accuracy": measures.accuracy,
+            "accuracy": finite_or_none(measures.accuracy),
             "accuracy_by_class": {name: float(share) for name, share, total in classes if total},
-            "accuracy_by_group": by_group(measures, experiment.label_shares()),
+            "accuracy_by_group": _finite(by_group(measures, experiment.label_shares())),
         }
     )
     accuracy_by_round(folder / PLOT, finished)
     finished.save(folder)
     return finished
+
+
+def _finite(scores: Mapping[str, float]) -> dict[str, float]:
+    """The finite ones of the scores by name."""
+    return {name: value for name, value in scores.items() if finite_or_none(value) is not None}
 
 
 def _audit_evidence(experiment: Experiment, end: Progress) -> AuditEvidence | None:

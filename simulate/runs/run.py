@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from privplan.errors import InputError, PrivplanError
 from privplan.io.files import locked
@@ -38,6 +39,7 @@ from simulate.runs.evidence import EvidenceWriter
 from simulate.runs.folder import check_finished, existing_run
 from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger
 from simulate.runs.record import initial_record, record_at, write_finished
+from simulate.tasks import ACCURACY, MULTI_CLASS, Metric, metric_of, objective_of
 
 BY_CLIENT = "clients"
 """Partition of own data that name the client of each record."""
@@ -72,6 +74,8 @@ class Request:
         own_data: the user's own data, instead of ``dataset``; data that name clients have no
             partition scheme.
         own_model: the user's own module, under the plan's name of the model.
+        loss: the user's own loss, as ``simulate.tasks.objective_of`` takes it.
+        metric: the run's metric, as ``simulate.tasks.metric_of`` takes it.
     """
 
     plan: Plan
@@ -87,6 +91,13 @@ class Request:
     canaries: int = 0
     own_data: Data | None = None
     own_model: OwnModel | None = None
+    loss: Any = None
+    metric: Any = None
+
+    @property
+    def task(self) -> str:
+        """Name of the task that the data are labelled for."""
+        return MULTI_CLASS if self.own_data is None else self.own_data.task
 
     @property
     def partition_name(self) -> str:
@@ -126,6 +137,7 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     """
     chosen = scheme(request.partition)
     ALGORITHMS.get(request.algorithm).complete(request.hyperparameters)
+    metric = _metric(request)
     if request.own_model is None:
         _known_model(request)
     device = device_of(request.device, ranks)
@@ -137,7 +149,7 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     records = _fewest_records(request.plan, assigned) if by_records else None
     built = algorithm(request.algorithm, request.plan, request.hyperparameters, records)
     vectorised = of_records or device.type != "cpu"
-    network = _model(request, built.plan, data, vectorised=vectorised)
+    network = _model(request, built.plan, data, vectorised=vectorised, by_record=of_records)
     return Experiment(
         built,
         network,
@@ -147,7 +159,25 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
         device,
         ranks=ranks,
         canaries=request.canaries,
+        metric=metric,
     )
+
+
+def _metric(request: Request) -> Metric | None:
+    """The run's metric; None for the accuracy of classification.
+
+    Raises:
+        InputError: for a task or a loss without an own model, or an unknown metric.
+    """
+    if request.own_model is None:
+        for name, value in (("loss", request.loss), ("metric", request.metric)):
+            if value is not None:
+                raise InputError.one(name, "is only for own models", str(value))
+        if request.task != MULTI_CLASS:
+            raise InputError.one("task", "must be multi-class for built-in models", request.task)
+    if request.task == MULTI_CLASS and request.metric in (None, ACCURACY):
+        return None
+    return metric_of(request.task, request.metric)
 
 
 def _data(request: Request, chosen: Scheme) -> tuple[Dataset, ClientPartition]:
@@ -159,7 +189,9 @@ def _data(request: Request, chosen: Scheme) -> tuple[Dataset, ClientPartition]:
     else:
         data, assigned = request.own_data.prepared(groups)
     if assigned is None:
-        assigned = partition(chosen, data.train_y.numpy(), groups, request.seed, data.train_people)
+        assigned = partition(
+            chosen, data.train_labels.numpy(), groups, request.seed, data.train_people
+        )
     elif request.partition != "iid":
         rule = "must be left out with data that name the client of each record"
         raise InputError.one("partition", rule, request.partition)
@@ -183,7 +215,9 @@ def _known_model(request: Request) -> Model:
         raise InputError.one(fault.field, rule, name) from None
 
 
-def _model(request: Request, plan: Plan, data: Dataset, *, vectorised: bool) -> Model:
+def _model(
+    request: Request, plan: Plan, data: Dataset, *, vectorised: bool, by_record: bool
+) -> Model:
     """The registered model of the plan's name, or the user's own."""
     name, own = plan.spec.model.name, request.own_model
     if own is None:
@@ -191,7 +225,8 @@ def _model(request: Request, plan: Plan, data: Dataset, *, vectorised: bool) -> 
     if name.partition(":")[0] in MODELS.names():
         rule = "must not be the name of a built-in model when an own model is trained"
         raise InputError.one("model.name", rule, name)
-    return own.model(name, data, vectorised=vectorised)
+    objective = objective_of(request.task, request.loss, data.targets)
+    return own.model(name, data, objective=objective, vectorised=vectorised, by_record=by_record)
 
 
 def _fewest_records(plan: Plan, assigned: ClientPartition) -> dict[str, int]:
@@ -286,6 +321,8 @@ def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> 
     initial = initial_record(experiment, request.partition_name, chosen.aggregation, chosen.values)
     if request.own_model is not None:
         structure = {"own_model": request.own_model.digest()}
+        if request.task != MULTI_CLASS:
+            structure["task"] = request.task
         configuration = {**initial.configuration, **structure}
         initial = initial.model_copy(update={"configuration": configuration})
     if folder.exists():

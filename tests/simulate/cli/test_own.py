@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from privplan.cli import main
+from privplan.plan import Plan
 from privplan.record import RunRecord
 from simulate.data.sources import DataOptions, load_own
 from tests.simulate.own_runs import CLIENTS, STRICT, arrays, plan
@@ -33,6 +34,23 @@ class Faces(nn.Sequential):
         super().__init__(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2), nn.Linear(2, 4))
 
 number = 3
+
+class Line(nn.Sequential):
+    def __init__(self, outputs=1):
+        super().__init__(nn.Linear(4, outputs))
+
+class Normed(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+
+def by_record(outputs, targets):
+    return (outputs - targets).square()
+
+def constant(outputs, targets):
+    return 0.0
+
+def failing(outputs, targets):
+    return outputs[99]
 """
 TABLE = "--label ill --client patient --group unit --statistics stats.json"
 STATISTICS = {
@@ -49,6 +67,16 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan(folder).save(folder / "plan.json")
     known = arrays()
     np.savez(folder / "mine.npz", **known)
+    real = {**known, "y": known["x"][:, 0].astype(np.float32)}
+    np.savez(folder / "real.npz", **real)
+    np.savez(folder / "gap.npz", **{**real, "y": np.where(np.arange(400) == 9, np.nan, 1.0)})
+    np.savez(folder / "tokens.npz", x=np.arange(1200).reshape(400, 3) % 7)
+    people = {f"{number}": "strict" if number < STRICT else "loose" for number in range(CLIENTS)}
+    people_lines = [f"{client},{group}" for client, group in people.items()]
+    (folder / "people.csv").write_text("\n".join(["client,group", *people_lines]) + "\n")
+    (folder / "twice.csv").write_text("client,group\n0,strict\n0,loose\n")
+    (folder / "some.csv").write_text("client,group\n0,strict\n")
+    (folder / "broken.parquet").write_text("no table")
     np.savez(folder / "other.npz", records=known["x"], y=known["y"])
     (folder / "broken.npz").write_text("no archive")
     (folder / "own_code.py").write_text(MODULE)
@@ -127,9 +155,44 @@ def test_a_folder_of_images_by_client_and_class(workplace, monkeypatch) -> None:
     assert done.exit_code == 0, done.output
 
 
+REAL = "real.npz --task regression --model own_code:Line"
 WRONG = {
+    "mine.npz --task rank": "task: must be one of multi-class, binary, multi-label, regression, ne",
+    "real.npz": "data.y: must be whole numbers or names of classes",
+    "gap.npz --task regression": "data.y: must be finite, found 'NaN or infinity in row 9'",
+    "real.npz --task binary": "data.y: must be 0 or 1 for binary",
+    "mine.npz --task multi-label": "data.y: must have shape [records, labels] for multi-label",
+    "mine.npz --task next-token": "data.x: must be token ids of shape [records, 2 tokens",
+    "tokens.npz": "label: is required for tokens.npz without an array y",
+    "tokens.npz --task regression": "label: is required for tokens.npz without an array y",
+    "faces --task regression": "task: must be multi-class with a folder of images by class",
+    f"{REAL} --metric accuracy": "metric: must be one of rmse, mae, r2 for regression, or package",
+    f"{REAL} --metric own_code:nothing": "metric: must be importable as own_code:nothing",
+    f"{REAL} --metric own_code:number": "metric: must be a function of outputs and targets, found",
+    f"{REAL} --loss number": "loss: must be package.module:name, found 'number'",
+    f"{REAL} --loss own_code:number": "loss: must be a function of outputs and targets, found",
+    f"{REAL} --loss own_code:by_record": "loss: must return a scalar tensor, the mean over the rec",
+    f"{REAL} --loss own_code:constant": "loss: must return a scalar tensor, the mean over the rec",
+    f"{REAL} --loss own_code:failing": "loss: must take outputs and targets without an error, fou",
+    f"{REAL} --loss torch.nn:Linear": "loss: must be built without arguments; else name an insta",
+    f"""{REAL} --model-args '{{"outputs": 2}}'""": "model: must return outputs of shape (3,) for 3",
+    f"{REAL} --test mine.csv": "test: must be a .npz file, like the data, found 'mine.csv'",
+    f"{REAL} --test nowhere.npz": "data",
+    f"{REAL} --test real.npz --test-share 0.2": "data.test_share: must be left out with test",
+    "mine.npz --groups people.csv --group group": "group: must be left out with --groups, which",
+    "mine.npz --groups nowhere.csv": "groups",
+    "mine.npz --groups twice.csv": "groups: must have one line per client, found 'twice.csv'",
+    "mine.npz --groups some.csv": "data.group: must name a group for each client, found '1'",
+    "mine.npz --groups mine.csv": "groups: must be one of the columns age, sex",
+    "mine.npz --model own_code:Normed": "model: must have no batch normalisation, which mixes rec",
+    "broken.parquet --label y": "data: must be a Parquet file",
+    f"mine.csv {TABLE} --task binary --label ill,sex": "label: must have numbers in sex, record 0",
+    f"mine.csv {TABLE} --label ill,sex": "label: must be one column for multi-class, found 'ill,s",
+    f"mine.csv {TABLE} --label ill,ill --task multi-label": "label: must be another column than",
+    "own_code:data --task regression": "task: must be left out with data that a function returns",
+    "own_code:data --groups people.csv": "groups: must be left out with data that a function",
     "nowhere.npz": "data",
-    "nowhere": "data: must be FILE.npz, FILE.csv, a folder of images, or package.module:function",
+    "nowhere": "data: must be FILE.npz, FILE.csv, FILE.parquet, a folder of images, or pack",
     "broken.npz": "data: must be an NPZ file of plain arrays",
     "mine.npz --label z": "label: must be one of the arrays x, y, client, group, found 'z'",
     "mine.npz --features a,b": "features: must name one array of an NPZ file",
@@ -164,7 +227,7 @@ WRONG = {
     "mixed": "data: must have images like the first one, (1, 4, 4)",
     "faces --label x": "label: must be left out with a folder",
     "faces": "data.group: is required with a plan of 2 groups, found 'none'",
-    "faces --group mine.csv": "group: must be one of the columns age, sex",
+    "faces --group mine.csv": "groups: must be one of the columns age, sex",
     "own_code:nothing": "data: must be importable as own_code:nothing, found \"AttributeError",
     "own_code:broken": "data: must be made without an error, found 'ZeroDivisionError: division",
     "own_code:pairs": "data: must be a function that returns simulate.Data",
@@ -203,6 +266,12 @@ def test_bad_input_is_one_line(workplace, monkeypatch, tmp_path, words: str) -> 
         ("--model own_code:Net", "model: must take records of shape 1x8x8"),
         ("--label y", "label: is only for --data, found 'y'"),
         ("--model-args {}", "model-args: is only for --model, found '{}'"),
+        ("--fix", "fix: is only for --model, found '--fix'"),
+        ("--task regression", "task: is only for --data, found 'regression'"),
+        ("--test mine.npz", "test: is only for --data, found 'mine.npz'"),
+        ("--groups people.csv", "groups: is only for --data, found 'people.csv'"),
+        ("--metric accuracy", "metric: is only for own models, found 'accuracy'"),
+        ("--loss own_code:constant", "loss: is only for own models"),
     ],
 )
 def test_options_that_need_others(workplace, monkeypatch, words: str, line: str) -> None:
@@ -210,3 +279,108 @@ def test_options_that_need_others(workplace, monkeypatch, words: str, line: str)
     done = simulate(f"--algorithm planned {words} -o refused")
     assert done.exit_code == 2
     assert done.stderr.startswith(f"privplan: {line}"), done.stderr
+
+
+def run(words: str) -> Result:
+    return CliRunner().invoke(main, shlex.split(words))
+
+
+def test_solve_takes_clients_and_parameters_from_data_and_model(workplace, monkeypatch) -> None:
+    monkeypatch.chdir(workplace)
+    spec = (workplace / "spec.yaml").read_text()
+    lacking = spec.replace("clients: 12", "clients: 1").replace("parameters: 50", "parameters: 3")
+    (workplace / "lacking.yaml").write_text(lacking)
+    words = "--data mine.npz --model own_code:Net -o found.json"
+    done = run(f"solve lacking.yaml {words}")
+    assert done.exit_code == 0, done.output
+    assert Plan.load(workplace / "found.json").digest == Plan.load(workplace / "plan.json").digest
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--data nowhere.npz", "data"),
+        ("--data mine.npz --client y", "data.group: must be one per client"),
+        ("--data mine.npz --group client", "groups: must be the groups of the data, 0, 1, 10"),
+        ("--label y", "label: is only for --data, found 'y'"),
+        ("--fix", "fix: is only for --model"),
+        ("--model own_code:pairs", "model: must be a torch.nn.Module or return one"),
+        ("--model own_code:Net --model-args []", "model-args: must be a JSON object"),
+    ],
+)
+def test_solve_refuses_wrong_data_in_one_line(workplace, monkeypatch, words, line) -> None:
+    monkeypatch.chdir(workplace)
+    done = run(f"solve spec.yaml {words}")
+    assert done.exit_code == 2, done.output
+    assert done.stderr.startswith(f"privplan: {line}"), done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_groups_test_records_and_parquet_give_the_same_run(workplace, monkeypatch) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'privplan[tables]'")
+    import pyarrow
+
+    from simulate.data.tables import read_csv
+
+    monkeypatch.chdir(workplace)
+    parquet.write_table(pyarrow.table(read_csv(workplace / "mine.csv")), "mine.parquet")
+    names = np.unique([f"p{client}" for client in range(CLIENTS)])
+    lines = [f"{name},{'strict' if int(name[1:]) < STRICT else 'loose'}" for name in names]
+    (workplace / "patients.csv").write_text("\n".join(["client,group", *lines]) + "\n")
+    options = "--algorithm planned --label ill --client patient --statistics stats.json"
+    options += " --features age,sex,bmi --model own_code:Net"
+    chains = []
+    for number, source in enumerate(("mine.csv", "mine.parquet")):
+        done = simulate(f"{options} --data {source} --groups patients.csv -o tables{number}")
+        assert done.exit_code == 0, done.output
+        chains.append(RunRecord.load(workplace / f"tables{number}").chain)
+    done = simulate(f"{options} --data mine.csv --group unit -o tables2")
+    assert done.exit_code == 0, done.output
+    assert {*chains} == {RunRecord.load(workplace / "tables2").chain}
+    tested = load_own(
+        "mine.npz", DataOptions(test=Path("mine.npz"), groups=Path("people.csv"))
+    ).prepared(Plan.load(workplace / "plan.json").groups)[0]
+    assert len(tested.test_y) == len(tested.train_y) == 400
+
+
+def test_a_regression_is_compared_replayed_and_shown_by_its_metric(workplace, monkeypatch) -> None:
+    monkeypatch.chdir(workplace)
+    spec = (workplace / "spec.yaml").read_text()
+    (workplace / "line.yaml").write_text(spec.replace("my-net", "line").replace(": 50}", ": 5}"))
+    own = "--data real.npz --task regression --model own_code:Line"
+    assert run(f"solve line.yaml {own} -o line.json").exit_code == 0
+    options = f"{own} --metric mae --loss torch.nn:L1Loss"
+    done = run(f"compare line.json --algorithms planned {options} --seeds 1 -o compared")
+    assert done.exit_code == 0, done.output
+    assert "test mae" in done.output
+    folder = Path("compared/planned/seed-0")
+    assert set(RunRecord.load(folder).accuracy_by_group) == {"strict", "loose"}
+    verified = run(f"verify {folder}")
+    assert "test mae " in verified.output
+    assert "accuracy" not in verified.output
+    replayed = run(f"replay {folder} --rounds 1 {options}")
+    assert replayed.exit_code == 0, replayed.output
+    for words, line in (
+        ("", "data: must be given again for a run on own data, with --data"),
+        (own, "metric: must be mae, as in the run, found 'rmse'"),
+        (options.replace("Line", "Net"), "model: must be the model of the run"),
+        (options.replace("real", "mine"), "dataset: must be the data of the run"),
+    ):
+        refused = run(f"replay {folder} {words}")
+        assert refused.exit_code == 2, refused.output
+        assert refused.stderr.strip().startswith(f"privplan: {line}"), refused.stderr
+
+
+def test_a_pilot_measures_own_data(workplace, monkeypatch) -> None:
+    monkeypatch.chdir(workplace)
+    options = "--data real.npz --task regression --model own_code:Line --rounds 2 --clients 8"
+    done = run(f"pilot line.yaml {options}")
+    assert done.exit_code == 0, done.output
+    assert "data set real.npz" in done.stdout
+    for words, line in (
+        ("--rounds 1", "dataset: is required without --data, found 'none'"),
+        (f"{options} --metric mae", "metric: must be left out: a pilot computes none"),
+    ):
+        refused = run(f"pilot line.yaml {words}")
+        assert refused.exit_code == 2
+        assert refused.stderr.splitlines()[-1].startswith(f"privplan: {line}"), refused.stderr

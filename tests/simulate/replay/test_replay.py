@@ -35,6 +35,8 @@ ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "simulate" / "replay"
 ROUNDS = 3
 ALLOWED = (
+    "simulate.own_parts",
+    "simulate.tasks",
     "privplan.errors",
     "privplan.evidence",
     "privplan.replayed",

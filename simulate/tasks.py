@@ -1,0 +1,278 @@
+"""Tasks: what records are labelled with, the loss of training, and the metric of a model.
+
+The metric is computed on the outputs of all test records and names the score of the run.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from privplan.errors import InputError
+from simulate.data.arrays import said
+from simulate.models.objective import CROSS_ENTROPY, Loss, Objective, fitted
+
+IGNORED = -100
+"""Target of a token that is not predicted, such as padding; PyTorch's default."""
+MULTI_CLASS = "multi-class"
+ACCURACY = "accuracy"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A measure of a model on test records.
+
+    Attributes:
+        name: name in records, verdicts and plots.
+        compute: (outputs [n, ...], targets [n, ...]) to a number.
+    """
+
+    name: str
+    compute: Callable[[Tensor, Tensor], Any]
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> float:
+        """The metric of some records.
+
+        Raises:
+            InputError: when the user's code fails or returns no number.
+        """
+        try:
+            return float(self.compute(fitted(outputs, targets), targets))
+        except Exception as error:  # the user's code can fail in any way
+            rule = f"must compute a number from outputs and targets ({self.name})"
+            raise InputError.one("metric", rule, said(error)) from None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kind of prediction.
+
+    Attributes:
+        name: name on the command line.
+        loss: mean loss of records.
+        metrics: its metrics by name, the default first.
+    """
+
+    name: str
+    loss: Loss
+    metrics: Mapping[str, Callable[[Tensor, Tensor], Tensor]]
+
+
+def _binary_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(outputs, targets)
+
+
+def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.mse_loss(outputs, targets)
+
+
+def _token_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean over records of the mean cross-entropy of their tokens."""
+    each = functional.cross_entropy(
+        outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="none"
+    ).view(targets.shape)
+    counts = (targets != IGNORED).sum(1).clamp(min=1)
+    return (each.sum(1) / counts).mean()
+
+
+def _class_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.argmax(1) == targets).double().mean()
+
+
+def _label_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return ((outputs > 0) == (targets > 0.5)).double().mean()
+
+
+def _f1(outputs: Tensor, targets: Tensor) -> Tensor:
+    """F1 of the positive labels, counted over all records and labels; 0 without any."""
+    predicted, true = outputs > 0, targets > 0.5
+    hits = (predicted & true).sum().double()
+    return 2 * hits / (predicted.sum() + true.sum()).clamp(min=1)
+
+
+def _rmse(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.double() - targets).square().mean().sqrt()
+
+
+def _mae(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.double() - targets).abs().mean()
+
+
+def _r2(outputs: Tensor, targets: Tensor) -> Tensor:
+    residual = (outputs.double() - targets).square().sum()
+    return 1 - residual / (targets.double() - targets.double().mean(0)).square().sum()
+
+
+def _token_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
+    present = targets != IGNORED
+    return (outputs.argmax(-1) == targets)[present].double().mean()
+
+
+def _perplexity(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Exponential of the mean cross-entropy of all tokens."""
+    flat = outputs.flatten(0, 1)
+    return functional.cross_entropy(flat, targets.flatten(), ignore_index=IGNORED).exp()
+
+
+TASKS: Mapping[str, Task] = MappingProxyType(
+    {
+        task.name: task
+        for task in (
+            Task(MULTI_CLASS, CROSS_ENTROPY.loss, {ACCURACY: _class_accuracy}),
+            Task("binary", _binary_loss, {ACCURACY: _label_accuracy, "f1": _f1}),
+            Task("multi-label", _binary_loss, {"f1": _f1, ACCURACY: _label_accuracy}),
+            Task("regression", _squared_error, {"rmse": _rmse, "mae": _mae, "r2": _r2}),
+            Task(
+                "next-token",
+                _token_loss,
+                {"perplexity": _perplexity, ACCURACY: _token_accuracy},
+            ),
+        )
+    }
+)
+"""The tasks by name."""
+
+
+def task_of(name: str) -> Task:
+    """The task of a name.
+
+    Raises:
+        InputError: for another name.
+    """
+    if name not in TASKS:
+        raise InputError.one("task", f"must be one of {', '.join(TASKS)}", name)
+    return TASKS[name]
+
+
+def objective_of(task: str, loss: Any, targets: Tensor | None) -> Objective:
+    """The loss of a run over a data set's targets.
+
+    Args:
+        task: name of the task.
+        loss: the user's function of outputs and targets, or a ``torch.nn.Module`` or class of
+            one; None for the task's own loss.
+        targets: the data set's table of targets; None where labels are the targets.
+
+    Raises:
+        InputError: when the loss cannot be called.
+    """
+    if loss is None:
+        if targets is None:
+            return CROSS_ENTROPY
+        return Objective(task_of(task).loss, targets)
+    return Objective(_called("loss", loss), targets)
+
+
+def metric_of(task: str, metric: Any) -> Metric:
+    """The metric of a run.
+
+    Args:
+        task: name of the task.
+        metric: name of one of the task's metrics; the user's function of outputs and targets; a
+            ``torchmetrics.Metric`` or class of one; None for the task's default.
+
+    Raises:
+        InputError: for another name, or an object of another kind.
+    """
+    known = task_of(task).metrics
+    if metric is None:
+        metric = next(iter(known))
+    if isinstance(metric, str):
+        if metric not in known:
+            rule = f"must be one of {', '.join(known)} for {task}, or package.module:name"
+            raise InputError.one("metric", rule, metric)
+        return Metric(metric, known[metric])
+    label = getattr(metric, "__name__", None) or type(metric).__name__
+    function = _called("metric", metric)
+    if not (hasattr(function, "update") and hasattr(function, "compute")):
+        return Metric(label, function)
+
+    def accumulated(outputs: Tensor, targets: Tensor) -> Tensor:
+        state: Any = copy.deepcopy(function)
+        state.reset()
+        state.update(outputs, targets)
+        value: Tensor = state.compute()
+        return value
+
+    return Metric(label, accumulated)
+
+
+def _called(field: str, value: Any) -> Callable[[Tensor, Tensor], Any]:
+    """A function of outputs and targets; classes of modules are built without arguments.
+
+    Raises:
+        InputError: when it cannot be called or built.
+    """
+    if isinstance(value, type) and issubclass(value, nn.Module):
+        try:
+            value = value()
+        except Exception as error:  # the user's code can fail in any way
+            rule = "must be built without arguments; else name an instance"
+            raise InputError.one(field, rule, said(error)) from None
+    if not callable(value):
+        rule = "must be a function of outputs and targets"
+        raise InputError.one(field, rule, type(value).__name__)
+    function: Callable[[Tensor, Tensor], Any] = value
+    return function
+
+
+def finite_or_none(value: float) -> float | None:
+    """The value; None when it is not finite."""
+    return value if math.isfinite(value) else None
+
+
+def targets_of(task: str, y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
+    """Model inputs [n, ...] and targets [n, ...] of a task other than multi-class.
+
+    Args:
+        task: name of the task.
+        y: the user's labels; None for the next tokens of the records.
+        records: the records [n, ...].
+
+    Raises:
+        InputError: when the labels do not fit the task.
+    """
+    if task == "next-token":
+        return _next_tokens(y, records)
+    if y is None:
+        raise InputError.one("data.y", f"is required for {task}", "none")
+    try:
+        targets = torch.as_tensor(y).detach().cpu()
+        targets = targets.float()
+    except (TypeError, ValueError, RuntimeError):
+        found = type(y).__name__
+        raise InputError.one("data.y", f"must be numbers for {task}", found) from None
+    wanted = 2 if task == "multi-label" else 1
+    if targets.ndim != wanted and not (task == "regression" and targets.ndim == 2):
+        shape = "[records, labels]" if wanted == 2 else "[records]"
+        raise InputError.one("data.y", f"must have shape {shape} for {task}", tuple(targets.shape))
+    finite = targets.isfinite()
+    if not finite.all():
+        row = int((~finite).nonzero()[0, 0])
+        raise InputError.one("data.y", "must be finite", f"NaN or infinity in row {row}")
+    if task != "regression" and not ((targets == 0) | (targets == 1)).all():
+        wrong = targets[(targets != 0) & (targets != 1)][0]
+        raise InputError.one("data.y", f"must be 0 or 1 for {task}", float(wrong))
+    return records, targets
+
+
+def _next_tokens(y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
+    if records.dtype != torch.int64 or records.ndim != 2 or records.shape[1] < 2:
+        rule = "must be token ids of shape [records, 2 tokens or more] for next-token"
+        found = f"{records.dtype} {tuple(records.shape)}"
+        raise InputError.one("data.x", rule, found)
+    if y is None:
+        return records[:, :-1].contiguous(), records[:, 1:].contiguous()
+    targets = torch.as_tensor(y).detach().cpu()
+    if targets.shape != records.shape or targets.is_floating_point():
+        rule = f"must be token ids of shape {tuple(records.shape)}, or left out"
+        raise InputError.one("data.y", rule, f"{targets.dtype} {tuple(targets.shape)}")
+    return records, targets.to(torch.int64)

@@ -1,0 +1,208 @@
+"""The user's module: dropout from streams of clients, repairs, frozen parts and adapters."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import simulate
+from privplan.errors import InputError
+from simulate.local.per_record import clipped_sums
+from simulate.local.sgd import gradients, local_sgd
+from simulate.models.modular import Modular
+from simulate.models.objective import with_seeds
+from simulate.models.own import OwnModel
+from simulate.models.randomness import SeededRandomness
+from simulate.tasks import objective_of
+from tests.simulate.own_runs import Net, data
+
+
+class Dropped(nn.Module):
+    """A residual module with dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = x + self.drop(torch.relu(self.first(x)))
+        return self.last(functional.dropout(hidden, 0.2, self.training))
+
+
+def dropped() -> Modular:
+    x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
+    model = OwnModel(Dropped, {}, "Dropped").model("m", simulate.Data(x, y).prepared(())[0])
+    assert isinstance(model, Modular)
+    assert model.stochastic
+    return model
+
+
+def batches(clients: int, steps: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(clients, steps, 5, 4, generator=generator)
+    y = torch.randint(0, 2, x.shape[:3], generator=generator)
+    y[0, 0, 3:] = -1
+    seeds = torch.randint(0, 2**31, (clients, steps), generator=generator)
+    return x, with_seeds(y, seeds)
+
+
+def test_dropout_follows_the_seed_of_the_client_s_step() -> None:
+    model, (x, y) = dropped(), batches(1, 1)
+    theta = model.initial(torch.Generator().manual_seed(0))
+    module = model.module().train()
+    nn.utils.vector_to_parameters(theta, module.parameters())
+    with SeededRandomness(int(y[0, 0, 0] >> 32)):
+        logits = module(x[0, 0, :3])
+    functional.cross_entropy(logits, y[0, 0, :3] & 1).backward()
+    expected = torch.cat([part.grad.flatten() for part in module.parameters()])
+    found = gradients(model, theta[None], x[:, 0], y[:, 0])
+    torch.testing.assert_close(found[0], expected)
+
+
+def test_dropout_has_the_same_bits_on_any_number_of_threads_and_in_any_cohort() -> None:
+    model, (x, y) = dropped(), batches(6, 3)
+    theta = model.initial(torch.Generator().manual_seed(0))
+    one = local_sgd(model, theta, x, y, learning_rate=0.1, workers=1)
+    torch.rand(7)  # the generator of the process is not used
+    assert torch.equal(local_sgd(model, theta, x, y, learning_rate=0.1, workers=3), one)
+    assert torch.equal(local_sgd(model, theta, x[2:4], y[2:4], learning_rate=0.1), one[2:4])
+    plain = torch.where(y >= 0, y & (2**32 - 1), y)
+    without = local_sgd(model, theta, x, plain, learning_rate=0.1)
+    assert not torch.equal(without, one)  # other seeds, other masks
+
+
+def test_dropout_of_records_that_are_protected_one_by_one() -> None:
+    model, (x, y) = dropped(), batches(3, 1)
+    thetas = model.initial(torch.Generator().manual_seed(0)).repeat(3, 1)
+    sums = [
+        clipped_sums(model, thetas, x[:, 0], y[:, 0], clipping_norm=0.1, workers=n) for n in (1, 2)
+    ]
+    assert torch.equal(sums[0].total, sums[1].total)
+    assert (sums[0].total.norm(dim=1) <= 0.1 * 5 + 1e-5).all()
+    same = clipped_sums(
+        model, thetas[:1], x[:1, :1, :1].expand(1, 1, 4, 4)[:, 0], y[:1, 0, :1].expand(1, 4),
+        clipping_norm=1e9,
+    )  # fmt: skip
+    single = clipped_sums(model, thetas[:1], x[:1, 0, :1], y[:1, 0, :1], clipping_norm=1e9)
+    assert not torch.allclose(same.total, 4 * single.total)  # a mask of its own per record
+
+
+def test_evaluation_has_no_dropout() -> None:
+    model = dropped()
+    theta = model.initial(torch.Generator().manual_seed(0))
+    x = torch.randn(4, 4)
+    module = model.module().eval()
+    nn.utils.vector_to_parameters(theta, module.parameters())
+    torch.testing.assert_close(model.logits(theta, x), module(x))
+
+
+def test_fix_replaces_batch_normalisation_and_keeps_its_scale() -> None:
+    def build() -> nn.Module:
+        norm = nn.BatchNorm2d(6)
+        nn.init.constant_(norm.weight, 2.0)
+        return nn.Sequential(nn.Conv2d(1, 6, 3), norm, nn.Flatten(), nn.Linear(24, 2))
+
+    x = np.random.default_rng(0).normal(size=(12, 1, 4, 4))
+    dataset, _ = simulate.Data(x, np.arange(12) % 2).prepared(())
+    with pytest.raises(InputError, match=r"use nn\.GroupNorm \(--fix\)"):
+        OwnModel(build, {}, "build").model("m", dataset)
+    module = OwnModel(build, {}, "build", fix=True).model("m", dataset).module()
+    assert isinstance(module[1], nn.GroupNorm)
+    assert module[1].num_groups == 6
+    assert (module[1].weight == 2).all()
+    odd = OwnModel(lambda: nn.Sequential(nn.BatchNorm1d(50)), {}, "odd", fix=True).fresh()
+    assert odd[0].num_groups == 25
+
+
+class Tied(Net):
+    """A net whose frozen first layer is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first.requires_grad_(False)
+        self.again = self.first
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.relu(self.again(x) + self.first(x)) * self.scale)
+
+
+def test_frozen_parameters_stay_on_the_server() -> None:
+    dataset, _ = data().prepared(_groups())
+    own = OwnModel(Tied, {}, "Tied")
+    model = own.model("m", dataset)
+    assert own.parameters() == model.parameters == 6 + 14
+    assert [name for name, _ in model.shapes] == ["scale", "last.weight", "last.bias"]
+    module = Tied()
+    module.load_state_dict(model.export().state_dict())
+    theta = model.initial(torch.Generator().manual_seed(4))
+    nn.utils.vector_to_parameters(theta, [p for p in module.parameters() if p.requires_grad])
+    torch.testing.assert_close(model.logits(theta, dataset.test_x), module(dataset.test_x))
+    changed = copy.deepcopy(own.fresh())
+    assert OwnModel(changed, {}, "a").digest() == OwnModel(changed, {}, "b").digest()
+    with torch.no_grad():
+        changed.first.weight += 1
+    assert OwnModel(changed, {}, "a").digest() != OwnModel(own.fresh(), {}, "a").digest()
+
+
+def _groups() -> tuple:
+    from privplan.io.text import load_yaml
+    from privplan.planning.solver import solve
+    from privplan.spec.spec import Spec
+    from tests.simulate.own_runs import SPEC
+
+    return solve(Spec.parse(load_yaml(SPEC, "spec")), second_opinion=False).groups
+
+
+def test_only_adapters_of_a_peft_model_are_parameters() -> None:
+    peft = pytest.importorskip("peft", reason="pip install 'privplan[lora]'")
+
+    def build() -> nn.Module:
+        base = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        return peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["0", "2"]))
+
+    dataset, _ = data().prepared(_groups())
+    model = OwnModel(build, {}, "build").model("m", dataset)
+    assert model.parameters == 2 * (4 + 8) + 2 * (8 + 2)
+    assert all("lora_" in name for name, _ in model.shapes)
+
+
+def test_outputs_of_a_library_s_model_are_its_logits() -> None:
+    class Output:
+        def __init__(self, logits: Tensor) -> None:
+            self.logits = logits
+
+    class Wrapped(Net):
+        def forward(self, x: Tensor) -> Output:
+            return Output(super().forward(x))
+
+    x = np.random.default_rng(0).normal(size=(12, 4))
+    dataset, _ = simulate.Data(x, np.arange(12) % 2).prepared(())
+    plain, wrapped = (OwnModel(kind, {}, "Net").model("m", dataset) for kind in (Net, Wrapped))
+    theta = plain.initial(torch.Generator())
+    assert torch.equal(plain.logits(theta, dataset.test_x), wrapped.logits(theta, dataset.test_x))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_gradients_of_other_losses_are_those_of_autograd(whole: bool) -> None:
+    from simulate.local.sgd import _gradients_whole
+
+    x = np.random.default_rng(0).normal(size=(12, 4))
+    dataset, _ = simulate.Data(x, x[:, :2], task="regression").prepared(())
+    objective = objective_of("regression", nn.HuberLoss(), dataset.targets)
+    model = OwnModel(Net, {}, "Net").model("m", dataset, objective=objective)
+    theta = model.initial(torch.Generator().manual_seed(0))
+    rows = torch.tensor([[0, 3, 5], [1, 2, -1]])
+    inputs = dataset.train_x[rows.clamp(min=0)]
+    found = (_gradients_whole if whole else gradients)(model, theta.repeat(2, 1), inputs, rows)
+    module = model.module()
+    nn.utils.vector_to_parameters(theta, module.parameters())
+    loss = nn.HuberLoss()(module(dataset.train_x[[1, 2]]), dataset.train_x[[1, 2]][:, :2])
+    loss.backward()
+    expected = torch.cat([part.grad.flatten() for part in module.parameters()])
+    torch.testing.assert_close(found[1], expected)

@@ -1,0 +1,236 @@
+"""Losses and metrics of tasks against closed forms, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import simulate
+from privplan.errors import InputError
+from simulate.models.objective import CROSS_ENTROPY, Objective, with_seeds, without_seeds
+from simulate.models.own import OwnModel
+from simulate.tasks import TASKS, metric_of, objective_of, task_of
+
+LOGITS = torch.tensor([[2.0], [-1.0], [0.5], [-3.0]])
+LABELS = torch.tensor([1.0, 1.0, 0.0, 0.0])
+
+
+def test_binary_loss_and_metrics() -> None:
+    loss = objective_of("binary", None, LABELS)(LOGITS, torch.arange(4))
+    probabilities = 1 / (1 + np.exp(-LOGITS[:, 0].double().numpy()))
+    expected = -np.log(
+        [probabilities[0], probabilities[1], 1 - probabilities[2], 1 - probabilities[3]]
+    )
+    assert float(loss) == pytest.approx(expected.mean(), rel=1e-6)
+    assert metric_of("binary", None)(LOGITS, LABELS) == 0.5
+    # one true positive, one false positive, one false negative
+    assert metric_of("binary", "f1")(LOGITS, LABELS) == 0.5
+
+
+def test_multi_label_metrics_count_all_labels() -> None:
+    outputs = torch.tensor([[1.0, -1.0, 1.0], [-1.0, -1.0, 1.0]])
+    targets = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
+    assert metric_of("multi-label", None)(outputs, targets) == pytest.approx(2 / 3)
+    assert metric_of("multi-label", "accuracy")(outputs, targets) == pytest.approx(4 / 6)
+
+
+def test_regression_metrics() -> None:
+    outputs, targets = torch.tensor([[1.0], [2.0], [6.0]]), torch.tensor([1.0, 4.0, 4.0])
+    assert metric_of("regression", None)(outputs, targets) == pytest.approx(math.sqrt(8 / 3))
+    assert metric_of("regression", "mae")(outputs, targets) == pytest.approx(4 / 3)
+    assert metric_of("regression", "r2")(outputs, targets) == pytest.approx(1 - 8 / 6)
+    # [3, 1] and [3] are not broadcast to [3, 3]
+    loss = objective_of("regression", None, targets)(outputs, torch.tensor([0, 1, 2]))
+    assert float(loss) == pytest.approx(8 / 3)
+
+
+def test_next_token_loss_is_a_mean_over_records() -> None:
+    outputs = torch.zeros(2, 3, 4)
+    targets = torch.tensor([[1, 2, 3], [0, -100, -100]])
+    outputs[1, 0, 0] = 2.0
+    objective = objective_of("next-token", None, targets)
+    second = -2 + math.log(math.exp(2) + 3)
+    expected = (math.log(4) + second) / 2
+    assert float(objective(outputs, torch.arange(2))) == pytest.approx(expected, rel=1e-6)
+    tokens = (3 * math.log(4) + second) / 4
+    assert metric_of("next-token", None)(outputs, targets) == pytest.approx(math.exp(tokens))
+    # ties of equal logits are won by token 0, which only the second record has
+    assert metric_of("next-token", "accuracy")(outputs, targets) == 0.25
+
+
+def test_every_default_loss_is_a_mean_over_records() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for name, task in TASKS.items():
+        outputs = torch.randn(4, 5, 6, generator=generator)
+        targets = torch.randint(0, 6, (4, 5), generator=generator)
+        if name == "multi-class":
+            outputs, targets = outputs[:, 0], targets[:, 0]
+        elif name != "next-token":
+            outputs, targets = outputs[..., 0], (targets % 2).float()
+        each = [float(task.loss(outputs[i : i + 1], targets[i : i + 1])) for i in range(4)]
+        assert float(task.loss(outputs, targets)) == pytest.approx(np.mean(each), rel=1e-6)
+
+
+def test_labels_and_seeds_come_back() -> None:
+    y = torch.tensor([[[3, 2**32 - 1, -1], [0, 1, 2]]])
+    seeds = torch.tensor([[2**31 - 1, 0]])
+    packed = with_seeds(y, seeds)
+    assert packed[0, 0, 2] == -1
+    labels, seed = without_seeds(packed[0, 0, :2])
+    assert labels.tolist() == [3, 2**32 - 1]
+    assert seed == 2**31 - 1
+    assert without_seeds(packed[0, 1])[1] == 0
+
+
+def test_the_plain_loss_is_the_one_with_fast_kernels() -> None:
+    assert objective_of("multi-class", None, None) is CROSS_ENTROPY
+    assert objective_of("multi-class", nn.CrossEntropyLoss(), None) is not CROSS_ENTROPY
+
+
+WRONG = {
+    "task": (lambda: task_of("ranking"), "task: must be one of multi-class, binary"),
+    "metric": (lambda: metric_of("regression", "accuracy"), "metric: must be one of rmse, mae, r2"),
+    "number": (lambda: metric_of("regression", 3), "metric: must be a function of outputs"),
+    "loss": (lambda: objective_of("regression", 3, None), "loss: must be a function of outputs"),
+    "class": (
+        lambda: objective_of("regression", nn.Linear, None),
+        'loss: must be built without arguments; else name an instance, found "TypeError',
+    ),
+    "failing metric": (
+        lambda: metric_of("regression", lambda outputs, targets: outputs[9])(LOGITS, LABELS),
+        "metric: must compute a number from outputs and targets (<lambda>), found 'IndexError",
+    ),
+    "no number": (
+        lambda: metric_of("regression", lambda outputs, targets: outputs)(LOGITS, LABELS),
+        "metric: must compute a number from outputs and targets (<lambda>), found",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_tasks_losses_and_metrics(name: str) -> None:
+    make, line = WRONG[name]
+    with pytest.raises(InputError) as caught:
+        make()
+    assert str(caught.value).startswith(line), str(caught.value)
+
+
+X = np.random.default_rng(0).normal(size=(12, 4))
+WRONG_DATA = {
+    "binary of three": (
+        {"y": np.arange(12) % 3, "task": "binary"},
+        "data.y: must be 0 or 1 for binary, found 2.0",
+    ),
+    "binary names": (
+        {"y": ["a", "b"] * 6, "task": "binary"},
+        "data.y: must be numbers for binary",
+    ),
+    "one label": (
+        {"y": np.ones(12), "task": "multi-label"},
+        "data.y: must have shape [records, labels] for multi-label, found (12,)",
+    ),
+    "three dimensions": (
+        {"y": np.ones((12, 2, 2)), "task": "regression"},
+        "data.y: must have shape [records] for regression",
+    ),
+    "nan": (
+        {"y": np.where(np.arange(12) == 7, np.nan, 1.0), "task": "regression"},
+        "data.y: must be finite, found 'NaN or infinity in row 7'",
+    ),
+    "no labels": ({"task": "regression"}, "data.y: is required with an array of records"),
+    "unknown": ({"y": np.ones(12), "task": "rank"}, "task: must be one of multi-class"),
+    "floats": ({"task": "next-token"}, "data.x: must be token ids of shape [records, 2"),
+    "classes": (
+        {"y": np.ones(12), "task": "regression", "classes": ["a"]},
+        "data.classes: is only for multi-class",
+    ),
+    "short": (
+        {"y": np.ones(11), "task": "regression"},
+        "data.y: must have 12 labels, one per record, found 11",
+    ),
+    "other test": (
+        {"y": np.ones(12), "task": "regression", "test": simulate.Data(X, np.arange(12) % 2)},
+        "data.test: must be for regression, found 'multi-class'",
+    ),
+    "wide test": (
+        {
+            "y": np.ones(12),
+            "task": "regression",
+            "test": simulate.Data(X, np.ones((12, 2)), task="regression"),
+        },
+        "data.test: must have labels of shape () per record, found (2,)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_DATA)
+def test_wrong_labels(name: str) -> None:
+    changes, line = WRONG_DATA[name]
+    with pytest.raises(InputError) as caught:
+        simulate.Data(X, **changes)
+    assert str(caught.value).startswith(line), str(caught.value)
+
+
+def _first(outputs, targets):
+    return nn.functional.mse_loss(outputs, targets, reduction="none")
+
+
+def _square_of_mean(outputs, targets):
+    return (outputs - targets).mean().square()
+
+
+WRONG_LOSSES = {
+    "vector": (_first, False, "loss: must return a scalar tensor, the mean over the records"),
+    "constant": (lambda o, t: torch.tensor(1.0), False, "loss: must be differentiable"),
+    "number": (lambda o, t: 1.0, False, "loss: must return a scalar tensor"),
+    "infinite": (lambda o, t: (o - t).square().mean() / 0, False, "loss: must be finite on"),
+    "failing": (lambda o: o, False, "loss: must take outputs and targets without an error"),
+    "not by record": (_square_of_mean, True, "loss: must be the mean of the losses of single"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_LOSSES)
+def test_wrong_losses(name: str) -> None:
+    loss, by_record, line = WRONG_LOSSES[name]
+    dataset, _ = simulate.Data(X, X[:, 0], task="regression").prepared(())
+    objective = Objective(loss, dataset.targets)
+    model = OwnModel(nn.Linear, {"in_features": 4, "out_features": 1}, "Linear")
+    with pytest.raises(InputError) as caught:
+        model.model("linear", dataset, objective=objective, by_record=by_record)
+    assert str(caught.value).startswith(line), str(caught.value)
+    if name == "not by record":  # a client's loss may be any function of its records
+        model.model("linear", dataset, objective=objective)
+
+
+WRONG_OUTPUTS = {
+    "wide": (nn.Linear(4, 2), "model: must return outputs of shape (3,) for 3 records"),
+    "scalar": (nn.Sequential(nn.Linear(4, 1), nn.Flatten(0), nn.AdaptiveAvgPool1d(1)), "model: "),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_OUTPUTS)
+def test_outputs_that_do_not_fit_the_task(name: str) -> None:
+    module, line = WRONG_OUTPUTS[name]
+    dataset, _ = simulate.Data(X, X[:, 0], task="regression").prepared(())
+    with pytest.raises(InputError) as caught:
+        OwnModel(module, {}, "m").model(
+            "m", dataset, objective=objective_of("regression", None, dataset.targets)
+        )
+    assert str(caught.value).startswith(line), str(caught.value)
+
+
+def test_metrics_of_torchmetrics() -> None:
+    library = pytest.importorskip("torchmetrics", reason="pip install 'privplan[metrics]'")
+    outputs, targets = torch.tensor([[1.0], [2.0], [6.0]]), torch.tensor([1.0, 4.0, 4.0])
+    kind = library.regression.MeanAbsoluteError
+    for given in (kind, kind()):
+        metric = metric_of("regression", given)
+        assert metric.name == "MeanAbsoluteError"
+        assert metric(outputs, targets) == pytest.approx(4 / 3)
+        assert metric(outputs[:1], targets[:1]) == 0.0  # nothing is left from the call before
+    with pytest.raises(InputError, match="must be built without arguments"):
+        metric_of("multi-class", library.classification.MulticlassF1Score)
