@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from simulate.engine.experiment import Experiment
 from simulate.models.own import OwnModel
 from simulate.runs import checkpoint
 from simulate.runs.run import Report, Request, prepare, run_prepared
+from simulate.tracking.callback import Callback
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,9 @@ def train(
     device: str = "auto",
     canaries: int = 0,
     report: Report = lambda done, rounds: None,
+    callbacks: Sequence[Callback] = (),
+    track: Sequence[str] = (),
+    precision: str = "float32",
 ) -> TrainedRun:
     """Train a model under a plan and return the finished run.
 
@@ -115,6 +119,10 @@ def train(
         device: ``auto``, ``cpu`` or ``cuda``.
         canaries: audit canaries per group, in addition to the plan's clients.
         report: called after each round with the number of completed rounds and of all rounds.
+        callbacks: called at the start, after each round and at the end; see
+            ``simulate.Callback``.
+        track: names of trackers: ``tensorboard``, ``mlflow``, ``wandb``.
+        precision: of products in local training on a GPU, ``float32`` or ``tf32``.
 
     Raises:
         PrivplanError: one line per fault of the plan, the data or the model.
@@ -139,7 +147,9 @@ def train(
         canaries=canaries,
         own_data=data,
         own_model=own,
+        track=tuple(track),
+        precision=precision,
     )
     experiment = prepare(request)
-    outcome = run_prepared(request, experiment, report)
+    outcome = run_prepared(request, experiment, report, callbacks)
     return TrainedRun(outcome.record, outcome.folder, outcome.reused, experiment)

@@ -48,6 +48,22 @@ if TYPE_CHECKING:
     help="Canaries in each group, beyond its clients: their evidence lets verify bound epsilon "
     "from below.",
 )
+@click.option(
+    "--precision",
+    type=click.Choice(["float32", "tf32"]),
+    default="float32",
+    show_default=True,
+    help="Products of local training on a GPU, before clipping; the rest is always float32.",
+)
+@click.option(
+    "--track",
+    multiple=True,
+    metavar="NAME",
+    help="Write metrics for tensorboard, mlflow or wandb, offline; may be repeated.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
 @click.pass_context
 def command(
@@ -61,6 +77,9 @@ def command(
     data: str | None,
     model: str | None,
     model_args: str | None,
+    track: tuple[str, ...],
+    precision: str,
+    form: str,
     **options: Any,
 ) -> None:
     """Train under PLAN (a plan.json) and keep the run in a folder.
@@ -76,7 +95,7 @@ def command(
 
     reading = {name: options.pop(name) for name in OWN_DATA_NAMES}
     request = request_of(plan, algorithm, output, options)
-    request = replace(request, seed=seed, canaries=canaries)
+    request = replace(request, seed=seed, canaries=canaries, track=track, precision=precision)
     request = replace(request, own_model=own_model_of(model, model_args))
     if data is not None:
         _refuse_given(context, ["dataset"], "must be left out with --data")
@@ -86,7 +105,7 @@ def command(
         _refuse_given(context, OWN_DATA_NAMES, "is only for --data")
     with process_group(cuda=request.device != "cpu") as ranks:
         if ranks.is_main:
-            _execute_main_rank(request, ranks)
+            _execute_main_rank(request, ranks, form)
         else:
             execute_nonzero_rank(request, ranks)
 
@@ -104,7 +123,7 @@ def _refuse_given(context: click.Context, names: Iterable[str], rule: str) -> No
         raise InputError(given)
 
 
-def _execute_main_rank(request: Request, ranks: Ranks) -> None:
+def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     from privplan.cli import render
     from simulate.runs.record import PLOT
     from simulate.runs.run import execute
@@ -114,6 +133,10 @@ def _execute_main_rank(request: Request, ranks: Ranks) -> None:
     record, output = outcome.record, request.folder
     if outcome.reused:
         render.warn(f"{output} holds this very run, finished; nothing was trained")
+    if form == "json":
+        shown = {"folder": str(output), "reused": outcome.reused, "plot": str(output / PLOT)}
+        render.data({**shown, **record.model_dump(mode="json")})
+        return
     accuracy = 100 * (record.accuracy or 0.0)
     render.text(
         f"{record.algorithm} on {record.dataset}: test accuracy {accuracy:.2f}% after "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,9 +22,11 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.measurements import measure_client_release, measure_releases
 from simulate.engine.round import RoundContext, released_coordinates
 from simulate.engine.seeds import Purpose, stream
+from simulate.local.precision import products_in_tf32
 from simulate.parallel.distributed import broadcast_state
 from simulate.runs.ledger_writer import LedgerWriter
 
+_log = logging.getLogger(__name__)
 EVALUATED_CLIENTS = 100
 """Most clients whose personal models are evaluated during training."""
 EVALUATED_RECORDS = 10_000
@@ -151,6 +154,7 @@ def evaluate_if_due(experiment: Experiment, progress: Progress, every: int) -> P
     rows = evaluation_rows(experiment)
     measures = evaluate(experiment, progress, EVALUATED_CLIENTS, rows)
     point = RoundMetrics(round=progress.round, accuracy=measures.accuracy, loss=measures.loss)
+    _log.info("round %d of %d: accuracy %.4f", progress.round, experiment.rounds, measures.accuracy)
     own = experiment.algorithm.personalisation.per_client
     complete = experiment.clients <= EVALUATED_CLIENTS if own else rows is None
     metrics = (*progress.metrics, point)
@@ -206,9 +210,10 @@ def train(
     """
     progress = progress or initial_state(experiment)
     every = evaluation_interval(experiment)
-    with one_core():
+    with one_core(), products_in_tf32(False):
         while progress.round < experiment.rounds:
             progress = run_round(experiment, progress, ledger)
+            _log.debug("round %d: %d releases", progress.round, len(progress.releases))
             progress = evaluate_if_due(experiment, progress, every)
             after(progress)
     return progress
