@@ -10,6 +10,7 @@ import click
 from simulate.cli.options import own_data_of, own_data_options
 
 if TYPE_CHECKING:
+    from privplan.plan import Plan
     from simulate.data.own import Data
 
 BINS = 8
@@ -24,7 +25,8 @@ MOST_LINES = 20
 @click.argument("source", metavar="DATA")
 @own_data_options
 @click.option("--plan", type=click.Path(path_type=Path), help="Plan that the data must fit.")
-def command(source: str, plan: Path | None, **options: Any) -> None:
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+def command(source: str, plan: Path | None, form: str, **options: Any) -> None:
     """Show records, inputs, classes, clients and groups of DATA, as simulate --data reads it.
 
     DATA is FILE.npz, FILE.csv, a folder of images, or package.module:function. With --plan, data
@@ -35,6 +37,9 @@ def command(source: str, plan: Path | None, **options: Any) -> None:
 
     data = own_data_of(source, options)
     loaded = None if plan is None else Plan.load(plan)
+    if form == "json":
+        render.data(_plain(data, loaded))
+        return
     classes = data.class_names()
     labels = data.labels(classes)
     render.text(f"data: {data.name}, {len(labels)} records of shape {_shape(data)}")
@@ -52,6 +57,32 @@ def command(source: str, plan: Path | None, **options: Any) -> None:
             f"plan: fits {loaded.spec.name}; {len(dataset.train_y)} records for training, "
             f"{len(dataset.test_y)} for testing"
         )
+
+
+def _plain(data: Data, plan: Plan | None) -> dict[str, Any]:
+    """What was understood, as plain data; ``plan`` names the plan that the data fit."""
+    import numpy as np
+
+    classes = data.class_names()
+    counts = np.bincount(data.labels(classes), minlength=len(classes)).tolist()
+    groups: dict[str, dict[str, int]] = {}
+    if data.clients is not None:
+        names, sizes = np.unique(data.clients, return_counts=True)
+        of = data.groups or {str(name): "all" for name in names}
+        for name, size in zip(map(str, names), sizes.tolist(), strict=True):
+            group = groups.setdefault(of[name], {"clients": 0, "least_records": size})
+            group["clients"] += 1
+            group["least_records"] = min(group["least_records"], size)
+    if plan is not None:
+        data.prepared(plan.groups)
+    return {
+        "data": data.name,
+        "records": len(data.records),
+        "shape": list(data.shape),
+        "classes": dict(zip(map(str, classes), counts, strict=True)),
+        "groups": groups,
+        "plan": None if plan is None else plan.spec.name,
+    }
 
 
 def _shape(data: Data) -> str:
