@@ -11,6 +11,7 @@ import click
 from simulate.cli.options import own_data_of, own_data_options, own_model_of
 
 if TYPE_CHECKING:
+    from privplan.plan import Plan
     from simulate.data.own import Data
 
 BINS = 8
@@ -29,6 +30,7 @@ MOST_LINES = 20
 @click.option("--model-args", metavar="JSON", help="Keyword arguments of the model's class.")
 @click.option("--fix", is_flag=True, help="Group normalisation for batch normalisation.")
 @click.option("--for-spec", is_flag=True, hidden=True)
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def command(
     source: str | None,
     plan: Path | None,
@@ -36,6 +38,7 @@ def command(
     model_args: str | None,
     fix: bool,
     for_spec: bool,
+    form: str,
     **options: Any,
 ) -> dict[str, Any] | None:
     """Show records, inputs, classes, clients and groups of DATA, as simulate --data reads it.
@@ -55,6 +58,9 @@ def command(
     if data is None:
         raise click.UsageError("Missing argument 'DATA'.")
     loaded = None if plan is None else Plan.load(plan)
+    if form == "json":
+        render.data(_plain(data, loaded))
+        return None
     render.text(f"data: {data.name}, {len(data.records)} records of shape {_shape(data)}")
     render.text(_labels(data))
     if data.clients is None:
@@ -93,6 +99,36 @@ def _labels(data: Data) -> str:
     shown = [f"{name} {count}" for name, count in zip(classes, counts, strict=True)][:MOST_LINES]
     more = f", and {len(classes) - MOST_LINES} more" if len(classes) > MOST_LINES else ""
     return f"classes: {len(classes)} (records of each: {', '.join(shown)}{more})"
+
+
+def _plain(data: Data, plan: Plan | None) -> dict[str, Any]:
+    """What was understood, as plain data; ``plan`` names the plan that the data fit."""
+    import numpy as np
+
+    classes: tuple[str, ...] = ()
+    counts: list[int] = []
+    if data.targets is None:
+        classes = data.class_names()
+        counts = np.bincount(data.labels(classes), minlength=len(classes)).tolist()
+    groups: dict[str, dict[str, int]] = {}
+    if data.clients is not None:
+        names, sizes = np.unique(data.clients, return_counts=True)
+        of = data.groups or {str(name): "all" for name in names}
+        for name, size in zip(map(str, names), sizes.tolist(), strict=True):
+            group = groups.setdefault(of[name], {"clients": 0, "least_records": size})
+            group["clients"] += 1
+            group["least_records"] = min(group["least_records"], size)
+    if plan is not None:
+        data.prepared(plan.groups)
+    return {
+        "data": data.name,
+        "records": len(data.records),
+        "shape": list(data.shape),
+        "task": data.task,
+        "classes": dict(zip(map(str, classes), counts, strict=True)),
+        "groups": groups,
+        "plan": None if plan is None else plan.spec.name,
+    }
 
 
 def _shape(data: Data) -> str:
