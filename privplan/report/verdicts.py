@@ -141,7 +141,12 @@ def closing_line(verdict: Verdict) -> str:
     else:
         outcome = "kept: the run spent no more than the plan promised"
     accuracy = percent(verdict.accuracy) or "not measured"
-    return f"{outcome}; test accuracy {accuracy} ({verdict.algorithm} on {verdict.dataset})"
+    return f"{outcome}; test accuracy {accuracy} ({run_name(verdict)})"
+
+
+def run_name(verdict: Verdict) -> str:
+    """Algorithm and data set of the run; a deployment records no data set."""
+    return f"{verdict.algorithm} on {verdict.dataset}" if verdict.dataset else verdict.algorithm
 
 
 def _names(checks: Sequence[Check]) -> str:
