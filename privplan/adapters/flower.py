@@ -64,13 +64,13 @@ def clipping_mod(
     reply = call_next(message, context)
     if norm is None or received is None or reply.has_error():
         return reply
-    before = _arrays(received)
+    before = arrays_of(received)
     layout = Layout.of(before)
     start = layout.vector(before)
     for name, record in reply.content.array_records.items():
-        after = _arrays(record)
+        after = arrays_of(record)
         vector = start + clip(layout.vector(after) - start, float(norm))
-        reply.content[name] = _record(layout.arrays(vector, after))
+        reply.content[name] = record_of(layout.arrays(vector, after))
     return reply
 
 
@@ -150,7 +150,7 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any
     ) -> Iterable[Message]:
         """Messages to the round's cohort; none for a round that is booked already."""
-        self._cohort, self._sent = None, _arrays(arrays)
+        self._cohort, self._sent = None, arrays_of(arrays)
         interrupted = self.guard.interrupted
         if server_round < self.guard.round:
             if interrupted is not None and interrupted.round == server_round:
@@ -190,7 +190,7 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
             guard.fail(server_round, f"none of {len(cohort)} clients reported an update")
             return None, None
         for (group, _), content in reported.items():
-            after = _arrays(next(iter(content.array_records.values())))
+            after = arrays_of(next(iter(content.array_records.values())))
             guard.total(group).add(layout.vector(after) - start)
         sums: dict[str, Any] = {guard.plan.groups[0].name: np.zeros(layout.size)}
         sums |= {group: guard.total(group) for group, _ in reported}
@@ -300,10 +300,12 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         model = layout.arrays(layout.vector(self._sent) + mean, self._sent)
         weight = str(getattr(self.strategy, "weighted_by_key", "num-examples"))
         key = str(getattr(self.strategy, "arrayrecord_key", "arrays"))
-        content = RecordDict({key: _record(model), "metrics": MetricRecord({weight: 1.0})})
+        content = RecordDict({key: record_of(model), "metrics": MetricRecord({weight: 1.0})})
         reply = Message(content=content, message_type=MessageType.TRAIN, dst_node_id=1)
         arrays, _ = self.strategy.aggregate_train(server_round, [reply])
-        stored = {f"arrays/{name}": one for name, one in _arrays(arrays or _record(model)).items()}
+        stored = {
+            f"arrays/{name}": one for name, one in arrays_of(arrays or record_of(model)).items()
+        }
         self.guard.record(server_round, {**stored, **state_of(self.strategy)})
         return arrays
 
@@ -314,7 +316,7 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
             return None
         restore_state(self.strategy, stored)
         prefix = "arrays/"
-        return _record({k[len(prefix) :]: v for k, v in stored.items() if k.startswith(prefix)})
+        return record_of({k[len(prefix) :]: v for k, v in stored.items() if k.startswith(prefix)})
 
 
 class _Nodes:
@@ -351,9 +353,11 @@ def _member_of(
     return found
 
 
-def _arrays(record: ArrayRecord) -> dict[str, np.ndarray]:
+def arrays_of(record: ArrayRecord) -> dict[str, np.ndarray]:
+    """A record of Flower as named arrays."""
     return {name: array.numpy() for name, array in record.items()}
 
 
-def _record(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
+def record_of(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
+    """Named arrays as a record of Flower."""
     return ArrayRecord({name: Array(np.ascontiguousarray(one)) for name, one in arrays.items()})

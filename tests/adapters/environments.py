@@ -12,10 +12,12 @@ import subprocess
 import sysconfig
 import tempfile
 import venv
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -87,16 +89,25 @@ def run(command: list[str], *, timeout: float = 300) -> subprocess.CompletedProc
     )
 
 
-def started(command: list[str]) -> subprocess.Popen[bytes]:
-    """Start a command in a process group of its own."""
+def started(command: list[str], output: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    """Start a command in a process group of its own; its standard output goes nowhere."""
     return subprocess.Popen(
         command,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
+        stdout=output,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+
+
+def kill_all(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and all that it started, whatever group they are in."""
+    parent = psutil.Process(process.pid)
+    for one in (parent, *parent.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    process.wait()
 
 
 def lines_of(text: str) -> list[dict[str, Any]]:

@@ -9,44 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-import types
 from pathlib import Path
-from threading import Lock
 
 import numpy as np
+import threads  # noqa: F401
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp, strategy
+from flwr.simulation import run_simulation
 
-
-class Threads:
-    """Workers of the simulation in this process."""
-
-    def __init__(self, config):
-        self.app, self.num_workers = None, 2
-
-    def build(self, app_fn):
-        self.app = app_fn()
-
-    def is_worker_idle(self):
-        return True
-
-    def process_message(self, message, context):
-        with Lock():
-            return self.app(message, context), context
-
-    def terminate(self):
-        pass
-
-
-ray = types.ModuleType("flwr.server.superlink.fleet.vce.backend.raybackend")
-ray.RayBackend = Threads
-sys.modules[ray.__name__] = ray
-
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict  # noqa: E402
-from flwr.clientapp import ClientApp  # noqa: E402
-from flwr.serverapp import ServerApp, strategy  # noqa: E402
-from flwr.simulation import run_simulation  # noqa: E402
-
-from privplan.adapters.flower import GuardedStrategy, clipping_mod  # noqa: E402
-from privplan.guard import Guard  # noqa: E402
+from privplan.adapters.flower import GuardedStrategy, clipping_mod
+from privplan.guard import Guard
 
 PLAN, RUN, CLIENTS, ROUNDS, STRATEGY = sys.argv[1:6]
 
