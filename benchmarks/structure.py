@@ -41,8 +41,9 @@ LAYERS = [
     "laws accounting",
     "spec plan record public_mask replayed evidence seeded_streams attestation",
     "convergence planning",
-    "sensitivity verification auditing book adapters",
-    "report",
+    "sensitivity verification auditing book",
+    "guard",
+    "report adapters",
     "cli __main__",
 ]
 LAYER = {name: at for at, names in enumerate(LAYERS) for name in names.split()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -52,9 +53,10 @@ class GroupShare(Value):
         clients: how many clients the group has.
         sampling: the law by which the cohort was drawn.
         sampling_ratio: the ratio that the law used.
-        cohort: realised number of participants; evidence only, which no noise protects.
-        participants: who they were, as positions in the group, in order; None where a run does
-            not tell. Only a simulation can afford to: a deployment keeps it to itself.
+        cohort: realised number of participants; evidence only, which no noise protects. This,
+            the participants, the norm and the clipping are None where a run does not record them:
+            a deployment keeps them to itself.
+        participants: who they were, as positions in the group, in order.
         records: records that the client holds, in a release that protects records; then the
             law and the ratio are those of its mini-batches, ``cohort`` counts the records in all
             of them, and the bound, the norm and the clipping are those of records.
@@ -65,21 +67,29 @@ class GroupShare(Value):
             records, how many had such a gradient.
         weight: factor on the released sum in the step of the global model.
         canaries: how many canaries of an audit are in the sum beside the participants.
+        drawn: how many clients the law drew, where fewer may have reported; the participants
+            are then the clients drawn, and ``cohort`` counts those who reported.
     """
 
     group: str
     clients: Count
     sampling: SamplingLaw
     sampling_ratio: NonNegative
-    cohort: Natural
+    cohort: Natural | None = None
     participants: tuple[Natural, ...] | None = None
     records: Natural | None = None
     clip_bound: Scale | None
-    largest_norm: NonNegative
-    clipped: Natural
+    largest_norm: NonNegative | None = None
+    clipped: Natural | None = None
     excluded: Natural = 0
     weight: NonNegative
     canaries: Count | None = Field(None, exclude_if=is_none)
+    drawn: Natural | None = Field(None, exclude_if=is_none)
+
+    @property
+    def drawn_size(self) -> int | None:
+        """How many clients the sampling law drew; None where that is not recorded."""
+        return self.cohort if self.drawn is None else self.drawn
 
 
 class Residual(Value):
@@ -113,11 +123,13 @@ class ReleaseRecord(Value):
         steps: how many times it was released: the local steps of a record-level release.
         noise_std: standard deviation of the noise on the sum, per coordinate.
         dimension: number of coordinates that received noise.
-        noise_sum_squares: sum of squares of the noise that was drawn; evidence.
+        noise_sum_squares: sum of squares of the noise that was drawn; evidence, None where it is
+            not recorded.
         noise_state: hash of the generator's state before the draw; evidence that no noise is
             used twice.
         support: hash of the coordinates that were released; empty for all of them.
         residual: what a measurement outside the mechanism found; evidence.
+        failure: why a round of a deployment was never released; empty for a release.
         shares: the groups whose clients are in the sum.
     """
 
@@ -127,10 +139,11 @@ class ReleaseRecord(Value):
     steps: Count = 1
     noise_std: Scale
     dimension: Natural
-    noise_sum_squares: NonNegative
+    noise_sum_squares: NonNegative | None = None
     noise_state: str = ""
     support: str = Field("", exclude_if=is_empty)
     residual: Residual | None = Field(None, exclude_if=is_none)
+    failure: str = Field("", exclude_if=is_empty)
     shares: tuple[GroupShare, ...]
 
     def release_for(self, share: GroupShare) -> Release:
@@ -204,14 +217,17 @@ def is_seeded(noise: str) -> bool:
 
 
 class RunRecord(Value):
-    """The record of one simulation run (``record.json``).
+    """The record of a run (``record.json``): of a simulation, or of a deployment.
+
+    A deployment has no seed, data set, partition, model, device or accuracies.
 
     Attributes:
         plan_digest: content hash of the plan that was executed.
         chain: hash of the ledger's last line once the run is complete.
         audit: hash of what was seen of canaries (``audit.json``); empty without canaries.
         executed: what the algorithm said of itself; None in a record that does not tell.
-        status: ``running`` until the last round is done, then ``complete``.
+        status: ``running`` until the last round is done, then ``complete``; ``stopped`` when a
+            deployment ended before its last planned round.
         accuracy: score on the test records, by the run's metric.
         accuracy_by_class: test accuracy of each class, by name; a statistic that no noise protects.
         accuracy_by_group: test accuracy weighted as the group's training labels are; a statistic
@@ -223,20 +239,20 @@ class RunRecord(Value):
     schema_version: Literal[1] = 1
     plan_digest: str
     algorithm: str
-    dataset: str
-    partition: str
-    model: str
-    seed: Natural
-    device: str
+    dataset: str = Field("", exclude_if=is_empty)
+    partition: str = Field("", exclude_if=is_empty)
+    model: str = Field("", exclude_if=is_empty)
+    seed: Natural | None = Field(None, exclude_if=is_none)
+    device: str = Field("", exclude_if=is_empty)
     configuration: dict[str, Any]
     versions: dict[str, str]
-    status: Literal["running", "complete"]
+    status: Literal["running", "complete", "stopped"]
     rounds_done: Natural
-    metrics: tuple[RoundMetrics, ...]
-    accuracy: Real | None
-    accuracy_by_class: dict[str, float]
-    accuracy_by_group: dict[str, float]
-    wall_seconds: NonNegative
+    metrics: tuple[RoundMetrics, ...] = ()
+    accuracy: Real | None = None
+    accuracy_by_class: dict[str, float] = Field(default_factory=dict)
+    accuracy_by_group: dict[str, float] = Field(default_factory=dict)
+    wall_seconds: NonNegative = 0.0
     chain: str = ""
     executed: Executed | None = None
     audit: str = ""
@@ -246,6 +262,18 @@ class RunRecord(Value):
     def metric(self) -> str:
         """Name of the metric of the scores."""
         return str(self.configuration.get("metric", ACCURACY))
+
+    @property
+    def simulation_seed(self) -> int:
+        """The seed.
+
+        Raises:
+            InputError: for a deployment, whose randomness cannot be drawn again.
+        """
+        if self.seed is None:
+            rule = "must be that of a simulation; a deployment cannot be executed again"
+            raise InputError.one("record.seed", rule, None)
+        return self.seed
 
     def save(self, folder: Path) -> None:
         """Write ``record.json`` into the run folder."""
@@ -332,6 +360,27 @@ def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
     return LedgerText(
         records=tuple(records), chain=chain, links=bytes(links), fault=fault, torn=torn
     )
+
+
+def repaired_lines(folder: Path, digest: str) -> list[tuple[str, str]]:
+    """The ledger's lines with their hashes; an incomplete last line is removed from the file.
+
+    Raises:
+        InputError: when a line does not follow from those before it.
+    """
+    ledger = read_ledger(folder, digest)
+    if ledger.fault is not None and not ledger.torn:
+        raise InputError.one("ledger", f"must be as it was written; {ledger.fault}", str(folder))
+    lines, chain = [], digest
+    for record in ledger.records:
+        line, chain = chained(record, chain)
+        lines.append((line, chain))
+    if ledger.torn:
+        size = sum(len(line.encode("utf-8")) for line, _ in lines)
+        with open(folder / LEDGER, "r+b") as file:
+            file.truncate(size)
+            os.fsync(file.fileno())
+    return lines
 
 
 def _compact(record: ReleaseRecord, known: dict[Any, Any]) -> ReleaseRecord:

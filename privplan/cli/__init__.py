@@ -26,6 +26,7 @@ COMMANDS = {
     "explain": "Show each term of the bounds, formula and number.",
     "what-if": "Solve a spec with some of its numbers varied.",
     "frontier": "Show what rounds, cohort and budgets buy.",
+    "export": "Write a runnable project of another framework under a plan.",
     "verify": "Say what a run really spent, and whether it kept the plan.",
     "keys": "Keys of the parties that sign statements about a run.",
     "book": "What groups have spent over all runs, and what is left.",

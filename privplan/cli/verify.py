@@ -27,7 +27,7 @@ def command(ctx: click.Context, run: Path, form: str) -> None:
     if form == "json":
         render.data(verdict.model_dump(mode="json"))
     else:
-        title = f"{verdict.algorithm} on {verdict.dataset}"
+        title = verdicts.run_name(verdict)
         rows, caption = verdicts.group_rows(verdict), verdicts.group_caption(verdict)
         render.table("checks", verdicts.CHECK_COLUMNS, verdicts.check_rows(verdict))
         render.table(title, verdicts.group_columns(verdict), rows, caption)

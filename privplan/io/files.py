@@ -127,6 +127,28 @@ def write_text(path: Path | str, content: str) -> None:
     write_bytes(path, content.encode("utf-8"))
 
 
+def append_bytes(path: Path, content: bytes, what: str, *, sync: bool = False) -> None:
+    """Append to a file.
+
+    Args:
+        path: the file, created if missing.
+        content: what is appended.
+        what: the field that error messages name.
+        sync: whether the file is synchronised to disk before the function returns.
+
+    Raises:
+        InputError: when the file cannot be written.
+    """
+    try:
+        with open(path, "ab") as file:
+            file.write(content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise InputError.one(what, f"must be writable ({error.strerror})", str(path)) from None
+
+
 def _umask() -> int:
     current = os.umask(0)
     os.umask(current)

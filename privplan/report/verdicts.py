@@ -154,7 +154,12 @@ def closing_line(verdict: Verdict) -> str:
     else:
         outcome = "kept: the run spent no more than the plan promised"
     found = score(verdict.metric, verdict.accuracy) or "not measured"
-    return f"{outcome}; test {verdict.metric} {found} ({verdict.algorithm} on {verdict.dataset})"
+    return f"{outcome}; test {verdict.metric} {found} ({run_name(verdict)})"
+
+
+def run_name(verdict: Verdict) -> str:
+    """Algorithm and data set of the run; a deployment records no data set."""
+    return f"{verdict.algorithm} on {verdict.dataset}" if verdict.dataset else verdict.algorithm
 
 
 def _names(checks: Sequence[Check]) -> str:

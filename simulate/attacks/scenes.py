@@ -321,6 +321,7 @@ def run_scene(
         InputError: when the folder holds no run, the data differ, or the round was not run.
     """
     record, plan = RunRecord.load(folder), Plan.load(folder / PLAN)
+    seed = record.simulation_seed
     if plan.digest != record.plan_digest:
         raise InputError.one("run", "must hold the plan that it executed", str(folder / PLAN))
     if not 1 <= round_ <= record.rounds_done:
@@ -333,13 +334,13 @@ def run_scene(
     entry, numbers = ALGORITHMS.get(record.algorithm), record.configuration.get("numbers", {})
     choices = Hyperparameters(record.configuration.get("aggregation", "paper"), numbers)
     labels, people = loaded.train_y.numpy(), loaded.train_people
-    assigned = partition(scheme(record.partition), labels, plan.groups, record.seed, people)
+    assigned = partition(scheme(record.partition), labels, plan.groups, seed, people)
     experiment = Experiment(
         entry.build(plan, entry.complete(choices)),
         model(plan.spec.model.name),
         loaded,
         assigned,
-        record.seed,
+        seed,
         torch.device("cpu" if record.device == "cpu" else device),
         canaries=int(record.configuration.get("canaries", 0)),
     )

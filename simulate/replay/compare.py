@@ -68,7 +68,7 @@ class Comparisons:
             near: updates for which rounding decides whether they were clipped; None for a line
                 without the fields that depend on training.
         """
-        scale = math.sqrt(replayed.noise_sum_squares) or 1.0
+        scale = math.sqrt(replayed.noise_sum_squares or 0.0) or 1.0
         pairs = zip(_fields(recorded), _fields(replayed), strict=False)
         self.equal(recorded.round, "groups", len(recorded.shares), len(replayed.shares))
         for (name, one), (_, other) in pairs:

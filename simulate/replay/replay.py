@@ -63,6 +63,7 @@ class Replay:
         self.plan, self.record = Plan.load(folder / PLAN), RunRecord.load(folder)
         if self.record.status != "complete":
             raise InputError.one("record.status", "must be complete", self.record.status)
+        seed = self.record.simulation_seed
         self.evidence = read_evidence(folder, self.plan.digest)
         self.missing = "" if self.evidence else "hashes of releases and models (evidence.jsonl)"
         settings = self.record.configuration
@@ -84,7 +85,6 @@ class Replay:
             rule = f"must be the data of the run, with digest {settings.get('data')}"
             raise InputError.one("dataset", rule, data.digest)
         people, labels = data.train_people, data.train_labels.numpy()
-        seed = self.record.seed
         if assigned is None:
             chosen = scheme(self.record.partition)
             assigned = partition(chosen, labels, self.plan.groups, seed, people)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from privplan.errors import InputError
-from privplan.io.files import write_text
+from privplan.io.files import append_bytes, write_text
 from privplan.io.text import load_json
-from privplan.record import LEDGER, ReleaseRecord, chained, read_ledger
+from privplan.record import LEDGER, ReleaseRecord, chained, repaired_lines
 from privplan.verification.noise_evidence import (
     NOISE_EVIDENCE,
     NoiseEvidence,
@@ -92,7 +91,7 @@ class FileLedger:
         self._path, self._noise = folder / LEDGER, folder / NOISE_EVIDENCE
         self.chain = digest
         self._replayed: deque[str] = deque()
-        lines = _valid_lines(folder, digest) if self._path.exists() else []
+        lines = repaired_lines(folder, digest) if self._path.exists() else []
         done = 0
         while self.chain != chain:
             if not lines:
@@ -113,7 +112,7 @@ class FileLedger:
                 written.
         """
         if measured:
-            _append(self._noise, "".join(one.line for one in measured).encode(), sync=False)
+            append_bytes(self._noise, "".join(one.line for one in measured).encode(), "ledger")
         text = ""
         for record in records:
             line, self.chain = chained(record, self.chain)
@@ -126,24 +125,7 @@ class FileLedger:
                 )
                 raise InputError.one("ledger", rule, str(self._path))
         if text:
-            _append(self._path, text.encode("utf-8"))
-
-
-def _valid_lines(folder: Path, digest: str) -> list[tuple[str, str]]:
-    """The lines with their hashes; an incomplete last line is removed from the file."""
-    ledger = read_ledger(folder, digest)
-    if ledger.fault is not None and not ledger.torn:
-        raise InputError.one("ledger", f"must be as it was written; {ledger.fault}", str(folder))
-    lines, chain = [], digest
-    for record in ledger.records:
-        line, chain = chained(record, chain)
-        lines.append((line, chain))
-    if ledger.torn:
-        size = sum(len(line.encode("utf-8")) for line, _ in lines)
-        with open(folder / LEDGER, "r+b") as file:
-            file.truncate(size)
-            os.fsync(file.fileno())
-    return lines
+            append_bytes(self._path, text.encode("utf-8"), "ledger", sync=True)
 
 
 def _keep_rounds(folder: Path, rounds: int) -> None:
@@ -152,14 +134,3 @@ def _keep_rounds(folder: Path, rounds: int) -> None:
     if path.exists():
         measured, _ = read_noise_evidence(folder)
         write_text(path, "".join(one.line for one in measured.values() if one.round <= rounds))
-
-
-def _append(path: Path, content: bytes, *, sync: bool = True) -> None:
-    try:
-        with open(path, "ab") as file:
-            file.write(content)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-    except OSError as error:
-        raise InputError.one("ledger", f"must be writable ({error.strerror})", str(path)) from None

@@ -53,7 +53,7 @@ class Bench:
         for one, other in zip(quiet.releases, noisy.releases, strict=False):
             record, (_, slack) = one.record, distance(one.vector, other.vector)
             expected = record.noise_std**2 * record.dimension
-            drawn_otherwise = record.noise_sum_squares > RELATIVE * expected
+            drawn_otherwise = (record.noise_sum_squares or 0.0) > RELATIVE * expected
             if record.family != GAUSSIAN or drawn_otherwise or record.unit != "client":
                 continue
             response = other.vector.double() - one.vector.double()

@@ -141,7 +141,7 @@ def _wrong_ratio(run: Run, group: GroupPlan, level: float) -> Iterator[str]:
         return
     found = stretches(run, group)
     for ratio, pairs in found.items():
-        counts = [share.cohort for _, share in pairs]
-        if total_p_value(counts, group.clients, ratio) < level / len(found):
+        counts = [share.drawn_size for _, share in pairs if share.drawn_size is not None]
+        if counts and total_p_value(counts, group.clients, ratio) < level / len(found):
             expected = ratio * group.clients * len(counts)
             yield f"{sum(counts)} participations where about {expected:.0f} are expected"

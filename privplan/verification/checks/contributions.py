@@ -13,6 +13,7 @@ from privplan.verification.checks.check import (
     Run,
     at_round,
     first,
+    lacking,
     not_shown,
     register,
     unreleased,
@@ -42,7 +43,14 @@ def clipping(run: Run) -> Check:
 
     norm = run.plan.spec.clipping_norm
     reason = f"no update above its bound (C = {norm:g})"
-    return first(problems(), "clipping", reason, unreleased(run))
+
+    def missing() -> Iterator[str]:
+        yield from unreleased(run)
+        sent = (release for release in run.ledger.records if not release.noise.silent)
+        shares = (share for release in sent for share in release.shares)
+        yield from lacking("norms of the updates", (one.largest_norm is None for one in shares))
+
+    return first(problems(), "clipping", reason, missing())
 
 
 @register("sums bounded", order=51)
@@ -60,11 +68,10 @@ def sums_bounded(run: Run) -> Check:
     def problems() -> Iterator[str]:
         for index, release in releases:
             one = measured.get((release.round, index))
-            largest = sum(
-                (share.cohort + (share.canaries or 0)) * share.largest_norm
-                for share in release.shares
-            )
-            if one is not None and one.sum_norm > largest * (1 + CLIP_TOLERANCE):
+            largest = longest_sum(release)
+            if one is None or largest is None:
+                continue
+            if one.sum_norm > largest * (1 + CLIP_TOLERANCE):
                 yield (
                     f"round {release.round}, {release.shares[0].group}: a sum of norm "
                     f"{one.sum_norm:.6g}, its updates have {largest:.6g} in total"
@@ -77,11 +84,23 @@ def sums_bounded(run: Run) -> Check:
     return check
 
 
+def longest_sum(release: ReleaseRecord) -> float | None:
+    """Norm of the sum if all updates had the largest norm; None where that is not recorded."""
+    total = 0.0
+    for share in release.shares:
+        if share.cohort is None or share.largest_norm is None:
+            return None
+        total += (share.cohort + (share.canaries or 0)) * share.largest_norm
+    return total
+
+
 def _faults(release: ReleaseRecord, share: GroupShare, bound: float) -> Iterator[str]:
     if share.clip_bound is None:
         yield "updates were not clipped"
     elif not math.isclose(share.clip_bound, bound, rel_tol=1e-9):
         yield f"clip bound {share.clip_bound:g}, planned {bound:g}"
+    elif share.largest_norm is None or share.clipped is None:
+        return
     elif share.largest_norm > share.clip_bound * (1 + CLIP_TOLERANCE):
         yield f"an update of norm {share.largest_norm:.6g} exceeds its bound {share.clip_bound:g}"
     elif (

@@ -117,7 +117,11 @@ def rounds(run: Run) -> Check:
                 "the client of each release", (s.participants is None for s in shares)
             )
 
-    return first(problems(), "rounds", f"{run.plan.spec.rounds} rounds, as planned", missing())
+    planned = run.plan.spec.rounds
+    reason = f"{planned} rounds, as planned"
+    if run.record.status == "stopped":
+        reason = f"{_due(run)} of {planned} planned rounds, then the run was stopped"
+    return first(problems(), "rounds", reason, missing())
 
 
 def _releases(run: Run, group: GroupPlan) -> Iterator[str]:

@@ -53,7 +53,8 @@ def noise_shares(run: Run) -> Check:
         expected = {group.name: group.expected_cohort for group in run.plan.groups}
         for release, share, recorded, planned in _multipliers(run):
             shares = expected[share.group] * (recorded / planned) ** 2
-            if recorded < planned * (1 - 1e-9) and share.cohort < expected[share.group]:
+            short = share.cohort is None or share.cohort < expected[share.group]
+            if recorded < planned * (1 - 1e-9) and short:
                 yield (
                     f"round {release.round}, {share.group}: a cohort of {share.cohort} drew "
                     f"{shares:.3g} of {expected[share.group]:.3g} shares of the planned variance"
@@ -90,6 +91,8 @@ def noise_drawn(run: Run) -> Check:
                 release.noise_std,
                 release.dimension,
             )
+            if drawn_squares is None:
+                continue
             if std == 0 or count == 0 or release.noise.p_value(drawn_squares, std, count) < level:
                 measured = math.sqrt(drawn_squares / max(count, 1))
                 yield f"round {release.round}: drawn with {measured:.6g}, recorded {std:.6g}"
@@ -101,7 +104,8 @@ def noise_drawn(run: Run) -> Check:
 
     coordinates = sum(release.dimension for release in releases)
     reason = f"chi-square over {coordinates} coordinates, false alarms at most {FALSE_ALARM:g}"
-    return first(problems(), name, reason, unreleased(run))
+    squares = lacking("sums of squares", (one.noise_sum_squares is None for one in releases))
+    return first(problems(), name, reason, chain(unreleased(run), squares))
 
 
 @register("noise fresh", order=100)
@@ -122,6 +126,8 @@ def noise_fresh(run: Run) -> Check:
             if state and state in states:
                 yield f"{here}: the generator stood where it did in round {states[state]}"
             states[state] = release.round
+            if release.noise_sum_squares is None:
+                continue
             drawn = (release.noise_std, release.noise_sum_squares)
             if drawn in draws:
                 yield f"{here}: the noise is that of round {draws[drawn]} again"

@@ -16,6 +16,7 @@ from privplan.accounting.release import GAUSSIAN
 from privplan.record import ReleaseRecord
 from privplan.seeded_streams import NOISE, SAMPLING, fingerprint, seeded_stream
 from privplan.verification.checks.check import Check, Run, at_round, first, not_shown, register
+from privplan.verification.checks.contributions import longest_sum
 from privplan.verification.checks.noise_law import positions
 from privplan.verification.noise_evidence import NoiseEvidence, project, read_noise_evidence
 
@@ -50,9 +51,9 @@ def cohorts_regenerated(run: Run) -> Check:
     name = "cohorts regenerated"
     if run.plan.spec.unit == "record":
         return first(iter(()), name, "does not apply, clients take turns; see rounds")
-    why = _other_numpy(run)
-    if why is not None:
-        return not_shown(name, [why], required=False)
+    why, seed = _other_numpy(run), run.record.seed
+    if why is not None or seed is None:
+        return not_shown(name, [why or "the seed"], required=False)
     shares = [share for release in run.ledger.records for share in release.shares]
     unnamed = sum(share.participants is None for share in shares)
 
@@ -63,7 +64,7 @@ def cohorts_regenerated(run: Run) -> Check:
                 if share.participants is None:
                     continue
                 ratio, _ = at_round(run, group, release)
-                stream = seeded_stream(run.record.seed, SAMPLING, release.round, index)
+                stream = seeded_stream(seed, SAMPLING, release.round, index)
                 drawn = law.draw(stream, group.clients, ratio, release.round).tolist()
                 if list(share.participants) != drawn:
                     others = len(set(drawn) ^ set(share.participants))
@@ -91,9 +92,9 @@ def noise_regenerated(run: Run) -> Check:
     ]
     if not releases:
         return first(iter(()), name, "does not apply, no Gaussian noise on sums")
-    why = _other_numpy(run)
-    if why is not None:
-        return not_shown(name, [why], required=False)
+    why, seed = _other_numpy(run), run.record.seed
+    if why is not None or seed is None:
+        return not_shown(name, [why or "the seed"], required=False)
     if run.record.configuration.get("noise") not in SEEDED:
         return not_shown(name, ["the key of the noise"], required=False)
     measured = {} if run.folder is None else read_noise_evidence(run.folder)[0]
@@ -103,7 +104,7 @@ def noise_regenerated(run: Run) -> Check:
 
     def problems() -> Iterator[str]:
         for number, (index, release) in enumerate(releases):
-            stream = seeded_stream(run.record.seed, NOISE, release.round, index)
+            stream = seeded_stream(seed, NOISE, release.round, index)
             where = f"round {release.round}, release {index + 1}"
             if release.noise_state and release.noise_state != fingerprint(stream):
                 yield f"{where}: the generator did not stand where the seed puts it"
@@ -124,14 +125,13 @@ def _other_noise(
 ) -> str | None:
     """How a release's evidence differs from generated noise [n]; None where it does not."""
     squares = float(np.square(drawn).sum())
+    if release.noise_sum_squares is None:
+        return None
     if not math.isclose(release.noise_sum_squares, squares, rel_tol=1e-9):
         ratio = math.sqrt(release.noise_sum_squares / squares)
         return f"the recorded noise is not the seed's, its norm {ratio:.9g} times as large"
     norm = math.sqrt(squares)
-    sums = sum(
-        (share.cohort + (share.canaries or 0)) * share.largest_norm for share in release.shares
-    )
-    error = SINGLE * (norm + sums)
+    error = SINGLE * (norm + (longest_sum(release) or 0.0))
     if release.residual is not None:
         residual = math.sqrt(release.residual.sum_squares)
         if abs(residual - norm) > error:

@@ -44,7 +44,13 @@ def sampling(run: Run) -> Check:
     law, unit = run.plan.spec.sampling, run.plan.spec.unit
     sizes = "batch" if unit == "record" else "cohort"
     well = f"{law}: {sizes} sizes fit the planned ratios, false alarms at most {FALSE_ALARM:g}"
-    return first(problems(), "sampling law", well, unreleased(run))
+
+    def missing() -> Iterator[str]:
+        yield from unreleased(run)
+        shares = (share for release in run.ledger.records for share in release.shares)
+        yield from lacking("cohort sizes", (share.drawn_size is None for share in shares))
+
+    return first(problems(), "sampling law", well, missing())
 
 
 def _law_recorded(
@@ -62,7 +68,10 @@ def _law_executed(
     group: GroupPlan, shares: list[GroupShare], ratio: float, tests: int
 ) -> Iterator[str]:
     """Cohort sizes against the law; the false-alarm rate is shared by all the tests."""
-    counts, level = [share.cohort for share in shares], FALSE_ALARM / tests
+    counts = [share.drawn_size for share in shares if share.drawn_size is not None]
+    level = FALSE_ALARM / tests
+    if not counts:
+        return
     if shares[0].records is not None:
         trials = sum((share.records or 0) * (group.steps or 0) for share in shares)
         if total_p_value([sum(counts)], trials, ratio) < level:
@@ -104,8 +113,10 @@ def _inconsistent(share: GroupShare, clients: int) -> str | None:
         return f"client {client} is in the sum {times} times"
     if who and max(who) >= clients:
         return f"client {max(who)} is none of the group's {clients}"
-    if share.records is None and share.cohort != len(who):
-        return f"a cohort of {share.cohort} with {len(who)} participants"
+    if share.records is None and share.drawn_size not in (None, len(who)):
+        return f"a cohort of {share.drawn_size} with {len(who)} participants"
+    if share.drawn is not None and (share.cohort or 0) > share.drawn:
+        return f"{share.cohort} clients reported where {share.drawn} were drawn"
     return None
 
 

@@ -89,12 +89,14 @@ def _unmeasured(release: ReleaseRecord) -> bool:
 
 def _has_sum(release: ReleaseRecord) -> bool:
     """Whether a client added an update that is not zero."""
-    return any(share.largest_norm > 0 for share in release.shares)
+    return any(share.largest_norm is None or share.largest_norm > 0 for share in release.shares)
 
 
 def _too_long(release: ReleaseRecord, residual: Residual, momentum: float) -> Iterator[str]:
     """Why a client's update without its noise is larger than its clipped records allow."""
     [share] = release.shares
+    if share.cohort is None or release.noise_sum_squares is None:
+        return
     reach = sum(momentum**step for step in range(release.steps))
     records, noise = share.cohort * (share.clip_bound or 0.0), math.sqrt(release.noise_sum_squares)
     allowed = reach * (records + ROUNDING * (records + noise))
@@ -116,7 +118,7 @@ def coordinates(run: Run) -> Check:
         fixed: str | None = None
         for release in run.ledger.records:
             where = f"round {release.round}"
-            if release.noise.silent and executed.released:
+            if release.noise.silent and executed.released and not release.failure:
                 yield f"{where}: no release, where {executed.released} coordinates are shared"
             if not release.noise.noisy:
                 continue
@@ -139,10 +141,10 @@ def coordinates(run: Run) -> Check:
     return first(problems(), "coordinates", reason, unreleased(run))
 
 
-def _not_public(seed: int, release: ReleaseRecord, executed: Executed) -> str | None:
+def _not_public(seed: int | None, release: ReleaseRecord, executed: Executed) -> str | None:
     """Why the mask cannot be the public one; None where it is, or where that is not known."""
     whole = executed.shared == executed.coordinates
-    if not whole or any(mask.name != PUBLIC_TRANSFORM for mask in executed.masks):
+    if seed is None or not whole or any(mask.name != PUBLIC_TRANSFORM for mask in executed.masks):
         return None
     expected = public_mask.draw_mask(seed, release.round, executed.masks, executed.coordinates)
     if release.dimension != len(expected):

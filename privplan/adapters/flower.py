@@ -1,0 +1,363 @@
+"""Flower (1.41 and 1.42): a strategy that executes a plan, a client mod that clips, an accountant.
+
+::
+
+    strategy = GuardedStrategy(FedAdam(), Guard("plan.json", "run"))   # server
+    app = ClientApp(mods=[clipping_mod])                               # client
+
+Clients are numbered, by the node configuration ``privplan-client`` or else ``partition-id``; who is
+in which group is stated by ``members``. The wrapped strategy receives the noised mean as the one
+reply of a round, so that what it does is post-processing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from logging import INFO, WARNING, getLogger
+from typing import Any
+
+import numpy as np
+
+from privplan.adapters.flower_strategies import check_strategy, restore_state, state_of
+from privplan.errors import InputError
+from privplan.guard import BudgetExceededError, Cohort, Guard, Layout, clip
+
+try:
+    from flwr.app import (
+        Array,
+        ArrayRecord,
+        ConfigRecord,
+        Context,
+        Message,
+        MessageType,
+        MetricRecord,
+        RecordDict,
+    )
+    from flwr.serverapp.exception import PrivacyBudgetExhausted
+    from flwr.serverapp.strategy import Strategy
+except ImportError as error:
+    raise ImportError("privplan.adapters.flower needs flwr 1.41 or 1.42") from error
+
+CLIPPING_NORM = "privplan-clipping-norm"
+_logger = getLogger("flwr")
+log = _logger.log
+IDENTIFY = "privplan-identify"
+CLIENT = "privplan-client"
+
+
+def clipping_mod(
+    message: Message, context: Context, call_next: Callable[[Message, Context], Message]
+) -> Message:
+    """Clip the update of a training reply, and tell the server the number of the client.
+
+    The server clips again, so that the guarantee does not depend on the client; clipping here
+    keeps what is longer on the client.
+    """
+    configs = message.content.config_records
+    config: Mapping[str, Any] = next(iter(configs.values()), {})
+    if IDENTIFY in config:
+        number = context.node_config.get(CLIENT, context.node_config.get("partition-id", -1))
+        content = RecordDict({"config": ConfigRecord({CLIENT: int(number)})})
+        return Message(content, reply_to=message)
+    received = next(iter(message.content.array_records.values()), None)
+    norm = config.get(CLIPPING_NORM)
+    reply = call_next(message, context)
+    if norm is None or received is None or reply.has_error():
+        return reply
+    before = arrays_of(received)
+    layout = Layout.of(before)
+    start = layout.vector(before)
+    for name, record in reply.content.array_records.items():
+        after = arrays_of(record)
+        vector = start + clip(layout.vector(after) - start, float(norm))
+        reply.content[name] = record_of(layout.arrays(vector, after))
+    return reply
+
+
+class GuardedStrategy(Strategy):  # type: ignore[misc]
+    """A strategy of Flower under a plan.
+
+    It draws the planned cohorts from the registered clients, clips and scales their updates, adds
+    the planned noise, books each release before its result is sent, and halts before the round
+    that would overspend with ``PrivacyBudgetExhausted``. After an interruption the same call of
+    ``start`` goes on from the last release. Metrics of clients are protected by no noise; those
+    of training are dropped, and clients are asked to evaluate only on request.
+
+    Args:
+        strategy: what is done with the noised mean, such as ``FedAvg``, ``FedAvgM``, ``FedAdam``.
+        guard: the guard of the run.
+        members: numbers of the clients of each group; by default consecutive numbers from 0, in
+            the plan's order of groups.
+        number_of: number of the client of a node; by default the nodes are asked, which needs
+            ``clipping_mod``.
+        evaluate: whether clients evaluate the model; what they report is not covered by epsilon.
+
+    Raises:
+        InputError: when the strategy cannot be wrapped, or the members are not those of the plan.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        guard: Guard,
+        members: Mapping[str, Sequence[int]] | None = None,
+        *,
+        number_of: Callable[[int], int] | None = None,
+        evaluate: bool = False,
+    ) -> None:
+        super().__init__()
+        check_strategy(strategy)
+        self.strategy, self.guard = strategy, guard
+        self._member = _member_of(guard, members)
+        self._number_of, self._evaluate = number_of, evaluate
+        self._nodes: dict[int, tuple[str, int]] = {}
+        self._cohort: Cohort | None = None
+        self._sent: dict[str, np.ndarray] = {}
+
+    def summary(self) -> None:
+        """Log the wrapped strategy and the plan."""
+        self.strategy.summary()
+        for group in self.guard.plan.groups:
+            text = "\t> group %s: epsilon %g at delta %.3g, ratio %g, noise multiplier %g"
+            epsilon, delta, ratio = group.epsilon, group.delta, group.sampling_ratio
+            log(INFO, text, group.name, epsilon, delta, ratio, group.noise_multiplier)
+
+    def start(
+        self,
+        grid: Any,
+        initial_arrays: ArrayRecord,
+        num_rounds: int | None = None,
+        *args: Any,
+        **extra: Any,
+    ) -> Any:
+        """Train from the last stored model, or from ``initial_arrays``; see ``Strategy.start``.
+
+        Args:
+            grid: the grid.
+            initial_arrays: model before the first round.
+            num_rounds: number of rounds; by default all that are planned.
+            args: as ``Strategy.start``.
+            extra: as ``Strategy.start``.
+        """
+        rounds = self.guard.plan.spec.rounds if num_rounds is None else num_rounds
+        try:
+            arrays = self._restore() or initial_arrays
+            return super().start(grid, arrays, rounds, *args, **extra)
+        finally:
+            self.guard.close()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any
+    ) -> Iterable[Message]:
+        """Messages to the round's cohort; none for a round that is booked already."""
+        self._cohort, self._sent = None, arrays_of(arrays)
+        interrupted = self.guard.interrupted
+        if server_round < self.guard.round:
+            if interrupted is not None and interrupted.round == server_round:
+                self._template(server_round, arrays, config)
+            return []
+        refusal = self.guard.refusal()
+        if refusal is not None:
+            raise PrivacyBudgetExhausted(refusal)
+        template = self._template(server_round, arrays, config)
+        try:
+            self._cohort = self.guard.draw(server_round, self._available(grid))
+        except BudgetExceededError as error:
+            raise PrivacyBudgetExhausted(str(error)) from None
+        for sentence in self._cohort.guarantee:
+            log(WARNING, "configure_train: %s", sentence)
+        node_of = {member: node for node, member in self._nodes.items()}
+        return [
+            self._message(template, group, node_of[group, client])
+            for group, client in self._cohort.members
+        ]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The model after the wrapped strategy's step with the noised mean."""
+        guard = self.guard
+        if server_round < guard.round:
+            interrupted = guard.interrupted
+            if interrupted is not None and interrupted.round == server_round:
+                return self._step(server_round, interrupted.mean), None
+            return None, None
+        layout = Layout.of(self._sent)
+        start = layout.vector(self._sent)
+        reported = self._reported(replies)
+        cohort = self._cohort
+        if cohort is not None and len(cohort) and not reported:
+            guard.fail(server_round, f"none of {len(cohort)} clients reported an update")
+            return None, None
+        for (group, _), content in reported.items():
+            after = arrays_of(next(iter(content.array_records.values())))
+            guard.total(group).add(layout.vector(after) - start)
+        sums: dict[str, Any] = {guard.plan.groups[0].name: np.zeros(layout.size)}
+        sums |= {group: guard.total(group) for group, _ in reported}
+        released = guard.release(server_round, sums)
+        return self._step(server_round, released.mean), None
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any
+    ) -> Iterable[Message]:
+        """Messages of the wrapped strategy, if clients evaluate."""
+        if not self._evaluate:
+            return []
+        messages: Iterable[Message] = self.strategy.configure_evaluate(
+            server_round, arrays, config, grid
+        )
+        return messages
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Metrics of the wrapped strategy, if clients evaluate; no noise protects them."""
+        return self.strategy.aggregate_evaluate(server_round, replies) if self._evaluate else None
+
+    def _available(self, grid: Any) -> dict[str, list[int]]:
+        """Positions of the connected clients, by group; waits for as many as the strategy does."""
+        from time import sleep
+
+        least = int(getattr(self.strategy, "min_available_nodes", 1))
+        while len(nodes := sorted(grid.get_node_ids())) < least:
+            log(INFO, "Waiting for nodes: %d connected, %d required.", len(nodes), least)
+            sleep(1)
+        unknown = [node for node in nodes if node not in self._nodes]
+        for node, number in self._numbers(unknown, grid).items():
+            member = self._member.get(number)
+            if member is None or member in self._nodes.values():
+                log(WARNING, "node %s is not used: %s is no free client number", node, number)
+            else:
+                self._nodes[node] = member
+        found: dict[str, list[int]] = {}
+        for node in nodes:
+            if node in self._nodes:
+                group, position = self._nodes[node]
+                found.setdefault(group, []).append(position)
+        return found
+
+    def _numbers(self, nodes: Sequence[int], grid: Any) -> dict[int, int]:
+        """Client numbers of nodes."""
+        if self._number_of is not None:
+            return {node: self._number_of(node) for node in nodes}
+        if not nodes:
+            return {}
+        content = RecordDict({"config": ConfigRecord({IDENTIFY: 1})})
+        asked = [
+            Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node)
+            for node in nodes
+        ]
+        numbers = {}
+        for reply in grid.send_and_receive(asked, timeout=600):
+            configs = {} if reply.has_error() else reply.content.config_records
+            answer: Mapping[str, Any] = next(iter(configs.values()), {})
+            number = answer.get(CLIENT)
+            if number is None:
+                rule = "must have privplan.adapters.flower.clipping_mod among the mods of its app"
+                raise InputError.one("client", rule, f"node {reply.metadata.src_node_id}")
+            numbers[int(reply.metadata.src_node_id)] = int(number)
+        return numbers
+
+    def _template(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+        """What the wrapped strategy sends to each client in the round."""
+        level = _logger.level
+        _logger.setLevel(WARNING)  # its number of sampled nodes is that of the template
+        try:
+            nodes = _Nodes(self.strategy)
+            messages = list(self.strategy.configure_train(server_round, arrays, config, nodes))
+        finally:
+            _logger.setLevel(level)
+        if not messages:
+            raise InputError.one("strategy.fraction_train", "must be positive", 0.0)
+        content: RecordDict = messages[0].content
+        return content
+
+    def _message(self, template: RecordDict, group: str, node: int) -> Message:
+        """A training message with the clipping norm of the client's group."""
+        content = RecordDict(dict(template.items()))
+        configs = template.config_records
+        name, config = next(iter(configs.items()), ("config", ConfigRecord()))
+        norm = self.guard.clipping_norm(group)
+        content[name] = ConfigRecord({**config, CLIPPING_NORM: norm})
+        return Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node)
+
+    def _reported(self, replies: Iterable[Message]) -> dict[tuple[str, int], RecordDict]:
+        """Contents of the replies of drawn clients, each once."""
+        members = set() if self._cohort is None else set(self._cohort.members)
+        reported: dict[tuple[str, int], RecordDict] = {}
+        for reply in replies:
+            node, member = reply.metadata.src_node_id, self._nodes.get(reply.metadata.src_node_id)
+            if reply.has_error():
+                log(WARNING, "node %s failed: %s", node, reply.error.reason)
+            elif member is not None and member in members and member not in reported:
+                reported[member] = reply.content
+        log(INFO, "aggregate_train: %d of %d drawn clients reported", len(reported), len(members))
+        return reported
+
+    def _step(self, server_round: int, mean: np.ndarray) -> ArrayRecord | None:
+        """Hand the noised mean to the wrapped strategy as one reply, and store its model."""
+        layout = Layout.of(self._sent)
+        model = layout.arrays(layout.vector(self._sent) + mean, self._sent)
+        weight = str(getattr(self.strategy, "weighted_by_key", "num-examples"))
+        key = str(getattr(self.strategy, "arrayrecord_key", "arrays"))
+        content = RecordDict({key: record_of(model), "metrics": MetricRecord({weight: 1.0})})
+        reply = Message(content=content, message_type=MessageType.TRAIN, dst_node_id=1)
+        arrays, _ = self.strategy.aggregate_train(server_round, [reply])
+        stored = {
+            f"arrays/{name}": one for name, one in arrays_of(arrays or record_of(model)).items()
+        }
+        self.guard.record(server_round, {**stored, **state_of(self.strategy)})
+        return arrays
+
+    def _restore(self) -> ArrayRecord | None:
+        """The last stored model; the wrapped strategy gets its state back."""
+        stored = self.guard.model
+        if stored is None:
+            return None
+        restore_state(self.strategy, stored)
+        prefix = "arrays/"
+        return record_of({k[len(prefix) :]: v for k, v in stored.items() if k.startswith(prefix)})
+
+
+class _Nodes:
+    """A grid with as many nodes as a strategy waits for; messages to them are only templates."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        names = ("min_available_nodes", "min_train_nodes")
+        self._count = max([1, *(int(getattr(strategy, name, 1)) for name in names)])
+
+    def get_node_ids(self) -> list[int]:
+        """Numbers of the nodes."""
+        return list(range(1, self._count + 1))
+
+
+def _member_of(
+    guard: Guard, members: Mapping[str, Sequence[int]] | None
+) -> dict[int, tuple[str, int]]:
+    """Group and position of each client number."""
+    groups, first = {}, 0
+    for group in guard.plan.groups:
+        groups[group.name] = range(first, first + group.clients)
+        first += group.clients
+    given: Mapping[str, Sequence[int]] = groups if members is None else members
+    if set(given) != set(groups):
+        raise InputError.one("members", f"must have the groups {', '.join(groups)}", list(given))
+    found: dict[int, tuple[str, int]] = {}
+    for name, numbers in given.items():
+        if len(numbers) != len(groups[name]):
+            rule = f"must have the {len(groups[name])} clients of the plan"
+            raise InputError.one(f"members.{name}", rule, len(numbers))
+        found.update({int(number): (name, at) for at, number in enumerate(numbers)})
+    if len(found) != first:
+        raise InputError.one("members", f"must be {first} different clients", len(found))
+    return found
+
+
+def arrays_of(record: ArrayRecord) -> dict[str, np.ndarray]:
+    """A record of Flower as named arrays."""
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def record_of(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
+    """Named arrays as a record of Flower."""
+    return ArrayRecord({name: Array(np.ascontiguousarray(one)) for name, one in arrays.items()})

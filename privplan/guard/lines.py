@@ -1,0 +1,233 @@
+"""Ledger lines of a deployment: releases with their evidence, and rounds never released."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from privplan.accounting.release import GAUSSIAN
+from privplan.errors import InputError
+from privplan.guard.vectors import GroupTotal
+from privplan.plan import GroupPlan, Plan
+from privplan.planning.weights import RULES
+from privplan.record import GroupShare, ReleaseRecord, Residual
+from privplan.seeded_streams import fingerprint
+
+Evidence = Literal["public", "internal"]
+Sums = Mapping[str, np.ndarray | GroupTotal]
+"""Sums of clipped, scaled updates [d], or totals, by group."""
+SILENT = "silent"
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a round released; safe to use in any way.
+
+    Attributes:
+        round: training round, from 1.
+        sums: noisy sums [d], float64, one per group or one of all groups.
+        weights: factor on each sum in the mean update.
+        groups: names of the groups in each sum.
+    """
+
+    round: int
+    sums: tuple[np.ndarray, ...]
+    weights: tuple[float, ...]
+    groups: tuple[tuple[str, ...], ...]
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean update [d] with the plan's weights of the groups."""
+        parts = [w * one for w, one in zip(self.weights, self.sums, strict=True)]
+        return np.asarray(np.sum(parts, axis=0))
+
+
+def released_of(records: Sequence[ReleaseRecord], vectors: Sequence[np.ndarray]) -> Released:
+    """The release of a round.
+
+    Args:
+        records: its lines.
+        vectors: noisy sums [d] of the lines.
+    """
+    return Released(
+        records[0].round,
+        tuple(vectors),
+        tuple(record.shares[0].weight for record in records),
+        tuple(tuple(share.group for share in record.shares) for record in records),
+    )
+
+
+def sums_of(plan: Plan) -> list[tuple[GroupPlan, ...]]:
+    """The groups of each sum that a round releases: one sum of all groups, or one per group."""
+    return [plan.groups] if plan.release == "joint" else [(group,) for group in plan.groups]
+
+
+def planned_noise_std(plan: Plan, round_: int, group: str | None) -> float:
+    """Standard deviation of the noise on a sum, per coordinate.
+
+    Args:
+        plan: the plan.
+        round_: training round, from 1.
+        group: the group of the sum; None for the sum of all groups.
+
+    Raises:
+        InputError: when the plan has sums of the other kind.
+    """
+    joint = plan.release == "joint"
+    if joint != (group is None):
+        rule = "must be left out, since the plan has one sum of all groups"
+        raise InputError.one("group", rule if joint else "must name the sum's group", group)
+    groups = plan.groups if group is None else (plan.group(group),)
+    return max(plan.at_round(one, round_)[1] * plan.clip_bound(one) for one in groups)
+
+
+def planned_shares(plan: Plan, round_: int, groups: Sequence[GroupPlan]) -> tuple[GroupShare, ...]:
+    """The groups' shares in a release of a round, without evidence.
+
+    Args:
+        plan: the plan.
+        round_: training round, from 1.
+        groups: the groups in the release.
+    """
+    rule = RULES["mean" if plan.release == "joint" else "normalised"]
+    shares = []
+    for group in groups:
+        ratio, _ = plan.at_round(group, round_)
+        now = group.model_copy(update={"expected_cohort": ratio * group.clients})
+        shares.append(
+            GroupShare(
+                group=group.name,
+                clients=group.clients,
+                sampling=plan.spec.sampling,
+                sampling_ratio=ratio,
+                clip_bound=plan.clip_bound(group),
+                weight=rule(now, plan),
+            )
+        )
+    return tuple(shares)
+
+
+def noisy_sum(
+    plan: Plan,
+    round_: int,
+    groups: Sequence[GroupPlan],
+    given: Sums,
+    drawn: Mapping[str, Sequence[int]],
+    std: float,
+    size: int,
+    evidence: Evidence,
+    generator: np.random.Generator,
+) -> tuple[ReleaseRecord, np.ndarray]:
+    """One release: its line, and the noisy sum [d], float64.
+
+    Args:
+        plan: the plan.
+        round_: training round, from 1.
+        groups: the groups in the sum.
+        given: the groups' sums or totals; a group without updates may be missing.
+        drawn: positions that the law drew, by group.
+        std: standard deviation of the noise.
+        size: number of coordinates (d).
+        evidence: what the line records beside the noise and the law.
+        generator: draws the noise.
+    """
+    total = np.zeros(size)
+    for group in groups:
+        one = given.get(group.name)
+        part = one.total if isinstance(one, GroupTotal) else one
+        if part is not None:
+            total += np.asarray(part, dtype=np.float64).ravel()
+    state = fingerprint(generator)
+    noise = generator.standard_normal(size) * std
+    vector = total + noise
+    record = ReleaseRecord(
+        round=round_,
+        family=GAUSSIAN,
+        noise_std=std,
+        dimension=size,
+        noise_state=state,
+        shares=planned_shares(plan, round_, groups),
+    )
+    if evidence == "public":
+        return record, vector
+    rest, length = vector - total, float(np.linalg.norm(total))
+    along = float(rest @ total) / length if length > 0 else None
+    changes = {
+        "noise_sum_squares": float(np.square(noise).sum()),
+        "residual": Residual(sum_squares=float(np.square(rest).sum()), along_sum=along),
+        "shares": tuple(
+            _measured(share, given.get(share.group), drawn[share.group]) for share in record.shares
+        ),
+    }
+    return record.model_copy(update=changes), vector
+
+
+def length_of(plan: Plan, given: Sums, known: int | None) -> int:
+    """Length of the sums of a round (d).
+
+    Args:
+        plan: the plan.
+        given: the sums.
+        known: length of the sums of earlier rounds; None before the first.
+
+    Raises:
+        InputError: for a group that the plan does not have, or sums of different lengths.
+    """
+    sizes = set() if known is None else {known}
+    for name, one in given.items():
+        plan.group(name)
+        total = one.total if isinstance(one, GroupTotal) else one
+        if total is not None:
+            sizes.add(np.asarray(total).size)
+    if len(sizes) != 1:
+        rule = "must be of one and the same length" if sizes else "must hold an update"
+        raise InputError.one("sums", rule, sorted(sizes))
+    return int(sizes.pop())
+
+
+def _measured(
+    share: GroupShare, given: np.ndarray | GroupTotal | None, drawn: Sequence[int]
+) -> GroupShare:
+    """The share with what was seen of the cohort; of a bare sum no norms were seen."""
+    seen: dict[str, object] = {"participants": tuple(drawn), "drawn": len(drawn)}
+    total = GroupTotal(1.0) if given is None else given
+    if isinstance(total, GroupTotal):
+        seen |= {
+            "cohort": total.reported,
+            "largest_norm": total.largest_norm,
+            "clipped": total.clipped,
+            "excluded": total.excluded,
+        }
+    return share.model_copy(update=seen)
+
+
+def failed_lines(
+    plan: Plan, round_: int, reason: str, drawn: Mapping[str, Sequence[int]] | None
+) -> list[ReleaseRecord]:
+    """The lines of a round that was never released.
+
+    Args:
+        plan: the plan.
+        round_: training round, from 1.
+        reason: why, one line.
+        drawn: positions that the law drew, by group, to be recorded; None to record none.
+    """
+
+    def share_of(share: GroupShare) -> GroupShare:
+        return share if drawn is None else _measured(share, None, drawn[share.group])
+
+    return [
+        ReleaseRecord(
+            round=round_,
+            family=SILENT,
+            noise_std=0.0,
+            dimension=0,
+            noise_sum_squares=0.0,
+            failure=reason,
+            shares=tuple(map(share_of, planned_shares(plan, round_, groups))),
+        )
+        for groups in sums_of(plan)
+    ]

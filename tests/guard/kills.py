@@ -1,0 +1,111 @@
+"""Kills a guarded run again and again: ``python -m tests.guard.kills FOLDER KILLS SEED``.
+
+Half of the kills come after a random time, half at a random write of the process, of which a
+part may be on disk. Each process writes what it released, and what it sent after the release
+was booked, to a log that only grows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privplan.guard import Guard, guard, storage
+from privplan.io import files
+from privplan.plan import Plan
+from tests.guard.plans import SIZE, plan_of
+
+
+def plan_for(kills: int) -> Plan:
+    """A plan with more rounds than that many processes finish."""
+    groups = {"strict": (60, 2.0, 0.1, 12.0), "loose": (40, 4.0, 0.2, 8.0)}
+    return plan_of(groups, 40 + 4 * kills)
+
+
+def logged(path: Path, kind: str, round_: int, vector: np.ndarray) -> None:
+    """Add a line with the hash of a vector to a log."""
+    digest = hashlib.sha256(vector.tobytes()).hexdigest()
+    with open(path, "a") as file:
+        file.write(json.dumps([kind, round_, digest]) + "\n")
+
+
+def train(plan: Plan, folder: Path, log: Path) -> None:
+    """Train to the last round, from what the folder holds."""
+    with Guard(plan, folder, keep=None) as one:
+        model = np.zeros(SIZE) if one.model is None else one.model["model"]
+        if (found := one.interrupted) is not None:
+            logged(log, "released", found.round, found.mean)
+            model = model + found.mean
+            one.record(found.round, model)
+            logged(log, "sent", found.round, model)
+        while not one.finished:
+            round_ = one.round
+            one.draw(round_)
+            mean = one.release(round_, {"strict": np.full(SIZE, 0.1)}).mean
+            logged(log, "released", round_, mean)
+            model = model + mean
+            one.record(round_, model)
+            logged(log, "sent", round_, model)
+
+
+def kill_at(write: int) -> None:
+    """Make this process kill itself at one of its durable writes, maybe after a part of it."""
+    count = 0
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **extra: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == write:
+                if call is append:
+                    part = args[1][: random.randrange(len(args[1]) + 1)]
+                    append(args[0], part, *args[2:], **extra)
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*args, **extra)
+
+        return wrapped
+
+    append = files.append_bytes
+    storage.append_bytes = counted(append)  # type: ignore[attr-defined]
+    os.replace, os.fsync = counted(os.replace), counted(os.fsync)  # type: ignore[assignment]
+
+
+def main() -> None:
+    """Kill as often as asked, then let one process finish."""
+    folder, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    random.seed(seed)
+    plan = plan_for(kills)
+    assert guard  # imported before the fork, so that a kill hits the run and not the imports
+    done = hits = 0
+    while done <= kills:
+        child = os.fork()
+        if child == 0:
+            random.seed(seed * 1_000_003 + done)
+            if done < kills and done % 2:
+                kill_at(random.randrange(1, 14))
+            train(plan, folder / "run", folder / "log.jsonl")
+            os._exit(0)
+        if done < kills and not done % 2:
+            time.sleep(random.uniform(0.0, 0.04))
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if code not in (0, -signal.SIGKILL):
+            sys.exit(f"a process failed with exit code {code}")
+        hits += code == -signal.SIGKILL
+        done += 1
+    print(hits)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Plans of the guard's tests, and a plain training loop on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privplan.accounting.certificate import certify
+from privplan.accounting.release import History, Relation, Release
+from privplan.guard import Guard
+from privplan.plan import GroupPlan, ObjectiveValue, Plan
+from privplan.spec.spec import Spec
+
+SIZE = 40
+
+
+def plan_of(
+    groups: dict[str, tuple[int, float, float, float]],
+    rounds: int,
+    *,
+    sampling: str = "poisson",
+    release: str = "joint",
+    delta: float = 1e-4,
+) -> Plan:
+    """A certified plan; groups map a name to clients, epsilon, ratio and noise multiplier."""
+    spec = Spec.parse(
+        {
+            "name": "guarded",
+            "groups": [{"name": k, "clients": v[0], "epsilon": v[1]} for k, v in groups.items()],
+            "rounds": rounds,
+            "cohort": sum(v[0] * v[2] for v in groups.values()),
+            "sampling": sampling,
+            "delta": delta,
+            "clipping_norm": 0.5,
+            "model": {"name": "cnn-digits", "parameters": SIZE},
+        }
+    )
+    least = min(v[3] for v in groups.values())
+    parts, rows = [], []
+    for group in spec.groups:
+        clients, _, ratio, sigma = groups[group.name]
+        history = History.repeated(Release(sigma, ratio, spec.sampling), rounds)
+        rows += certify(
+            history,
+            group=group.name,
+            delta=delta,
+            relation=Relation(spec.relation),
+            accountants=("pld",),
+        )
+        parts.append(
+            GroupPlan(
+                name=group.name,
+                clients=clients,
+                epsilon=group.epsilon,
+                delta=delta,
+                sampling_ratio=ratio,
+                expected_cohort=ratio * clients,
+                noise_multiplier=sigma,
+                kept_fraction=1.0,
+                weight=1 / len(groups),
+                scale=least / sigma if release == "joint" else 1.0,
+            )
+        )
+    return Plan(
+        spec=spec,
+        release=release,
+        groups=tuple(parts),
+        objective=ObjectiveValue(name="given", value=0.0),
+        bound={},
+        noise_std=0.1,
+        status="given",
+        certificate=tuple(rows),
+    )
+
+
+def two_groups(rounds: int = 12, **changes: Any) -> Plan:
+    """A strict and a loose group, 12 rounds."""
+    groups = {"strict": (60, 2.0, 0.1, 2.0), "loose": (40, 4.0, 0.2, 1.5)}
+    return plan_of(groups, rounds, **changes)
+
+
+def update(group: str, client: int, round_: int, model: np.ndarray) -> np.ndarray:
+    """A client's update [d]: towards a point of its own."""
+    rng = np.random.default_rng([client, round_, len(group)])
+    return rng.normal(0.2, 1.0, model.size) - 0.1 * model
+
+
+def train(guard: Guard, most: int | None = None) -> np.ndarray:
+    """A plain loop; goes on from what the guard has, for at most ``most`` rounds."""
+    model = np.zeros(SIZE)
+    if guard.model is not None:
+        model = guard.model["model"]
+    if (found := guard.interrupted) is not None:
+        model = model + found.mean
+        guard.record(found.round, model)
+    for done, round_ in enumerate(guard.rounds()):
+        if done == most:
+            break
+        cohort = guard.draw(round_)
+        for group, client in cohort.members:
+            guard.total(group).add(update(group, client, round_, model))
+        sums = {name: guard.total(name) for name in cohort.clients}
+        if not len(cohort):
+            sums = {"strict": np.zeros(SIZE)}
+        model = model + guard.release(round_, sums).mean
+        guard.record(round_, model)
+    return model
+
+
+def files(folder: Path) -> list[str]:
+    """Names of the guard's files, sorted."""
+    return sorted(path.name for path in (folder / "guard").iterdir())

@@ -1,0 +1,325 @@
+"""The guard's draws, noise, refusals, bookings and resumption."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, kstest
+
+from privplan.accounting.accountant import accountant
+from privplan.accounting.release import Relation
+from privplan.errors import InputError
+from privplan.guard import BudgetExceededError, GroupTotal, Guard, Layout, clip
+from privplan.plan import Plan
+from privplan.record import LEDGER, RECORD, RunRecord, history_of, read_ledger
+from tests.guard.plans import SIZE, files, plan_of, train, two_groups
+
+
+def ledger_of(folder: Path, plan: Plan) -> list:
+    """All releases of a folder, whose chain holds."""
+    found = read_ledger(folder, plan.digest)
+    assert found.fault is None
+    return list(found.records)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "release"),
+    [("poisson", "joint"), ("poisson", "per_group"), ("full", "joint")],
+)
+def test_a_finished_run_keeps_its_plan(tmp_path: Path, sampling: str, release: str) -> None:
+    everyone = {"strict": (60, 20.0, 1.0, 8.0), "loose": (40, 40.0, 1.0, 6.0)}
+    if sampling == "full":
+        plan = plan_of(everyone, 12, sampling="full", release=release)
+    else:
+        plan = two_groups(sampling=sampling, release=release)
+    with Guard(plan, tmp_path / "run", evidence="internal") as guard:
+        train(guard)
+        assert guard.finished
+        spent = guard.epsilon("loose")
+    verdict = Guard(plan, tmp_path / "run", evidence="internal").verdict()
+    assert (verdict.outcome, verdict.noise, verdict.evidence) == ("kept", "secure", ("declared",))
+    [loose] = [group for group in verdict.groups if group.group == "loose"]
+    assert loose.realised_upper == loose.planned == spent.upper
+    record = RunRecord.load(tmp_path / "run")
+    assert (record.seed, record.dataset, record.status) == (None, "", "complete")
+    assert "seed" not in json.loads((tmp_path / "run" / RECORD).read_text())
+
+
+def test_public_evidence_has_nothing_that_no_noise_protects(tmp_path: Path) -> None:
+    plan = two_groups()
+    with Guard(plan, tmp_path) as guard:
+        train(guard)
+    for record in ledger_of(tmp_path, plan):
+        assert record.noise_sum_squares is None
+        assert record.residual is None
+        for share in record.shares:
+            assert (share.cohort, share.participants, share.drawn) == (None, None, None)
+            assert (share.largest_norm, share.clipped) == (None, None)
+    verdict = Guard(plan, tmp_path).verdict()
+    assert verdict.outcome == "unverified"
+    assert {check.name for check in verdict.not_shown} == {
+        "clipping",
+        "noise drawn",
+        "sums",
+        "sampling law",
+        "cohorts",
+        "participation",
+    }
+
+
+def test_noise_and_weights_are_the_planned_ones(tmp_path: Path) -> None:
+    plan = two_groups(1, release="per_group")
+    total = np.linspace(-1, 1, 20_000)
+    with Guard(plan, tmp_path) as guard:
+        guard.draw(1)
+        found = guard.release(1, {"strict": total, "loose": -total})
+        guard.record(1)
+    strict, _ = plan.groups
+    std = strict.noise_multiplier * 0.5
+    assert kstest((found.sums[0] - total) / std, "norm").pvalue > 1e-4
+    assert found.weights == (0.5 / 6.0, 0.5 / 8.0)  # w_m / r_m
+    assert found.groups == (("strict",), ("loose",))
+    expected = found.weights[0] * found.sums[0] + found.weights[1] * found.sums[1]
+    assert np.allclose(found.mean, expected, rtol=1e-12)
+    joint = two_groups(1)
+    with Guard(joint, tmp_path / "joint") as guard:
+        stds = [one.noise_multiplier * one.scale * 0.5 for one in joint.groups]
+        assert guard.noise_std(1) == pytest.approx(stds[0]) == pytest.approx(stds[1])
+        with pytest.raises(InputError, match="must be left out"):
+            guard.noise_std(1, "strict")
+
+
+def test_cohorts_follow_the_law_over_registered_clients(tmp_path: Path) -> None:
+    groups = {"all": (200, 50.0, 0.1, 20.0)}
+    plan = plan_of(groups, 60)
+    counts, there = np.zeros(200, int), set(range(0, 200, 2))
+    with Guard(plan, tmp_path) as guard:
+        for round_ in guard.rounds():
+            cohort = guard.draw(round_, {"all": there})
+            assert set(cohort.clients["all"]) == set(cohort.drawn["all"]) & there
+            counts[list(cohort.drawn["all"])] += 1
+            guard.release(round_, {"all": np.zeros(SIZE)})
+            guard.record(round_)
+    assert binomtest(int(counts.sum()), 60 * 200, 0.1).pvalue > 1e-4
+    assert cohort.missing == {"all": 100}
+    [sentence] = cohort.guarantee
+    assert "100 of 200 registered clients are missing" in sentence
+    assert "the ratio stays 0.1" in sentence
+    assert "cohort is 10 instead of 20" in sentence
+
+
+def test_a_fixed_cohort_keeps_its_ratio_when_clients_are_missing(tmp_path: Path) -> None:
+    plan = plan_of({"all": (100, 50.0, 0.2, 20.0)}, 4, sampling="fixed_size")
+    with Guard(plan, tmp_path, evidence="internal") as guard:
+        for round_ in guard.rounds():
+            cohort = guard.draw(round_, {"all": range(50)})
+            assert len(cohort.drawn["all"]) == 20 >= len(cohort)
+            assert "would have the ratio 0.4" in cohort.guarantee[0]
+            for _, client in cohort.members:
+                guard.total("all").add(np.full(SIZE, 0.01 * client))
+            guard.release(round_)
+            guard.record(round_)
+    verdict = Guard(plan, tmp_path, evidence="internal").verdict()
+    assert verdict.outcome == "kept"
+    release = ledger_of(tmp_path, plan)[0]
+    assert release.shares[0].drawn == 20 > (release.shares[0].cohort or 0)
+
+
+def test_an_update_is_clipped_whatever_the_client_did() -> None:
+    long = np.full(100, 3.0)
+    short = clip(long, 0.5)
+    assert np.linalg.norm(short.astype(np.float32).astype(float)) <= 0.5
+    assert np.linalg.norm(short) == pytest.approx(0.5, rel=1e-6)
+    assert np.array_equal(clip(long, 40.0), long)
+    assert not clip(np.array([1.0, np.nan]), 1.0).any()
+    total = GroupTotal(0.5, scale=0.25)
+    for one in (long, np.zeros(100), np.full(100, np.inf)):
+        total.add(one)
+    assert (total.reported, total.clipped, total.excluded) == (3, 1, 1)
+    assert total.largest_norm == pytest.approx(0.125, rel=1e-6)
+    with pytest.raises(InputError, match="must have 100 numbers, found 3"):
+        total.add(np.zeros(3))
+
+
+def test_a_layout_keeps_what_is_not_of_floating_point() -> None:
+    arrays = {
+        "w": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "steps": np.array(7),
+        "b": np.ones(2),
+    }
+    layout = Layout.of(arrays)
+    assert (layout.size, layout.others) == (8, ("steps",))
+    back = layout.arrays(layout.vector(arrays) + 1, arrays)
+    assert list(back) == list(arrays)
+    assert (back["w"].dtype, back["steps"]) == (np.float32, 7)
+    assert np.array_equal(back["w"], arrays["w"] + 1)
+    with pytest.raises(InputError, match=r"model\.b: must have the shape \(2,\)"):
+        layout.vector({**arrays, "b": np.ones(3)})
+    with pytest.raises(InputError, match="floating point"):
+        Layout.of({"steps": np.array(7)})
+
+
+def test_the_round_that_would_overspend_is_refused(tmp_path: Path) -> None:
+    """The plan has 30 rounds; the budget of the loose group holds for fewer."""
+    plan = plan_of({"strict": (60, 9.0, 0.1, 2.0), "loose": (40, 2.0, 0.2, 1.5)}, 30)
+    loose = plan.group("loose")
+    with Guard(plan, tmp_path) as guard:
+        train(guard)
+        done = guard.round - 1
+        assert not guard.finished
+        refusal = guard.refusal()
+        assert refusal is not None
+        assert refusal.startswith("groups.loose.epsilon: must stay within the budget 2 at delta")
+        for call in (guard.draw, guard.release):
+            with pytest.raises(BudgetExceededError, match=f"with the release of round {done + 1}"):
+                call(done + 1)
+        guard.finish()
+    records = ledger_of(tmp_path, plan)
+    assert len(records) == done
+    pld, relation = accountant("pld"), Relation(plan.spec.relation)
+    spent = history_of(records, "loose")
+    more = history_of([*records, records[-1]], "loose")
+    assert pld.epsilon(spent, loose.delta, relation).upper <= 2.0
+    assert pld.epsilon(more, loose.delta, relation).upper > 2.0
+
+
+def test_rounds_beyond_the_plan_are_refused(tmp_path: Path) -> None:
+    plan = two_groups(2)
+    with Guard(plan, tmp_path) as guard:
+        train(guard)
+        with pytest.raises(BudgetExceededError, match="one of the 2 planned rounds, found 3"):
+            guard.draw(3)
+
+
+def test_failed_rounds_and_an_early_stop_are_booked_as_what_they_were(tmp_path: Path) -> None:
+    plan = two_groups(12)
+    with Guard(plan, tmp_path, evidence="internal") as guard:
+        train(guard, most=3)
+        guard.draw(4)
+        guard.fail(4, "2 of 14 clients reported")
+        train(guard, most=2)
+        with pytest.raises(InputError, match="must be 7, the first round that is not booked"):
+            guard.fail(4, "again")
+        guard.finish()
+        assert list(guard.rounds()) == []
+        assert guard.refusal() == "run: must not be finished, found 'stopped'"
+    records = ledger_of(tmp_path, plan)
+    assert [record.family for record in records] == ["gaussian"] * 3 + ["silent"] + ["gaussian"] * 2
+    assert records[3].failure == "2 of 14 clients reported"
+    assert history_of(records, "strict").rounds == 6
+    verdict = Guard(plan, tmp_path, evidence="internal").verdict()
+    assert verdict.outcome == "kept"
+    [rounds] = [check for check in verdict.checks if check.name == "rounds"]
+    assert rounds.reason == "6 of 12 planned rounds, then the run was stopped"
+    [strict] = [group for group in verdict.groups if group.group == "strict"]
+    assert strict.realised_upper is not None
+    assert strict.realised_upper < (strict.planned or 0)
+    with Guard(plan, tmp_path, evidence="internal") as guard:
+        assert guard.finished
+        with pytest.raises(BudgetExceededError, match="must not be finished"):
+            guard.draw(7)
+
+
+def test_a_round_is_drawn_and_released_once(tmp_path: Path) -> None:
+    plan = two_groups(3)
+    with Guard(plan, tmp_path) as guard:
+        drawn = guard.draw(1).drawn
+    with Guard(plan, tmp_path) as guard:
+        assert guard.draw(1).drawn == drawn
+        sums = {"strict": np.ones(SIZE)}
+        first = guard.release(1, sums)
+        again = guard.release(1, {"strict": np.zeros(SIZE)})
+        assert np.array_equal(first.sums[0], again.sums[0])
+    assert len(ledger_of(tmp_path, plan)) == 1  # booked when the guard closed without a model
+    with Guard(plan, tmp_path) as guard:
+        assert guard.interrupted is not None
+        assert np.array_equal(guard.interrupted.mean, first.mean)
+        assert guard.round == 2
+        guard.record(1, np.full(SIZE, 5.0))
+        assert guard.interrupted is None
+        assert guard.model is not None
+        assert (guard.model["model"] == 5).all()
+        with pytest.raises(InputError, match="booked and never released again"):
+            guard.release(1, sums)
+        with pytest.raises(InputError, match="must be drawn by the guard before"):
+            guard.release(2, sums)
+        for round_ in guard.rounds():
+            guard.draw(round_)
+            guard.release(round_, sums)
+            guard.record(round_, np.full(SIZE, float(round_)))
+    assert files(tmp_path) == [f"{kind}-{n}.bin" for kind in ("model", "release") for n in (2, 3)]
+
+
+def test_one_process_holds_a_run(tmp_path: Path) -> None:
+    plan = two_groups(2)
+    with Guard(plan, tmp_path), pytest.raises(InputError, match="in use by another run"):
+        Guard(plan, tmp_path)
+
+
+def test_the_book_counts_earlier_runs_and_gets_this_one(tmp_path: Path) -> None:
+    plan, book = two_groups(12), str(tmp_path / "book.sqlite")
+    rounds = []
+    for number in range(4):
+        with Guard(plan, tmp_path / f"run{number}", book) as guard:
+            train(guard)
+            rounds.append(guard.round - 1)
+            guard.finish()
+    assert rounds[0] == 12
+    assert 0 <= rounds[3] < 12  # 48 rounds exceed the budgets
+    with Guard(plan, tmp_path / "run0", book) as guard:  # its own entry does not count twice
+        spent = guard.epsilon("strict").upper
+    assert spent <= plan.group("strict").epsilon
+
+
+def test_noise_of_others_is_booked_when_it_suffices(tmp_path: Path) -> None:
+    plan = plan_of({"all": (1000, 2.0, 0.05, 1.2)}, 20)
+    with Guard(plan, tmp_path) as guard:
+        with pytest.raises(InputError, match=r"noise_std: must be 0\.6 or more, found 0\.5"):
+            guard.record_noised(1, 10, 0.5)
+        for round_ in guard.rounds():
+            guard.record_noised(round_, 10, 0.6)
+        with pytest.raises(BudgetExceededError, match="20 planned rounds"):
+            guard.record_noised(21, 10, 0.6)
+    verdict = Guard(plan, tmp_path).verdict()
+    assert verdict.groups[0].realised_upper == verdict.groups[0].planned
+    assert "noise fresh" in {check.name for check in verdict.not_shown}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"evidence": "some"}, "evidence: must be public or internal, found 'some'"),
+        ({"keep": 0}, "keep: must be 1 or more, found 0"),
+    ],
+)
+def test_wrong_settings_are_refused(tmp_path: Path, change: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Guard(two_groups(2), tmp_path, **change)
+
+
+def test_wrong_input_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    plan = two_groups(2)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="must be the folder of a guarded run"):
+        Guard(plan, tmp_path)
+    with Guard(plan, tmp_path / "run") as guard:
+        with pytest.raises(InputError, match="must be 1, the first round"):
+            guard.draw(2)
+        with pytest.raises(InputError, match="must be one of strict, loose, found 'none'"):
+            guard.draw(1, {"none": [1]})
+        with pytest.raises(InputError, match=r"positions of registered clients, 0 to 59, found 60"):
+            guard.draw(1, {"strict": [60]})
+        guard.draw(1)
+        for sums in ({}, {"strict": np.zeros(3), "loose": np.zeros(4)}):
+            with pytest.raises(InputError, match="sums: must"):
+                guard.release(1, sums)
+        with pytest.raises(InputError, match="must be released before"):
+            guard.record(1)
+    with pytest.raises(InputError, match="must be the one of the run"):
+        Guard(two_groups(3), tmp_path / "run")
+    with pytest.raises(InputError, match="evidence: must be public, as in"):
+        Guard(plan, tmp_path / "run", evidence="internal")
+    assert not (tmp_path / "run" / LEDGER).exists()

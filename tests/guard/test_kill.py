@@ -1,0 +1,55 @@
+"""A guarded run is killed many times: nothing is released twice, nothing stays unwritten."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privplan.guard.storage import Storage
+from privplan.record import read_ledger
+from tests.guard import kills
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("count", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_killed_run_goes_on_with_the_same_bits(tmp_path: Path, count: int) -> None:
+    command = [sys.executable, "-m", "tests.guard.kills", str(tmp_path), str(count), "1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == count  # no process finished before it was killed
+
+    plan = kills.plan_for(count)
+    ledger = read_ledger(tmp_path / "run", plan.digest)
+    rounds = plan.spec.rounds
+    assert ledger.fault is None
+    assert [record.round for record in ledger.records] == list(range(1, rounds + 1))
+    assert len({record.noise_state for record in ledger.records}) == rounds
+
+    seen: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for line in (tmp_path / "log.jsonl").read_text().splitlines():
+        try:
+            kind, round_, digest = json.loads(line)
+        except ValueError:  # the log itself was cut off by a kill
+            continue
+        seen[kind, round_].add(digest)
+    assert {len(digests) for digests in seen.values()} == {1}
+    assert max(round_ for _, round_ in seen) == rounds
+
+    stored = Storage(tmp_path / "run", plan.digest, None)
+    model = np.zeros(kills.SIZE)
+    for record in ledger.records:
+        lines, [vector] = stored.release(record.round)
+        assert lines == [record]
+        model = model + record.shares[0].weight * vector
+        assert np.array_equal(stored.model(record.round)["model"], model)
