@@ -41,7 +41,7 @@ LAYERS = [
     "laws accounting",
     "spec plan record public_mask replayed evidence seeded_streams attestation",
     "convergence planning",
-    "sensitivity verification auditing book adapters",
+    "sensitivity verification auditing book adapters lint",
     "report",
     "cli __main__",
 ]
