@@ -67,6 +67,9 @@ def _show(report: Report) -> None:
     if rows:
         columns = ["group", "relation", "delta", "epsilon at least", "at most"]
         render.table("Epsilon as executed", columns, rows)
+    if report.excluded:
+        excluded = ", ".join(report.excluded)
+        render.text(f"the upper bounds leave out the loss by {excluded}: none is known for it")
     for line in report.undetermined:
         render.text(f"not determined: {line}")
     for line in report.notes:

@@ -15,6 +15,22 @@ from privplan.lint.source import load
 
 ALARMS = 6
 """Exit code of a file with alarms."""
+_UNBOUNDED = frozenset(
+    {
+        "aggregation",
+        "evaluation",
+        "half-precision",
+        "modulus",
+        "no-clipping",
+        "noise-before-clipping",
+        "private-weights",
+        "server-step",
+        "unfiltered",
+        "unpaid-clipping",
+        "fresh-accountant",
+    }
+)
+"""Alarms about a loss for which no upper bound is known."""
 _PHRASES = {
     "fixed_size": "fixed-size cohort, drawn without replacement",
     "poisson": "Poisson sampling",
@@ -50,6 +66,11 @@ class Report:
     undetermined: tuple[str, ...]
 
     @property
+    def excluded(self) -> tuple[str, ...]:
+        """Alarms whose loss the upper bounds do not include."""
+        return tuple(dict.fromkeys(a.code for a in self.alarms if a.code in _UNBOUNDED))
+
+    @property
     def exit_code(self) -> int:
         """0 without an alarm, else ``ALARMS``."""
         return ALARMS if self.alarms else 0
@@ -57,6 +78,7 @@ class Report:
     def plain(self) -> dict[str, Any]:
         """Plain data for strict JSON; infinite bounds are the string ``inf``."""
         data = {"format": "privplan.lint/1", "exit_code": self.exit_code, **asdict(self)}
+        data["upper_bounds_exclude"] = list(self.excluded)
         for one in data["mechanisms"]:
             one["sampling"] = law_phrase(one["law"])
         plain: dict[str, Any] = _strict(data)

@@ -135,3 +135,11 @@ def test_shuffled_batches_are_bounded_by_the_sum_and_by_full_participation() -> 
     full = PLDAccountant().compose(dp_accounting.GaussianDpEvent(1.1), 10).get_epsilon(1e-6)
     assert row.upper == pytest.approx(full, rel=1e-3)
     assert 0 < row.lower < math.inf
+
+
+def test_upper_bounds_name_the_alarms_that_they_exclude() -> None:
+    case = next(one for one in BROKEN if one.file == "flower_num_examples.py")
+    assert report(case).excluded == ("private-weights",)
+    assert report(case).plain()["upper_bounds_exclude"] == ["private-weights"]
+    done = CliRunner().invoke(main, ["lint", str(case.path), "--of", "flower"])
+    assert "leave out the loss by private-weights" in done.stdout

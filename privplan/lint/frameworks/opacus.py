@@ -135,7 +135,7 @@ def _batches(script: Script, loader: Any, options: Options) -> tuple[int | None,
 def _epochs(script: Script, call: Call) -> int | None:
     """Epochs of the training loop: an outer ``range`` around the optimiser's step."""
     for step in script.calls:
-        if step.name != "step" or "optim" not in step.path:
+        if step.name != "step" or "opt" not in step.path:
             continue
         counts = [repetitions(script, loop) for loop in script.loops(step.node)]
         known = [one for one in counts if one is not None]
