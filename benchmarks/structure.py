@@ -41,7 +41,7 @@ LAYERS = [
     "laws accounting",
     "spec plan record public_mask replayed evidence seeded_streams attestation",
     "convergence planning",
-    "sensitivity verification auditing book",
+    "sensitivity verification auditing book lint",
     "guard",
     "report adapters",
     "cli __main__",

@@ -65,10 +65,10 @@ def add(url: URL, booking: Booking) -> Added:
     """
     engine = engine_of(url, write=True)
     with refusing(url, _WRITABLE):
-        return _repeated(engine, lambda connection: _add(url, connection, booking))
+        return repeated(engine, lambda connection: _add(url, connection, booking))
 
 
-def _repeated(engine: Engine, work: Callable[[Connection], T]) -> T:
+def repeated(engine: Engine, work: Callable[[Connection], T]) -> T:
     """Do the work in a transaction, which is repeated on conflicts with other writers."""
     for attempt in range(_ATTEMPTS):
         try:

@@ -33,6 +33,8 @@ COMMANDS = {
     "account": "What a mechanism costs, by every accountant.",
     "calibrate": "Find the one parameter that meets a budget.",
     "tradeoff": "What the best attacker can achieve, as a curve.",
+    "report": "The public report of a plan or run.",
+    "lint": "The true epsilon of a configuration of another framework.",
     "doctor": "Show versions, extras and devices, and what is missing.",
 }
 """Commands of this package with one line of help; each is ``command`` of the module so named."""

@@ -187,3 +187,151 @@ def export(form: str, output: str | None, address: str | None) -> None:
     else:
         write_text(output, text)
         render.text(f"wrote {output}")
+
+
+@command.command("open")
+@click.argument("account", metavar="ACCOUNT")
+@click.option("--epsilon", type=float, required=True, help="Budget over all runs, or per period.")
+@click.option("--delta", type=float, required=True, help="Its failure probability, in (0, 1).")
+@click.option(
+    "--rule",
+    type=click.Choice(["renyi", "gaussian", "exact"]),
+    default="renyi",
+    show_default=True,
+    help="renyi, gaussian: runs may be chosen after seeing earlier ones; exact: all declared.",
+)
+@click.option("--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True)
+@click.option("--members", type=int, default=0, help="Members with a budget each; 0 for one.")
+@click.option("--refill-days", type=float, help="What was spent returns after so many days.")
+@click.option("--typical", metavar="PLAN", help="A plan of a typical run of the group.")
+@click.option("--ceiling", "ceilings", multiple=True, metavar="ACCOUNT", help="Charged as well.")
+@_address
+def open_account(
+    account: str,
+    epsilon: float,
+    delta: float,
+    rule: Any,
+    relation: str,
+    members: int,
+    refill_days: float | None,
+    typical: str | None,
+    ceilings: tuple[str, ...],
+    address: str | None,
+) -> None:
+    """Open a budget ACCOUNT: POPULATION/GROUP, or a ceiling for a site or a population."""
+    from privplan.book.budgets import DAY, Budgets
+
+    period = None if refill_days is None else refill_days * DAY
+    Budgets(address).open(
+        account,
+        epsilon,
+        delta,
+        rule=rule,
+        relation=relation,
+        members_count=members,
+        period=period,
+        ceilings=ceilings,
+        typical=None if typical is None else _typical(typical, account),
+    )
+    render.text(f"opened {account}: epsilon {epsilon:g} at delta {delta:g} ({rule})")
+
+
+def _typical(plan: str, account: str) -> Any:
+    """The releases of an account's group in a plan."""
+    from privplan.plan import Plan
+
+    solved = Plan.load(plan)
+    return solved.history(solved.group(account.rpartition("/")[2]))
+
+
+def _histories(plan: str, population: str, rounds: int | None = None) -> dict[str, Any]:
+    """The account of each group of a plan with its releases, or those of the first rounds."""
+    from privplan.accounting.release import History
+    from privplan.book.spending import full_name
+    from privplan.errors import InputError
+    from privplan.plan import Plan
+
+    solved, found = Plan.load(plan), {}
+    for group in solved.groups:
+        history = solved.history(group)
+        if rounds is not None:
+            if not 0 <= rounds <= history.rounds or len(history) != 1:
+                rule = f"must be 0 to {history.rounds}, of a plan with equal rounds"
+                raise InputError.one("rounds", rule, rounds)
+            history = History((release, rounds) for release, _ in history)
+        found[full_name(population, group.name)] = history
+    return found
+
+
+@command.command("declare")
+@click.argument("plan", metavar="PLAN")
+@click.option("--run", required=True, metavar="NAME", help="Name of the run.")
+@click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
+@_address
+def declare(plan: str, run: str, population: str, address: str | None) -> None:
+    """Declare the run of PLAN in exact accounts, before their first result."""
+    from privplan.book.budgets import Budgets
+
+    budgets = Budgets(address)
+    for account, history in _histories(plan, population).items():
+        render.text(f"{account}: commitment {budgets.declare(account, run, history)}")
+
+
+@command.command("reserve")
+@click.argument("plan", metavar="PLAN")
+@click.option("--run", required=True, metavar="NAME", help="Name of the run.")
+@click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
+@click.option("--expires-days", type=float, default=30.0, show_default=True)
+@_address
+def reserve(plan: str, run: str, population: str, expires_days: float, address: str | None) -> None:
+    """Reserve all releases of PLAN in the accounts of its groups, or nothing.
+
+    Exit code 3: an account has too little left.
+    """
+    from privplan.book.budgets import DAY, Budgets
+
+    charges = _histories(plan, population)
+    name = Budgets(address).reserve(run, charges, expires_in=expires_days * DAY)
+    render.text(name)
+
+
+@command.command("commit")
+@click.argument("reservation", metavar="RESERVATION")
+@click.option("--plan", metavar="PLAN", help="With --rounds: the plan that was executed.")
+@click.option("--rounds", type=int, help="Only so many rounds were released; the rest returns.")
+@click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
+@_address
+def commit(
+    reservation: str, plan: str | None, rounds: int | None, population: str, address: str | None
+) -> None:
+    """Spend a RESERVATION and end it: all of it, or the first rounds of a plan."""
+    from privplan.book.budgets import Budgets
+    from privplan.errors import InputError
+
+    if (plan is None) != (rounds is None):
+        raise InputError.one("plan and rounds", "must be given both or neither", plan or rounds)
+    charges = None if plan is None else _histories(plan, population, rounds)
+    Budgets(address).commit(reservation, charges)
+    render.text(f"committed {reservation}")
+
+
+@command.command("budgets")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@_address
+def budgets(form: str, address: str | None) -> None:
+    """All accounts: budget, spent, reserved."""
+    from dataclasses import asdict
+
+    from privplan.book.budgets import Budgets
+
+    states = Budgets(address).states()
+    if form == "json":
+        render.data([asdict(one) for one in states])
+        return
+    columns = ["account", "rule", "budget", "delta", "spent", "with reservations", "refills"]
+    rows = [
+        [s.name, s.rule, f"{s.epsilon:g}", f"{s.delta:.4g}", f"{s.spent:.6g}",
+         f"{s.committed:.6g}", str(s.refills)]
+        for s in states
+    ]  # fmt: skip
+    render.table("Budgets", columns, rows)

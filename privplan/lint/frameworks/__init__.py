@@ -1,0 +1,1 @@
+"""Framework modules of lint: one file per framework, registered in ``reading.FRAMEWORKS``."""

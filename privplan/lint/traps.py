@@ -1,0 +1,190 @@
+"""Traps that any script can show, whatever its framework."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from privplan.lint.expressions import Call
+from privplan.lint.reading import Reading
+from privplan.lint.script import Script
+
+_NOISE = re.compile(
+    r"^(normal_?|randn(_like)?|laplace|standard_normal|(add_|gaussian_|add_gaussian_|add_dp_)noise"
+    r"(_inplace|_to_params)?|gaussian_noise|add_gaussian_noise(_inplace|_to_params)?|noise_like)$"
+)
+_CLIP = re.compile(
+    r"^(clip_?|clip_(by_)?(global_)?norm_?|clip_grad_norm_?|clip_update|clip_model_update|clip_l2"
+    r"|clip_gradients?|compute_clip_model_update|clip_by_global_norm|l2_clip|clip_delta"
+    r"|clip_weights|clip_parameters|constrain_sensitivity)$"
+)
+_CLIENT = re.compile(
+    r"\b(client|user|patient|participant|device|hospital)[- ]level\s+"
+    r"(differential(ly)?[ -]priva\w+|dp\b|privacy|guarantee|\(?epsilon|protection)",
+    re.IGNORECASE,
+)
+_HALF = {"float16", "bfloat16", "half"}
+_RESUMES = {"load_checkpoint", "load_state_dict", "restore_checkpoint", "latest_checkpoint"}
+
+
+def find(script: Script, reading: Reading) -> None:
+    """Add the alarms of all traps of this module."""
+    _noise_order(script, reading)
+    _half_precision(script, reading)
+    _data_dependent_clipping(script, reading)
+
+
+def promises_clients(text: str) -> bool:
+    """Whether a text promises privacy of clients or users, not of records."""
+    return _CLIENT.search(text) is not None
+
+
+def _noise_order(script: Script, reading: Reading) -> None:
+    """Noise that is added before, or inside, the clipping of the same value."""
+    for call in script.calls:
+        if not _CLIP.match(call.name):
+            continue
+        inside = [node for argument in call.node.args for node in ast.walk(argument)]
+        if any(_is_noise(script, node) for node in inside):
+            reading.alarm(
+                "noise-before-clipping",
+                f"{call.name} clips a value to which noise was added: the noise is scaled down "
+                "with it, and the sum is not protected by it",
+                call.line,
+            )
+            continue
+        names = {node.id for node in inside if isinstance(node, ast.Name)}
+        for name, line in _noised(script, call):
+            if name in names:
+                reading.alarm(
+                    "noise-before-clipping",
+                    f"{name!r} gets noise on line {line} and is clipped on line {call.line}: "
+                    "clipping scales the noise down",
+                    line,
+                )
+
+
+def _noised(script: Script, clip: Call) -> Iterator[tuple[str, int]]:
+    """Names to which noise is added before a clipping in its function, and not clipped before."""
+    for node in ast.walk(clip.scope):
+        if isinstance(node, ast.Assign | ast.AugAssign) and node.lineno < clip.line:
+            if script.scope(node) is not clip.scope:
+                continue
+            value, targets = node.value, _targets(node)
+            if any(_is_noise(script, one) for one in ast.walk(value)) and _adds(node):
+                for name in targets:
+                    if not _clipped_before(script, clip, name, node.lineno):
+                        yield name, node.lineno
+
+
+def _adds(node: ast.Assign | ast.AugAssign) -> bool:
+    """Whether the statement adds noise to a value, and does not only draw it."""
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.op, ast.Add | ast.Sub)
+    added = [one for one in ast.walk(node.value) if isinstance(one, ast.BinOp)]
+    sums = any(isinstance(one.op, ast.Add | ast.Sub) for one in added)
+    helper = isinstance(node.value, ast.Call) and "noise" in ast.unparse(node.value.func)
+    return sums or helper
+
+
+def _targets(node: ast.Assign | ast.AugAssign) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+
+
+def _clipped_before(script: Script, clip: Call, name: str, line: int) -> bool:
+    return any(
+        _CLIP.match(call.name)
+        and call.scope is clip.scope
+        and call.line <= line
+        and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(call.node))
+        for call in script.calls
+    )
+
+
+def _is_noise(script: Script, node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    return _NOISE.match(script.path(node.func).rpartition(".")[2]) is not None
+
+
+def _half_precision(script: Script, reading: Reading) -> None:
+    """Noise in half precision, or a model whose update is in half precision."""
+    message = "in half precision: its grid shows which value the noise was added to"
+    for call in script.calls:
+        words = {node.attr for node in ast.walk(call.node) if isinstance(node, ast.Attribute)}
+        words |= {n.value for n in ast.walk(call.node) if isinstance(n, ast.Constant)
+                  and isinstance(n.value, str)}  # fmt: skip
+        owner = script.path(call.node.func).rpartition(".")[0]
+        if _NOISE.match(call.name) and words & _HALF:
+            reading.alarm("half-precision", f"noise is drawn {message}", call.line)
+        elif call.name in ("half", "bfloat16") and not call.node.args and owner:
+            subject = "noise" if "noise" in owner else owner
+            reading.alarm("half-precision", f"{subject} is cast {message}", call.line)
+        elif call.name in ("to", "astype") and words & _HALF and owner:
+            reading.alarm("half-precision", f"{owner} is cast {message}", call.line)
+
+
+def _data_dependent_clipping(script: Script, reading: Reading) -> None:
+    """A clipping norm that is a median or quantile of the clients' norms."""
+    for call in script.named("median", "quantile", "percentile", "nanmedian"):
+        assigned = next(
+            (p for p in script.parents(call.node) if isinstance(p, ast.Assign | ast.keyword)), None
+        )
+        target = ""
+        if isinstance(assigned, ast.Assign):
+            target = " ".join(ast.unparse(one) for one in assigned.targets)
+        elif isinstance(assigned, ast.keyword):
+            target = assigned.arg or ""
+        about = f"{target} {' '.join(ast.unparse(one) for one in call.node.args)}".lower()
+        noisy = any(_is_noise(script, n) for n in ast.walk(assigned)) if assigned else False
+        if re.search(r"clip|bound|threshold|max_norm", target.lower()) and not noisy:
+            reading.alarm(
+                "unpaid-clipping",
+                f"the clipping norm {target!r} is the {call.name} of the clients' own values "
+                f"({about.split()[-1][:40]}), a release without noise that no accountant counts",
+                call.line,
+            )
+
+
+def resumes(script: Script) -> int:
+    """Line on which training resumes from stored state; 0 where it does not."""
+    for call in script.calls:
+        stored = call.name in _RESUMES or call.path in ("torch.load", "numpy.load", "pickle.load")
+        about = ast.unparse(call.node).lower()
+        if stored and re.search(r"checkpoint|resume|ckpt|last_round|latest|global_model", about):
+            return call.line
+    return 0
+
+
+def accountant_restored(script: Script) -> bool:
+    """Whether the state of an accountant is loaded as well."""
+    return any(
+        call.name in _RESUMES and re.search(r"accountant|privacy_?engine", ast.unparse(call.node))
+        for call in script.calls
+    )
+
+
+def made_each_round(script: Script, call: Call) -> bool:
+    """Whether a call runs once per round: in a loop, or in a method that each round calls."""
+    if script.loops(call.node):
+        return True
+    functions = {"fit", "train", "train_one_round", "local_train", "client_update", "train_fn"}
+    for parent in script.parents(call.node):
+        if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
+            decorators = {script.path(one) for one in parent.decorator_list}
+            methods = {"fit"} if _in_class(script, parent) else set()
+            if parent.name in methods or any(one.endswith("app.train") for one in decorators):
+                return True
+            if parent.name in functions and any(
+                script.loops(node)
+                for node in ast.walk(script.tree)
+                if isinstance(node, ast.Call) and script.path(node.func) == parent.name
+            ):
+                return True
+    return False
+
+
+def _in_class(script: Script, node: ast.AST) -> bool:
+    return any(isinstance(parent, ast.ClassDef) for parent in script.parents(node))

@@ -1,0 +1,219 @@
+"""Accounts, reservations, expiry, refills, ceilings, members, declared runs; on both databases."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from privplan.accounting.release import History, Release, SamplingLaw
+from privplan.book import filters
+from privplan.book.budgets import DAY, Budgets
+from privplan.errors import InfeasibleError, InputError, UnsupportedError
+
+
+def releases(count: int, noise: float = 20.0) -> History:
+    return History.repeated(Release(noise, 1.0, SamplingLaw.FULL), count)
+
+
+def sampled(count: int) -> History:
+    return History.repeated(Release(3.0, 0.02), count)
+
+
+class Clock:
+    now = 1e9
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def budgets(address: str, clock: Clock) -> Budgets:
+    return Budgets(address, clock)
+
+
+def test_what_is_not_used_returns(budgets: Budgets) -> None:
+    budgets.open("p/strict", 1.0, 1e-5)
+    name = budgets.reserve("run-1", {"p/strict": sampled(100)})
+    full = budgets.state("p/strict")
+    assert full.spent == 0 < full.committed < 1
+    budgets.spend(name, {"p/strict": sampled(30)})
+    budgets.close(name)
+    after = budgets.state("p/strict")
+    assert after.reserved_units == 0
+    assert after.spent_units * 100 == full.reserved_units * 30
+    with pytest.raises(InputError, match="must be open, not closed"):
+        budgets.spend(name, {"p/strict": sampled(1)})
+
+
+def test_a_reservation_that_does_not_fit_is_refused_in_all_accounts(budgets: Budgets) -> None:
+    budgets.open("a", 8.0, 1e-5)
+    budgets.open("b", 0.3, 1e-5)
+    with pytest.raises(InfeasibleError, match=r"b: of epsilon 0.3 at delta 1e-05 \(renyi filter\)"):
+        budgets.reserve("run", {"a": sampled(400), "b": sampled(400)})
+    assert budgets.state("a").reserved_units == 0
+
+
+def test_a_run_cannot_spend_more_than_it_reserved(budgets: Budgets) -> None:
+    budgets.open("a", 2.0, 1e-5)
+    name = budgets.reserve("run", {"a": sampled(10)})
+    with pytest.raises(InfeasibleError, match="more than it reserved"):
+        budgets.spend(name, {"a": sampled(11)})
+    budgets.spend(name, {"a": sampled(10)})
+    with pytest.raises(InfeasibleError):
+        budgets.spend(name, {"a": sampled(1)})
+
+
+def test_a_step_is_spent_once(budgets: Budgets) -> None:
+    budgets.open("a", 2.0, 1e-5)
+    name = budgets.reserve("run", {"a": sampled(10)}, reservation="mine")
+    assert budgets.reserve("run", {"a": sampled(10)}, reservation="mine") == name
+    for step in (0, 1, 1, 0, 1):
+        budgets.spend(name, {"a": sampled(1)}, step=step)
+    state = budgets.state("a")
+    assert state.spent_units * 4 == state.reserved_units
+
+
+def test_an_expired_reservation_returns_the_rest_and_spends_no_more(
+    budgets: Budgets, clock: Clock
+) -> None:
+    budgets.open("a", 2.0, 1e-5)
+    name = budgets.reserve("run", {"a": sampled(10)}, expires_in=60)
+    budgets.spend(name, {"a": sampled(4)})
+    clock.now += 61
+    with pytest.raises(InputError, match="must be open, not expired"):
+        budgets.spend(name, {"a": sampled(1)})
+    assert budgets.state("a").reserved_units == 0 < budgets.state("a").spent_units
+
+
+def test_a_refill_returns_what_was_spent_and_keeps_reservations(
+    budgets: Budgets, clock: Clock
+) -> None:
+    budgets.open("a", 1.0, 1e-5, period=365 * DAY)
+    budgets.commit(budgets.reserve("one", {"a": sampled(50)}))
+    open_run = budgets.reserve("two", {"a": sampled(10)}, expires_in=800 * DAY)
+    clock.now += 366 * DAY
+    state = budgets.state("a")
+    assert (state.spent_units, state.refills) == (0, 1)
+    assert state.reserved_units > 0
+    budgets.commit(open_run)
+    assert budgets.state("a").spent_units == state.reserved_units
+
+
+def test_a_ceiling_holds_for_the_worst_group_of_a_site(budgets: Budgets) -> None:
+    budgets.open("site:a", 0.5, 1e-5)
+    budgets.open("a/strict", 1.0, 1e-5, ceilings=["site:a"])
+    budgets.open("a/loose", 8.0, 1e-5, ceilings=["site:a"])
+    name = budgets.reserve("one", {"a/strict": sampled(5), "a/loose": sampled(20)})
+    assert budgets.state("site:a").reserved_units > 0
+    budgets.spend(name, {"a/strict": sampled(5)})
+    budgets.spend(name, {"a/loose": sampled(20)})  # the larger of both, not their sum
+    budgets.close(name)
+    with pytest.raises(InfeasibleError, match=r"site:a: of epsilon 0\.5"):
+        budgets.reserve("two", {"a/loose": sampled(4000)})
+
+
+def test_members_have_budgets_of_their_own(budgets: Budgets) -> None:
+    budgets.open("people", 0.8, 1e-5, members_count=100_000)
+    half = np.arange(0, 100_000, 2)
+    state = budgets.state("people")
+    budgets.commit(budgets.reserve("r", {"people": sampled(200)}, chosen={"people": half}))
+    times = state.capacity // budgets.state("people").spent_units
+    assert times > 2
+    for _ in range(times - 1):
+        budgets.commit(budgets.reserve("r", {"people": sampled(200)}, chosen={"people": half}))
+    with pytest.raises(InfeasibleError, match="member 0:"):
+        budgets.reserve("r", {"people": sampled(200)}, chosen={"people": half})
+    name = budgets.reserve("odd", {"people": sampled(20)}, chosen={"people": half + 1})
+    with pytest.raises(InfeasibleError, match="member 0:"):
+        budgets.reserve("all", {"people": sampled(200)})
+    budgets.close(name)
+    with pytest.raises(InputError, match="members: must be whole numbers below 100000"):
+        budgets.reserve("x", {"people": sampled(1)}, chosen={"people": [100_000]})
+
+
+def test_a_million_members_in_ten_seconds(budgets: Budgets) -> None:
+    budgets.open("people", 1.0, 1e-5, members_count=1_000_000)
+    start = time.perf_counter()
+    budgets.commit(budgets.reserve("run", {"people": sampled(50)}))
+    assert time.perf_counter() - start < 10
+
+
+def test_declared_runs_are_composed_exactly_and_cannot_be_chosen_later(budgets: Budgets) -> None:
+    budgets.open("fixed", 1.0, 1e-5, rule="exact")
+    first = budgets.declare("fixed", "one", sampled(100))
+    second = budgets.declare("fixed", "two", sampled(200))
+    assert first != second == budgets.state("fixed").commitment
+    with pytest.raises(InfeasibleError, match="the declared runs come to epsilon"):
+        budgets.declare("fixed", "three", sampled(5000))
+    name = budgets.reserve("one", {"fixed": sampled(100)})
+    with pytest.raises(InputError, match="declared before the first run"):
+        budgets.declare("fixed", "late", sampled(1))
+    with pytest.raises(InputError, match="must be declared before the first result"):
+        budgets.reserve("unknown", {"fixed": sampled(1)})
+    with pytest.raises(InputError, match="the releases that were declared"):
+        budgets.reserve("two", {"fixed": sampled(10)})
+    with pytest.raises(InfeasibleError, match="did not declare"):
+        budgets.spend(name, {"fixed": sampled(101)})
+    budgets.commit(name)
+    state = budgets.state("fixed")
+    assert 0 < state.spent < state.committed <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"epsilon": -1.0}, "budget: must have epsilon"),
+        ({"delta": 1.0}, "budget: must have epsilon"),
+        ({"rule": "naive"}, "rule: must be one of renyi, gaussian, exact"),
+        ({"period": 0.0}, "period: must be positive"),
+        ({"ceilings": ["nowhere"]}, "account: must be in the book"),
+        ({"name": ""}, "account: must be a name"),
+    ],
+)
+def test_bad_accounts_are_refused_in_one_line(arguments: dict, said: str, tmp_path) -> None:
+    budgets = Budgets(str(tmp_path / "book.sqlite"))
+    with pytest.raises(InputError, match=said):
+        budgets.open(**{"name": "a", "epsilon": 1.0, "delta": 1e-5, **arguments})
+
+
+def test_the_gaussian_filter_costs_nothing_and_covers_no_sampling() -> None:
+    from privplan.accounting.accountant import accountant
+
+    history = releases(40) + releases(10, noise=7.0)
+    units = filters.cost("gaussian", history, "add_remove", 0)
+    exact = accountant("pld").epsilon(history, 1e-5, "add_remove").upper
+    assert filters.spent_epsilon("gaussian", units, 1e-5, 0) == pytest.approx(exact, rel=1e-6)
+    with pytest.raises(UnsupportedError, match="everybody takes part"):
+        filters.cost("gaussian", sampled(1), "add_remove", 0)
+
+
+def test_the_renyi_filter_is_the_bound_of_one_order() -> None:
+    from privplan.accounting.accountant import accountant
+
+    order = filters.order_of(1.0, 1e-5)
+    units = filters.cost("renyi", sampled(300), "add_remove", order)
+    ours = filters.spent_epsilon("renyi", units, 1e-5, order)
+    best = accountant("rdp").epsilon(sampled(300), 1e-5, "add_remove").upper
+    assert best <= ours
+    capacity = filters.capacity("renyi", 1.0, 1e-5, order)
+    assert filters.spent_epsilon("renyi", capacity, 1e-5, order) <= 1.0
+    silent = History.repeated(Release(0.0, 0.5), 1)
+    assert filters.cost("renyi", silent, "add_remove", order) > capacity
+
+
+def test_a_typical_run_sets_the_order_and_lets_more_runs_fit(budgets: Budgets) -> None:
+    run = History.repeated(Release(1.5, 0.02), 100)
+    budgets.open("plain", 1.5, 1e-5)
+    budgets.open("typical", 1.5, 1e-5, typical=run)
+    name = budgets.reserve("run", {"plain": run, "typical": run})
+    states = [budgets.state(one) for one in ("typical", "plain")]
+    typical, plain = (one.reserved_units / one.capacity for one in states)
+    assert typical < plain <= 1
+    budgets.close(name)

@@ -1,0 +1,16 @@
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
+from flwr.supercore.privacy_accounting import NeighboringRelation, PrivacyConfig, RdpAccountant, SamplingMethod
+
+app = ServerApp()
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    population, cohort = 6000, 120
+    inner = FedAvg(fraction_train=cohort / population, fraction_evaluate=0.0, min_available_nodes=population)
+    config = PrivacyConfig(6.98e-5, population, NeighboringRelation.REPLACE_ONE, SamplingMethod.WITHOUT_REPLACEMENT)
+    strategy = DifferentialPrivacyServerSideFixedClipping(
+        inner, noise_multiplier=1.504, clipping_norm=1.0, num_sampled_clients=cohort,
+        accountant=RdpAccountant(config))
+    strategy.start(grid=grid, initial_arrays=None, num_rounds=50)
