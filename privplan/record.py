@@ -44,6 +44,10 @@ ACCURACY = "accuracy"
 """Default metric of a run: the share of correct predictions."""
 
 
+_Position = Annotated[int, Field(strict=True, ge=0, le=2**64 - 1)]
+"""A position in a group; strict, so that long tuples are validated quickly."""
+
+
 class GroupShare(Value):
     """One group's part in a release, as it was executed.
 
@@ -72,7 +76,7 @@ class GroupShare(Value):
     sampling: SamplingLaw
     sampling_ratio: NonNegative
     cohort: Natural
-    participants: tuple[Natural, ...] | None = None
+    participants: tuple[_Position, ...] | None = None
     records: Natural | None = None
     clip_bound: Scale | None
     largest_norm: NonNegative
@@ -112,6 +116,7 @@ class ReleaseRecord(Value):
         family: the noise, a name of ``NOISE_FAMILIES``; ``silent`` when nothing left the clients.
         steps: how many times it was released: the local steps of a record-level release.
         noise_std: standard deviation of the noise on the sum, per coordinate.
+        grid: step of the grid that sums and noise are on; None for noise on none.
         dimension: number of coordinates that received noise.
         noise_sum_squares: sum of squares of the noise that was drawn; evidence.
         noise_state: hash of the generator's state before the draw; evidence that no noise is
@@ -126,6 +131,7 @@ class ReleaseRecord(Value):
     family: Annotated[str, AfterValidator(_known_family)]
     steps: Count = 1
     noise_std: Scale
+    grid: Scale | None = Field(None, exclude_if=is_none)
     dimension: Natural
     noise_sum_squares: NonNegative
     noise_state: str = ""
@@ -141,7 +147,8 @@ class ReleaseRecord(Value):
         """
         ratio = min(share.sampling_ratio, 1.0)
         noise = self.noise
-        multiplier = noise.noise_multiplier(self.noise_std, share.clip_bound)
+        std = noise.equivalent_std(self.noise_std, self.grid)
+        multiplier = noise.noise_multiplier(std, share.clip_bound)
         family = noise.name if noise.noisy else GAUSSIAN
         return Release(multiplier, ratio, share.sampling, family)
 
@@ -314,9 +321,8 @@ def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
     for number, line in enumerate(read_lines(folder / LEDGER, "ledger"), start=1):
         fault, torn = None, not line.endswith("\n")
         try:
-            record = parse(ReleaseRecord, load_json(line)["release"])
-            expected = chained(record, chain)
-            if line != expected[0]:
+            record, after = _parse_line(line, chain)
+            if after is None:
                 fault = f"line {number} does not follow from the lines before it"
         except (ValueError, KeyError, TypeError, InputError):
             fault = f"line {number} is not a release"
@@ -325,13 +331,38 @@ def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
         if fault is not None:
             break
         records.append(_compact(record, known))
-        chain = expected[1]
+        chain = after or ""
         links += bytes.fromhex(chain)
     else:
         fault, torn = None, False
     return LedgerText(
         records=tuple(records), chain=chain, links=bytes(links), fault=fault, torn=torn
     )
+
+
+_BEFORE, _AFTER = '{"release":', ',"chain":"'
+_TAIL = len(_AFTER) + 64 + len('"}\n')
+
+
+def _parse_line(line: str, chain: str) -> tuple[ReleaseRecord, str | None]:
+    """The release of a ledger line, and its hash; None if the line is not ``chained`` after it.
+
+    Args:
+        line: the line with its line feed.
+        chain: hash of the line before.
+
+    Raises:
+        InputError: when the line is no release; ValueError, KeyError and TypeError likewise.
+    """
+    body = line[len(_BEFORE) : -_TAIL]
+    after = hashlib.sha256(f"{chain}\n{body}".encode()).hexdigest()
+    if line != f'{_BEFORE}{body}{_AFTER}{after}"}}\n':
+        return parse(ReleaseRecord, load_json(line)["release"]), None
+    record = ReleaseRecord.model_validate_json(body)
+    # Usually the compiled writer gives the same text; it writes some numbers in another form.
+    if record.model_dump_json() != body and chained(record, chain)[0] != line:
+        return record, None
+    return record, after
 
 
 def _compact(record: ReleaseRecord, known: dict[Any, Any]) -> ReleaseRecord:

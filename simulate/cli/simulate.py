@@ -29,6 +29,26 @@ if TYPE_CHECKING:
     help="Canaries in each group, beyond its clients: their evidence lets verify bound epsilon "
     "from below.",
 )
+@click.option(
+    "--noise",
+    type=click.Choice(["seeded", "secure", "secure-discrete"]),
+    default="seeded",
+    show_default=True,
+    help="Source of cohorts and noise: the seed; a secret key; or a secret key, on a grid.",
+)
+@click.option(
+    "--noise-key-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where the secret key is written (mode 600), to resume and to replay the run.",
+)
+@click.option(
+    "--signing-key",
+    "signing_key_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Secret key (privplan keys new) of a server in the plan's signers.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
 @click.pass_context
 def command(
@@ -39,6 +59,9 @@ def command(
     seed: int,
     canaries: int,
     output: Path,
+    noise: str,
+    noise_key_file: Path | None,
+    signing_key_file: Path | None,
     **options: Any,
 ) -> None:
     """Train under PLAN (a plan.json) and keep the run in a folder.
@@ -54,7 +77,8 @@ def command(
 
     own = own_of(context, options)
     request = request_of(plan, algorithm, output, options)
-    request = with_own(replace(request, seed=seed, canaries=canaries), own)
+    request = with_own(replace(request, seed=seed, canaries=canaries, noise=noise), own)
+    request = replace(request, noise_key_file=noise_key_file, signing_key_file=signing_key_file)
     with process_group(cuda=request.device != "cpu") as ranks:
         if ranks.is_main:
             _execute_main_rank(request, ranks)

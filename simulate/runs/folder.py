@@ -8,6 +8,8 @@ from privplan.errors import Fault, InputError
 from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, RECORD, RunRecord, read_ledger
 
+NOISE = ("noise", "noise_commitment")
+"""Entries of the configuration that a run with secure noise has."""
 _IDENTITY = ("algorithm", "dataset", "partition", "model", "seed", "device", "plan_digest")
 
 
@@ -36,7 +38,8 @@ def existing_run(folder: Path, initial: RunRecord) -> RunRecord | None:
         if expected != requested:
             rule = f"must be {expected!r}, as in {folder}; or choose another folder with -o"
             faults.append(Fault(name, rule, requested))
-    for name in ("aggregation", "numbers", "data", "canaries", "own_model", "metric", "task"):
+    settings = ("aggregation", "numbers", "data", "canaries", "own_model", "metric", "task")
+    for name in (*settings, *NOISE):
         requested = initial.configuration.get(name)
         if record.configuration.get(name) != requested:
             rule = f"must be as in {folder}; or choose another folder with -o"
