@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -145,17 +146,28 @@ class ReleaseRecord(Value):
         Its noise multiplier is that of the noise family: 0 without noise, ``inf`` where nothing
         was released.
         """
-        ratio = min(share.sampling_ratio, 1.0)
-        noise = self.noise
-        std = noise.equivalent_std(self.noise_std, self.grid)
-        multiplier = noise.noise_multiplier(std, share.clip_bound)
-        family = noise.name if noise.noisy else GAUSSIAN
-        return Release(multiplier, ratio, share.sampling, family)
+        noise, ratio = (self.family, self.noise_std, self.grid), min(share.sampling_ratio, 1.0)
+        return _release(*noise, share.clip_bound, ratio, share.sampling)
 
     @property
     def noise(self) -> NoiseFamily:
         """The family of its noise."""
         return NOISE_FAMILIES.get(self.family)
+
+
+@lru_cache(maxsize=10_000)
+def _release(
+    family: str,
+    noise_std: float,
+    grid: float | None,
+    clip_bound: float | None,
+    ratio: float,
+    sampling: SamplingLaw,
+) -> Release:
+    """The release with these recorded values."""
+    noise = NOISE_FAMILIES.get(family)
+    multiplier = noise.noise_multiplier(noise.equivalent_std(noise_std, grid), clip_bound)
+    return Release(multiplier, ratio, sampling, noise.name if noise.noisy else GAUSSIAN)
 
 
 class RoundMetrics(Value):

@@ -95,15 +95,15 @@ def neighbours_p_value(cohorts: Sequence[Sequence[int]], n: int, distance: int) 
         n: clients of the group.
         distance: distance of the two positions.
     """
-    first = np.arange(n)
-    first = first[(first // distance % 2 == 0) & (first + distance < n)]
-    mean, found = 0.0, 0
+    position = np.arange(n)
+    is_first = (position // distance % 2 == 0) & (position + distance < n)
+    mean, found, pairs = 0.0, 0, int(is_first.sum())
     for cohort in cohorts:
         size = len(cohort)
-        present = np.zeros(n, dtype=bool)
-        present[np.asarray(cohort, dtype=np.int64)] = True
-        found += int((present[first] & present[first + distance]).sum())
-        mean += len(first) * size * (size - 1) / (n * (n - 1)) if n > 1 else 0.0
+        present, drawn = np.zeros(n + distance, dtype=bool), np.asarray(cohort, dtype=np.int64)
+        present[drawn] = True
+        found += int((is_first[drawn] & present[drawn + distance]).sum())
+        mean += pairs * size * (size - 1) / (n * (n - 1)) if n > 1 else 0.0
     if found <= mean or mean == 0:
         return 1.0
     return float(np.exp(min(0.0, found - mean - found * np.log(found / mean))))
