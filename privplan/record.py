@@ -11,6 +11,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -45,6 +46,10 @@ ACCURACY = "accuracy"
 """Default metric of a run: the share of correct predictions."""
 
 
+_Position = Annotated[int, Field(strict=True, ge=0, le=2**64 - 1)]
+"""A position in a group; strict, so that long tuples are validated quickly."""
+
+
 class GroupShare(Value):
     """One group's part in a release, as it was executed.
 
@@ -76,7 +81,7 @@ class GroupShare(Value):
     sampling: SamplingLaw
     sampling_ratio: NonNegative
     cohort: Natural | None = None
-    participants: tuple[Natural, ...] | None = None
+    participants: tuple[_Position, ...] | None = None
     records: Natural | None = None
     clip_bound: Scale | None
     largest_norm: NonNegative | None = None
@@ -122,6 +127,7 @@ class ReleaseRecord(Value):
         family: the noise, a name of ``NOISE_FAMILIES``; ``silent`` when nothing left the clients.
         steps: how many times it was released: the local steps of a record-level release.
         noise_std: standard deviation of the noise on the sum, per coordinate.
+        grid: step of the grid that sums and noise are on; None for noise on none.
         dimension: number of coordinates that received noise.
         noise_sum_squares: sum of squares of the noise that was drawn; evidence, None where it is
             not recorded.
@@ -138,6 +144,7 @@ class ReleaseRecord(Value):
     family: Annotated[str, AfterValidator(_known_family)]
     steps: Count = 1
     noise_std: Scale
+    grid: Scale | None = Field(None, exclude_if=is_none)
     dimension: Natural
     noise_sum_squares: NonNegative | None = None
     noise_state: str = ""
@@ -152,16 +159,28 @@ class ReleaseRecord(Value):
         Its noise multiplier is that of the noise family: 0 without noise, ``inf`` where nothing
         was released.
         """
-        ratio = min(share.sampling_ratio, 1.0)
-        noise = self.noise
-        multiplier = noise.noise_multiplier(self.noise_std, share.clip_bound)
-        family = noise.name if noise.noisy else GAUSSIAN
-        return Release(multiplier, ratio, share.sampling, family)
+        noise, ratio = (self.family, self.noise_std, self.grid), min(share.sampling_ratio, 1.0)
+        return _release(*noise, share.clip_bound, ratio, share.sampling)
 
     @property
     def noise(self) -> NoiseFamily:
         """The family of its noise."""
         return NOISE_FAMILIES.get(self.family)
+
+
+@lru_cache(maxsize=10_000)
+def _release(
+    family: str,
+    noise_std: float,
+    grid: float | None,
+    clip_bound: float | None,
+    ratio: float,
+    sampling: SamplingLaw,
+) -> Release:
+    """The release with these recorded values."""
+    noise = NOISE_FAMILIES.get(family)
+    multiplier = noise.noise_multiplier(noise.equivalent_std(noise_std, grid), clip_bound)
+    return Release(multiplier, ratio, sampling, noise.name if noise.noisy else GAUSSIAN)
 
 
 class RoundMetrics(Value):
@@ -342,9 +361,8 @@ def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
     for number, line in enumerate(read_lines(folder / LEDGER, "ledger"), start=1):
         fault, torn = None, not line.endswith("\n")
         try:
-            record = parse(ReleaseRecord, load_json(line)["release"])
-            expected = chained(record, chain)
-            if line != expected[0]:
+            record, after = _parse_line(line, chain)
+            if after is None:
                 fault = f"line {number} does not follow from the lines before it"
         except (ValueError, KeyError, TypeError, InputError):
             fault = f"line {number} is not a release"
@@ -353,7 +371,7 @@ def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
         if fault is not None:
             break
         records.append(_compact(record, known))
-        chain = expected[1]
+        chain = after or ""
         links += bytes.fromhex(chain)
     else:
         fault, torn = None, False
@@ -381,6 +399,31 @@ def repaired_lines(folder: Path, digest: str) -> list[tuple[str, str]]:
             file.truncate(size)
             os.fsync(file.fileno())
     return lines
+
+
+_BEFORE, _AFTER = '{"release":', ',"chain":"'
+_TAIL = len(_AFTER) + 64 + len('"}\n')
+
+
+def _parse_line(line: str, chain: str) -> tuple[ReleaseRecord, str | None]:
+    """The release of a ledger line, and its hash; None if the line is not ``chained`` after it.
+
+    Args:
+        line: the line with its line feed.
+        chain: hash of the line before.
+
+    Raises:
+        InputError: when the line is no release; ValueError, KeyError and TypeError likewise.
+    """
+    body = line[len(_BEFORE) : -_TAIL]
+    after = hashlib.sha256(f"{chain}\n{body}".encode()).hexdigest()
+    if line != f'{_BEFORE}{body}{_AFTER}{after}"}}\n':
+        return parse(ReleaseRecord, load_json(line)["release"]), None
+    record = ReleaseRecord.model_validate_json(body)
+    # Usually the compiled writer gives the same text; it writes some numbers in another form.
+    if record.model_dump_json() != body and chained(record, chain)[0] != line:
+        return record, None
+    return record, after
 
 
 def _compact(record: ReleaseRecord, known: dict[Any, Any]) -> ReleaseRecord:

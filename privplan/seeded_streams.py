@@ -10,6 +10,8 @@ import hashlib
 
 import numpy as np
 
+from privplan.secure_streams import SecureStream
+
 SAMPLING = 3
 """Key of the streams of cohorts: (round, index of the group)."""
 NOISE = 5
@@ -33,8 +35,10 @@ def seeded_stream(seed: int, key: int, *indices: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(sequence))
 
 
-def fingerprint(generator: np.random.Generator) -> str:
+def fingerprint(generator: np.random.Generator | SecureStream) -> str:
     """A hash of the state before a draw: equal states would draw equal noise."""
+    if isinstance(generator, SecureStream):
+        return generator.fingerprint()
     found = generator.bit_generator.state
     words = [found["bit_generator"], *(found["state"][name] for name in sorted(found["state"]))]
     text = "|".join(str(np.asarray(word).tolist()) for word in words)

@@ -222,6 +222,7 @@ class GroupSum:
         excluded: number of updates that were not finite and added zero.
         canaries: number of audit canaries in the sum, in addition to the participants.
         others: the sum without the canaries [k]; None in a run without canaries.
+        grid: step of the grid that the sum is on; None without a grid.
     """
 
     group: GroupPlan
@@ -235,6 +236,7 @@ class GroupSum:
     excluded: int
     canaries: int = 0
     others: Tensor | None = None
+    grid: float | None = None
 
 
 @dataclass(frozen=True)

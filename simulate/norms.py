@@ -34,6 +34,29 @@ def add_sum(total: Tensor, updates: Tensor) -> None:
         total.add_(block.sum(0))
 
 
+def add_grid_sum(
+    total: Tensor, updates: Tensor, lengths: Tensor, bound: float, grid: float
+) -> None:
+    """Add the sum of the updates to a total, each rounded towards zero to a grid (exact).
+
+    Rounding towards zero lengthens no update, and sums of fewer than 2^53 steps are exact, so one
+    client moves the total by a whole number of steps in each coordinate and by ``bound`` at most.
+
+    Args:
+        total: [k], float64, on the grid; changed in place.
+        updates: [K, k], float32.
+        lengths: their norms [K], float64, within a relative error of 2^-31.
+        bound: largest norm of an update.
+        grid: step of the grid, a power of two.
+    """
+    most = bound * (1 - 2.0**-30)
+    factor, done = torch.where(lengths > most, most / lengths, 1.0), 0
+    for block in _double_blocks(updates):
+        block = block * factor[done : done + len(block), None]
+        done += len(block)
+        total.add_(block.div_(grid).trunc_().sum(0), alpha=grid)
+
+
 def _double_blocks(updates: Tensor) -> Iterator[Tensor]:
     """The updates in double precision, in blocks of rows on a CPU."""
     rows = (

@@ -29,6 +29,7 @@ COMMANDS = {
     "export": "Write a runnable project of another framework under a plan.",
     "verify": "Say what a run really spent, and whether it kept the plan.",
     "keys": "Keys of the parties that sign statements about a run.",
+    "anchor": "Put the head of a run's signed statements into an external log.",
     "book": "What groups have spent over all runs, and what is left.",
     "account": "What a mechanism costs, by every accountant.",
     "calibrate": "Find the one parameter that meets a budget.",

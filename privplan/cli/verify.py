@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -9,20 +10,44 @@ import click
 
 @click.command("verify")
 @click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--anchor-log",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Log that holds anchored heads of signed statements.",
+)
+@click.option(
+    "--tsa-certificate",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Root certificate (PEM) of the authority that time-stamped heads.",
+)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.pass_context
-def command(ctx: click.Context, run: Path, form: str) -> None:
+def command(
+    ctx: click.Context,
+    run: Path,
+    anchor_log: Path | None,
+    tsa_certificate: Path | None,
+    form: str,
+) -> None:
     """Recompute what RUN (a run folder) spent from its ledger alone, and write the verdict.
 
     Exit code 0: kept. 4: broken; each failed check says why. 5: unverified: no check failed, but
     evidence is missing; each check that is not shown names it.
     """
+    from privplan.attestation.anchors import AnchorLog, LocalLog, TimeStamps
     from privplan.cli import render
     from privplan.record import ACCURACY
     from privplan.report import verdicts
     from privplan.verification.verify import judge, load_run
 
-    verdict = judge(load_run(run))
+    logs: list[AnchorLog] = []
+    if anchor_log is not None:
+        logs.append(LocalLog(anchor_log))
+    if tsa_certificate is not None:
+        logs.append(TimeStamps(certificates=tsa_certificate))
+    verdict = judge(replace(load_run(run), logs=tuple(logs)))
     verdict.save(run)
     if form == "json":
         render.data(verdict.model_dump(mode="json"))

@@ -6,10 +6,15 @@ that all tests are exact or Chernoff bounds given the sizes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
+from functools import cache, lru_cache
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
+
+_EXPONENTS = np.geomspace(1e-3, 20, 120)
+"""Exponents among which a Chernoff bound takes the best."""
 
 
 def hypergeometric(population: int, marked: int, draws: int) -> tuple[np.ndarray, np.ndarray]:
@@ -29,6 +34,7 @@ def hypergeometric(population: int, marked: int, draws: int) -> tuple[np.ndarray
     return values, log_mass
 
 
+@lru_cache(maxsize=1 << 15)
 def hypergeometric_p_value(found: int, population: int, marked: int, draws: int) -> float:
     """Exact two-sided p-value of the number of marked clients in a uniform draw."""
     values, log_mass = hypergeometric(population, marked, draws)
@@ -48,27 +54,33 @@ def overlaps_p_value(overlaps: Sequence[int], sizes: Sequence[tuple[int, int]], 
         sizes: the two cohorts' sizes of each pair.
         n: clients of the group.
     """
-    laws: dict[tuple[int, int], int] = {}
-    for pair in sizes:
-        laws[pair] = laws.get(pair, 0) + 1
-    terms = [(*hypergeometric(n, *pair), count) for pair, count in laws.items()]
-    found = sum(overlaps)
+    laws = Counter((min(pair), max(pair)) for pair in sizes)  # the law is symmetric in the sizes
+    terms = [hypergeometric(n, *pair) for pair in laws]
+    lengths, counts = [len(values) for values, _ in terms], np.array(list(laws.values()))
+    starts = np.cumsum([0, *lengths[:-1]])
+    values, log_mass = map(np.concatenate, zip(*terms, strict=True))
+    found, mean = sum(overlaps), sum(one * other for one, other in sizes) / n
+    side = 1.0 if found >= mean else -1.0  # the bound of the other side is 1
 
-    def bound(exponents: np.ndarray) -> float:
-        total = -exponents * found
-        for values, log_mass, count in terms:
-            total = total + count * logsumexp(
-                log_mass[None, :] + exponents[:, None] * values[None, :], axis=1
-            )
-        return float(np.exp(min(0.0, total.min())))
+    @cache
+    def exponent(index: int) -> float:
+        slope = side * float(_EXPONENTS[index])
+        powers = log_mass + slope * values
+        largest = np.maximum.reduceat(powers, starts)
+        sums = np.add.reduceat(np.exp(powers - np.repeat(largest, lengths)), starts)
+        return float(counts @ (largest + np.log(sums))) - slope * found
 
-    grid = np.geomspace(1e-3, 20, 120)
-    return min(1.0, 2 * min(bound(grid), bound(-grid)))
+    low, high = 0, len(_EXPONENTS) - 1  # a sum of convex functions has one minimum
+    while high - low > 2:
+        left, right = low + (high - low) // 3, high - (high - low) // 3
+        low, high = (low, right) if exponent(left) <= exponent(right) else (left, high)
+    least = min(exponent(index) for index in range(low, high + 1))
+    return min(1.0, 2 * float(np.exp(min(0.0, least))))
 
 
-def overlap(left: Sequence[int], right: Sequence[int]) -> int:
+def overlap(left: Collection[int], right: frozenset[int]) -> int:
     """Number of clients in both cohorts."""
-    return len(set(left) & set(right))
+    return len(right.intersection(left))
 
 
 def neighbours_p_value(cohorts: Sequence[Sequence[int]], n: int, distance: int) -> float:
@@ -83,15 +95,15 @@ def neighbours_p_value(cohorts: Sequence[Sequence[int]], n: int, distance: int) 
         n: clients of the group.
         distance: distance of the two positions.
     """
-    first = np.arange(n)
-    first = first[(first // distance % 2 == 0) & (first + distance < n)]
-    mean, found = 0.0, 0
+    position = np.arange(n)
+    is_first = (position // distance % 2 == 0) & (position + distance < n)
+    mean, found, pairs = 0.0, 0, int(is_first.sum())
     for cohort in cohorts:
         size = len(cohort)
-        present = np.zeros(n, dtype=bool)
-        present[np.asarray(cohort, dtype=np.int64)] = True
-        found += int((present[first] & present[first + distance]).sum())
-        mean += len(first) * size * (size - 1) / (n * (n - 1)) if n > 1 else 0.0
+        present, drawn = np.zeros(n + distance, dtype=bool), np.asarray(cohort, dtype=np.int64)
+        present[drawn] = True
+        found += int((is_first[drawn] & present[drawn + distance]).sum())
+        mean += pairs * size * (size - 1) / (n * (n - 1)) if n > 1 else 0.0
     if found <= mean or mean == 0:
         return 1.0
     return float(np.exp(min(0.0, found - mean - found * np.log(found / mean))))

@@ -41,6 +41,12 @@ class _Rounds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     type=SEED,
     help="Repeat an earlier selection of rounds; fresh randomness otherwise.",
 )
+@click.option(
+    "--noise-key",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Key of a run with secure noise; without it cohorts and noise are not shown.",
+)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.pass_context
 def command(
@@ -50,6 +56,7 @@ def command(
     rounds: int,
     data_dir: Path | None,
     selection_seed: int | None,
+    noise_key: Path | None,
     form: str,
     **options: Any,
 ) -> None:
@@ -66,7 +73,7 @@ def command(
 
     own = own_of(ctx, options)
     with render.progress("rounds") as progress:
-        report = Replay(run, data_dir, own).run(rounds or None, selection_seed, progress)
+        report = Replay(run, data_dir, own, noise_key).run(rounds or None, selection_seed, progress)
     report.save(run)
     if form == "json":
         render.data(report.model_dump(mode="json"))

@@ -43,6 +43,26 @@ if TYPE_CHECKING:
     help="Write metrics for tensorboard, mlflow or wandb, offline; may be repeated.",
 )
 @click.option(
+    "--noise",
+    type=click.Choice(["seeded", "secure", "secure-discrete"]),
+    default="seeded",
+    show_default=True,
+    help="Source of cohorts and noise: the seed; a secret key; or a secret key, on a grid.",
+)
+@click.option(
+    "--noise-key-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where the secret key is written (mode 600), to resume and to replay the run.",
+)
+@click.option(
+    "--signing-key",
+    "signing_key_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Secret key (privplan keys new) of a server in the plan's signers.",
+)
+@click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
@@ -58,6 +78,9 @@ def command(
     track: tuple[str, ...],
     precision: str,
     form: str,
+    noise: str,
+    noise_key_file: Path | None,
+    signing_key_file: Path | None,
     **options: Any,
 ) -> None:
     """Train under PLAN (a plan.json) and keep the run in a folder.
@@ -74,7 +97,8 @@ def command(
     own = own_of(context, options)
     request = request_of(plan, algorithm, output, options)
     request = replace(request, seed=seed, canaries=canaries, track=track, precision=precision)
-    request = with_own(request, own)
+    request = replace(request, noise=noise, noise_key_file=noise_key_file)
+    request = with_own(replace(request, signing_key_file=signing_key_file), own)
     with process_group(cuda=request.device != "cpu") as ranks:
         if ranks.is_main:
             _execute_main_rank(request, ranks, form)

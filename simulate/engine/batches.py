@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from privplan.secure_streams import NoiseKey
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition
 from simulate.engine.seeds import Purpose, stream
@@ -70,6 +73,7 @@ def batches(
     size: int,
     device: torch.device,
     ratio: float | None = None,
+    key: NoiseKey | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The mini-batches of several clients.
 
@@ -84,13 +88,17 @@ def batches(
         device: device of the result.
         ratio: sampling probability of each record in each batch, for Poisson sampling, where B
             is the largest batch drawn; shuffled epochs when None.
+        key: secret from which Poisson samples are drawn; None to draw from the seed.
 
     Returns:
         Records [K, steps, B, *shape] as ``Dataset.inputs`` gives them and labels [K, steps, B],
         int64, with ``PADDING`` where a batch is shorter; they depend on seed, round and client
         only.
     """
-    streams = [stream(seed, Purpose.CLIENT, round_, int(client)) for client in clients]
+    indices = [(int(Purpose.CLIENT), round_, int(client)) for client in clients]
+    streams: list[Any] = [stream(seed, Purpose.CLIENT, *index[1:]) for index in indices]
+    if key is not None:
+        streams = [key.stream(*index) for index in indices]
     owned = [partition.records(int(client)) for client in clients]
     if ratio is None:
         rows = [

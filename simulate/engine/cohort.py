@@ -30,7 +30,7 @@ from simulate.engine.round import (
     RoundContext,
     positions,
 )
-from simulate.norms import add_sum, norms
+from simulate.norms import add_grid_sum, add_sum, norms
 from simulate.parallel.distributed import all_gather, all_reduce_max, all_reduce_sum
 
 
@@ -99,7 +99,8 @@ def group_sums(
     for index, group in enumerate(groups):
         _add_canaries(sums[index], index, group, experiment, context)
     totals = tuple(
-        _reduced(experiment, group, partial) for group, partial in zip(groups, sums, strict=True)
+        _reduced(experiment, context.round, group, partial)
+        for group, partial in zip(groups, sums, strict=True)
     )
     return totals, _from_all_ranks(experiment, personal)
 
@@ -196,7 +197,12 @@ def _add(
 ) -> None:
     """Transform updates of one group and add them to this rank's sum."""
     transformed = _transformed(updates, experiment, context)
-    add_sum(partial.total, transformed.updates)
+    grid = experiment.grid(context.round, context.group)
+    if grid is None:
+        add_sum(partial.total, transformed.updates)
+    else:
+        bound = sensitivity_bound(experiment.algorithm, context.group) or 0.0
+        add_grid_sum(partial.total, transformed.updates, transformed.norms, bound, grid)
     partial.largest_norm = torch.maximum(partial.largest_norm, transformed.norms.max())
     partial.counts += torch.stack([transformed.clipped.sum(), (~transformed.finite).sum()])
 
@@ -224,7 +230,9 @@ def _add_canaries(
         _add(partial, updates, experiment, _transform_context(context, group))
 
 
-def _reduced(experiment: Experiment, group: GroupPlan, partial: _PartialSum) -> GroupSum:
+def _reduced(
+    experiment: Experiment, round_: int, group: GroupPlan, partial: _PartialSum
+) -> GroupSum:
     """The group's sum over all ranks."""
     sampler, ranks = experiment.algorithm.sampler, experiment.ranks
     clipped, excluded = all_reduce_sum(ranks, partial.counts).tolist()
@@ -240,4 +248,5 @@ def _reduced(experiment: Experiment, group: GroupPlan, partial: _PartialSum) -> 
         excluded=excluded,
         canaries=partial.canaries,
         others=None if partial.others is None else all_reduce_sum(ranks, partial.others),
+        grid=experiment.grid(round_, group),
     )

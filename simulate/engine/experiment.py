@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from privplan.discrete_gaussian import grid_of
 from privplan.errors import Fault, InputError
+from privplan.plan import GroupPlan
+from privplan.secure_streams import NoiseKey
 from privplan.spec.fields import LocalTraining
-from simulate.algorithm import Algorithm
+from simulate.algorithm import Algorithm, groups_in_round, sensitivity_bound
 from simulate.audit import canaries as canary_clients
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition
@@ -37,6 +41,9 @@ class Experiment:
         ranks: processes of a distributed run; results depend on them by rounding only.
         canaries: audit canaries per group, in addition to the plan's clients.
         metric: metric of the run's score; None for the accuracy of classification.
+        key: secret of the streams of cohorts, noise and Poisson batches; None when the seed
+            determines them.
+        discrete: whether sums and their noise are on a grid.
 
     Raises:
         InputError: when the model differs from the plan's, or model, data and partition do not
@@ -53,6 +60,8 @@ class Experiment:
     ranks: Ranks = SINGLE_PROCESS
     canaries: int = 0
     metric: Metric | None = None
+    key: NoiseKey | None = None
+    discrete: bool = False
 
     def __post_init__(self) -> None:
         planned = self.algorithm.plan.spec.model
@@ -78,6 +87,10 @@ class Experiment:
         sizes = [len(part) for part in self.partition.members]
         if sizes != [group.clients for group in self.algorithm.plan.groups]:
             faults.append(Fault("partition", "must have the plan's clients in each group", sizes))
+        mechanism = self.algorithm.mechanism
+        if self.discrete and not (mechanism.noisy and mechanism.release_client is None):
+            rule = "must not be secure-discrete without noise on sums"
+            faults.append(Fault("noise", rule, self.algorithm.name))
         if faults:
             raise InputError(faults)
         if self.canaries:
@@ -139,6 +152,28 @@ class Experiment:
     def rounds(self) -> int:
         """The plan's number of rounds."""
         return self.algorithm.plan.spec.rounds
+
+    def private_stream(self, purpose: Purpose, *indices: int) -> np.random.Generator:
+        """The stream of a cohort, of noise or of a Poisson batch: of the key, or of the seed.
+
+        Args:
+            purpose: purpose of the stream.
+            indices: for example (round, client) or (round, release), each 0 or more.
+        """
+        if self.key is None:
+            return stream(self.seed, purpose, *indices)
+        return cast(np.random.Generator, self.key.stream(int(purpose), *indices))
+
+    def grid(self, round_: int, group: GroupPlan) -> float | None:
+        """Step of the grid of the release that has a group's sum; None without a grid."""
+        if not self.discrete:
+            return None
+        own = [group]
+        if self.algorithm.mechanism.joint:
+            own = list(groups_in_round(self.algorithm, round_))
+        bounds = [sensitivity_bound(self.algorithm, one) or 0.0 for one in own]
+        stds = [one.noise_multiplier * bound for one, bound in zip(own, bounds, strict=True)]
+        return grid_of(max(stds))
 
     def learning_rate(self, round_: int) -> float:
         """Local learning rate in a round (counted from 1)."""

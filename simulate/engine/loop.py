@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privplan.attestation.attestor import Attestor
+from privplan.evidence import vector_digest
 from privplan.record import RoundMetrics
 from simulate.algorithm import weights
 from simulate.audit import traces
@@ -20,7 +22,7 @@ from simulate.engine.cohort import client_updates, group_sums
 from simulate.engine.evaluation import AccuracyMeasures, evaluate_personal, interval, measure
 from simulate.engine.experiment import Experiment
 from simulate.engine.measurements import measure_client_release, measure_releases
-from simulate.engine.round import RoundContext, released_coordinates
+from simulate.engine.round import RoundContext, positions, released_coordinates
 from simulate.engine.seeds import Purpose, stream
 from simulate.local.precision import products_in_tf32
 from simulate.parallel.distributed import broadcast_state
@@ -75,13 +77,19 @@ def initial_state(experiment: Experiment) -> Progress:
     return Progress(0, theta, server, {}, (), algorithm.plan.digest, scores, state)
 
 
-def run_round(experiment: Experiment, progress: Progress, ledger: LedgerWriter) -> Progress:
+def run_round(
+    experiment: Experiment,
+    progress: Progress,
+    ledger: LedgerWriter,
+    attestor: Attestor | None = None,
+) -> Progress:
     """Run one round: sample, train, sum, release, write to the ledger, then take the step.
 
     Args:
         experiment: the run.
         progress: state of training before the round.
         ledger: receives the releases before they are used.
+        attestor: signs the cohort and the releases before they are used; None without signatures.
 
     Returns:
         State of training after the round, not yet evaluated.
@@ -89,9 +97,16 @@ def run_round(experiment: Experiment, progress: Progress, ledger: LedgerWriter) 
     round_, algorithm = progress.round + 1, experiment.algorithm
     coordinates = released_coordinates(experiment, round_)
     context = RoundContext(round_, progress.theta, progress.server, coordinates, progress.personal)
+    if attestor is not None:
+        names = [group.name for group in algorithm.plan.groups]
+        drawn = [found.tolist() for found in positions(experiment, round_)]
+        cohort = dict(zip(names, drawn, strict=True))
+        attestor.cohort(round_, cohort, _digest(progress.theta))
     releases, personal, score_changes, state = _release(experiment, context, progress.mechanism)
     measured = [release.noise for release in releases if release.noise is not None]
     ledger.append([release.record for release in releases], measured)
+    if attestor is not None:
+        attestor.release(round_, [_digest(one.vector) for one in releases], ledger.chain)
     scores = None if progress.canary_scores is None else progress.canary_scores + score_changes
     step, server = algorithm.aggregator.combine(releases, progress.theta, progress.server)
     if coordinates is not None:
@@ -112,6 +127,10 @@ def run_round(experiment: Experiment, progress: Progress, ledger: LedgerWriter) 
     )
 
 
+def _digest(vector: Tensor) -> str:
+    return vector_digest(vector.detach().cpu().numpy())
+
+
 def _release(
     experiment: Experiment, context: RoundContext, state: State
 ) -> tuple[tuple[Released, ...], PersonalState, np.ndarray | float, State]:
@@ -130,7 +149,7 @@ def _release(
     sums, personal = group_sums(experiment, context)
 
     def noise(index: int) -> np.random.Generator:
-        return stream(experiment.seed, Purpose.NOISE, context.round, index)
+        return experiment.private_stream(Purpose.NOISE, context.round, index)
 
     mechanism = algorithm.mechanism
     releases, state = mechanism.release_round(context.round, sums, factors, noise, state)
@@ -198,6 +217,7 @@ def train(
     ledger: LedgerWriter,
     progress: Progress | None = None,
     after: Callable[[Progress], None] = lambda progress: None,
+    attestor: Attestor | None = None,
 ) -> Progress:
     """Train until the plan's last round.
 
@@ -206,6 +226,7 @@ def train(
         ledger: receives the releases.
         progress: state of training to continue from; the initial state when None.
         after: called after each round.
+        attestor: as of ``run_round``.
 
     Returns:
         State of training after the last round.
@@ -214,7 +235,7 @@ def train(
     every = evaluation_interval(experiment)
     with one_core(), products_in_tf32(False):
         while progress.round < experiment.rounds:
-            progress = run_round(experiment, progress, ledger)
+            progress = run_round(experiment, progress, ledger, attestor)
             _log.debug("round %d: %d releases", progress.round, len(progress.releases))
             progress = evaluate_if_due(experiment, progress, every)
             after(progress)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from privplan import public_mask
-from privplan.accounting.release import GAUSSIAN
 from privplan.plan import GroupPlan
 from privplan.record import Executed, Mask, Residual
 from privplan.verification.noise_evidence import measure_noise
@@ -78,7 +77,7 @@ def _with_residual(
     )
     changes = {"support": digest, "residual": residual}
     measured = None
-    if record.family == GAUSSIAN and record.noise_std > 0 and bool(difference.isfinite().all()):
+    if record.noise.normal and record.noise_std > 0 and bool(difference.isfinite().all()):
         measured = measure_noise(
             difference.cpu().numpy(),
             record.noise_std,
@@ -113,7 +112,7 @@ def measure_client_release(experiment: Experiment, round_: int, release: Release
 def _noise_again(experiment: Experiment, round_: int, group: GroupPlan, client: int) -> Tensor:
     """The planned noise of a client's steps, accumulated as by its momentum [d], float64."""
     std = group.noise_multiplier * experiment.algorithm.plan.spec.clipping_norm
-    source = stream(experiment.seed, Purpose.RECORD_NOISE, round_, client)
+    source = experiment.private_stream(Purpose.RECORD_NOISE, round_, client)
     speed = total = np.zeros(experiment.dimension)
     for _ in range(group.steps or 0):
         speed = experiment.local.momentum * speed + std * source.standard_normal(

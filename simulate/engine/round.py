@@ -65,7 +65,7 @@ def positions(experiment: Experiment, round_: int) -> list[np.ndarray]:
     sampler = experiment.algorithm.sampler
     return [
         sampler.draw(
-            stream(experiment.seed, Purpose.SAMPLING, round_, index),
+            experiment.private_stream(Purpose.SAMPLING, round_, index),
             group.clients,
             group.sampling_ratio,
             round_,
@@ -121,6 +121,7 @@ def client_batch(
         size=local.batch_size,
         device=experiment.device,
         ratio=group.record_sampling_ratio if poisson else None,
+        key=experiment.key if poisson else None,
     )
     if experiment.model.stochastic:
         y = with_seeds(y, _seeds(experiment, round_, clients, y.shape[1]))
@@ -139,7 +140,7 @@ def client_batch(
         group=group,
         clients=clients,
         records=experiment.partition.sizes(clients),
-        noise=lambda client: stream(experiment.seed, Purpose.RECORD_NOISE, round_, client),
+        noise=lambda client: experiment.private_stream(Purpose.RECORD_NOISE, round_, client),
     )
 
 

@@ -3,9 +3,10 @@
 The noise is drawn on the sum, with the planned standard deviation whatever the cohort's realised
 size: clients who each add a share of variance C^2 sigma^2 / r would add up to it only when exactly
 r of them report. The stream is named by the run's seed, so that a run can be repeated and
-replayed. Two runs with one seed therefore share their noise, and whoever knows the seed knows the
-noise: right for a simulation, never for a deployment, whose noise must come from a source that
-nobody can repeat.
+replayed: two runs with one seed share their noise, and whoever knows the seed knows the noise.
+With a secret key (``privplan.secure_streams``) the stream is that of the key. Sums on a grid get
+discrete Gaussian noise (``privplan.discrete_gaussian``), whose exact sampling leaves nothing to
+find in the last digits.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privplan.discrete_gaussian import discrete_gaussian, scale_for
 from privplan.errors import InputError
 from privplan.record import GroupShare, ReleaseRecord
+from privplan.secure_streams import SecureStream
 from privplan.seeded_streams import fingerprint
 from simulate.components import GroupSum, Mechanism, Noise, Released
 
@@ -79,12 +82,17 @@ def _released(
     generator: np.random.Generator,
 ) -> Released:
     std = max(part.group.noise_multiplier * _bound(part) for part in sums)
-    state = fingerprint(generator)
-    drawn = generator.standard_normal(total.numel()) * std
+    state, grid = fingerprint(generator), sums[0].grid
+    if grid is None:
+        family, drawn = "gaussian", generator.standard_normal(total.numel()) * std
+    else:
+        family, scale = "discrete_gaussian", scale_for(std)
+        drawn, std = _on_grid(total, sums, grid, scale, generator), scale * grid
     record = ReleaseRecord(
         round=round_,
-        family="gaussian",
+        family=family,
         noise_std=std,
+        grid=grid,
         dimension=total.numel(),
         noise_sum_squares=float(np.square(drawn).sum()),
         noise_state=state,
@@ -92,6 +100,32 @@ def _released(
     )
     vector = (total + torch.from_numpy(drawn).to(total.device)).float()
     return Released(vector, record, tuple(part.group for part in sums))
+
+
+def _on_grid(
+    total: Tensor, sums: Sequence[GroupSum], grid: float, scale: float, generator: object
+) -> np.ndarray:
+    """Discrete Gaussian noise [k] for a sum on a grid.
+
+    Raises:
+        InputError: when a sum is on another grid, or too large for exact addition, or the
+            generator is not a secure stream.
+    """
+    if not isinstance(generator, SecureStream):
+        raise InputError.one("noise", "must be secure to be discrete", type(generator).__name__)
+    drawn = discrete_gaussian(generator, scale, total.numel())
+    most = float(total.abs().max()) / grid + float(np.abs(drawn).max()) if len(drawn) else 0.0
+    steps = total / grid
+    if any(part.grid != grid for part in sums) or not bool((steps == steps.trunc()).all()):
+        raise InputError.one("mechanism", "needs sums on one grid", grid)
+    if most >= EXACT:
+        rule = f"must have sums below {EXACT:g} steps of the grid"
+        raise InputError.one("mechanism", rule, most)
+    return drawn * grid
+
+
+EXACT = 2.0**53
+"""Steps of a grid up to which sums of floating-point numbers are exact."""
 
 
 def _bound(part: GroupSum) -> float:

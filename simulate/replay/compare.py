@@ -25,10 +25,16 @@ class Comparisons:
 
     def __init__(self) -> None:
         self.differences: list[Difference] = []
+        self.skipped: frozenset[str] = frozenset()
         self._found: dict[str, tuple[int, int, float]] = {}
 
     def add(self, round_: int, name: str, detail: str, deviation: float, limit: float = 0) -> None:
-        """Add a comparison, which differs when the deviation exceeds the limit or is no number."""
+        """Add a comparison, which differs when the deviation exceeds the limit or is no number.
+
+        Names in ``skipped`` are not compared.
+        """
+        if name in self.skipped:
+            return
         compared, differ, largest = self._found.get(name, (0, 0, 0.0))
         wrong = not deviation <= limit
         finite = deviation if math.isfinite(deviation) else 1e100

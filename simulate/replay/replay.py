@@ -27,6 +27,7 @@ from privplan.evidence import (
 from privplan.plan import Plan
 from privplan.record import PLAN, ReleaseRecord, RunRecord, chained, read_ledger
 from privplan.replayed import ReplayReport, report_of
+from privplan.secure_streams import NoiseKey
 from simulate.data.partition.clients import client_arrays
 from simulate.data.partition.registry import partition, scheme
 from simulate.own_parts import OwnParts
@@ -40,6 +41,9 @@ from simulate.tasks import Metric
 ACCURACY = 1e-3
 """Largest difference between the recorded accuracy and that of the final model."""
 
+OF_KEY = frozenset({"noise_state", "noise_sum_squares", "participants", "cohort", "releases"})
+"""Comparisons that need the key of a run with secure noise."""
+
 Progress = Callable[[int, int], None]
 Lines = dict[int, list[ReleaseRecord]]
 
@@ -51,13 +55,20 @@ class Replay:
         folder: the run folder.
         data_dir: the data folder; PRIVPLAN_DATA when None.
         own: the data, model, loss and metric of a run on own ones, as they were given to it.
+        noise_key: file with the key of a run with secure noise; without it cohorts and noise are
+            not shown.
 
     Raises:
-        InputError: when the folder holds no finished run, or the data are not those of the run.
+        InputError: when the folder holds no finished run, or the data or the key are not those of
+            the run.
     """
 
     def __init__(
-        self, folder: Path, data_dir: Path | None = None, own: OwnParts | None = None
+        self,
+        folder: Path,
+        data_dir: Path | None = None,
+        own: OwnParts | None = None,
+        noise_key: Path | None = None,
     ) -> None:
         self.folder, self.found, self._workers = folder, Comparisons(), torch.get_num_threads()
         self.plan, self.record = Plan.load(folder / PLAN), RunRecord.load(folder)
@@ -68,6 +79,7 @@ class Replay:
         self.missing = "" if self.evidence else "hashes of releases and models (evidence.jsonl)"
         settings = self.record.configuration
         aggregation = str(settings.get("aggregation"))
+        key = self._key(noise_key)
         method = method_of(self.plan, self.record.algorithm, aggregation)
         self.world: World | None = None
         if method is None or settings.get("canaries") or not supported(self.plan):
@@ -93,7 +105,27 @@ class Replay:
             what = "a module that draws random numbers in training"
             self.missing = f"{what}, which replay does not support"
             return
-        self.world = World(self.plan, method, network, data, assigned, seed)
+        secret = self.record.noise == "secure" and key is None
+        self.world = World(
+            self.plan, method, network, data, assigned, seed, key=key, secret=secret,
+            discrete=settings.get("noise") == "secure-discrete" and method.noisy,
+        )  # fmt: skip
+        if secret:
+            self.found.skipped = OF_KEY
+            self.missing = self.missing or "the key of cohorts and noise (--noise-key)"
+
+    def _key(self, path: Path | None) -> NoiseKey | None:
+        """The key of the run's cohorts and noise; None for a run without one, or if not given."""
+        if path is None:
+            return None
+        if self.record.noise != "secure":
+            raise InputError.one("noise-key", "is only for runs with secure noise", str(path))
+        key = NoiseKey.load(path, "noise-key")
+        committed = self.record.configuration.get("noise_commitment")
+        if key.commitment != committed:
+            rule = f"must be the key of the run, with commitment {committed}"
+            raise InputError.one("noise-key", rule, key.commitment)
+        return key
 
     def run(self, rounds: int | None, seed: int | None, progress: Progress) -> ReplayReport:
         """Compare cohorts, noise states and constants of all rounds, and train some rounds again.
@@ -139,7 +171,7 @@ class Replay:
             hashes[line.round] = chain
         for round_ in sorted({*lines, *range(1, self.plan.spec.rounds + 1)}):
             planned = round_ <= self.plan.spec.rounds
-            replayed = planned_lines(world, round_) if planned else []
+            replayed = planned_lines(world, round_, lines[round_]) if planned else []
             found.equal(round_, "number of releases", len(lines[round_]), len(replayed))
             for one, other in zip(lines[round_], replayed, strict=False):
                 found.line(one, other.record, None)
@@ -175,6 +207,8 @@ class Replay:
         """Train rounds again and compare them; returns their numbers."""
         known = self.evidence.rounds if self.evidence else {}
         stored = {number: one.model_at for number, one in known.items() if one.model_at is not None}
+        if world.secret and world.method.release == "per_client":
+            return []
         wanted: set[int] = set()
         for one in chosen:  # from the last stored model before it to the first one after it
             start = max((number for number in stored if number < one), default=0)
@@ -189,7 +223,11 @@ class Replay:
             if before in stored:
                 theta, vectors = self._model(before, known[before], len(now.theta))
                 now = Round((), theta, now.slack, known[before].state, vectors)
-            now = replay_round(world, round_, now, self._workers)
+            released = self._released(round_) if world.secret else []
+            if len(released) < len(lines[round_]) and world.secret and world.method.noisy:
+                return sorted(one for one in wanted if one < round_)
+            of_run = (lines[round_], released)
+            now = replay_round(world, round_, now, self._workers, of_run)
             self._compare(round_, now, lines[round_])
         progress(len(wanted), len(wanted))
         return sorted(wanted)
@@ -228,6 +266,13 @@ class Replay:
         digests = (evidence.model, *evidence.server.values())
         theta, *rest = self._vectors(round_, evidence.model_at or 0, len(digests), size, digests)
         return theta, dict(zip(evidence.server, rest, strict=True))
+
+    def _released(self, round_: int) -> list[Tensor]:
+        """The stored releases of a round; none where they are not stored."""
+        one = self.evidence.rounds.get(round_) if self.evidence else None
+        if one is None or one.releases_at is None:
+            return []
+        return self._vectors(round_, one.releases_at, len(one.releases), one.length, one.releases)
 
     def _vectors(
         self, round_: int, offset: int, count: int, length: int, digests: tuple[str, ...]

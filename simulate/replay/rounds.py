@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privplan.discrete_gaussian import discrete_gaussian
 from privplan.plan import Plan
 from privplan.record import ReleaseRecord, Residual
 from simulate.replay import randomness as draw
@@ -20,6 +21,10 @@ from simulate.replay.training import NEAR, dp_sgd, learning_rate, sgd
 
 NORM = "clipping_norm"
 """Name of the adaptive clipping norm among the scalars of the server's state."""
+
+
+Known = tuple[Sequence[ReleaseRecord], Sequence[Tensor]]
+"""Lines and releases of a round as the run stores them."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,9 @@ def first_model(world: World) -> Tensor:
     return world.model.initial(source)
 
 
-def replay_round(world: World, round_: int, before: Round, workers: int = 1) -> Round:
+def replay_round(
+    world: World, round_: int, before: Round, workers: int = 1, known: Known = ((), ())
+) -> Round:
     """Execute a round again.
 
     Args:
@@ -65,12 +72,15 @@ def replay_round(world: World, round_: int, before: Round, workers: int = 1) -> 
         round_: the round, from 1.
         before: model and server's state before the round.
         workers: threads, each of which trains one client at a time.
+        known: lines and releases of the run, for a run whose key is not known.
     """
     theta, state = before.theta, before.state
-    lines, rate = planned_lines(world, round_), learning_rate(world.plan, round_)
+    lines, rate = planned_lines(world, round_, known[0]), learning_rate(world.plan, round_)
+    vectors = dict(zip([line.stream for line in lines], known[1], strict=False))
 
     def one_sum(line: Line) -> Release:
-        return _sum(world, line, theta, state.get(NORM, world.plan.spec.clipping_norm), workers)
+        norm = state.get(NORM, world.plan.spec.clipping_norm)
+        return _sum(world, line, theta, norm, workers, vectors.get(line.stream))
 
     def one_client(line: Line) -> Release:
         return _client(world, line, theta, rate)
@@ -82,8 +92,15 @@ def replay_round(world: World, round_: int, before: Round, workers: int = 1) -> 
     return _after(world, round_, releases, before)
 
 
-def _sum(world: World, line: Line, theta: Tensor, norm: float, workers: int) -> Release:
-    """A noisy sum of clipped updates."""
+def _sum(
+    world: World,
+    line: Line,
+    theta: Tensor,
+    norm: float,
+    workers: int,
+    released: Tensor | None,
+) -> Release:
+    """A noisy sum of clipped updates; its noise is that of a given release, or drawn again."""
     plan, near, shares = world.plan, 0, []
     total = torch.zeros(len(theta) + (plan.clipping is not None), dtype=torch.float64)
     rate = learning_rate(plan, line.record.round)
@@ -105,19 +122,38 @@ def _sum(world: World, line: Line, theta: Tensor, norm: float, workers: int) -> 
                 clipped, near = clipped + (length > norm), near + (abs(length / norm - 1) < NEAR)
                 sent = _clipped(plan, sent, length, norm)
                 sent = sent * (part.group.scale if world.method.scaled else 1.0)
+                sent = _on_grid(sent, line, part.share.clip_bound or 0.0)
             total, largest = total + sent, max(largest, float(sent.norm()))
         found = {"clipped": clipped, "excluded": excluded, "largest_norm": largest}
         shares.append(part.share.model_copy(update=found))
     changes: dict[str, Any] = {"shares": tuple(shares)}
     vector, length = total.float(), float(total.norm())
     if world.method.noisy:
-        drawn = line.noise(world.seed).standard_normal(len(total)) * line.record.noise_std
-        vector = (total + torch.from_numpy(drawn)).float()
+        drawn = _noise(world, line, len(total)) if released is None else np.zeros(0)
+        vector = (total + torch.from_numpy(drawn)).float() if released is None else released
         rest = vector.double() - total
         along = float(rest @ total) / length if length else None
         changes["noise_sum_squares"] = float(np.square(drawn).sum())
         changes["residual"] = Residual(sum_squares=float(rest @ rest), along_sum=along)
     return Release(vector, line.record.model_copy(update=changes), near)
+
+
+def _on_grid(update: Tensor, line: Line, bound: float) -> Tensor:
+    """An update rounded towards zero to the line's grid, if any."""
+    grid = line.record.grid
+    if grid is None:
+        return update
+    most, length = bound * (1 - 2.0**-30), float(update.norm())
+    return (update * min(1.0, most / length if length else 1.0) / grid).trunc() * grid
+
+
+def _noise(world: World, line: Line, size: int) -> np.ndarray:
+    """The noise of a line [size], drawn again."""
+    source, grid, std = line.noise(world), line.record.grid, line.record.noise_std
+    if grid is None:
+        noise: np.ndarray = source.standard_normal(size) * std
+        return noise
+    return discrete_gaussian(source, std / grid, size) * grid
 
 
 def _clipped(plan: Plan, update: Tensor, length: float, norm: float) -> Tensor:
@@ -133,10 +169,10 @@ def _client(world: World, line: Line, theta: Tensor, rate: float) -> Release:
     """The release of one client, who adds noise to each local step."""
     [part], [client] = line.parts, line.parts[0].clients.tolist()
     steps, size = line.record.steps, part.group.record_batch or 1.0
-    source = draw.stream(world.seed, draw.CLIENT, line.record.round, client)
+    source = world.source(draw.CLIENT, line.record.round, client)
     own = world.partition.records(client)
     batches = draw.poisson_batches(own, steps, part.share.sampling_ratio, source)
-    generator, std = line.noise(world.seed), line.record.noise_std
+    generator, std = line.noise(world), line.record.noise_std
     noise = [generator.standard_normal(len(theta)) * std for _ in range(steps)]
     update, found, near = dp_sgd(
         world.model, world.data, theta, batches, world.plan, rate, noise, size

@@ -8,6 +8,8 @@ from privplan.errors import Fault, InputError
 from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, RECORD, RunRecord, read_ledger
 
+NOISE = ("noise", "noise_commitment")
+"""Entries of the configuration that a run with secure noise has."""
 _IDENTITY = ("algorithm", "dataset", "partition", "model", "seed", "device", "plan_digest")
 
 
@@ -37,7 +39,7 @@ def existing_run(folder: Path, initial: RunRecord) -> RunRecord | None:
             rule = f"must be {expected!r}, as in {folder}; or choose another folder with -o"
             faults.append(Fault(name, rule, requested))
     names = ("aggregation", "numbers", "data", "canaries", "own_model", "metric", "task")
-    for name in (*names, "precision"):
+    for name in (*names, "precision", *NOISE):
         requested = initial.configuration.get(name)
         if record.configuration.get(name) != requested:
             rule = f"must be as in {folder}; or choose another folder with -o"

@@ -55,6 +55,7 @@ def initial_record(
             "processes": experiment.ranks.size,
             "canaries": experiment.canaries,
             **({} if experiment.metric is None else {"metric": experiment.metric.name}),
+            **noise_configuration(experiment),
         },
         versions={
             "python": platform.python_version(),
@@ -68,7 +69,16 @@ def initial_record(
         accuracy_by_group={},
         wall_seconds=0.0,
         executed=executed(experiment),
+        noise="seeded" if experiment.key is None else "secure",
     )
+
+
+def noise_configuration(experiment: Experiment) -> dict[str, str]:
+    """Kind of the noise and commitment to its key; empty for noise from the seed."""
+    if experiment.key is None:
+        return {}
+    kind = "secure-discrete" if experiment.discrete else "secure"
+    return {"noise": kind, "noise_commitment": experiment.key.commitment}
 
 
 def record_at(record: RunRecord, progress: Progress, seconds: float) -> RunRecord:

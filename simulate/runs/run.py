@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from privplan.attestation.attestor import Attestor, signer_of
+from privplan.attestation.keys import SigningKey
 from privplan.errors import InputError, PrivplanError
 from privplan.io.files import locked
 from privplan.plan import Plan
-from privplan.record import PLAN, RunRecord
+from privplan.record import PLAN, RECORD, RunRecord
+from privplan.secure_streams import NoiseKey
 from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.dataset import Dataset
@@ -47,6 +50,8 @@ from simulate.tracking.callback import Callback, opened, require_trackers
 _log = logging.getLogger(__name__)
 BY_CLIENT = "clients"
 """Partition of own data that name the client of each record."""
+NOISES = ("seeded", "secure", "secure-discrete")
+"""Kinds of noise of a request."""
 SAVE_SECONDS = 2.0
 """Least time between two checkpoints; the last state is always saved."""
 SAVE_SHARE = 0.05
@@ -82,6 +87,10 @@ class Request:
         metric: the run's metric, as ``simulate.tasks.metric_of`` takes it.
         track: names of trackers, such as ``tensorboard``.
         precision: of products in local training on a GPU, ``float32`` or ``tf32``.
+        noise: ``seeded``; ``secure``, from a secret key; or ``secure-discrete``, on a grid too.
+        noise_key_file: where the key of a new run is written, or read to continue a run; None to
+            keep it in memory only, so that the run can be neither continued nor replayed.
+        signing_key_file: secret key of a server in the plan's signers; None for no signatures.
     """
 
     plan: Plan
@@ -101,6 +110,9 @@ class Request:
     metric: Any = None
     track: tuple[str, ...] = ()
     precision: str = "float32"
+    noise: str = "seeded"
+    noise_key_file: Path | None = None
+    signing_key_file: Path | None = None
 
     @property
     def task(self) -> str:
@@ -143,7 +155,9 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     Raises:
         PrivplanError: for an unknown name, missing data, or components that do not match.
     """
-    chosen = scheme(request.partition)
+    chosen, key = scheme(request.partition), _noise_key(request, ranks)
+    if request.signing_key_file is not None:
+        signer_of(request.plan, SigningKey.load(request.signing_key_file), "server")
     require_trackers(request.track)
     ALGORITHMS.get(request.algorithm).complete(request.hyperparameters)
     metric = _metric(request)
@@ -171,6 +185,8 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
         ranks=ranks,
         canaries=request.canaries,
         metric=metric,
+        key=key,
+        discrete=request.noise == NOISES[2],
     )
 
 
@@ -189,6 +205,32 @@ def _metric(request: Request) -> Metric | None:
     if request.task == MULTI_CLASS and request.metric in (None, ACCURACY):
         return None
     return metric_of(request.task, request.metric)
+
+
+def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
+    """The key of the noise: read for a run that exists, else new; None for seeded noise.
+
+    A key is for one run: two runs with one key may share noise.
+    """
+    path = request.noise_key_file
+    if request.noise not in NOISES:
+        raise InputError.one("noise", f"must be one of {', '.join(NOISES)}", request.noise)
+    if request.noise == NOISES[0]:
+        if path is not None:
+            raise InputError.one("noise-key-file", "is only for --noise secure", str(path))
+        return None
+    if ranks.size > 1:
+        rule = "must be 1 with secure noise, whose key is not sent to other processes"
+        raise InputError.one("processes", rule, ranks.size)
+    if (request.folder / RECORD).exists():
+        if path is None:
+            rule = f"must be given for the run with secure noise in {request.folder}"
+            raise InputError.one("noise-key-file", rule, "nothing")
+        return NoiseKey.load(path)
+    if path is not None and path.exists():
+        rule = "must be a new file for a new run, since a key is for one run"
+        raise InputError.one("noise-key-file", rule, str(path))
+    return NoiseKey.new()
 
 
 def _data(request: Request, chosen: Scheme) -> tuple[Dataset, ClientPartition]:
@@ -329,11 +371,13 @@ class _OpenedFolder:
         record: the run's record.
         progress: state of training to continue from; None when the run is finished.
         ledger: where further releases are written.
+        attestor: signs statements about them; None without signatures.
     """
 
     record: RunRecord
     progress: Progress | None
     ledger: LedgerWriter
+    attestor: Attestor | None = None
 
 
 def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> _OpenedFolder:
@@ -356,6 +400,8 @@ def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> 
     stack.enter_context(locked(folder))
     before = existing_run(folder, initial)
     if before is None:
+        if experiment.key is not None and request.noise_key_file is not None:
+            experiment.key.save(request.noise_key_file)
         plan.save(folder / PLAN)
         initial.save(folder)
     if before is not None and before.status == "complete":
@@ -363,7 +409,12 @@ def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> 
         return _OpenedFolder(before, None, RemoteLedger())
     progress = checkpoint.load(folder, experiment.device) or initial_state(experiment)
     ledger = FileLedger(folder, plan.digest, progress.chain)
-    return _OpenedFolder(before or initial, progress, ledger)
+    attestor = None
+    if request.signing_key_file is not None:
+        key = SigningKey.load(request.signing_key_file)
+        attestor = Attestor(folder, plan, key, progress.chain)
+        attestor.start("" if experiment.key is None else experiment.key.commitment)
+    return _OpenedFolder(before or initial, progress, ledger, attestor)
 
 
 def _train(
@@ -405,7 +456,7 @@ def _train(
     for callback in callbacks:
         callback.on_start(plan, record_at(record, start, wall_seconds()))
     try:
-        end = train(experiment, opened.ledger, start, after)
+        end = train(experiment, opened.ledger, start, after, opened.attestor)
     except (KeyboardInterrupt, LostRankError) as stop:
         checkpoint.save(folder, latest)
         record_at(record, latest, wall_seconds()).save(folder)
@@ -415,6 +466,8 @@ def _train(
         line = f"interrupted: {done}; the same command resumes"
         raise InterruptedRunError(line) from None
     checkpoint.save(folder, end)
+    if opened.attestor is not None:
+        opened.attestor.end(end.chain)
     spent = spent_by_group(folder, plan)
     finished = write_finished(
         folder, experiment, end, record_at(record, end, wall_seconds()), spent

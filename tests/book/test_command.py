@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import random
 import subprocess
 import sys
 import time
@@ -240,3 +241,34 @@ def test_left_answers_or_refuses_within_a_second(
     line = refused("book", "left", "--group", "strict", *options, "--address", book)
     assert said in line
     assert time.process_time() - before < 2.0
+
+
+@pytest.mark.slow
+def test_left_answers_or_refuses_within_a_second_for_200_inputs(book: str) -> None:
+    """Random numbers of all magnitudes, and numbers that are none."""
+    draw = random.Random(7)
+
+    def number() -> str:
+        odd = ["nan", "inf", "-inf", "0", "-1", "1e308", "5e-324", "x", "", "1e400", "0x1"]
+        kind = draw.random()
+        if kind < 0.2:
+            return draw.choice(odd)
+        if kind < 0.6:
+            return f"{10 ** draw.uniform(-12, 12):.6g}"
+        return f"{draw.uniform(0, 3):.6g}"
+
+    for _ in range(200):
+        options = ["--epsilon", number()]
+        for name, chance in (("--delta", 0.6), ("--sampling-ratio", 0.5)):
+            if draw.random() < chance:
+                options += [name, number()]
+        if draw.random() < 0.5:
+            options += ["--rounds", draw.choice([number(), str(draw.randrange(10**9))])]
+        if draw.random() < 0.3:
+            options += ["--relation", draw.choice(["add_remove", "replace_one", "zero_out"])]
+        group = draw.choice(["strict", "loose"])
+        before = time.process_time()
+        done = privplan("book", "left", "--group", group, *options, "--address", book)
+        assert time.process_time() - before < 2.0, options
+        assert done.exit_code in (0, 2, 3), (options, done.output)
+        assert done.exit_code == 0 or len(done.stderr.strip().splitlines()) >= 1, options

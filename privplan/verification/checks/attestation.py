@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from privplan.attestation.anchors import Anchor, read_anchors
 from privplan.attestation.keys import signed_by
 from privplan.attestation.statements import (
     ATTESTATION,
@@ -60,6 +61,39 @@ def attestation(run: Run) -> Check:
     if missing:
         return not_shown(NAME, missing)
     return passed(NAME, f"{_parties(run, found)}; all {reading.lines} lines signed", "attested")
+
+
+@register("anchors", order=171, applies=lambda run: bool(_anchors(run)))
+def anchored(run: Run) -> Check:
+    """Heads in external logs are those of the statements; the reader gives the logs."""
+    name, heads = "anchors", [run.plan.digest]
+    found = None if run.folder is None else read_attestation(run.folder)
+    for signed in () if found is None else found.statements:
+        heads.append(signed.head(heads[-1]))
+    known, missing = {log.kind: log for log in run.logs}, list[str]()
+    made = _anchors(run)
+    for one in made:
+        if one.statements >= len(heads) or heads[one.statements] != one.head:
+            return failed(name, f"{one.statements} statements are not those anchored")
+        log = known.get(one.log)
+        problem = None if log is None else log.problem(one.head, one.receipt)
+        if problem is not None:
+            return failed(name, f"head after {one.statements} statements: {problem}")
+        if log is None:
+            missing.append(_GIVE[one.log])
+    if missing:
+        return not_shown(name, dict.fromkeys(missing), required=False)
+    return passed(name, f"{len(made)} heads, the last after {made[-1].statements} statements")
+
+
+_GIVE = {
+    "local": "the log of anchors (--anchor-log)",
+    "rfc3161": "the certificate of the time-stamping authority (--tsa-certificate)",
+}
+
+
+def _anchors(run: Run) -> list[Anchor]:
+    return [] if run.folder is None else read_anchors(run.folder)
 
 
 @dataclass

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from privplan.attestation.anchors import AnchorLog
 from privplan.auditing.findings import AuditEvidence
 from privplan.plan import GroupPlan, Plan
 from privplan.record import GroupShare, LedgerText, ReleaseRecord, RunRecord
@@ -90,6 +91,7 @@ class Run:
     Attributes:
         audit: the canaries; None in a run without canaries.
         folder: the run folder; None for a run that is in memory only.
+        logs: external logs that the reader trusts to confirm anchors.
     """
 
     plan: Plan
@@ -97,6 +99,7 @@ class Run:
     record: RunRecord
     audit: AuditEvidence | None = None
     folder: Path | None = None
+    logs: tuple[AnchorLog, ...] = ()
 
     def shares(self, group: str) -> Shares:
         """Releases that a group took part in, each with the group's share."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -79,7 +79,7 @@ def _dependent_rounds(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
         pairs = [(by_round[t], by_round[t + lag]) for t in by_round if t + lag in by_round]
         if not pairs:
             continue
-        overlaps = [cohort_tests.overlap(*pair) for pair in pairs]
+        overlaps = [cohort_tests.overlap(left, frozenset(right)) for left, right in pairs]
         sizes = [(len(left), len(right)) for left, right in pairs]
         if cohort_tests.overlaps_p_value(overlaps, sizes, n) < level / LAGS:
             expected = sum(left * right for left, right in sizes) / n
@@ -114,9 +114,9 @@ def _same_cohort(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
 
 def _one_half(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
     """Rounds that prefer the first half of the positions, or the even ones."""
-    halves: tuple[tuple[str, Sequence[int]], ...] = (
-        ("the first half", range(n // 2)),
-        ("even positions", range(0, n, 2)),
+    halves = (
+        ("the first half", frozenset(range(n // 2))),
+        ("even positions", frozenset(range(0, n, 2))),
     )
     tests = max(1, len(halves) * len(cohorts))
     for name, half in halves:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privplan.accounting.release import GAUSSIAN
 from privplan.record import ReleaseRecord
 from privplan.verification import noise_tests as tests
 from privplan.verification.checks.check import Check, Run, first, not_shown, register
@@ -57,7 +56,7 @@ def _gaussian_sums(run: Run) -> list[tuple[int, ReleaseRecord]]:
     return [
         (index, release)
         for index, release in positions(run)
-        if release.family == GAUSSIAN and release.unit == "client"
+        if release.noise.normal and release.unit == "client"
     ]
 
 

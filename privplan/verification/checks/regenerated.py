@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from privplan.accounting.release import GAUSSIAN
 from privplan.record import ReleaseRecord
 from privplan.seeded_streams import NOISE, SAMPLING, fingerprint, seeded_stream
 from privplan.verification.checks.check import Check, Run, at_round, first, not_shown, register
@@ -40,6 +39,11 @@ def _other_numpy(run: Run) -> str | None:
     return None
 
 
+def _keyed(run: Run) -> bool:
+    """Whether a secret key determines cohorts and noise, not the seed."""
+    return run.record.noise == "secure" or run.record.configuration.get("noise") not in SEEDED
+
+
 def _result(name: str, problems: Iterator[str], reason: str, missing: list[str]) -> Check:
     check = first(problems, name, reason)
     return not_shown(name, missing, required=False) if check.passed and missing else check
@@ -51,7 +55,8 @@ def cohorts_regenerated(run: Run) -> Check:
     name = "cohorts regenerated"
     if run.plan.spec.unit == "record":
         return first(iter(()), name, "does not apply, clients take turns; see rounds")
-    why, seed = _other_numpy(run), run.record.seed
+    seed = run.record.seed
+    why = "the key of the cohorts" if _keyed(run) else _other_numpy(run)
     if why is not None or seed is None:
         return not_shown(name, [why or "the seed"], required=False)
     shares = [share for release in run.ledger.records for share in release.shares]
@@ -88,14 +93,14 @@ def noise_regenerated(run: Run) -> Check:
     releases = [
         (index, release)
         for index, release in positions(run)
-        if release.family == GAUSSIAN and release.unit == "client"
+        if release.noise.normal and release.unit == "client"
     ]
     if not releases:
         return first(iter(()), name, "does not apply, no Gaussian noise on sums")
     why, seed = _other_numpy(run), run.record.seed
     if why is not None or seed is None:
         return not_shown(name, [why or "the seed"], required=False)
-    if run.record.configuration.get("noise") not in SEEDED:
+    if _keyed(run):
         return not_shown(name, ["the key of the noise"], required=False)
     measured = {} if run.folder is None else read_noise_evidence(run.folder)[0]
     every = math.ceil(sum(release.dimension for _, release in releases) / COORDINATES)

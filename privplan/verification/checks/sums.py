@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 
 from privplan import public_mask
-from privplan.accounting.release import GAUSSIAN
 from privplan.record import Executed, ReleaseRecord, Residual
 from privplan.verification.checks.check import (
     NOTHING_LEFT,
@@ -55,7 +54,7 @@ def sums(run: Run) -> Check:
             if release.noise.p_value(residual.sum_squares, std, release.dimension) < level:
                 rest = math.sqrt(residual.sum_squares / max(release.dimension, 1))
                 yield f"{where}: released is the sum and a rest of {rest:.6g}, recorded {std:.6g}"
-            if release.family != GAUSSIAN:  # its sum of squares and projection are not chi-square
+            if not release.noise.normal:  # its sum of squares and projection are not chi-square
                 continue
             squares, drawn = squares + residual.sum_squares / std**2, drawn + release.dimension
             if residual.along_sum is not None:

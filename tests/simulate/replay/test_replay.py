@@ -44,6 +44,8 @@ ALLOWED = (
     "privplan.planning.weights",  # the plan's factors on sums, as formulas
     "privplan.record",
     "privplan.accounting.release",
+    "privplan.discrete_gaussian",  # the sampler of a law and the streams of a key: primitives
+    "privplan.secure_streams",
     "simulate.data",
     "simulate.models",
     "simulate.replay",

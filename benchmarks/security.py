@@ -1,0 +1,101 @@
+"""Cost of signatures and of secure noise per round, side by side.
+
+W1: 6,000 clients of 10 images of Fashion-MNIST (PRIVPLAN_DATA names the folder), 120 expected
+participants in three groups, 5 local steps of batch 10 of `cnn-2`. Each round is executed by every
+variant from the same state, in turn, with a ledger file; the table shows medians of CPU seconds
+and of the ratios to the seeded round.
+
+    python benchmarks/security.py [--rounds 12]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from privplan.attestation import Attestor, SigningKey, new_key
+from privplan.planning.solver import solve
+from privplan.secure_streams import NoiseKey
+from privplan.spec.spec import Spec
+from simulate.engine.experiment import Experiment
+from simulate.engine.loop import initial_state, one_core, run_round
+from simulate.models.registry import model
+from simulate.runs.ledger_writer import FileLedger
+from simulate.runs.run import Request, prepare
+
+
+def workload(key: SigningKey, folder: Path, rounds: int) -> Experiment:
+    """The experiment of W1, whose plan names the key."""
+    groups = [
+        (name, epsilon) for name, epsilon in (("strict", 2.0), ("medium", 6.0), ("loose", 12))
+    ]
+    spec = Spec.parse(
+        {
+            "name": "W1",
+            "groups": [{"name": name, "clients": 2000, "epsilon": e} for name, e in groups],
+            "rounds": rounds,
+            "cohort": 120,
+            "delta": 1e-4,
+            "local": {"steps": 5, "batch_size": 10, "learning_rate": 0.1},
+            "model": {"name": "cnn-2", "parameters": model("cnn-2").parameters},
+            "planning": {"ratios": "uniform", "accountant": "rdp"},
+            "signers": [{"name": "server", "key": key.public}],
+        }
+    )
+    request = Request(solve(spec, second_opinion=False), "GDPFed", "fashion-mnist", folder)
+    return replace(prepare(request), workers=1)
+
+
+def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
+    """CPU seconds of each round, by variant."""
+    key = new_key(folder / "server.pem")
+    plain = workload(key, folder / "run", rounds)
+    secret = NoiseKey.new()
+    variants = {
+        "seeded": plain,
+        "seeded, signed": plain,
+        "secure": replace(plain, key=secret),
+        "secure-discrete": replace(plain, key=secret, discrete=True),
+    }
+    plan, ledgers, attestors = plain.algorithm.plan, {}, {}
+    for name in variants:
+        where = folder / name
+        where.mkdir()
+        ledgers[name] = FileLedger(where, plan.digest, plan.digest)
+        attestors[name] = Attestor(where, plan, key) if "signed" in name else None
+    progress, seconds = initial_state(plain), {name: list[float]() for name in variants}
+    for number in range(rounds):
+        names = [*variants][number % len(variants) :] + [*variants][: number % len(variants)]
+        for name in names:
+            start = time.process_time()
+            after = run_round(variants[name], progress, ledgers[name], attestors[name])
+            seconds[name].append(time.process_time() - start)
+            if name == "seeded":
+                following = after
+        progress = following
+    return seconds
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=12)
+    rounds = parser.parse_args().rounds
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as parent, one_core():
+        seconds = measure(Path(parent), rounds)
+    print(f"{'W1, CPU seconds per round':28}{'median':>9}{'min':>9}{'ratio':>8}")
+    for name, values in seconds.items():
+        pairs = zip(values[1:], seconds["seeded"][1:], strict=True)
+        ratio = statistics.median(one / other for one, other in pairs)
+        print(f"{name:28}{statistics.median(values):9.3f}{min(values):9.3f}{ratio:8.3f}")
+
+
+if __name__ == "__main__":
+    main()

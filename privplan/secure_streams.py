@@ -1,0 +1,160 @@
+"""Cryptographic random streams, whose key comes from the operating system and is in no record.
+
+A stream is SHAKE-256 (FIPS 202), a sponge with a capacity of 512 bits, keyed by a prefix as in
+KMAC (NIST SP 800-185): without the 256-bit key its output cannot be told from random bits, nor
+can one stream be computed from another. The standard library has it, so that no package is
+needed. Of the key a record holds a commitment, and of each stream a fingerprint: both are hashes,
+from which the key cannot be found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privplan.errors import InputError, UnsupportedError
+from privplan.io.secret_files import read_secret, write_secret
+
+KEY_BYTES = 32
+LETTERS = 24
+"""Length of the fingerprint of a stream."""
+_FIRST, _LAST = 10, 20
+"""Logarithms of the sizes of the first and of the largest block, in bytes."""
+
+
+@dataclass(frozen=True, repr=False)
+class NoiseKey:
+    """The secret of all streams of one run."""
+
+    content: bytes
+
+    @property
+    def commitment(self) -> str:
+        """SHA-256 of the key with its context, which a record may hold."""
+        return hashlib.sha256(b"privplan noise key commitment v1\n" + self.content).hexdigest()
+
+    def stream(self, purpose: int, *indices: int) -> SecureStream:
+        """The stream of a purpose, from its start; equal arguments give equal streams.
+
+        Args:
+            purpose: key of the purpose, as of ``seeded_streams``.
+            indices: for example (round, client), each 0 or more.
+        """
+        name = ",".join(map(str, (purpose, *indices)))
+        message = f"privplan stream v1\n{name}".encode()
+        return SecureStream(hmac.digest(self.content, message, "sha256"))
+
+    def save(self, path: Path) -> None:
+        """Write the key to a new file that only its owner may read (mode 600).
+
+        Raises:
+            InputError: when the file exists or cannot be written.
+        """
+        write_secret(path, f"{self.content.hex()}\n".encode(), "noise-key-file")
+
+    @classmethod
+    def new(cls) -> NoiseKey:
+        """A key from the operating system."""
+        return cls(secrets.token_bytes(KEY_BYTES))
+
+    @classmethod
+    def load(cls, path: Path, what: str = "noise-key-file") -> NoiseKey:
+        """Read a key.
+
+        Args:
+            path: the file.
+            what: the field that error messages name.
+
+        Raises:
+            InputError: when the file is no key, or others may read it.
+        """
+        try:
+            content = bytes.fromhex(read_secret(path, what).decode("ascii"))
+        except ValueError:
+            content = b""
+        if len(content) != KEY_BYTES:
+            rule = f"must hold a key of {KEY_BYTES} bytes in hexadecimal"
+            raise InputError.one(what, rule, str(path))
+        return cls(content)
+
+
+class SecureStream:
+    """A cryptographic stream with the methods of ``numpy.random.Generator`` that laws use.
+
+    Args:
+        key: the 32 secret bytes of the stream.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key, self._block, self._read = key, 0, 0
+        self._words: np.ndarray = np.empty(0, np.uint64)
+
+    def fingerprint(self) -> str:
+        """A hash of key and position: equal ones would draw equal values."""
+        text = f"privplan stream state v1\n{self._read}".encode()
+        return hmac.digest(self._key, text, "sha256").hex()[:LETTERS]
+
+    def words(self, count: int) -> np.ndarray:
+        """The next words [count], uint64, independent and uniform."""
+        parts = [self._words]
+        available = len(self._words)
+        while available < count:
+            size = 1 << min(_FIRST + self._block, _LAST)
+            prefix = self._key + self._block.to_bytes(8, "little")
+            block = hashlib.shake_256(prefix).digest(size)
+            parts.append(np.frombuffer(block, "<u8"))
+            available, self._block = available + size // 8, self._block + 1
+        found = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        self._words, self._read = found[count:], self._read + count
+        return found[:count]
+
+    def random(self, size: int) -> np.ndarray:
+        """Uniform multiples of 2^-53 in [0, 1), shape [size]."""
+        return (self.words(size) >> np.uint64(11)) * 2.0**-53
+
+    def standard_normal(self, size: int) -> np.ndarray:
+        """Standard normals [size] by the method of Box and Muller, in floating-point numbers."""
+        pairs = (size + 1) // 2
+        words = self.words(2 * pairs)
+        radius = np.sqrt(-2.0 * np.log((words[:pairs].astype(np.float64) + 1.0) * 2.0**-64))
+        angle = (words[pairs:] >> np.uint64(11)) * (2.0**-52 * np.pi)
+        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size]
+
+    def binomial(self, n: int, p: float) -> int:
+        """The number of successes in ``n`` trials of probability ``p`` (a multiple of 2^-53)."""
+        return int((self.random(int(n)) < p).sum())
+
+    def permutation(self, x: int | Sequence[int] | np.ndarray) -> np.ndarray:
+        """A uniform permutation of an array, or of the numbers below ``x``."""
+        items = np.arange(x) if isinstance(x, int | np.integer) else np.asarray(x)
+        while True:
+            words = self.words(len(items))
+            order = np.argsort(words)
+            if (np.diff(words[order]) > 0).all():
+                return items[order]
+
+    def choice(
+        self, a: int, size: int, *, replace: bool = True, shuffle: bool = True
+    ) -> np.ndarray:
+        """A uniform subset of the numbers below ``a``, in random order.
+
+        Raises:
+            UnsupportedError: with replacement.
+        """
+        if replace:
+            raise UnsupportedError("secure stream: choice is without replacement only")
+        if not 0 <= size <= a:
+            raise InputError.one("size", f"must be in [0, {a}]", size)
+        return self.permutation(int(a))[:size]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise UnsupportedError(f"secure stream: has no method {name}")

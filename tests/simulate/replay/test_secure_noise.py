@@ -1,0 +1,208 @@
+"""Runs with secure noise: resumed and replayed with the key, and what stays hidden without it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from privplan.cli import main
+from privplan.errors import InputError
+from privplan.evidence import VECTORS
+from privplan.record import LEDGER, RunRecord, read_ledger
+from privplan.secure_streams import NoiseKey
+from privplan.verification.verify import judge, load_run
+from simulate.replay.replay import Replay
+from simulate.runs.run import InterruptedRunError, Request, execute
+from tests.simulate.replay.test_replay import comparison, short_plan
+
+
+def request(
+    tmp_path: Path, name: str = "GDPFed+", noise: str = "secure", **planned: str
+) -> Request:
+    plan = short_plan(**planned)
+    return Request(
+        plan, name, "digits", tmp_path / "run", seed=3, noise=noise,
+        noise_key_file=tmp_path / "noise.key",
+    )  # fmt: skip
+
+
+def replay(folder: Path, key: Path | None):
+    return Replay(folder, noise_key=key).run(None, None, lambda done, total: None)
+
+
+@pytest.mark.parametrize(
+    ("name", "noise", "planned"),
+    [
+        ("GDPFed+", "secure", {}),
+        ("GDPFed+", "secure-discrete", {}),
+        ("planned", "secure-discrete", {"planning": "quantile"}),
+        ("DP-FedAvg", "secure-discrete", {"sampling": "fixed_size"}),
+        ("FedAvg", "secure", {}),
+    ],
+)
+def test_replay_with_the_key_passes_and_without_it_shows_the_rest(
+    name: str, noise: str, planned: dict[str, str], tmp_path: Path
+) -> None:
+    asked = request(tmp_path, name, noise, **planned)
+    execute(asked)
+    with_key = replay(asked.folder, asked.noise_key_file)
+    assert with_key.outcome == "passed", with_key.reason
+    assert comparison(with_key, "model") == (3, 0)
+    without = replay(asked.folder, None)
+    assert without.outcome == "not shown", without.reason
+    assert without.reason == "missing: the key of cohorts and noise (--noise-key)"
+    names = {one.name for one in without.comparisons}
+    assert {"model", "largest_norm", "clipped"} <= names
+    assert not {"participants", "noise_state", "noise_sum_squares", "releases"} & names
+    assert comparison(without, "model") == (3, 0)
+
+
+def test_record_level_runs_replay_with_the_key_only(tmp_path: Path) -> None:
+    asked = request(tmp_path, "DPFedAvg")
+    execute(asked)
+    with_key = Replay(asked.folder, noise_key=asked.noise_key_file).run(
+        1, 1, lambda done, total: None
+    )
+    assert with_key.outcome == "passed", with_key.reason
+    without = replay(asked.folder, None)
+    assert (without.outcome, without.rounds) == ("not shown", ())
+
+
+def test_a_replay_without_the_key_still_finds_other_sums(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    execute(asked)
+    data = bytearray((asked.folder / VECTORS).read_bytes())
+    assert len(data) > 4 * 2410
+    ledger = (asked.folder / LEDGER).read_text()
+    norm = json.loads(ledger.splitlines()[0])["release"]["shares"][0]["largest_norm"]
+    (asked.folder / LEDGER).write_text(ledger.replace(str(norm), str(norm * 0.9), 1))
+    assert replay(asked.folder, None).outcome == "failed"
+
+
+def test_no_file_of_the_run_holds_the_key_and_verdicts_say_so(tmp_path: Path) -> None:
+    asked = request(tmp_path, noise="secure-discrete")
+    execute(asked)
+    key = NoiseKey.load(tmp_path / "noise.key")
+    for path in asked.folder.iterdir():
+        content = path.read_bytes()
+        assert key.content not in content
+        assert key.content.hex().encode() not in content
+    record = RunRecord.load(asked.folder)
+    assert record.noise == "secure"
+    assert record.configuration["noise_commitment"] == key.commitment
+    verdict = judge(load_run(asked.folder))
+    assert verdict.outcome == "kept", [check.reason for check in verdict.failed]
+    assert not verdict.simulation_only
+    missing = {check.name: check.reason for check in verdict.checks if check.missing}
+    assert missing["noise regenerated"] == "missing: the key of the noise"
+    assert missing["cohorts regenerated"] == "missing: the key of the cohorts"
+    lines = read_ledger(asked.folder, asked.plan.digest).records
+    assert {line.family for line in lines} == {"discrete_gaussian"}
+    assert all(line.noise_std / line.grid >= 2**36 for line in lines)
+
+
+def test_two_runs_of_one_seed_share_neither_cohorts_nor_noise(tmp_path: Path) -> None:
+    lines = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        asked = request(tmp_path / name)
+        execute(asked)
+        lines.append(read_ledger(asked.folder, asked.plan.digest).records)
+    pairs = list(zip(*lines, strict=True))
+    assert all(one.noise_state != other.noise_state for one, other in pairs)
+    cohorts = [(one.shares[0].participants, other.shares[0].participants) for one, other in pairs]
+    assert any(one != other for one, other in cohorts)
+
+
+def test_an_interrupted_run_resumes_with_its_key_to_the_same_bits(tmp_path: Path) -> None:
+    asked = request(tmp_path, noise="secure-discrete")
+
+    def stop(done: int, rounds: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(InterruptedRunError):
+        execute(asked, stop)
+    early = read_ledger(asked.folder, asked.plan.digest).records
+    key = NoiseKey.load(tmp_path / "noise.key")
+    with pytest.raises(InputError, match="noise-key-file: must be given for the run"):
+        execute(Request(**{**vars(asked), "noise_key_file": None}))
+    NoiseKey(bytes(32)).save(tmp_path / "other.key")
+    with pytest.raises(InputError, match="noise_commitment: must be as in"):
+        execute(Request(**{**vars(asked), "noise_key_file": tmp_path / "other.key"}))
+    with pytest.raises(InputError, match="noise: must be as in"):
+        execute(Request(**{**vars(asked), "noise": "seeded", "noise_key_file": None}))
+    execute(asked)
+    assert read_ledger(asked.folder, asked.plan.digest).records[: len(early)] == early
+    assert NoiseKey.load(tmp_path / "noise.key") == key
+    assert replay(asked.folder, tmp_path / "noise.key").outcome == "passed"
+
+
+def test_a_key_is_for_one_run(tmp_path: Path) -> None:
+    NoiseKey.new().save(tmp_path / "noise.key")
+    with pytest.raises(InputError, match="noise-key-file: must be a new file for a new run"):
+        execute(request(tmp_path))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--noise-key-file", "k"], "noise-key-file: is only for --noise secure"),
+        (["--noise", "magic"], "'magic' is not one of"),
+        (["--noise", "secure-discrete", "--algorithm", "FedAvg"], "without noise on sums"),
+        (["--noise", "secure-discrete", "--algorithm", "DPFedAvg"], "without noise on sums"),
+        (["--signing-key", "none.pem"], "signing-key: must be a file that can be read"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    arguments: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "--signing-key" in arguments:
+        pytest.importorskip("cryptography")
+    monkeypatch.chdir(tmp_path)
+    short_plan().save(tmp_path / "plan.json")
+    words = ["simulate", "plan.json", "--algorithm", "GDPFed+", *arguments]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert text in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_key_for_a_seeded_run_is_refused_by_replay(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    execute(Request(**{**vars(asked), "noise": "seeded", "noise_key_file": None}))
+    NoiseKey.new().save(tmp_path / "noise.key")
+    with pytest.raises(InputError, match="noise-key: is only for runs with secure noise"):
+        replay(asked.folder, tmp_path / "noise.key")
+
+
+def test_a_signed_run_is_attested_also_after_an_interruption(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    from privplan.attestation import new_key
+
+    key = new_key(tmp_path / "server.pem")
+    plan = short_plan()
+    signers = [{"name": "server", "role": "server", "key": key.public}]
+    spec = type(plan.spec).model_validate({**plan.spec.model_dump(), "signers": signers})
+    asked = Request(
+        plan.model_copy(update={"spec": spec}), "GDPFed+", "digits", tmp_path / "run", seed=3,
+        signing_key_file=tmp_path / "server.pem",
+    )  # fmt: skip
+
+    def stop(done: int, rounds: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(InterruptedRunError):
+        execute(asked, stop)
+    execute(asked)
+    verdict = judge(load_run(asked.folder))
+    assert verdict.outcome == "kept"
+    assert verdict.evidence == ("declared", "attested")
+    with pytest.raises(InputError, match="must be the key of a server in the plan's signers"):
+        execute(Request(**{**vars(asked), "plan": plan, "folder": tmp_path / "unsigned"}))

@@ -1,0 +1,91 @@
+"""Cryptographic streams: their construction, their laws, and the files of their keys."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom, chisquare, kstest
+
+from privplan.errors import InputError, UnsupportedError
+from privplan.laws.law import SamplingLaw
+from privplan.secure_streams import NoiseKey
+from privplan.seeded_streams import fingerprint
+
+KEY = NoiseKey(bytes(range(32)))
+
+
+def test_a_stream_is_shake_256_of_its_own_key() -> None:
+    own = hmac.digest(KEY.content, b"privplan stream v1\n5,7,1", "sha256")
+    first = hashlib.shake_256(own + bytes(8)).digest(1024)
+    second = hashlib.shake_256(own + (1).to_bytes(8, "little")).digest(2048)
+    expected = np.frombuffer(first + second, "<u8")
+    assert (KEY.stream(5, 7, 1).words(384) == expected).all()
+    pieces = KEY.stream(5, 7, 1)
+    read = np.concatenate([pieces.words(size) for size in (1, 0, 126, 200, 57)])
+    assert (read == expected).all()
+
+
+def test_streams_of_other_names_keys_and_positions_differ() -> None:
+    streams = [KEY.stream(5, 1, 12), KEY.stream(5, 11, 2), KEY.stream(51, 1, 2)]
+    streams += [NoiseKey(bytes(32)).stream(5, 1, 12)]
+    prints = {fingerprint(one) for one in streams}  # type: ignore[arg-type]
+    streams[0].words(1)
+    prints.add(streams[0].fingerprint())
+    assert len(prints) == 5
+    assert len({int(one.words(1)[0]) for one in streams}) == 4
+
+
+def test_draws_follow_their_laws() -> None:
+    stream = KEY.stream(1)
+    assert kstest(stream.standard_normal(100_001), "norm").pvalue > 1e-3
+    assert kstest(stream.random(100_000), "uniform").pvalue > 1e-3
+    sizes = np.array([stream.binomial(40, 0.3) for _ in range(4000)])
+    counts = np.bincount(sizes, minlength=41)[5:20]
+    expected = binom.pmf(np.arange(5, 20), 40, 0.3) * 4000
+    rest = (4000 - counts.sum(), 4000 - expected.sum())
+    assert chisquare([*counts, rest[0]], [*expected, rest[1]]).pvalue > 1e-3
+    chosen = np.concatenate([stream.choice(10, 3, replace=False) for _ in range(4000)])
+    assert chisquare(np.bincount(chosen, minlength=10)).pvalue > 1e-3
+    assert sorted(stream.permutation([3, 5, 9]).tolist()) == [3, 5, 9]
+
+
+@pytest.mark.parametrize("law", ["poisson", "fixed_size", "full"])
+def test_each_sampling_law_draws_from_a_secure_stream(law: str) -> None:
+    stream = KEY.stream(3, 1, 0)
+    drawn = SamplingLaw(law).law.draw(stream, 50, 1.0 if law == "full" else 0.2, 1)  # type: ignore[arg-type]
+    assert len(set(drawn.tolist())) == len(drawn)
+    assert sorted(drawn.tolist()) == drawn.tolist()
+    assert {"fixed_size": 10, "full": 50}.get(law, len(drawn)) == len(drawn)
+
+
+def test_what_a_stream_cannot_do_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="has no method poisson"):
+        KEY.stream(1).poisson(3)
+    with pytest.raises(UnsupportedError, match="without replacement"):
+        KEY.stream(1).choice(5, 2)
+    with pytest.raises(InputError, match="size: must be in"):
+        KEY.stream(1).choice(5, 6, replace=False)
+
+
+def test_a_key_is_kept_in_a_file_of_its_own(tmp_path: Path) -> None:
+    path, key = tmp_path / "noise.key", NoiseKey.new()
+    key.save(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert NoiseKey.load(path) == key
+    assert NoiseKey.new() != key
+    assert key.content.hex() not in repr(key) + key.commitment
+    with pytest.raises(InputError, match="must be a new file"):
+        key.save(path)
+    path.chmod(0o640)
+    with pytest.raises(InputError, match="accessible to its owner only"):
+        NoiseKey.load(path)
+    path.chmod(0o600)
+    for content in ("", "00", "zz" * 32, "é" * 64, "00" * 33):
+        path.write_text(content)
+        with pytest.raises(InputError, match="must hold a key of 32 bytes"):
+            NoiseKey.load(path)
