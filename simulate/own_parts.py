@@ -16,7 +16,7 @@ from simulate.data.registry import DATASETS, load
 from simulate.models.network import Model
 from simulate.models.own import OwnModel
 from simulate.models.registry import model
-from simulate.tasks import MULTI_CLASS, Metric, metric_of, objective_of
+from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class OwnParts:
         Raises:
             InputError: when it differs from the run's.
         """
-        plain = self.task == MULTI_CLASS and self.metric in (None, ACCURACY)
+        plain = is_accuracy(self.task, self.metric)
         metric = None if plain else metric_of(self.task, self.metric)
         found = ACCURACY if metric is None else metric.name
         if self.data is not None and found != record.metric:

@@ -205,6 +205,16 @@ def metric_of(task: str, metric: Any) -> Metric:
     return Metric(label, accumulated)
 
 
+def is_accuracy(task: str, metric: Any) -> bool:
+    """Whether a metric is the accuracy of classes, which is measured class by class.
+
+    Metrics of libraries are not compared by ``==``, which some of them overload.
+    """
+    return task == MULTI_CLASS and (
+        metric is None or (isinstance(metric, str) and metric == ACCURACY)
+    )
+
+
 def _called(field: str, value: Any) -> Callable[[Tensor, Tensor], Any]:
     """A function of outputs and targets; classes of modules are built without arguments.
 

@@ -66,12 +66,14 @@ def probe_of(data: Dataset) -> Probe:
 def without_batch_norm(module: nn.Module) -> nn.Module:
     """The module with group normalisation in place of batch normalisation.
 
-    The number of groups is the largest divisor of the channels up to MOST_GROUPS; scale and shift
-    keep their values.
+    The number of groups is the largest divisor of the channels up to MOST_GROUPS that leaves two
+    channels or more in a group, so that records without spatial dimensions can be normalised.
+    Scale and shift keep their values.
     """
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         channels = module.num_features
-        groups = max(n for n in range(1, MOST_GROUPS + 1) if channels % n == 0)
+        most = max(1, min(MOST_GROUPS, channels // 2))
+        groups = max(n for n in range(1, most + 1) if channels % n == 0)
         mended = nn.GroupNorm(groups, channels, eps=module.eps, affine=module.affine)
         if module.affine:
             mended.weight, mended.bias = module.weight, module.bias

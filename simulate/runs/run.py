@@ -44,7 +44,7 @@ from simulate.runs.evidence import EvidenceWriter
 from simulate.runs.folder import check_finished, existing_run
 from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger
 from simulate.runs.record import initial_record, record_at, spent_by_group, write_finished
-from simulate.tasks import ACCURACY, MULTI_CLASS, Metric, metric_of, objective_of
+from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
 from simulate.tracking.callback import Callback, opened, require_trackers
 
 _log = logging.getLogger(__name__)
@@ -202,9 +202,11 @@ def _metric(request: Request) -> Metric | None:
                 raise InputError.one(name, "is only for own models", str(value))
         if request.task != MULTI_CLASS:
             raise InputError.one("task", "must be multi-class for built-in models", request.task)
-    if request.task == MULTI_CLASS and request.metric in (None, ACCURACY):
-        return None
-    return metric_of(request.task, request.metric)
+    return (
+        None
+        if is_accuracy(request.task, request.metric)
+        else metric_of(request.task, request.metric)
+    )
 
 
 def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:

@@ -13,7 +13,7 @@ import simulate
 from privplan.errors import InputError
 from simulate.models.objective import CROSS_ENTROPY, Objective, with_seeds, without_seeds
 from simulate.models.own import OwnModel
-from simulate.tasks import TASKS, metric_of, objective_of, task_of
+from simulate.tasks import TASKS, is_accuracy, metric_of, objective_of, task_of
 
 LOGITS = torch.tensor([[2.0], [-1.0], [0.5], [-3.0]])
 LABELS = torch.tensor([1.0, 1.0, 0.0, 0.0])
@@ -232,5 +232,7 @@ def test_metrics_of_torchmetrics() -> None:
         assert metric.name == "MeanAbsoluteError"
         assert metric(outputs, targets) == pytest.approx(4 / 3)
         assert metric(outputs[:1], targets[:1]) == 0.0  # nothing is left from the call before
+    f1 = library.classification.MulticlassF1Score(num_classes=2)
+    assert not is_accuracy("multi-class", f1)  # ``f1 == "accuracy"`` is a metric, and so true
     with pytest.raises(InputError, match="must be built without arguments"):
         metric_of("multi-class", library.classification.MulticlassF1Score)

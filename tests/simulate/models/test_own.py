@@ -114,10 +114,11 @@ def test_fix_replaces_batch_normalisation_and_keeps_its_scale() -> None:
         OwnModel(build, {}, "build").model("m", dataset)
     module = OwnModel(build, {}, "build", fix=True).model("m", dataset).module()
     assert isinstance(module[1], nn.GroupNorm)
-    assert module[1].num_groups == 6
+    assert module[1].num_groups == 3
     assert (module[1].weight == 2).all()
     odd = OwnModel(lambda: nn.Sequential(nn.BatchNorm1d(50)), {}, "odd", fix=True).fresh()
     assert odd[0].num_groups == 25
+    assert odd(torch.randn(1, 50)).isfinite().all()
 
 
 class Tied(Net):
