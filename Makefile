@@ -22,13 +22,19 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[simulate,hub,tables,lora,metrics,notebooks,dev]'
 	@touch $@
 
-demo: $(INSTALLED) ## three privacy groups: spec, plan, simulation on real images, verdict
+demo: $(INSTALLED) ## planned beside GDPFed+ under the same budgets: plans, runs on images, verdicts
 	@rm -rf $(DEMO)
-	$(PRIVPLAN) init --preset digits -o $(DEMO)/spec.yaml
-	$(PRIVPLAN) solve $(DEMO)/spec.yaml -o $(DEMO)/plan.json --plot $(DEMO)/plan.png
-	$(PRIVPLAN) simulate $(DEMO)/plan.json --algorithm GDPFed+ --dataset digits --seed 1 -o $(DEMO)/run
+	$(PRIVPLAN) init --preset digits-planned -o $(DEMO)/planned.yaml
+	$(PRIVPLAN) solve $(DEMO)/planned.yaml -o $(DEMO)/planned.json --plot $(DEMO)/plan.png
+	$(PRIVPLAN) simulate $(DEMO)/planned.json --algorithm planned --dataset digits --seed 1 -o $(DEMO)/run
 	$(PRIVPLAN) verify $(DEMO)/run
-	@echo "plots: $(DEMO)/plan.png $(DEMO)/run/accuracy.png"
+	@echo "The published method under the same budgets:"
+	$(PRIVPLAN) init --preset digits -o $(DEMO)/gdpfed.yaml
+	$(PRIVPLAN) solve $(DEMO)/gdpfed.yaml -o $(DEMO)/gdpfed.json
+	$(PRIVPLAN) simulate $(DEMO)/gdpfed.json --algorithm GDPFed+ --dataset digits --seed 1 -o $(DEMO)/run-gdpfed
+	@for run in run-gdpfed run; do $(PRIVPLAN) verify $(DEMO)/$$run > $(DEMO)/$$run.txt || exit $$?; \
+	  tail -n 1 $(DEMO)/$$run.txt; done
+	@echo "plots: $(DEMO)/plan.png $(DEMO)/run/accuracy.png $(DEMO)/run-gdpfed/accuracy.png"
 
 test: lint ## linters and the quick tests, under ten minutes
 	$(BIN)/python -m pytest -n $(JOBS)

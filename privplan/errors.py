@@ -62,6 +62,15 @@ def _one_line(text: str) -> str:
     )
 
 
+def did_you_mean(text: object, known: Iterable[str]) -> str:
+    """`` (did you mean NAME?)`` with the known name that is nearest to a text; empty without."""
+    from difflib import get_close_matches
+
+    names = {name.casefold(): name for name in known}
+    near = get_close_matches(str(text)[:MOST_FOUND].casefold(), names, n=1, cutoff=0.65)
+    return f" (did you mean {names[near[0]]}?)" if near else ""
+
+
 @dataclass(frozen=True)
 class Fault:
     """One thing wrong with an input: where, which rule it breaks, what was found."""

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
 
-from privplan.errors import InputError
+from privplan.errors import InputError, did_you_mean
 
 T = TypeVar("T")
 
@@ -124,7 +124,9 @@ class Registry(Generic[T]):
             self._find_all()
             known = self._find(text)
         if known is None:
-            raise InputError.one(self.field, f"must be one of {', '.join(self.names())}", text)
+            names = self.names()
+            rule = f"must be one of {', '.join(names)}{did_you_mean(text, names)}"
+            raise InputError.one(self.field, rule, text)
         return known
 
     def __contains__(self, name: object) -> bool:

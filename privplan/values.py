@@ -31,7 +31,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from privplan.errors import Fault, InputError
+from privplan.errors import Fault, InputError, did_you_mean
 
 
 def _not_a_bool(value: Any) -> Any:
@@ -195,14 +195,50 @@ def _where(location: tuple[int | str, ...], data: Any) -> str:
     return ".".join(words)
 
 
-def faults_of(error: ValidationError, data: Any) -> list[Fault]:
-    """The errors of pydantic as faults, worded as all messages of the project."""
+def faults_of(error: ValidationError, data: Any, kind: type[Value] | None = None) -> list[Fault]:
+    """The errors of pydantic as faults, worded as all messages of the project.
+
+    Args:
+        error: what pydantic raised.
+        data: the plain data.
+        kind: class of the value, for suggestions of field names.
+    """
     faults = []
     for item in error.errors(include_url=False):
         found = "nothing" if item["type"] == "missing" else item["input"]
-        where = _where(item["loc"], data) or "document"
-        faults.append(Fault(where, _rule(dict(item)), found))
+        where, rule = _where(item["loc"], data) or "document", _rule(dict(item))
+        if item["type"] == "extra_forbidden" and kind is not None:
+            rule += did_you_mean(item["loc"][-1], _fields_beside(kind, item["loc"], data))
+        faults.append(Fault(where, rule, found))
     return faults
+
+
+def _fields_beside(kind: type[Value], location: tuple[int | str, ...], data: Any) -> list[str]:
+    """Fields of the value that contains the location, without those that the data give."""
+    for part in location[:-1]:
+        if isinstance(part, int):  # an item of a list has the class that the list's field names
+            data = data[part]
+            continue
+        field = _variant(kind, data).model_fields.get(part)
+        if field is None:
+            return []
+        annotation: Any = field.annotation
+        inner = next((one for one in (*get_args(annotation), annotation) if _is_value(one)), None)
+        if inner is None:
+            return []
+        kind, data = inner, data[part]
+    return [name for name in _variant(kind, data).model_fields if name not in data]
+
+
+def _is_value(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Value)
+
+
+def _variant(kind: type[Value], data: Any) -> type[Value]:
+    """The class for plain data: a variant of a union, else the class itself."""
+    if issubclass(kind, Checked) and kind.variants() and isinstance(data, dict):
+        return kind.variant(data)
+    return kind
 
 
 T = TypeVar("T", bound="Value")
@@ -226,7 +262,7 @@ def parse(kind: type[T], data: Any, known: Iterable[Fault] = (), hidden: Iterabl
         value = kind.model_validate(data, context=_PARSING)
         found = list(_rule_faults(value))
     except ValidationError as error:
-        found = faults_of(error, data)
+        found = faults_of(error, data, kind)
         if isinstance(data, dict):
             found += _rule_faults(_valid_part(kind, data), AttributeError)
     faults += [fault for fault in found if fault.field not in silent]
@@ -263,8 +299,7 @@ def _rules(kind: type[Value]) -> tuple[Callable[[Value], Iterator[Fault]], ...]:
 
 def _valid_part(kind: type[Value], data: dict[str, Any]) -> Value:
     """A value of the valid fields; reading one of the others raises AttributeError."""
-    if issubclass(kind, Checked) and kind.variants():
-        kind = kind.variant(data)
+    kind = _variant(kind, data)
     part = kind.model_construct()
     for name, field in kind.model_fields.items():
         if name in data or field.is_required():
@@ -283,7 +318,7 @@ def _valid_field(kind: type[Value], name: str, data: Any) -> Any:
     """
     annotation: Any = kind.model_fields[name].annotation
     inner = (get_args(annotation) or (annotation,))[0]
-    if isinstance(inner, type) and issubclass(inner, Value):
+    if _is_value(inner):
         several = get_origin(annotation) is tuple
         if several and isinstance(data, list) and all(isinstance(item, dict) for item in data):
             return tuple(_valid_part(inner, item) for item in data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from simulate.models.modular import Modular
 from simulate.models.own import OwnModel
 from simulate.runs import checkpoint
 from simulate.runs.run import Report, Request, prepare, run_prepared
+from simulate.tracking.callback import Callback
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,9 @@ def train(
     loss: Any = None,
     metric: Any = None,
     fix: bool = False,
+    callbacks: Sequence[Callback] = (),
+    track: Sequence[str] = (),
+    precision: str = "float32",
 ) -> TrainedRun:
     """Train a model under a plan and return the finished run.
 
@@ -134,6 +138,10 @@ def train(
         metric: name of one of the task's metrics, a function of the outputs and targets of the
             test records, or a ``torchmetrics.Metric``; the task's first when None.
         fix: whether group normalisation replaces batch normalisation.
+        callbacks: called at the start, after each round and at the end; see
+            ``simulate.Callback``.
+        track: names of trackers: ``tensorboard``, ``mlflow``, ``wandb``.
+        precision: of products in local training on a GPU, ``float32`` or ``tf32``.
 
     Raises:
         PrivplanError: one line per fault of the plan, the data or the model.
@@ -160,7 +168,9 @@ def train(
         own_model=own,
         loss=loss,
         metric=metric,
+        track=tuple(track),
+        precision=precision,
     )
     experiment = prepare(request)
-    outcome = run_prepared(request, experiment, report)
+    outcome = run_prepared(request, experiment, report, callbacks)
     return TrainedRun(outcome.record, outcome.folder, outcome.reused, experiment)

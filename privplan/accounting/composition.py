@@ -6,6 +6,7 @@ modules only; a command imports this module when it runs, since its accountants 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from privplan.accounting.tradeoff import TradeOff, profile_of, tradeoff
 from privplan.errors import Fault, InputError
 from privplan.values import LARGEST, LEAST
 
+_log = logging.getLogger(__name__)
 MOST_RELEASES = 10**12
 
 
@@ -54,6 +56,7 @@ class Composition:
             relation=self.relation,
             accountants=accountants,
         )
+        _log.info("%s: rows of %s", self.title, ", ".join(row.accountant for row in rows))
         warnings = self._population_warnings() + disagreements(rows)
         if any(row.accountant == ClosedFormAccountant.name for row in rows):
             failed = failed_conditions(self.history, self.delta, self.relation)

@@ -32,11 +32,79 @@ COMMANDS = {
     "account": "What a mechanism costs, by every accountant.",
     "calibrate": "Find the one parameter that meets a budget.",
     "tradeoff": "What the best attacker can achieve, as a curve.",
+    "doctor": "Show versions, extras and devices, and what is missing.",
 }
 """Commands of this package with one line of help; each is ``command`` of the module so named."""
 
 
-class _Commands(click.Group):
+VERBOSITY = "privplan.verbosity"
+"""Key of ``click.Context.meta``: -1 with --quiet, 1 with --verbose, 2 with two of them."""
+
+
+def _set_verbosity(ctx: click.Context, param: click.Parameter, value: int) -> None:
+    from privplan.cli import render
+
+    if value:
+        ctx.meta[VERBOSITY] = -1 if param.name == "quiet" else ctx.meta.get(VERBOSITY, 0) + value
+        render.configure(ctx.meta[VERBOSITY])
+
+
+_VERBOSITY_OPTIONS = (
+    click.Option(
+        ["-q", "--quiet"],
+        is_flag=True,
+        expose_value=False,
+        callback=_set_verbosity,
+        help="Show the result only: no warnings, no progress.",
+    ),
+    click.Option(
+        ["-v", "--verbose"],
+        count=True,
+        expose_value=False,
+        callback=_set_verbosity,
+        help="Log each step to standard error; twice for details.",
+    ),
+)
+
+
+class SuggestingGroup(click.Group):
+    """A group that suggests the nearest command for an unknown one.
+
+    Its commands take ``--quiet`` and ``--verbose``, before or after the command's name.
+    """
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The parameters, with the options of verbosity."""
+        return _with_verbosity(super().get_params(ctx))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments name.
+
+        Raises:
+            UsageError: for an unknown command; the message names the nearest one.
+        """
+        from privplan.errors import did_you_mean
+
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            near = did_you_mean(args[0], self.list_commands(ctx))
+            ctx.fail(f"No such command {args[0]!r}{near}.")
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not isinstance(command, SuggestingGroup):
+            command.params = _with_verbosity(command.params)
+        return name, command, rest
+
+
+def _with_verbosity(params: list[click.Parameter]) -> list[click.Parameter]:
+    """The parameters of a command and the options of verbosity, each once, before ``--help``."""
+    taken = {word for param in params for word in (*param.opts, *param.secondary_opts)}
+    added = [one for one in _VERBOSITY_OPTIONS if taken.isdisjoint(one.opts)]
+    helps = [one for one in params if one.name == "help"]
+    return [*(one for one in params if one not in helps), *added, *helps]
+
+
+class _Commands(SuggestingGroup):
     """A group that imports a command when it is called; an error is one line, never a traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -55,6 +123,9 @@ class _Commands(click.Group):
             formatter.write_dl([*COMMANDS.items(), *lines])
 
     def invoke(self, ctx: click.Context) -> Any:
+        from privplan.cli import render
+
+        render.configure(ctx.meta.get(VERBOSITY, 0))
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:

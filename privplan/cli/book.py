@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privplan.cli import render
+from privplan.cli import SuggestingGroup, render
 
 if TYPE_CHECKING:
     from privplan.book.entry import BookedRun
@@ -19,7 +19,9 @@ MOST_SECONDS = 1.0
 RELATIONS = ("add_remove", "replace_one", "zero_out")
 
 
-@click.group(name="book", help="What groups have spent over all runs, and what is left.")
+@click.group(
+    cls=SuggestingGroup, name="book", help="What groups have spent over all runs, and what is left."
+)
 def command() -> None:
     """A ledger of ledgers; composition is exact, over all releases of all runs."""
 
@@ -43,8 +45,9 @@ def _runs(address: str | None) -> tuple[BookedRun, ...]:
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
 @click.option("--infinite", is_flag=True, help="Book a broken run, too: at infinite epsilon.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @_address
-def add_run(run: Path, population: str, infinite: bool, address: str | None) -> None:
+def add_run(run: Path, population: str, infinite: bool, form: str, address: str | None) -> None:
     """Verify RUN (a run folder) and add it; once, however often it is called.
 
     An unverified run is added at the cost that its evidence supports. Exit code 4: its verdict is
@@ -65,7 +68,11 @@ def add_run(run: Path, population: str, infinite: bool, address: str | None) -> 
         "known": f"nothing added: the book holds {run} already, all {lines} releases",
         "longer": f"nothing added: the book holds {added.lines} releases of {run}, not {lines}",
     }
-    render.text(f"{shown(url)}: {outcomes[added.outcome]}")
+    if form == "json":
+        result = {"book": shown(url), "outcome": added.outcome, "lines": added.lines}
+        render.data({**result, "run": booking.run.model_dump(mode="json")})
+    else:
+        render.text(f"{shown(url)}: {outcomes[added.outcome]}")
     if booking.run.verdict != "kept":
         render.warn(cost_line(booking.run))
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +14,34 @@ from typing import Any
 import click
 
 from privplan.io.text import printable
+
+PIPE_WIDTH = 160
+"""Columns of a table that goes to a file or a pipe, where COLUMNS does not say otherwise."""
+LEAST_WIDTH = 40
+_LOGGERS = ("privplan", "simulate")
+_LEVELS = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
+_log = logging.getLogger(__name__)
+
+
+class _Handler(logging.Handler):
+    """Writes log records to the present standard error, one line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = " ".join(printable(record.getMessage()).split())
+        warning = record.levelno >= logging.WARNING
+        click.echo(f"{'warning' if warning else record.name}: {message}", err=True)
+
+
+_HANDLER = _Handler()
+
+
+def configure(verbosity: int) -> None:
+    """Log to standard error: warnings, with 1 each step, with 2 details, with -1 errors only."""
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))
+        if _HANDLER not in logger.handlers:
+            logger.addHandler(_HANDLER)
 
 
 def text(line: str = "") -> None:
@@ -24,8 +56,9 @@ def error(message: str) -> None:
 
 
 def warn(message: str) -> None:
-    """Print a warning to standard error."""
-    click.echo(f"warning: {printable(message)}", err=True)
+    """Print a warning to standard error, unless the command is called with --quiet."""
+    if _log.isEnabledFor(logging.WARNING):
+        click.echo(f"warning: {printable(message)}", err=True)
 
 
 def data(value: Any) -> None:
@@ -40,7 +73,10 @@ def table(
     caption: str = "",
     words: bool = False,
 ) -> None:
-    """Print a table to standard output.
+    """Print a table to standard output; no word and no number is broken between two lines.
+
+    A table whose longest words do not fit beside each other is printed as one block of lines per
+    row.
 
     Args:
         title: above the table; may be empty.
@@ -49,25 +85,90 @@ def table(
         caption: below the table.
         words: whether all columns are left-aligned, not only the first.
     """
+    cells = [[printable(cell) for cell in row] for row in rows]
+    width = _width()
+    widths = _column_widths(columns, cells, width)
+    if widths is None:
+        _blocks(title, columns, cells, caption, width)
+        return
     from rich.console import Console
     from rich.table import Table
 
     shown = Table(title=printable(title), caption=printable(caption) or None, title_justify="left")
     for index, column in enumerate(columns):
-        shown.add_column(
-            column, justify="left" if words or index == 0 else "right", overflow="fold"
-        )
+        justify: Any = "left" if words or index == 0 else "right"
+        shown.add_column(column, justify=justify, overflow="fold", width=widths[index])
+    for row in cells:
+        shown.add_row(*row)
+    # Names are text, whatever brackets they hold.
+    Console(markup=False, emoji=False, width=width).print(shown)
+
+
+def _width() -> int:
+    """Columns of standard output: COLUMNS, else those of the terminal, else of a pipe."""
+    return max(LEAST_WIDTH, shutil.get_terminal_size((PIPE_WIDTH, 24)).columns)
+
+
+def _column_widths(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> list[int] | None:
+    """Widths of the columns, the widest narrowed first; None when the words do not fit."""
+    from rich.cells import cell_len
+
+    natural, least = [], []
+    for cells in zip(columns, *rows, strict=True):
+        natural.append(max(cell_len(line) for cell in cells for line in cell.split("\n")))
+        least.append(max((cell_len(word) for cell in cells for word in cell.split()), default=0))
+    excess = sum(natural) + 3 * len(columns) + 1 - width
+    if sum(least) + 3 * len(columns) + 1 > width:
+        return None
+    while excess > 0:
+        slack = [index for index, wide in enumerate(natural) if wide > least[index]]
+        natural[max(slack, key=natural.__getitem__)] -= 1
+        excess -= 1
+    return natural
+
+
+def _blocks(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    caption: str,
+    width: int,
+) -> None:
+    """Print a table as one block of lines per row: the first cell, then name and value."""
+    for line in _wrapped(title, width, ""):
+        text(line)
+    indent = " " * (2 + max(map(len, columns[1:]), default=0) + 2)
     for row in rows:
-        shown.add_row(*map(printable, row))
-    console = Console(markup=False, emoji=False)  # names are text, whatever brackets they hold
-    if not console.is_terminal:  # piped: do not cut the table to a default width
-        console = Console(markup=False, emoji=False, width=160)
-    console.print(shown)
+        for line in _wrapped(row[0], width, ""):
+            text(line)
+        for name, cell in zip(columns[1:], row[1:], strict=True):
+            first = f"  {name}".ljust(len(indent))
+            for line in _wrapped(cell, width, indent) or [indent]:
+                text((first + line[len(indent) :]).rstrip())
+                first = indent
+    for line in _wrapped(caption, width, ""):
+        text(line)
+
+
+def _wrapped(words: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(
+        printable(words),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on standard error; yields a function of finished and total items."""
+    if not (_log.isEnabledFor(logging.WARNING) and sys.stderr.isatty()):
+        yield lambda done, total: None
+        return
     from rich.console import Console
     from rich.progress import (
         BarColumn,

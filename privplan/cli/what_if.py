@@ -22,9 +22,12 @@ PICTURE = "what-if.png"
     metavar="PATH=FROM:TO:COUNT[:log]",
     help="A number of the spec, for example groups.strict.epsilon=0.1:2:20; may be repeated.",
 )
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.option("-o", "--output", metavar="FOLDER", help="Folder for table, plot and journal.")
 @click.option("--workers", type=click.IntRange(1), default=os.cpu_count() or 1, help="Processes.")
-def command(spec: str, varied: tuple[str, ...], output: str | None, workers: int) -> None:
+def command(
+    spec: str, varied: tuple[str, ...], form: str, output: str | None, workers: int
+) -> None:
     """Sweep, then show the noise and the weights of every point."""
     from privplan.io.files import write_bytes
     from privplan.report.plots import sweep_picture
@@ -38,6 +41,9 @@ def command(spec: str, varied: tuple[str, ...], output: str | None, workers: int
         rows = sweep(data, varies, folder, workers=workers, progress=progress)
     if folder is not None:
         write_bytes(folder / PICTURE, sweep_picture(rows, paths))
+    if form == "json":
+        render.data(rows)
+        return
     render.table(*sweep_table(rows, paths))
     if folder is not None:
         render.text(f"wrote {folder / TABLE} and {folder / PICTURE}")

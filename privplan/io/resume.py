@@ -9,6 +9,7 @@ folders are the durable store, so its work function returns finished runs as the
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -19,6 +20,7 @@ from privplan.io.files import locked, read_text, write_text
 from privplan.io.processes import INTERRUPTED, in_processes
 from privplan.io.text import load_json
 
+_log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Task = TypeVar("Task")
@@ -166,11 +168,13 @@ def finish(
     stored = {} if journal is None else journal.begin()
     results = {key: stored[key] for key in items if key in stored}
     progress(len(results), len(items))
+    _log.info("%d of %d items are finished before the start", len(results), len(items))
     missing = [(work, key, item) for key, item in items.items() if key not in results]
     for key, result in spread(_with_key, missing):
         results[key] = result
         if journal is not None:
             journal.append(key, result)
+        _log.info("finished %s", key)
         progress(len(results), len(items))
     return results
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from privplan.spec.objectives import is_objective
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
+_log = logging.getLogger(__name__)
 
 
 def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Plan:
@@ -54,12 +56,16 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
 
 
 def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
+    _log.debug("solving %s: %d groups, unit %s", spec.name, len(spec.groups), spec.unit)
     if spec.unit == "record":
-        return solve_records(spec, second_opinion=bool(second_opinion))
-    settled, notes = decide_free_choices(spec)
-    problem = problem_of(settled)
-    chosen = (optimised if is_objective(spec.planning.ratios) else rule_based)(settled, problem)
-    return assemble(settled, problem, chosen, notes, second_opinion)
+        plan = solve_records(spec, second_opinion=bool(second_opinion))
+    else:
+        settled, notes = decide_free_choices(spec)
+        problem = problem_of(settled)
+        chosen = (optimised if is_objective(spec.planning.ratios) else rule_based)(settled, problem)
+        plan = assemble(settled, problem, chosen, notes, second_opinion)
+    _log.info("solved %s: %s", spec.name, plan.status)
+    return plan
 
 
 def rule_based(spec: Spec, problem: Problem) -> Decisions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from pathlib import Path
 from typing import Literal, get_args
@@ -37,6 +38,7 @@ from privplan.verification.statistics import FALSE_ALARM
 from privplan.verification.worst_client import most_exposed
 
 GUARANTEE = "pld"
+_log = logging.getLogger(__name__)
 
 
 class GroupVerdict(Value):
@@ -278,6 +280,8 @@ def judge(run: Run) -> Verdict:
         _audit_check(run, groups),
         _budget_check(run, groups),
     ]
+    for check in checks:
+        _log.info("check %s: %s: %s", check.name, check.outcome, check.reason)
     return Verdict(
         algorithm=run.record.algorithm,
         dataset=run.record.dataset,

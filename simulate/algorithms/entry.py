@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from privplan.accounting.release import SamplingLaw
-from privplan.errors import Fault, InputError
+from privplan.errors import Fault, InputError, did_you_mean
 from privplan.plan import Plan
 from simulate.algorithm import Algorithm
 from simulate.server_optimisers.registry import server_of
@@ -130,7 +130,8 @@ class AlgorithmEntry:
         faults: list[Fault] = []
         for name, value in chosen.values.items():
             known = self.hyperparameters.get(name)
-            fault = Fault("set", self._names(), name) if known is None else known.fault(name, value)
+            rule = self._names() + did_you_mean(name, self.hyperparameters)
+            fault = Fault("set", rule, name) if known is None else known.fault(name, value)
             faults += [] if fault is None else [fault]
         if faults:
             raise InputError(faults)

@@ -89,6 +89,9 @@ MEMBERSHIP = "membership"
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at a time."
 )
 @click.option("--seed", type=SEED, default=0, show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None)
 def command(
     source: Path,
@@ -106,6 +109,7 @@ def command(
     targets: int,
     jobs: int,
     seed: int,
+    form: str,
     output: Path | None,
     **options: Any,
 ) -> None:
@@ -121,7 +125,7 @@ def command(
     """
     from privplan.cli import render
     from simulate.attacks import report
-    from simulate.attacks.evaluate import summary, sweep
+    from simulate.attacks.evaluate import summary, sweep, to_json
     from simulate.attacks.registry import Options
 
     names = _names(attacks)
@@ -148,13 +152,18 @@ def command(
     found = []
     if MEMBERSHIP in names:
         found = _membership(source, algorithms, shadows, targets, jobs, seed, output, options)
-        render.table(*report.membership_table(found), words=True)
-    if lines:
-        render.table(title, report.COLUMNS, report.table_rows(lines), _caption(), words=True)
+    header = {"settings": {**scenes, "steps": steps, "restarts": restarts}, "membership": found}
+    if form == "json":
+        render.text(to_json({**header, "title": title, "rows": lines}).rstrip())
+    else:
+        if MEMBERSHIP in names:
+            render.table(*report.membership_table(found), words=True)
+        if lines:
+            render.table(title, report.COLUMNS, report.table_rows(lines), _caption(), words=True)
     if output is not None:
-        header = {"settings": {**scenes, "steps": steps, "restarts": restarts}}
-        written = report.write(output, title, {**header, "membership": found}, lines, results)
-        render.text(f"written to {output}: {', '.join(written)}")
+        written = report.write(output, title, header, lines, results)
+        if form == "table":
+            render.text(f"written to {output}: {', '.join(written)}")
 
 
 def _names(attacks: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,22 @@ from simulate.cli.options import (
     help="A run folder or a comparison's folder whose noise must differ from this comparison's; "
     "may be repeated.",
 )
+@click.option(
+    "--precision",
+    type=click.Choice(["float32", "tf32"]),
+    default="float32",
+    show_default=True,
+    help="Products of local training on a GPU, before clipping; the rest is always float32.",
+)
+@click.option(
+    "--track",
+    multiple=True,
+    metavar="NAME",
+    help="Write metrics for tensorboard, mlflow or wandb, offline; may be repeated.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("results"))
 @click.pass_context
 def command(
@@ -57,6 +74,9 @@ def command(
     jobs: int | None,
     cluster: str | None,
     against: tuple[Path, ...],
+    track: tuple[str, ...],
+    precision: str,
+    form: str,
     output: Path,
     **options: Any,
 ) -> None:
@@ -73,16 +93,21 @@ def command(
     others = [run for folder in against for run in run_folders(folder)]
     own = own_of(context, options)
     base = with_own(request_of(plan, "", output, options), own)
+    base = replace(base, track=track, precision=precision)
     names, omitted = select(algorithms, base)
     for line in omitted:
         render.warn(line)
     chosen = seeds_from(first_seed, seeds)
     with render.progress(f"{len(names)} algorithms, {seeds} seeds") as progress:
         rows = compare(base, names, chosen, jobs, progress, cluster)
-    where = f"{base.plan.spec.name} on {base.dataset}, {base.partition_name}"
-    metric = rows[0].metric
-    render.table(*printed_table(f"{where}: test {metric}, {seeds} seeds", rows))
+    if form == "json":
+        render.data([line for row in rows for line in row.plain()])
+    else:
+        where = f"{base.plan.spec.name} on {base.dataset}, {base.partition_name}"
+        metric = rows[0].metric
+        render.table(*printed_table(f"{where}: test {metric}, {seeds} seeds", rows))
     runs = [output / name / f"seed-{seed}" for name in names for seed in chosen]
     for line in repeated_noise(runs, others):
         render.warn(line)
-    render.text(f"table {output / TABLE}, plot {output / PLOT}")
+    if form == "table":
+        render.text(f"table {output / TABLE}, plot {output / PLOT}")

@@ -32,7 +32,11 @@ class _RegistryOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Left and right column of the help."""
-        self.help = self._template.format(", ".join(self._names()))
+        try:
+            names = ", ".join(self._names())
+        except ModuleNotFoundError:  # the help is shown without the simulation backend, too
+            names = "those of the simulation backend, which is not installed"
+        self.help = self._template.format(names)
         return super().get_help_record(ctx)
 
 

@@ -43,6 +43,13 @@ WARNING = (
     "data set, at least a mini-batch.",
 )
 @click.option("--seed", type=SEED, default=0, show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="json: the measured constants on standard output, instead of the spec or a table.",
+)
 @click.option("-o", "--output", metavar="SPEC", help="Spec to write; standard output if left out.")
 @click.pass_context
 def command(
@@ -57,6 +64,7 @@ def command(
     clients: int,
     records: int | None,
     seed: int,
+    form: str,
     output: str | None,
     **options: Any,
 ) -> None:
@@ -93,10 +101,14 @@ def command(
     text = written(before, measured)
     folder = spec.parent if output is None else Path(output).parent
     Spec.parse(load_yaml(text, "spec"), folder)  # what solve will read
+    if output is not None:
+        write_text(output, text)
+    if form == "json":
+        render.data(measured.model_dump(mode="json"))
+        return
     if output is None:
         render.text(text.rstrip("\n"))
         return
-    write_text(output, text)
     rows = [
         [name, f"{number.value:.4g}", f"{number.low:.4g}", f"{number.high:.4g}"]
         for name, number in measured.numbers.items()

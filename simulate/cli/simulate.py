@@ -29,6 +29,22 @@ if TYPE_CHECKING:
     help="Canaries in each group, beyond its clients: their evidence lets verify bound epsilon "
     "from below.",
 )
+@click.option(
+    "--precision",
+    type=click.Choice(["float32", "tf32"]),
+    default="float32",
+    show_default=True,
+    help="Products of local training on a GPU, before clipping; the rest is always float32.",
+)
+@click.option(
+    "--track",
+    multiple=True,
+    metavar="NAME",
+    help="Write metrics for tensorboard, mlflow or wandb, offline; may be repeated.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
 @click.pass_context
 def command(
@@ -39,6 +55,9 @@ def command(
     seed: int,
     canaries: int,
     output: Path,
+    track: tuple[str, ...],
+    precision: str,
+    form: str,
     **options: Any,
 ) -> None:
     """Train under PLAN (a plan.json) and keep the run in a folder.
@@ -54,15 +73,16 @@ def command(
 
     own = own_of(context, options)
     request = request_of(plan, algorithm, output, options)
-    request = with_own(replace(request, seed=seed, canaries=canaries), own)
+    request = replace(request, seed=seed, canaries=canaries, track=track, precision=precision)
+    request = with_own(request, own)
     with process_group(cuda=request.device != "cpu") as ranks:
         if ranks.is_main:
-            _execute_main_rank(request, ranks)
+            _execute_main_rank(request, ranks, form)
         else:
             execute_nonzero_rank(request, ranks)
 
 
-def _execute_main_rank(request: Request, ranks: Ranks) -> None:
+def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     from privplan.cli import render
     from privplan.record import ACCURACY
     from simulate.runs.record import PLOT
@@ -73,6 +93,10 @@ def _execute_main_rank(request: Request, ranks: Ranks) -> None:
     record, output = outcome.record, request.folder
     if outcome.reused:
         render.warn(f"{output} holds this very run, finished; nothing was trained")
+    if form == "json":
+        shown = {"folder": str(output), "reused": outcome.reused, "plot": str(output / PLOT)}
+        render.data({**shown, **record.model_dump(mode="json")})
+        return
     found = f"{100 * (record.accuracy or 0.0):.2f}%"
     if record.metric != ACCURACY:
         found = "not finite" if record.accuracy is None else f"{record.accuracy:.4g}"

@@ -6,11 +6,12 @@ register theirs in the entry-point group ``privplan.datasets``.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from privplan.errors import InputError
+from privplan.errors import InputError, did_you_mean
 from privplan.registry import Registry
 from simulate.data.dataset import Dataset
 from simulate.data.disk import data_folder
@@ -41,6 +42,7 @@ def _checked(component: object) -> Loader:
 DATASETS: Registry[Loader] = Registry(
     "dataset", "privplan.datasets", "simulate.data.formats", _checked
 )
+_log = logging.getLogger(__name__)
 ALIASES = MappingProxyType(
     {
         "fmnist": "fashion-mnist",
@@ -66,5 +68,9 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
     """
     known = ALIASES.get(name.lower(), name)
     if known not in DATASETS:  # sorted: the registry's order depends on what was imported first
-        raise InputError.one("dataset", f"must be one of {', '.join(sorted(DATASETS))}", name)
-    return DATASETS.get(known)(data_folder(data_dir), download)
+        names = sorted(DATASETS)
+        rule = f"must be one of {', '.join(names)}{did_you_mean(name, names)}"
+        raise InputError.one("dataset", rule, name)
+    folder = data_folder(data_dir)
+    _log.info("reading %s from %s", known, folder)
+    return DATASETS.get(known)(folder, download)

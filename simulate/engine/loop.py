@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,10 +22,12 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.measurements import measure_client_release, measure_releases
 from simulate.engine.round import RoundContext, released_coordinates
 from simulate.engine.seeds import Purpose, stream
+from simulate.local.precision import products_in_tf32
 from simulate.parallel.distributed import broadcast_state
 from simulate.runs.ledger_writer import LedgerWriter
 from simulate.tasks import finite_or_none
 
+_log = logging.getLogger(__name__)
 EVALUATED_CLIENTS = 100
 """Most clients whose personal models are evaluated during training."""
 EVALUATED_RECORDS = 10_000
@@ -154,6 +157,9 @@ def evaluate_if_due(experiment: Experiment, progress: Progress, every: int) -> P
     point = RoundMetrics(
         round=progress.round, accuracy=finite_or_none(measures.accuracy), loss=measures.loss
     )
+    _log.info(
+        "round %d of %d: score %.4f", progress.round, experiment.rounds, measures.accuracy
+    )
     own = experiment.algorithm.personalisation.per_client
     complete = experiment.clients <= EVALUATED_CLIENTS if own else rows is None
     metrics = (*progress.metrics, point)
@@ -209,9 +215,10 @@ def train(
     """
     progress = progress or initial_state(experiment)
     every = evaluation_interval(experiment)
-    with one_core():
+    with one_core(), products_in_tf32(False):
         while progress.round < experiment.rounds:
             progress = run_round(experiment, progress, ledger)
+            _log.debug("round %d: %d releases", progress.round, len(progress.releases))
             progress = evaluate_if_due(experiment, progress, every)
             after(progress)
     return progress

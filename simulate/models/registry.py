@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Protocol
 
-from privplan.errors import InputError
+from privplan.errors import InputError, did_you_mean
 from privplan.registry import Registry
 from simulate.models.adapted import PREFIX, adapted
 from simulate.models.network import Model
@@ -69,7 +69,8 @@ def model(name: str) -> Model:
         return PRETRAINED[base](name=name, folder=":".join(rest), **sizes)
     if base not in MODELS.names():
         known = [*sorted(MODELS), *(f"{kind}:FOLDER" for kind in sorted(PRETRAINED))]
-        raise InputError.one("model.name", f"must be one of {', '.join(known)}", name)
+        rule = f"must be one of {', '.join(known)}{did_you_mean(name, MODELS)}"
+        raise InputError.one("model.name", rule, name)
     if rest:
         rule = "must be a name, then at most a shape such as 3x32x32 and a number of classes"
         raise InputError.one("model.name", rule, name)

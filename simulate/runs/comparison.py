@@ -67,6 +67,14 @@ class ComparisonRow:
         scores = (record.accuracy_by_group.get(group, math.nan) for record in self.records)
         return statistics.fmean(scores)
 
+    def plain(self) -> Iterator[dict[str, object]]:
+        """One record per seed and group, for JSON; an infinite epsilon is None."""
+        for record, verdict in zip(self.records, self.verdicts, strict=True):
+            for group in verdict.groups:
+                line = dict(zip(COLUMNS, _line(self, record, verdict, group), strict=True))
+                bounds = {"realised_lower": group.realised_lower}
+                yield {**line, **bounds, "realised_upper": group.realised_upper}
+
     def _verdicts_of(self, group: str) -> Iterator[GroupVerdict]:
         return (item for one in self.verdicts for item in one.groups if item.group == group)
 

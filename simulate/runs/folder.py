@@ -36,7 +36,8 @@ def existing_run(folder: Path, initial: RunRecord) -> RunRecord | None:
         if expected != requested:
             rule = f"must be {expected!r}, as in {folder}; or choose another folder with -o"
             faults.append(Fault(name, rule, requested))
-    for name in ("aggregation", "numbers", "data", "canaries", "own_model", "metric", "task"):
+    names = ("aggregation", "numbers", "data", "canaries", "own_model", "metric", "task")
+    for name in (*names, "precision"):
         requested = initial.configuration.get(name)
         if record.configuration.get(name) != requested:
             rule = f"must be as in {folder}; or choose another folder with -o"

@@ -1,8 +1,9 @@
-"""Plots of test accuracy by round."""
+"""Plots of test accuracy by round, of accuracy per group and of the budget that was spent."""
 
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,28 +11,79 @@ from typing import Any
 import numpy as np
 
 from privplan.io.files import write_bytes
+from privplan.plan import Plan
 from privplan.record import ACCURACY, RunRecord
-from privplan.report.plots import verbatim
+from privplan.report.plots import BLUE, GREY, ORANGE, tidy, verbatim
 
 LEGEND_ROWS = 16
 """Most entries per column of the legend."""
 COLOURS = 10
 """Length of matplotlib's cycle of colours."""
 STYLES = ("-", "--", ":", "-.")
+MOST_BARS = 12
+"""Most groups that are drawn as bars with their names."""
 
 
-def accuracy_by_round(path: Path, record: RunRecord) -> None:
-    """Write a plot of a run's test accuracy by round, with the final accuracy per group."""
-    figure, axes = _figure()
+def accuracy_by_round(
+    path: Path, record: RunRecord, plan: Plan, spent: Mapping[str, float]
+) -> None:
+    """Write a plot of a run: accuracy by round, final accuracy and spent epsilon per group.
+
+    Args:
+        path: the image file.
+        record: the finished run's record.
+        plan: the executed plan, with the budgets.
+        spent: upper bound on the realised epsilon per group.
+    """
+    names = [group.name for group in plan.groups][:MOST_BARS]
+    known = [name for name in names if name in record.accuracy_by_group]
+    figure, (curve, groups, budgets) = _figure(3, (2.4, 1.3, 1.5), 10.0)
     rounds = [point.round for point in record.metrics]
-    axes.plot(rounds, _curve(record), marker="o", ms=3)
-    scale = _scale(record)
-    for name, accuracy in record.accuracy_by_group.items():
-        axes.plot(rounds[-1:], [scale * accuracy], "_", ms=14, label=name)
-    if record.accuracy_by_group:
-        axes.legend(title="at the end, by group", fontsize=8)
-    axes.set_title(f"{record.algorithm} on {record.dataset}, {record.partition}")
-    _write(path, figure, axes, record)
+    curve.plot(rounds, _curve(record), "o-", ms=3, color=BLUE)
+    _by_round(curve, record, plan.spec.rounds)
+    shares = [_scale(record) * record.accuracy_by_group[name] for name in known]
+    if record.metric == ACCURACY:
+        _bars(groups, known, shares, BLUE, "{:.1f}")
+        groups.set_ylim(0, 110)
+        tidy(groups, "test accuracy at the end (%)")
+    else:
+        _bars(groups, known, shares, BLUE, "{:.4g}")
+        tidy(groups, f"test {record.metric} at the end")
+    _budgets(budgets, plan, names, spent)
+    tidy(curve, f"{record.algorithm} on {record.dataset}, {record.partition}")
+    _write(path, figure)
+
+
+def _bars(
+    axes: Any, names: Sequence[str], values: Sequence[float], colour: str, label: str
+) -> None:
+    """One bar per name with its value; an infinite value reaches the top."""
+    finite = [value for value in values if math.isfinite(value)]
+    top = 1.25 * max(finite, default=1.0) or 1.0
+    bars = axes.bar(
+        range(len(names)),
+        [value if math.isfinite(value) else top for value in values],
+        color=colour,
+        width=0.5,
+    )
+    words = [label.format(value) if math.isfinite(value) else "infinite" for value in values]
+    axes.bar_label(bars, words, fontsize=8, padding=2)
+    longest = max(map(len, names), default=0)
+    angle = 0 if len(names) * longest <= 24 else 60
+    axes.set_xticks(range(len(names)), names, rotation=angle)
+
+
+def _budgets(axes: Any, plan: Plan, names: Sequence[str], spent: Mapping[str, float]) -> None:
+    """Budgets as wide bars, realised upper bounds as narrow ones."""
+    groups = [group for group in plan.groups if group.name in names]
+    limits = [group.epsilon for group in groups]
+    axes.bar(range(len(groups)), limits, color=GREY, width=0.8, label="budget")
+    _bars(axes, names, [spent.get(name, math.inf) for name in names], ORANGE, "{:.4g}")
+    axes.patches[-1].set_label("spent")
+    axes.margins(y=0.25)
+    axes.legend(fontsize=8, frameon=False, loc="upper left", reverse=True)
+    delta = max(group.delta for group in plan.groups)
+    tidy(axes, f"epsilon at delta {delta:.2g}")
 
 
 def comparison(path: Path, runs: Mapping[str, Sequence[RunRecord]], title: str) -> None:
@@ -43,7 +95,9 @@ def comparison(path: Path, runs: Mapping[str, Sequence[RunRecord]], title: str) 
         title: title of the plot.
     """
     columns = -(-len(runs) // LEGEND_ROWS)
-    figure, axes = _figure(wider=0.0 if columns == 1 else 2.2 * columns)
+    wider = 0.0 if columns == 1 else 2.2 * columns
+    figure, [axes] = _figure(1, (1.0,), 6.4 + wider)
+    last = 1
     for number, (name, records) in enumerate(runs.items()):
         rounds = [point.round for point in records[0].metrics]
         values = np.array([_curve(run) for run in records])
@@ -51,12 +105,14 @@ def comparison(path: Path, runs: Mapping[str, Sequence[RunRecord]], title: str) 
         style = STYLES[number // COLOURS % len(STYLES)]
         [line] = axes.plot(rounds, mean, style, marker="o", ms=3, label=name)
         axes.fill_between(rounds, mean - spread, mean + spread, alpha=0.2, color=line.get_color())
+        last = max(last, *rounds)
     if columns == 1:
         axes.legend(fontsize=8)
     else:
         figure.legend(loc="outside right upper", fontsize=8, ncols=columns)
     axes.set_title(title)
-    _write(path, figure, axes, next(iter(runs.values()))[0])
+    _by_round(axes, next(iter(runs.values()))[0], last)
+    _write(path, figure)
 
 
 def _scale(record: RunRecord) -> float:
@@ -70,18 +126,23 @@ def _curve(record: RunRecord) -> list[float]:
     return [_scale(record) * one for one in scores]
 
 
-def _figure(wider: float = 0.0) -> tuple[Any, Any]:
+def _figure(panels: int, widths: Sequence[float], wide: float) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4 + wider, 4.0), layout="constrained")
-    return figure, figure.subplots()
+    figure = Figure(figsize=(wide, 4.0), layout="constrained")
+    return figure, figure.subplots(1, panels, width_ratios=widths, squeeze=False)[0]
 
 
-def _write(path: Path, figure: Any, axes: Any, record: RunRecord) -> None:
+def _by_round(axes: Any, record: RunRecord, last: int) -> None:
+    """Axes from round 0, so that a curve starts at the round of its first evaluation."""
+    axes.set_xlim(0, last * 1.02)
     axes.set_xlabel("round")
     unit = " (%)" if record.metric == ACCURACY else ""
     axes.set_ylabel(f"test {record.metric}{unit}")
     axes.grid(alpha=0.3)
+
+
+def _write(path: Path, figure: Any) -> None:
     content = io.BytesIO()
     verbatim(figure)
     figure.savefig(content, format="png", dpi=120)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
+from privplan.accounting.curve import compose
 from privplan.auditing.findings import AuditEvidence
-from privplan.record import RunRecord
+from privplan.errors import UnsupportedError
+from privplan.plan import Plan
+from privplan.record import RunRecord, history_of, read_ledger
 from simulate.audit import traces
 from simulate.engine.evaluation import by_group
 from simulate.engine.experiment import Experiment
@@ -77,8 +81,26 @@ def record_at(record: RunRecord, progress: Progress, seconds: float) -> RunRecor
     return record.model_copy(update=changes)
 
 
+def spent_by_group(folder: Path, plan: Plan) -> dict[str, float]:
+    """Upper bound on the epsilon that the ledger implies at each group's delta, by group.
+
+    For plots and trackers, within 1e-3 of the lower bound; the verdict has finer bounds. A group
+    whose releases the accountant does not cover is left out.
+    """
+    records, spent = read_ledger(folder, plan.digest).records, {}
+    for group in plan.groups:
+        with suppress(UnsupportedError):
+            curve = compose(history_of(records, group.name), plan.spec.relation)
+            spent[group.name] = curve.epsilon(group.delta).upper
+    return spent
+
+
 def write_finished(
-    folder: Path, experiment: Experiment, end: Progress, record: RunRecord
+    folder: Path,
+    experiment: Experiment,
+    end: Progress,
+    record: RunRecord,
+    spent: Mapping[str, float],
 ) -> RunRecord:
     """Evaluate the final state; write the audit evidence, the plot and the complete record.
 
@@ -87,6 +109,7 @@ def write_finished(
         experiment: the run.
         end: state of training after the last round.
         record: the record with this state.
+        spent: realised epsilon per group, for the plot.
 
     Returns:
         The complete record.
@@ -110,7 +133,7 @@ def write_finished(
             "accuracy_by_group": _finite(by_group(measures, experiment.label_shares())),
         }
     )
-    accuracy_by_round(folder / PLOT, finished)
+    accuracy_by_round(folder / PLOT, finished, experiment.algorithm.plan, spent)
     finished.save(folder)
     return finished
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from simulate.data.partition.registry import Scheme, partition, require_disjoint
 from simulate.data.registry import load
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress, initial_state, train
+from simulate.local.precision import with_precision
 from simulate.models.network import Model
 from simulate.models.own import OwnModel
 from simulate.models.registry import MODELS, model
@@ -38,9 +40,11 @@ from simulate.runs import checkpoint
 from simulate.runs.evidence import EvidenceWriter
 from simulate.runs.folder import check_finished, existing_run
 from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger
-from simulate.runs.record import initial_record, record_at, write_finished
+from simulate.runs.record import initial_record, record_at, spent_by_group, write_finished
 from simulate.tasks import ACCURACY, MULTI_CLASS, Metric, metric_of, objective_of
+from simulate.tracking.callback import Callback, opened, require_trackers
 
+_log = logging.getLogger(__name__)
 BY_CLIENT = "clients"
 """Partition of own data that name the client of each record."""
 SAVE_SECONDS = 2.0
@@ -76,6 +80,8 @@ class Request:
         own_model: the user's own module, under the plan's name of the model.
         loss: the user's own loss, as ``simulate.tasks.objective_of`` takes it.
         metric: the run's metric, as ``simulate.tasks.metric_of`` takes it.
+        track: names of trackers, such as ``tensorboard``.
+        precision: of products in local training on a GPU, ``float32`` or ``tf32``.
     """
 
     plan: Plan
@@ -93,6 +99,8 @@ class Request:
     own_model: OwnModel | None = None
     loss: Any = None
     metric: Any = None
+    track: tuple[str, ...] = ()
+    precision: str = "float32"
 
     @property
     def task(self) -> str:
@@ -136,6 +144,7 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
         PrivplanError: for an unknown name, missing data, or components that do not match.
     """
     chosen = scheme(request.partition)
+    require_trackers(request.track)
     ALGORITHMS.get(request.algorithm).complete(request.hyperparameters)
     metric = _metric(request)
     if request.own_model is None:
@@ -148,6 +157,8 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     by_records = ALGORITHMS.get(request.algorithm).unit == "record"
     records = _fewest_records(request.plan, assigned) if by_records else None
     built = algorithm(request.algorithm, request.plan, request.hyperparameters, records)
+    unit = ALGORITHMS.get(request.algorithm).unit_under(request.plan)
+    built = with_precision(built, request.precision, device, unit)
     vectorised = of_records or device.type != "cpu"
     network = _model(request, built.plan, data, vectorised=vectorised, by_record=of_records)
     return Experiment(
@@ -264,16 +275,27 @@ def execute(
 
 
 def run_prepared(
-    request: Request, experiment: Experiment, report: Report = lambda done, rounds: None
+    request: Request,
+    experiment: Experiment,
+    report: Report = lambda done, rounds: None,
+    callbacks: Sequence[Callback] = (),
 ) -> Outcome:
-    """As ``execute``, with the experiment that was prepared for the request."""
+    """As ``execute``, with the experiment that was prepared for the request.
+
+    Args:
+        request: parameters of the run.
+        experiment: the prepared experiment.
+        report: called after each round.
+        callbacks: called at the start, after each round and at the end.
+    """
     ranks = experiment.ranks
     with ExitStack() as stack:
-        opened = on_all_ranks(ranks, lambda: _open_folder(request, experiment, stack))
-        all_gather(ranks, [opened.progress], experiment.device)
-        if opened.progress is None:
-            return Outcome(opened.record, request.folder, reused=True)
-        record = _train(request.folder, experiment, opened, opened.progress, report)
+        found = on_all_ranks(ranks, lambda: _open_folder(request, experiment, stack))
+        all_gather(ranks, [found.progress], experiment.device)
+        if found.progress is None:
+            return Outcome(found.record, request.folder, reused=True)
+        called = stack.enter_context(opened(request.track, request.folder, callbacks))
+        record = _train(request.folder, experiment, found, found.progress, report, called)
     return Outcome(record, request.folder, reused=False)
 
 
@@ -319,11 +341,15 @@ def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> 
     folder, plan = request.folder, experiment.algorithm.plan
     chosen = ALGORITHMS.get(request.algorithm).complete(request.hyperparameters)
     initial = initial_record(experiment, request.partition_name, chosen.aggregation, chosen.values)
+    optional: dict[str, str] = {}
     if request.own_model is not None:
-        structure = {"own_model": request.own_model.digest()}
+        optional["own_model"] = request.own_model.digest()
         if request.task != MULTI_CLASS:
-            structure["task"] = request.task
-        configuration = {**initial.configuration, **structure}
+            optional["task"] = request.task
+    if request.precision != "float32":
+        optional["precision"] = request.precision
+    if optional:
+        configuration = {**initial.configuration, **optional}
         initial = initial.model_copy(update={"configuration": configuration})
     if folder.exists():
         existing_run(folder, initial)  # refuses a wrong folder before the lock file is created
@@ -341,7 +367,12 @@ def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> 
 
 
 def _train(
-    folder: Path, experiment: Experiment, opened: _OpenedFolder, start: Progress, report: Report
+    folder: Path,
+    experiment: Experiment,
+    opened: _OpenedFolder,
+    start: Progress,
+    report: Report,
+    callbacks: Sequence[Callback],
 ) -> RunRecord:
     """Train to the last round and write the record; save the state when interrupted."""
     record, evidence = opened.record, EvidenceWriter(folder, experiment, start.round)
@@ -356,13 +387,23 @@ def _train(
         latest = progress
         evidence.append(progress)
         report(progress.round, experiment.rounds)
+        if callbacks:
+            state = record_at(record, progress, wall_seconds())
+            for callback in callbacks:
+                callback.on_round(state)
         now = time.monotonic()
         if not 0 <= now - saved < pause:  # a clock that was set back must not delay saving
             checkpoint.save(folder, progress)
             saved = time.monotonic()
+            _log.debug("%s: saved round %d in %.3f s", folder, progress.round, saved - now)
             pause = max(SAVE_SECONDS, (saved - now) / SAVE_SHARE)
 
+    action = f"resuming after round {start.round}" if start.round else "starting"
+    _log.info("%s: %s of %d on %s", folder, action, experiment.rounds, experiment.device)
     report(start.round, experiment.rounds)
+    plan = experiment.algorithm.plan
+    for callback in callbacks:
+        callback.on_start(plan, record_at(record, start, wall_seconds()))
     try:
         end = train(experiment, opened.ledger, start, after)
     except (KeyboardInterrupt, LostRankError) as stop:
@@ -374,4 +415,10 @@ def _train(
         line = f"interrupted: {done}; the same command resumes"
         raise InterruptedRunError(line) from None
     checkpoint.save(folder, end)
-    return write_finished(folder, experiment, end, record_at(record, end, wall_seconds()))
+    spent = spent_by_group(folder, plan)
+    finished = write_finished(
+        folder, experiment, end, record_at(record, end, wall_seconds()), spent
+    )
+    for callback in callbacks:
+        callback.on_end(finished, spent)
+    return finished

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from privplan.errors import InputError
+from privplan.errors import InputError, did_you_mean
 
 DEFAULT = "digits"
 PRESETS = (
@@ -14,6 +14,7 @@ PRESETS = (
     "gdpfed-shakespeare",
     "gdpfed-cifar10",
     "robust-hdp-fmnist",
+    "digits-planned",
 )
 
 
@@ -24,5 +25,6 @@ def preset(name: str = DEFAULT) -> str:
         InputError: when there is none of that name.
     """
     if name not in PRESETS:
-        raise InputError.one("preset", f"must be one of {', '.join(PRESETS)}", name)
+        rule = f"must be one of {', '.join(PRESETS)}{did_you_mean(name, PRESETS)}"
+        raise InputError.one("preset", rule, name)
     return files(__name__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")

@@ -1,0 +1,105 @@
+"""What is installed: versions of required packages and extras, and devices for training."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Any
+
+_REQUIREMENT = re.compile(r"^([\w.-]+)(?:\[[^]]*\])?\s*(?:>=\s*([\w.]+))?")
+_EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
+_DEVELOPMENT = ("dev", "fuzz", "notebooks")
+"""Extras that no command needs."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A required package.
+
+    Attributes:
+        name: name of the distribution.
+        needed: least version; empty when any will do.
+        found: installed version; None when the package is missing.
+        extra: the extra that needs it; empty for a package that every installation needs.
+    """
+
+    name: str
+    needed: str
+    found: str | None
+    extra: str = ""
+
+    @property
+    def problem(self) -> str:
+        """``missing``, ``too old``, or empty."""
+        if self.found is None:
+            return "missing"
+        return "too old" if _numbers(self.found) < _numbers(self.needed) else ""
+
+    @property
+    def remedy(self) -> str:
+        """The command that installs the package."""
+        return f"pip install 'privplan[{self.extra}]'" if self.extra else "pip install -U privplan"
+
+
+def packages() -> list[Package]:
+    """Packages that privplan and its extras need, as its metadata say; those of tools left out.
+
+    A package that several extras need is listed under each.
+    """
+    found = []
+    for line in requires("privplan") or ():
+        match, extra = _REQUIREMENT.match(line), _EXTRA.search(line)
+        group = extra.group(1) if extra else ""
+        if match is not None and group not in _DEVELOPMENT:
+            found.append(Package(match[1], match[2] or "", _version(match[1]), group))
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Versions of privplan, Python and the platform."""
+    return {
+        "privplan": _version("privplan") or "not installed",
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+
+
+def devices() -> dict[str, Any]:
+    """Processor cores for this process, and what PyTorch finds; without PyTorch the cores only."""
+    found: dict[str, Any] = {"cpu_cores": _cores()}
+    try:
+        torch = import_module("torch")
+    except (ImportError, OSError) as error:
+        line = (str(error).splitlines() or ["no reason given"])[0]
+        return {**found, "torch": None, "reason": line}
+    cuda = torch.cuda.is_available()
+    names = [torch.cuda.get_device_name(one) for one in range(torch.cuda.device_count())]
+    return {
+        **found,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "cuda": names if cuda else [],
+    }
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every platform
+        return os.cpu_count() or 1
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Leading numbers of a version, for comparison."""
+    return tuple(int(word) for word in re.findall(r"\d+", text.partition("+")[0])[:3])

@@ -1,0 +1,147 @@
+"""Callbacks: functions that a run calls at its start, after each round and at its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.record import RunRecord
+from privplan.registry import Registry
+
+FOLDER = "tracking"
+"""Folder of the trackers inside the run folder."""
+
+
+class Callback:
+    """Base class of callbacks; each method does nothing unless a subclass overrides it.
+
+    Callbacks see the record only: test metrics, which no privacy budget pays for. They are called
+    by the process that writes the run folder, and change nothing of the run.
+    """
+
+    def on_start(self, plan: Plan, record: RunRecord) -> None:
+        """Called before the first round.
+
+        Args:
+            plan: the executed plan.
+            record: the run's record; ``rounds_done`` is above 0 when the run resumes.
+        """
+
+    def on_round(self, record: RunRecord) -> None:
+        """Called after each round.
+
+        Args:
+            record: the record after ``rounds_done`` rounds. ``record.metrics`` holds the
+                evaluations so far; the last one is of this round when its number is.
+        """
+
+    def on_end(self, record: RunRecord, spent: Mapping[str, float]) -> None:
+        """Called after the last round.
+
+        Args:
+            record: the finished run's record.
+            spent: upper bound on the realised epsilon per group, computed from the ledger.
+        """
+
+    def close(self) -> None:
+        """Called at last, also when the run was interrupted or failed."""
+
+
+TrackerFactory = Callable[[Path], Callback]
+"""Makes a tracker that writes into a folder, which may hold what an interrupted run wrote."""
+
+
+def _checked(component: object) -> TrackerFactory:
+    if not callable(component):
+        raise TypeError("must be a function of the tracker's folder")
+    return component
+
+
+TRACKERS: Registry[TrackerFactory] = Registry(
+    "track", "privplan.trackers", "simulate.tracking", _checked
+)
+
+
+@contextmanager
+def opened(
+    names: Sequence[str], folder: Path, callbacks: Sequence[Callback] = ()
+) -> Iterator[list[Callback]]:
+    """The callbacks and the trackers of a run, which are closed at the end of the block.
+
+    Args:
+        names: registered names of trackers.
+        folder: the run folder.
+        callbacks: further callbacks, called first.
+
+    Raises:
+        InputError: for an unknown name, or a tracker whose package is not installed.
+    """
+    found = list(callbacks)
+    try:
+        for name in dict.fromkeys(map(TRACKERS.name_of, names)):
+            found.append(TRACKERS.get(name)(folder / FOLDER / name))
+        yield found
+    finally:
+        for callback in found:
+            callback.close()
+
+
+def require_trackers(names: Sequence[str]) -> None:
+    """Check names before anything is trained.
+
+    Raises:
+        InputError: for an unknown name.
+    """
+    for name in names:
+        TRACKERS.name_of(name)
+
+
+def missing(name: str, extra: str) -> InputError:
+    """The error for a tracker whose package is not installed."""
+    return InputError.one("track", f"needs its package: pip install 'privplan[{extra}]'", name)
+
+
+def configuration(plan: Plan, record: RunRecord) -> dict[str, Any]:
+    """What identifies a run, as flat names and values."""
+    spec = plan.spec
+    budgets = {f"budget.{group.name}": group.epsilon for group in plan.groups}
+    return {
+        "plan": spec.name,
+        "plan_digest": plan.digest,
+        "algorithm": record.algorithm,
+        "dataset": record.dataset,
+        "partition": record.partition,
+        "model": record.model,
+        "seed": record.seed,
+        "rounds": spec.rounds,
+        "sampling": str(spec.sampling),
+        "relation": str(spec.relation),
+        "delta": max(group.delta for group in plan.groups),
+        **budgets,
+    }
+
+
+def round_values(record: RunRecord) -> dict[str, float]:
+    """Metrics of the round that was completed last; accuracy and loss where it was evaluated."""
+    values = {"seconds": record.wall_seconds}
+    if record.metrics and record.metrics[-1].round == record.rounds_done:
+        point = record.metrics[-1]
+        values["accuracy"] = point.accuracy
+        if point.loss is not None:
+            values["loss"] = point.loss
+    return values
+
+
+def final_values(record: RunRecord, spent: Mapping[str, float]) -> dict[str, float]:
+    """Metrics of the finished run; an infinite epsilon is left out."""
+    values = {"final/accuracy": record.accuracy or 0.0}
+    values |= {
+        f"final/accuracy_by_group/{name}": one for name, one in record.accuracy_by_group.items()
+    }
+    values |= {f"final/epsilon_by_group/{n}": one for n, one in spent.items() if math.isfinite(one)}
+    return values

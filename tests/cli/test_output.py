@@ -1,0 +1,131 @@
+"""What the command line prints: widths, verbosity, suggestions."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privplan.cli import main, render
+from privplan.io.text import load_yaml
+from privplan.spec.presets import preset
+
+ACCOUNT = ["account", "--noise-multiplier=1.5", "--sampling-ratio=.02", "--rounds=50"]
+WORDS = st.lists(st.text("abcdefgh0123456789.", min_size=1, max_size=18), max_size=6)
+CELL = WORDS.map(" ".join)
+
+
+def _printed(capsys: pytest.CaptureFixture[str], columns: list[str], rows: list[list[str]]) -> str:
+    render.table("", columns, rows)
+    return capsys.readouterr().out
+
+
+@settings(max_examples=60)
+@given(data=st.data(), count=st.integers(1, 7), width=st.integers(40, 120))
+def test_no_word_is_broken_and_lines_fit(data: st.DataObject, count: int, width: int) -> None:
+    columns = [f"column {index}" for index in range(count)]
+    row = st.lists(CELL, min_size=count, max_size=count)
+    rows = data.draw(st.lists(row, min_size=1, max_size=4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(width))
+        printed: list[str] = []
+        patch.setattr("privplan.cli.render.text", lambda line="": printed.append(line))
+        natural = render._column_widths(columns, rows, width)
+        if natural is not None:
+            assert sum(natural) + 3 * count + 1 <= width
+            cells = [[row[index] for row in rows] for index in range(count)]
+            for wide, column in zip(natural, cells, strict=True):
+                assert all(len(word) <= wide for cell in column for word in cell.split())
+            return
+        render.table("", columns, rows)
+        words = [word for line in printed for word in line.split()]
+        for row in rows:
+            assert all(word in words for cell in row for word in cell.split())
+        assert max(map(len, printed)) <= width
+
+
+@pytest.mark.parametrize("width", ["80", "60"])
+def test_tables_fit_the_columns(
+    width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    columns = ["group", "budget", "realised upper", "verdict", "what was found"]
+    row = ["strict", "0.5000", "0.4931", "kept", "every group is within its budget, of 3 groups"]
+    shown = _printed(capsys, columns, [row])
+    assert max(map(len, shown.splitlines())) <= int(width)
+    assert {"0.5000", "0.4931", "strict"} <= set(shown.split())
+    narrow = _printed(capsys, columns, [["x" * 50, "0.123456789012", "1" * 20, "a b c", "word"]])
+    assert {"x" * 50, "0.123456789012", "1" * 20} <= set(narrow.split())
+
+
+def test_a_pipe_has_room_for_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert render._width() == render.PIPE_WIDTH
+
+
+@pytest.mark.parametrize("where", [0, 1])
+@pytest.mark.parametrize("option", ["-q", "--quiet"])
+def test_quiet_leaves_the_result_only(option: str, where: int) -> None:
+    words = [*ACCOUNT, "--delta=1e-5"]
+    loud = CliRunner().invoke(main, words)
+    words.insert(where and len(words), option)
+    quiet = CliRunner().invoke(main, words)
+    assert "warning: " in loud.stderr
+    assert quiet.stderr == ""
+    assert quiet.stdout == loud.stdout
+    assert "warning: " in CliRunner().invoke(main, [*ACCOUNT, "--delta=1e-5"]).stderr
+
+
+def test_quiet_keeps_errors() -> None:
+    done = CliRunner().invoke(main, ["--quiet", *ACCOUNT, "--delta=2"])
+    assert done.exit_code == 2
+    assert "delta" in done.stderr
+
+
+def test_verbose_logs_the_steps_and_details_with_two(tmp_path) -> None:
+    (tmp_path / "spec.yaml").write_text(preset("digits"))
+    solve = ["solve", str(tmp_path / "spec.yaml")]
+    assert CliRunner().invoke(main, solve).stderr == ""
+    said = CliRunner().invoke(main, [*solve, "--verbose"]).stderr
+    assert "privplan.planning.solver: solved" in said
+    assert not logging.getLogger("privplan").isEnabledFor(logging.DEBUG)
+    CliRunner().invoke(main, ["-vv", *solve])
+    assert logging.getLogger("privplan").isEnabledFor(logging.DEBUG)
+    render.configure(0)
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        (["solv", "spec.yaml"], "did you mean solve?"),
+        (["book", "shwo"], "did you mean show?"),
+        (["sovle"], "did you mean solve?"),
+        ([*ACCOUNT, "--dleta=1e-5"], "--delta"),
+        ([*ACCOUNT, "--delta=1e-5", "--accountant=plt"], "did you mean pld?"),
+    ],
+)
+def test_mistyped_words_are_answered_with_a_suggestion(words: list[str], suggestion: str) -> None:
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert suggestion in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_nothing_near_is_not_suggested() -> None:
+    done = CliRunner().invoke(main, ["xyzzy"])
+    assert "did you mean" not in done.stderr
+
+
+def test_mistyped_fields_are_answered_with_fields_of_their_place(tmp_path) -> None:
+    text = preset("digits").replace("epsilon:", "epsilom:", 1).replace("rounds:", "round:")
+    text = text.replace("local:", "locale:")
+    assert load_yaml(text, "spec") != load_yaml(preset("digits"), "spec")
+    (tmp_path / "spec.yaml").write_text(text)
+    done = CliRunner().invoke(main, ["solve", str(tmp_path / "spec.yaml")])
+    lines = {line.split(":")[1].strip(): line for line in done.stderr.splitlines()}
+    assert "(did you mean epsilon?)" in lines["groups.strict.epsilom"]
+    assert "(did you mean rounds?)" in lines["round"]
+    assert "(did you mean local?)" in lines["locale"]
