@@ -1,0 +1,19 @@
+#!/bin/sh
+# The CUDA tests, then W1 to W3 on the GPU beside the sequential loop on the same device.
+# Writes benchmarks/results/gpu-NAME-DATE.json. Without a device: one line, exit code 2.
+#
+#   benchmarks/gpu.sh [--repeats 5] [--output FOLDER]
+#
+# PYTHON names the interpreter; by default .venv/bin/python where there is one, else python3.
+set -eu
+cd "$(dirname "$0")/.."
+if [ -z "${PYTHON:-}" ]; then
+  PYTHON=python3
+  [ -x .venv/bin/python ] && PYTHON=.venv/bin/python
+fi
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+# Reproducible cuBLAS results, which the tests compare.
+export CUBLAS_WORKSPACE_CONFIG="${CUBLAS_WORKSPACE_CONFIG:-:4096:8}"
+"$PYTHON" benchmarks/gpu.py --check "$@"
+"$PYTHON" -m pytest -q -m "slow or not slow" tests/simulate/cuda
+"$PYTHON" benchmarks/gpu.py "$@"

@@ -1,0 +1,128 @@
+"""What each page of the documentation needs so that its blocks can be executed.
+
+Blocks of a page are executed in their order, in one folder. ``sh`` blocks: lines of ``privplan``
+in this process, those of ``python`` and ``torchrun`` as processes, ``make`` and ``pip`` are checked
+against Makefile and pyproject.toml. ``python`` blocks: in one namespace. ``yaml`` blocks: parsed,
+and written to ``spec.yaml``. ``toml`` blocks: entry points of registries of the project. ``json``
+blocks: parsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+DIGITS = ("init --preset digits -o spec.yaml", "solve spec.yaml -o plan.json")
+SHORT = {"rounds: 60 ": "rounds: 3 "}
+"""Edits of ``spec.yaml`` that make the runs of a page short."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """How a page is executed.
+
+    Attributes:
+        before: commands of privplan before the first block.
+        edits: replacements in spec.yaml, applied before each command.
+        words: replacements in the text of commands, for sizes only.
+        names: makes names for python blocks, given the folder.
+        codes: accepted exit codes of commands that start with these words; 0 otherwise.
+        slow: whether the page takes more than a few seconds.
+    """
+
+    before: tuple[str, ...] = ()
+    edits: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    names: Callable[[Path], dict[str, Any]] | None = None
+    codes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    slow: bool = False
+
+
+ELSEWHERE = {
+    "CONTRIBUTING.md": "test_contributing.py",
+    "docs/accounting.md": "test_accounting.py",
+    "docs/own-data.md": "test_own_data.py",
+    **{
+        f"docs/concepts/{name}.md": "test_sharp_edges.py"
+        for name in ("certificate", "ledger", "relation", "release", "sampling-law")
+    },
+}
+"""Pages whose blocks another test executes."""
+
+
+def write_idx(folder: Path, name: str, train: int, test: int) -> None:
+    """Random images in the layout of MNIST, for pages that name its data sets."""
+    draw, target = np.random.default_rng(0), folder / name / "raw"
+    target.mkdir(parents=True)
+    for part, count in (("train", train), ("t10k", test)):
+        pixels = draw.integers(0, 256, (count, 28, 28), np.uint8)
+        labels = (np.arange(count) % 10).astype(np.uint8)
+        for kind, values in (("images-idx3", pixels), ("labels-idx1", labels)):
+            head = bytes([0, 0, 8, values.ndim])
+            sides = b"".join(int(side).to_bytes(4, "big") for side in values.shape)
+            (target / f"{part}-{kind}-ubyte").write_bytes(head + sides + values.tobytes())
+
+
+def _tracking(folder: Path) -> dict[str, Any]:
+    import privplan
+    import simulate
+
+    x = np.random.default_rng(0).normal(size=(300, 1, 8, 8)).astype(np.float32)
+    group = np.array(["strict", "medium", "loose"])[np.arange(300) // 100]
+    plan = privplan.Plan.load(folder / "plan.json")
+    test = simulate.Data(x[:50], np.arange(50) % 10)
+    data = simulate.Data(x, np.arange(300) % 10, client=np.arange(300), group=group, test=test)
+    return {"plan": plan, "data": data}
+
+
+def _models(folder: Path) -> dict[str, Any]:
+    import torch
+
+    return {"generator": torch.Generator().manual_seed(0), "images": torch.zeros(1, 3, 32, 32)}
+
+
+def _view(folder: Path) -> dict[str, Any]:
+    import privplan
+    from simulate.attacks.scenes import PlanScene
+    from simulate.data.registry import load
+
+    plan = privplan.Plan.load(folder / "plan.json")
+    return {"view": PlanScene(plan, "HyperFL", load("digits"), images=1)[0].view}
+
+
+RUN = "simulate plan.json --algorithm planned --device cpu --seed 1 -o run"
+PAGES = {
+    "README.md": Page(
+        edits={"rounds: 50": "rounds: 2"},
+        words={"--seeds 3": "--seeds 1"},
+        codes={"solve spec.yaml --from-book": (0, 3)},
+        slow=True,
+    ),
+    "docs/algorithms.md": Page(),
+    "docs/attacks.md": Page(
+        before=DIGITS, words={"--steps 50": "--steps 2", "--images 10": "--images 2"}
+    ),
+    "docs/book.md": Page(
+        before=(*DIGITS, RUN), edits=SHORT, codes={"solve": (0, 3), "book left": (0, 3)}
+    ),
+    "docs/data.md": Page(),
+    "docs/hyperfl.md": Page(before=DIGITS, names=_view),
+    "docs/models.md": Page(names=_models),
+    "docs/planning.md": Page(slow=True, words={"--seeds 5 --data-dir DATA": "--help"}),
+    "docs/replay.md": Page(before=DIGITS, edits=SHORT),
+    "docs/reproduction.md": Page(edits={"rounds: 50 ": "rounds: 1 "}, slow=True),
+    "docs/scale.md": Page(
+        before=DIGITS,
+        edits=SHORT,
+        words={"--algorithms all --seeds 5": "--algorithms FedAvg,planned --seeds 1",
+               "--jobs 8": "--jobs 2", "--cluster auto": "--cluster local",
+               "--nproc-per-node 4": "--nproc-per-node 2"},
+        slow=True,
+    ),
+    "docs/tracking.md": Page(before=DIGITS, edits=SHORT, names=_tracking),
+}  # fmt: skip
+"""Pages with blocks; a page that is in neither table fails the test."""

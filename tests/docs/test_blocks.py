@@ -1,0 +1,140 @@
+"""Every fenced block of README.md and docs/ is executed; ``pages`` says with what."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import privplan.cli
+from privplan.cli import main
+from privplan.io.text import load_yaml
+from privplan.spec.spec import Spec
+from tests.docs.pages import ELSEWHERE, PAGES, Page, write_idx
+
+ROOT = Path(__file__).parents[2]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+KINDS = {"sh", "bash", "python", "yaml", "toml", "json"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def _blocks(page: str) -> list[tuple[str, str]]:
+    return FENCE.findall((ROOT / page).read_text(encoding="utf-8"))
+
+
+def _pages() -> list[str]:
+    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    return sorted(str(path.relative_to(ROOT)) for path in files)
+
+
+def test_every_page_with_blocks_is_executed() -> None:
+    with_blocks = {page for page in _pages() if _blocks(page)}
+    template = {page for page in with_blocks if page.startswith("docs/plugin-template/")}
+    assert with_blocks - template == set(PAGES) | set(ELSEWHERE)
+    assert all((Path(__file__).parent / test).exists() for test in ELSEWHERE.values())
+
+
+def test_every_block_has_a_language_that_is_executed() -> None:
+    kinds = {(page, kind) for page in _pages() for kind, _ in _blocks(page)}
+    assert {kind for _, kind in kinds} <= KINDS, kinds
+
+
+def _edit(page: Page) -> None:
+    spec = Path("spec.yaml")
+    if spec.exists() and page.edits:
+        text = spec.read_text(encoding="utf-8")
+        for old, new in page.edits.items():
+            text = text.replace(old, new)
+        spec.write_text(text, encoding="utf-8")
+
+
+def _privplan(page: Page, line: str) -> None:
+    _edit(page)
+    done = CliRunner().invoke(main, shlex.split(line, comments=True))
+    codes = next((codes for start, codes in page.codes.items() if line.startswith(start)), (0,))
+    assert done.exit_code in codes, (line, done.output, done.exception)
+    _edit(page)
+
+
+def _shell(page: Page, text: str) -> None:
+    for line in text.replace("\\\n", " ").splitlines():
+        for old, new in page.words.items():
+            line = line.replace(old, new)
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        if words[0] == "privplan":
+            _privplan(page, line.split(maxsplit=1)[1])
+        elif words[0] in ("python", "torchrun"):
+            start = ["-m", "torch.distributed.run"] if words[0] == "torchrun" else []
+            if words[0] == "python":
+                words[1] = str(ROOT / words[1])
+            environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            command = [sys.executable, *start, *words[1:]]
+            done = subprocess.run(
+                command, capture_output=True, text=True, env=environment, check=False
+            )
+            assert done.returncode == 0, (line, done.stderr)
+        elif words[0] == "make":
+            targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+            assert set(words[1:]) <= set(targets)
+        else:
+            pytest.fail(f"no way to execute {line!r}")
+
+
+def _toml(text: str) -> None:
+    for group in tomllib.loads(text)["project"]["entry-points"]:
+        pages = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+        assert f"`{group}`" in pages, group
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] if p.slow else []) for n, p in PAGES.items()],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_the_blocks_of_the_page_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = PAGES[name]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PRIVPLAN_DATA", str(tmp_path / "DATA"))
+    monkeypatch.delenv("PRIVPLAN_BOOK", raising=False)
+    if page.slow:
+        write_idx(tmp_path / "DATA", "FashionMNIST", 6000, 100)
+    _declared_commands(monkeypatch)
+    for line in page.before:
+        _privplan(page, line)
+    names: dict[str, Any] = {"__name__": "page"}
+    if page.names is not None:
+        names |= page.names(tmp_path)
+    for kind, text in _blocks(name):
+        if kind in ("sh", "bash"):
+            _shell(page, text)
+        elif kind == "python":
+            exec(compile(text, name, "exec"), names)
+        elif kind == "yaml":
+            Spec.parse(load_yaml(text, "spec"))
+            Path("spec.yaml").write_text(text, encoding="utf-8")
+        elif kind == "toml":
+            _toml(text)
+        else:
+            json.loads(text)
+
+
+def _declared_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands that pyproject.toml declares, whatever is installed."""
+    from importlib.metadata import EntryPoint
+
+    declared = PROJECT["entry-points"][privplan.cli.GROUP]
+    points = {name: EntryPoint(name, value, privplan.cli.GROUP) for name, value in declared.items()}
+    monkeypatch.setattr(privplan.cli, "_extensions", lambda: points)

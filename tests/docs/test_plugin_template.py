@@ -1,0 +1,85 @@
+"""The plug-in template of docs/, installed as pip leaves it, and its commands."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+
+import pytest
+
+import privplan
+from privplan.record import RunRecord
+
+ROOT = Path(privplan.__file__).parents[1]
+TEMPLATE = ROOT / "docs" / "plugin-template"
+README = (TEMPLATE / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)[0].splitlines()
+
+
+def _run(cwd: Path, python: Path | str, path: list[Path | str], words: list[str]) -> str:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [str(python), "-m", *words],
+        capture_output=True, text=True, cwd=cwd, env=environment, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _commands(cwd: Path, python: Path | str, path: list[Path | str]) -> None:
+    """The commands of the README, after the installation."""
+    shutil.copy(TEMPLATE / "spec.yaml", cwd)
+    first, *rest = map(shlex.split, COMMANDS)
+    assert first == ["pip", "install", "."]
+    said = [_run(cwd, python, path, words) for words in rest]
+    assert "coins sampling" in said[0]
+    assert "half-step on stripes" in said[1]
+    assert "kept: the run spent no more than the plan promised" in said[2]
+    record = RunRecord.load(cwd / "run")
+    assert record.accuracy is not None
+    assert record.accuracy > 0.9
+    assert record.configuration["numbers"] == {"factor": 0.5}
+
+
+def test_the_template_works_with_its_entry_points(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    shutil.copytree(TEMPLATE / "src", site)
+    project = tomllib.loads((TEMPLATE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    metadata = site / "my_privplan_plugin-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    lines = [
+        line
+        for group, points in project["entry-points"].items()
+        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in points.items()))
+    ]
+    (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    _commands(tmp_path, sys.executable, [ROOT, site])
+
+
+@pytest.mark.slow
+def test_the_template_installs_into_an_environment(tmp_path: Path) -> None:
+    """pip builds and installs the template; privplan and its libraries are this process's."""
+    pytest.importorskip("setuptools")
+    shutil.copytree(TEMPLATE, tmp_path / "copy")
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    libraries = [path for path in sys.path if path.endswith("site-packages")]
+    install = ["pip", "install", "--no-deps", "--no-build-isolation", str(tmp_path / "copy")]
+    _run(tmp_path, python, [*libraries], install)
+    listed = _run(tmp_path, python, [], ["pip", "list"])
+    assert "my-privplan-plugin" in listed
+    _commands(tmp_path, python, [ROOT, *libraries])

@@ -1,0 +1,98 @@
+"""Training on a GPU against the same training on a CPU; skipped where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import privplan
+from privplan.io.text import load_yaml
+from privplan.plan import Plan
+from privplan.record import read_ledger
+from privplan.spec.presets import preset
+from simulate.local.per_record import clipped_sums
+from simulate.local.sgd import local_sgd
+from simulate.models.registry import model
+from simulate.runs import checkpoint
+from simulate.runs.run import Request, execute
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    data = {**load_yaml(preset("digits"), "spec"), "rounds": 4}
+    return privplan.solve(privplan.Spec.parse(data))
+
+
+def _theta(folder: Path) -> torch.Tensor:
+    end = checkpoint.load(folder, torch.device("cpu"))
+    assert end is not None
+    return end.theta
+
+
+@pytest.mark.parametrize("algorithm", ["planned", "GDPFed+", "DP-FedAvg"])
+def test_a_run_on_a_gpu_is_the_run_on_a_cpu(algorithm: str, plan: Plan, tmp_path: Path) -> None:
+    for device in ("cpu", "cuda"):
+        execute(Request(plan, algorithm, "digits", tmp_path / device, 1, device))
+    cpu, gpu = (_theta(tmp_path / device) for device in ("cpu", "cuda"))
+    assert float((gpu - cpu).norm() / cpu.norm()) < 1e-3
+    ledgers = [read_ledger(tmp_path / device, plan.digest).records for device in ("cpu", "cuda")]
+    for left, right in zip(*ledgers, strict=True):
+        assert [share.participants for share in left.shares] == [
+            share.participants for share in right.shares
+        ]
+        for share in right.shares:
+            assert share.largest_norm <= share.clip_bound
+    assert privplan.judge(privplan.load_run(tmp_path / "cuda")).outcome == "kept"
+
+
+def test_the_same_seed_gives_the_same_bits(plan: Plan, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        execute(Request(plan, "planned", "digits", tmp_path / name, 1, "cuda"))
+    assert torch.equal(_theta(tmp_path / "one"), _theta(tmp_path / "two"))
+
+
+@pytest.mark.parametrize("name", ["cnn-2", "mlp-digits", "resnet-18"])
+def test_local_training_waits_for_the_device_at_no_point(name: str) -> None:
+    network = model(name)
+    draw = torch.Generator().manual_seed(0)
+    x = torch.rand(3, 2, 4, *network.input_shape, generator=draw).cuda()
+    y = torch.randint(0, network.classes, (3, 2, 4), generator=draw).cuda()
+    theta = network.initial(torch.Generator().manual_seed(0)).cuda()
+    local_sgd(network, theta, x, y, learning_rate=0.1, workers=1)  # the first run prepares kernels
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        updates = local_sgd(network, theta, x, y, learning_rate=0.1, workers=1)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert bool(updates.isfinite().all())
+
+
+def test_clipped_sums_of_records_are_those_of_a_cpu() -> None:
+    network = model("cnn-2")
+    draw = torch.Generator().manual_seed(0)
+    x = torch.rand(2, 8, *network.input_shape, generator=draw)
+    y = torch.randint(0, 10, (2, 8), generator=draw)
+    thetas = network.initial(torch.Generator().manual_seed(0)).repeat(2, 1)
+    cpu = clipped_sums(network, thetas, x, y, clipping_norm=1.0, workers=1).total
+    cuda = (value.cuda() for value in (thetas, x, y))
+    gpu = clipped_sums(network, *cuda, clipping_norm=1.0, workers=1).total.cpu()
+    assert float((gpu - cpu).norm() / cpu.norm()) < 1e-3
+    assert float(gpu.norm(dim=1).max()) <= 8 * (1 + 1e-5)
+
+
+def test_tf32_changes_updates_and_never_the_bound(plan: Plan, tmp_path: Path) -> None:
+    for precision in ("float32", "tf32"):
+        request = Request(
+            plan, "planned", "digits", tmp_path / precision, 1, "cuda", precision=precision
+        )
+        execute(request)
+        for line in read_ledger(tmp_path / precision, plan.digest).records:
+            assert all(share.largest_norm <= share.clip_bound for share in line.shares)
+    thetas = [_theta(tmp_path / precision).numpy() for precision in ("float32", "tf32")]
+    np.testing.assert_allclose(thetas[1], thetas[0], rtol=0.1, atol=0.05)
