@@ -11,6 +11,7 @@ import click
 from simulate.cli.options import own_data_of, own_data_options, own_model_of
 
 if TYPE_CHECKING:
+    from privplan.plan import Plan
     from simulate.data.own import Data
 
 BINS = 8
@@ -28,6 +29,7 @@ MOST_LINES = 20
 @click.option("--model", metavar="MODULE:CLASS", help="Own module, to show what a spec needs.")
 @click.option("--model-args", metavar="JSON", help="Keyword arguments of the model's class.")
 @click.option("--fix", is_flag=True, help="Group normalisation for batch normalisation.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.option("--for-spec", is_flag=True, hidden=True)
 def command(
     source: str | None,
@@ -35,6 +37,7 @@ def command(
     model: str | None,
     model_args: str | None,
     fix: bool,
+    form: str,
     for_spec: bool,
     **options: Any,
 ) -> dict[str, Any] | None:
@@ -55,6 +58,10 @@ def command(
     if data is None:
         raise click.UsageError("Missing argument 'DATA'.")
     loaded = None if plan is None else Plan.load(plan)
+    if form == "json":
+        parameters = None if own is None else own.parameters()
+        render.data({**_plain(data, loaded), "parameters": parameters})
+        return None
     render.text(f"data: {data.name}, {len(data.records)} records of shape {_shape(data)}")
     render.text(_labels(data))
     if data.clients is None:
@@ -93,6 +100,36 @@ def _labels(data: Data) -> str:
     shown = [f"{name} {count}" for name, count in zip(classes, counts, strict=True)][:MOST_LINES]
     more = f", and {len(classes) - MOST_LINES} more" if len(classes) > MOST_LINES else ""
     return f"classes: {len(classes)} (records of each: {', '.join(shown)}{more})"
+
+
+def _plain(data: Data, plan: Plan | None) -> dict[str, Any]:
+    """What was understood, as plain data; ``plan`` names the plan that the data fit."""
+    import numpy as np
+
+    classes: dict[str, int] | None = None
+    if data.targets is None:
+        names = data.class_names()
+        counts = np.bincount(data.labels(names), minlength=len(names)).tolist()
+        classes = dict(zip(map(str, names), counts, strict=True))
+    groups: dict[str, dict[str, int]] = {}
+    if data.clients is not None:
+        clients, sizes = np.unique(data.clients, return_counts=True)
+        of = data.groups or {str(name): "all" for name in clients}
+        for name, size in zip(map(str, clients), sizes.tolist(), strict=True):
+            group = groups.setdefault(of[name], {"clients": 0, "least_records": size})
+            group["clients"] += 1
+            group["least_records"] = min(group["least_records"], size)
+    if plan is not None:
+        data.prepared(plan.groups)
+    return {
+        "data": data.name,
+        "records": len(data.records),
+        "shape": list(data.shape),
+        "task": data.task,
+        "classes": classes,
+        "groups": groups,
+        "plan": None if plan is None else plan.spec.name,
+    }
 
 
 def _shape(data: Data) -> str:

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 import privplan.cli
 from privplan.cli import main
 from privplan.io.text import load_yaml
+from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from tests.docs.pages import ELSEWHERE, PAGES, Page, write_idx
 
@@ -123,8 +124,12 @@ def test_the_blocks_of_the_page_run(
         elif kind == "python":
             exec(compile(text, name, "exec"), names)
         elif kind == "yaml":
-            Spec.parse(load_yaml(text, "spec"))
-            Path("spec.yaml").write_text(text, encoding="utf-8")
+            data = load_yaml(text, "spec")
+            if "groups" in data:
+                Path("spec.yaml").write_text(text, encoding="utf-8")
+            else:  # some fields of a spec
+                data = {**load_yaml(preset("digits"), "spec"), **data}
+            Spec.parse(data)
         elif kind == "toml":
             _toml(text)
         else:

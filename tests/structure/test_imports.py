@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import privplan
+from privplan.cli import COMMANDS
 from privplan.io.text import load_yaml
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
@@ -98,28 +99,72 @@ HEAVY = ("torch", "sklearn", "matplotlib", "pandas", "sqlalchemy", "sympy", "prv
 """Modules that no planning command below may import: each takes longer than the command's work."""
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["init", "-o", "new.yaml"],
-        ["solve", "spec.yaml"],
-        ["account", "--noise-multiplier=1", "--sampling-ratio=.01", "--rounds=9", "--delta=1e-5"],
+RELEASES = ["--noise-multiplier=1", "--sampling-ratio=.01", "--rounds=9", "--delta=1e-5"]
+ALLOWED: dict[str, tuple[list[str], set[str]]] = {
+    "help": (["--help"], set()),
+    "version": (["--version"], set()),
+    "init": (["init", "-o", "new.yaml"], set()),
+    "solve": (["solve", "spec.yaml"], set()),
+    "solve --plot": (["solve", "spec.yaml", "--plot=plan.png"], {"matplotlib"}),
+    "explain": (["explain", "plan.json"], {"sympy"}),
+    "account": (["account", *RELEASES], set()),
+    "calibrate": (
         ["calibrate", "--epsilon=1", "--delta=1e-5", "--sampling-ratio=.01", "--rounds=9"],
-    ],
-    ids=lambda arguments: arguments[0],
-)
-def test_commands_import_no_heavy_module(arguments: list[str], tmp_path: Path) -> None:
-    (tmp_path / "spec.yaml").write_text(preset("digits"))
+        set(),
+    ),
+    "tradeoff": (["tradeoff", *RELEASES], set()),
+    "what-if": (
+        ["what-if", "spec.yaml", "--vary=rounds=10:20:2", "--workers=1"],
+        {"matplotlib"},
+    ),
+    "verify": (["verify", "run"], set()),
+    "book": (["book", "add", "run"], {"sqlalchemy"}),
+    "algorithms": (["algorithms"], {"torch"}),
+    "simulate": (
+        ["simulate", "plan.json", "--algorithm=planned", "--device=cpu", "-o", "again"],
+        {"torch", "matplotlib"},
+    ),
+}
+"""Every command, and the heavy modules that it may import."""
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a spec, its plan and a finished run."""
+    folder = tmp_path_factory.mktemp("commands")
+    spec = load_yaml(preset("digits").replace("rounds: 60 ", "rounds: 2 "), "spec")
+    (folder / "spec.yaml").write_text(preset("digits").replace("rounds: 60 ", "rounds: 2 "))
+    solve(Spec.parse(spec), second_opinion=False).save(folder / "plan.json")
+    words = ["simulate", "plan.json", "--algorithm=planned", "--device=cpu", "-o", "run"]
+    subprocess.run(
+        [sys.executable, "-m", "privplan", *words], check=True, capture_output=True, cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    return folder
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_commands_import_no_heavy_module(name: str, run_folder: Path) -> None:
+    arguments, allowed = ALLOWED[name]
     code = (
         "import sys\nfrom privplan.cli import main\n"
         f"try:\n    main({arguments!r})\nexcept SystemExit as done:\n    assert not done.code\n"
-        f"print('heavy', [name for name in {HEAVY!r} if name in sys.modules])"
+        f"print('heavy', *[name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        cwd=run_folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert done.stdout.splitlines()[-1:] == ["heavy []"], done.stderr
+    [mark, *imported] = done.stdout.splitlines()[-1].split()
+    assert mark == "heavy", done.stderr
+    assert set(imported) <= allowed
+
+
+def test_every_planning_command_has_its_list_of_modules() -> None:
+    named = {arguments[0] for arguments, _ in ALLOWED.values()}
+    # A solve per point; doctor looks for what is installed, and keys needs an extra.
+    later = {"frontier", "doctor", "keys"}
+    assert set(COMMANDS) - later <= named
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
