@@ -24,7 +24,7 @@ from tests.docs.pages import ELSEWHERE, PAGES, Page, write_idx
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-KINDS = {"sh", "bash", "python", "yaml", "toml", "json"}
+KINDS = {"sh", "bash", "console", "python", "yaml", "toml", "json"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
