@@ -157,9 +157,7 @@ def evaluate_if_due(experiment: Experiment, progress: Progress, every: int) -> P
     point = RoundMetrics(
         round=progress.round, accuracy=finite_or_none(measures.accuracy), loss=measures.loss
     )
-    _log.info(
-        "round %d of %d: score %.4f", progress.round, experiment.rounds, measures.accuracy
-    )
+    _log.info("round %d of %d: score %.4f", progress.round, experiment.rounds, measures.accuracy)
     own = experiment.algorithm.personalisation.per_client
     complete = experiment.clients <= EVALUATED_CLIENTS if own else rows is None
     metrics = (*progress.metrics, point)
