@@ -29,16 +29,16 @@ MOST_LINES = 20
 @click.option("--model", metavar="MODULE:CLASS", help="Own module, to show what a spec needs.")
 @click.option("--model-args", metavar="JSON", help="Keyword arguments of the model's class.")
 @click.option("--fix", is_flag=True, help="Group normalisation for batch normalisation.")
-@click.option("--for-spec", is_flag=True, hidden=True)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@click.option("--for-spec", is_flag=True, hidden=True)
 def command(
     source: str | None,
     plan: Path | None,
     model: str | None,
     model_args: str | None,
     fix: bool,
-    for_spec: bool,
     form: str,
+    for_spec: bool,
     **options: Any,
 ) -> dict[str, Any] | None:
     """Show records, inputs, classes, clients and groups of DATA, as simulate --data reads it.
@@ -59,7 +59,8 @@ def command(
         raise click.UsageError("Missing argument 'DATA'.")
     loaded = None if plan is None else Plan.load(plan)
     if form == "json":
-        render.data(_plain(data, loaded))
+        parameters = None if own is None else own.parameters()
+        render.data({**_plain(data, loaded), "parameters": parameters})
         return None
     render.text(f"data: {data.name}, {len(data.records)} records of shape {_shape(data)}")
     render.text(_labels(data))
@@ -105,16 +106,16 @@ def _plain(data: Data, plan: Plan | None) -> dict[str, Any]:
     """What was understood, as plain data; ``plan`` names the plan that the data fit."""
     import numpy as np
 
-    classes: tuple[str, ...] = ()
-    counts: list[int] = []
+    classes: dict[str, int] | None = None
     if data.targets is None:
-        classes = data.class_names()
-        counts = np.bincount(data.labels(classes), minlength=len(classes)).tolist()
+        names = data.class_names()
+        counts = np.bincount(data.labels(names), minlength=len(names)).tolist()
+        classes = dict(zip(map(str, names), counts, strict=True))
     groups: dict[str, dict[str, int]] = {}
     if data.clients is not None:
-        names, sizes = np.unique(data.clients, return_counts=True)
-        of = data.groups or {str(name): "all" for name in names}
-        for name, size in zip(map(str, names), sizes.tolist(), strict=True):
+        clients, sizes = np.unique(data.clients, return_counts=True)
+        of = data.groups or {str(name): "all" for name in clients}
+        for name, size in zip(map(str, clients), sizes.tolist(), strict=True):
             group = groups.setdefault(of[name], {"clients": 0, "least_records": size})
             group["clients"] += 1
             group["least_records"] = min(group["least_records"], size)
@@ -125,7 +126,7 @@ def _plain(data: Data, plan: Plan | None) -> dict[str, Any]:
         "records": len(data.records),
         "shape": list(data.shape),
         "task": data.task,
-        "classes": dict(zip(map(str, classes), counts, strict=True)),
+        "classes": classes,
         "groups": groups,
         "plan": None if plan is None else plan.spec.name,
     }

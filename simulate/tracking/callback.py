@@ -127,7 +127,7 @@ def configuration(plan: Plan, record: RunRecord) -> dict[str, Any]:
 
 
 def round_values(record: RunRecord) -> dict[str, float]:
-    """Metrics of the round that was completed last; accuracy and loss where it was evaluated."""
+    """Metrics of the round that was completed last; score and loss where it was evaluated."""
     values = {"seconds": record.wall_seconds}
     if record.metrics and record.metrics[-1].round == record.rounds_done:
         point = record.metrics[-1]
@@ -140,9 +140,10 @@ def round_values(record: RunRecord) -> dict[str, float]:
 
 def final_values(record: RunRecord, spent: Mapping[str, float]) -> dict[str, float]:
     """Metrics of the finished run; an infinite epsilon is left out."""
-    values = {"final/accuracy": record.accuracy or 0.0}
+    values = {} if record.accuracy is None else {f"final/{record.metric}": record.accuracy}
     values |= {
-        f"final/accuracy_by_group/{name}": one for name, one in record.accuracy_by_group.items()
+        f"final/{record.metric}_by_group/{name}": one
+        for name, one in record.accuracy_by_group.items()
     }
     values |= {f"final/epsilon_by_group/{n}": one for n, one in spent.items() if math.isfinite(one)}
     return values

@@ -45,7 +45,10 @@ class Page:
 ELSEWHERE = {
     "CONTRIBUTING.md": "test_contributing.py",
     "docs/accounting.md": "test_accounting.py",
+    "docs/inverse.md": "test_inverse.py",
     "docs/own-data.md": "test_own_data.py",
+    "docs/sensitivity-tests.md": "test_sensitivity_tests.py",
+    "docs/threat-model.md": "test_threat_model.py",
     **{
         f"docs/concepts/{name}.md": "test_sharp_edges.py"
         for name in ("certificate", "ledger", "relation", "release", "sampling-law")
