@@ -15,6 +15,7 @@ def command(plan: str, only: str | None, form: str) -> None:
     """Formulas with the plan's numbers."""
     from privplan.plan import Plan
     from privplan.planning.explain import bound, explain
+    from privplan.planning.recipe import recipe_lines
 
     if only is not None:
         bound(only)
@@ -40,3 +41,5 @@ def command(plan: str, only: str | None, form: str) -> None:
         from privplan.report.tables import risk_table
 
         render.table(*risk_table(risks_of(solved)))
+    for line in recipe_lines(solved) if only is None else ():
+        render.text(line)

@@ -20,6 +20,7 @@ from privplan.planning.published import (
     published_terms,
     solve_published,
 )
+from privplan.planning.recipe import with_server
 from privplan.planning.record_level import solve_records
 from privplan.planning.risks import STATEMENTS, restated
 from privplan.planning.weights import weights
@@ -59,7 +60,7 @@ def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
     settled, notes = decide_free_choices(spec)
     problem = problem_of(settled)
     chosen = (optimised if is_objective(spec.planning.ratios) else rule_based)(settled, problem)
-    return assemble(settled, problem, chosen, notes, second_opinion)
+    return with_server(assemble(settled, problem, chosen, notes, second_opinion))
 
 
 def rule_based(spec: Spec, problem: Problem) -> Decisions:
