@@ -48,17 +48,19 @@ KINDS = {
 """Algorithm by kind of plan; before is the default plan of 0.1.0."""
 
 
-def spec_data(task: str, rounds: int | None = None) -> dict[str, Any]:
+def spec_data(asked: argparse.Namespace) -> dict[str, Any]:
     """The preset's plain data with the task's network, without clipping norm and planning."""
-    name, network, _ = MODELS[task]
+    name, network, _ = MODELS[asked.task]
     data = dict(load_yaml(preset(name), "preset"))
     data = {key: value for key, value in data.items() if key not in ("planning", "clipping_norm")}
-    return {**data, "model": network, **({} if rounds is None else {"rounds": rounds})}
+    changes = {"rounds": asked.rounds, "cohort": asked.cohort}
+    given = {field: value for field, value in changes.items() if value is not None}
+    return {**data, "model": network, **given}
 
 
 def plan_of(kind: str, asked: argparse.Namespace) -> Plan:
     """The solved plan of a kind; see KINDS."""
-    data = spec_data(asked.task, asked.rounds)
+    data = spec_data(asked)
     published = dict(load_yaml(preset(MODELS[asked.task][0]), "preset"))
     if kind in ("published", "fedavg"):
         extra = {key: published[key] for key in ("planning", "clipping_norm")}
@@ -131,6 +133,7 @@ def main() -> None:
     parser.add_argument("--splits", default=",".join(SPLITS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=None)
+    parser.add_argument("--cohort", type=float, default=None)
     parser.add_argument("--tuned", type=Path, default=None)
     parser.add_argument("--fedavg", type=Path, default=None)
     parser.add_argument("--folder", type=Path, default=Path("runs/recipe"))
@@ -139,7 +142,7 @@ def main() -> None:
     parser.add_argument("--spec", type=Path, default=None, help="write the spec to tune, and stop")
     asked = parser.parse_args()
     if asked.spec is not None:
-        write_text(asked.spec, json.dumps(spec_data(asked.task), indent=1) + "\n")
+        write_text(asked.spec, json.dumps(spec_data(asked), indent=1) + "\n")
         return
     found = []
     for one in runs(asked):

@@ -24,6 +24,8 @@ from privplan.spec.server import Averaging, ServerOptimiser
 
 STEP_LENGTH = 22.0
 """Length of the server's step in a round over the local learning rate (L / eta)."""
+FAR = 1.5
+"""Largest ratio between a plan's rounds or noise and those of its recipe's tuning."""
 DECAY = 0.8
 """Decay of the average of the models per round."""
 
@@ -70,7 +72,8 @@ def recipe_lines(plan: Plan) -> list[str]:
         found = recipe.evidence
         basis = (
             f"{found.runs} runs on {found.dataset} ({found.partition}), where it reached "
-            f"{found.accuracy:.2%} and the default recipe {found.default_accuracy:.2%}"
+            f"{found.accuracy:.2%} and the recipe before {found.default_accuracy:.2%}, "
+            f"{found.seeds} seeds"
         )
     lines.append(
         f"recipe {recipe.source}: decided {', '.join(recipe.decides) or 'nothing'}; {basis}"
@@ -86,5 +89,22 @@ def recipe_lines(plan: Plan) -> list[str]:
             f"{STEP_LENGTH * spec.local.learning_rate:g} = {STEP_LENGTH:g} local learning rates, "
             f"signal 1 and noise {noise:.3g} in clipping norms"
         )
+    lines += _extrapolation(plan)
     lines.append("not tuned on private data; a choice made by accuracy on them costs privacy")
     return lines
+
+
+def _extrapolation(plan: Plan) -> list[str]:
+    """Where the plan is far from the one that its recipe was tuned for, one line per number."""
+    found = None if plan.spec.recipe is None else plan.spec.recipe.evidence
+    if found is None:
+        return []
+    pairs = {
+        "rounds": (float(plan.spec.rounds), float(found.rounds)),
+        "noise of the mean update over the clipping norm": (relative_noise(plan), found.noise),
+    }
+    return [
+        f"extrapolates: {name} {value:.4g}, tuned at {tuned:.4g}; run privplan tune again"
+        for name, (value, tuned) in pairs.items()
+        if not tuned / FAR <= value <= tuned * FAR
+    ]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from privplan.spec.objectives import FIXED_RATIOS
-from privplan.values import Checked, Count, Fraction, Natural, Value, is_empty, is_none
+from privplan.values import Checked, Count, Fraction, Natural, NonNegative, Value, is_empty, is_none
 
 DECIDED = ("clipping_norm", "server", "averaging")
 """Fields of a spec that the default recipe decides where they are left out."""
@@ -40,7 +40,9 @@ class TuningEvidence(Value):
         seed: seed of the first run.
         accuracy: mean accuracy of the recipe over its seeds, in [0, 1].
         seeds: number of seeds of this mean.
-        default_accuracy: the same of the default recipe.
+        default_accuracy: the same of the recipe before.
+        rounds: rounds of the plan that was tuned for.
+        noise: norm of the noise of its mean update over the clipping norm.
     """
 
     dataset: str
@@ -50,6 +52,8 @@ class TuningEvidence(Value):
     accuracy: Fraction
     seeds: Count
     default_accuracy: Fraction
+    rounds: Count
+    noise: NonNegative
 
 
 class Recipe(Checked):
