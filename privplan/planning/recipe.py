@@ -90,7 +90,8 @@ def recipe_lines(plan: Plan) -> list[str]:
             f"signal 1 and noise {noise:.3g} in clipping norms"
         )
     lines += _extrapolation(plan)
-    lines.append("not tuned on private data; a choice made by accuracy on them costs privacy")
+    if spec.tuning is None:
+        lines.append("not tuned on private data; a choice made by accuracy on them costs privacy")
     return lines
 
 

@@ -12,6 +12,7 @@ from privplan.planning.assemble import Decisions, assemble, failed_conditions
 from privplan.planning.free_choices import decide_free_choices
 from privplan.planning.group_noise import calibrated
 from privplan.planning.optimised import optimised
+from privplan.planning.private_tuning import solve_with_tuning
 from privplan.planning.problem import Problem, drawable, problem_of, uniform_cohorts
 from privplan.planning.published import (
     closed_form_value,
@@ -57,6 +58,8 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
 def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
     if spec.unit == "record":
         return solve_records(spec, second_opinion=bool(second_opinion))
+    if spec.tuning is not None:
+        return solve_with_tuning(spec, lambda run: solve(run, second_opinion=second_opinion))
     settled, notes = decide_free_choices(spec)
     problem = problem_of(settled)
     chosen = (optimised if is_objective(spec.planning.ratios) else rule_based)(settled, problem)

@@ -15,6 +15,7 @@ from privplan.spec.objectives import OBJECTIVES, is_objective, only_objectives
 from privplan.spec.planning import Optimised, Planning
 from privplan.spec.recipe import Recipe
 from privplan.spec.server import Averaging, ServerOptimiser
+from privplan.spec.tuning import PrivateTuning
 from privplan.values import LEAST, Checked, Count, Name, Positive, is_none, rule
 
 
@@ -73,6 +74,12 @@ class BaseSpec(Checked):
         exclude_if=is_none,
         description="none, or default: clipping norm, server and averaging are decided without "
         "data; default where a spec leaves them out.",
+    )
+    tuning: PrivateTuning | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Tuning on the private data themselves: the budgets then hold for the best of "
+        "all runs.",
     )
     model: Model = Field(description="The network.")
     planning: Planning = Field(
@@ -216,6 +223,16 @@ class BaseSpec(Checked):
         if self.cohort is not None and self.groups and self.cohort > self.population:
             text = f"must not exceed the population of {self.population} clients"
             yield Fault("cohort", text, self.cohort)
+
+    @rule
+    def _tuning_of_clients(self) -> Iterator[Fault]:
+        if self.tuning is not None and self.unit == "record":
+            yield Fault("tuning", "is only for unit: client", self.unit)
+        for group in self._groups_with("name", "risk", "noise_multiplier"):
+            for field in ("risk", "noise_multiplier"):
+                if self.tuning is not None and getattr(group, field) is not None:
+                    text = "must be left out with tuning, which plans smaller budgets for a run"
+                    yield Fault(f"groups.{group.name}.{field}", text, getattr(group, field))
 
     @rule
     def _default_recipe(self) -> Iterator[Fault]:
