@@ -36,7 +36,7 @@ def command(plan: str, only: str | None, form: str) -> None:
             for row in terms
         ]
         render.table(f"{name}: {terms[0].source}", ["term", "formula", "value"], cells)
-    if only is None:
+    if only is None and solved.spec.tuning is None:  # these are risks of a single run
         from privplan.planning.risks import risks_of
         from privplan.report.tables import risk_table
 
