@@ -7,7 +7,7 @@ roles, budgets of gdpfed-shakespeare. Runs are kept in a folder and not repeated
 and spread are written as JSON after each run. Fashion-MNIST decides nothing: give --tuned a spec
 that `privplan tune SPEC --dataset mnist -o TUNED` wrote (`--spec` writes the SPEC to tune).
 
-    python benchmarks/recipe.py fmnist [--seeds 5] [--folder runs/recipe] [--json results.json]
+    python benchmarks/recipe.py [fmnist] [--seeds 5] [--folder runs/recipe] [--json results.json]
         [--kinds default,eps60] [--splits iid] [--tuned tuned.yaml] [--fedavg fedavg.yaml]
 """
 
@@ -128,10 +128,10 @@ def summary(found: list[tuple[str, str, int, RunRecord, Plan]]) -> list[dict[str
 def main() -> None:
     """Train what is missing; write and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task", choices=sorted(MODELS))
+    parser.add_argument("task", nargs="?", choices=sorted(MODELS), default="fmnist")
     parser.add_argument("--kinds", default="default")
     parser.add_argument("--splits", default=",".join(SPLITS))
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--cohort", type=float, default=None)
     parser.add_argument("--tuned", type=Path, default=None)
