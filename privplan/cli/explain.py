@@ -15,6 +15,7 @@ def command(plan: str, only: str | None, form: str) -> None:
     """Formulas with the plan's numbers."""
     from privplan.plan import Plan
     from privplan.planning.explain import bound, explain
+    from privplan.planning.recipe import recipe_lines
 
     if only is not None:
         bound(only)
@@ -35,8 +36,10 @@ def command(plan: str, only: str | None, form: str) -> None:
             for row in terms
         ]
         render.table(f"{name}: {terms[0].source}", ["term", "formula", "value"], cells)
-    if only is None:
+    if only is None and solved.spec.tuning is None:  # these are risks of a single run
         from privplan.planning.risks import risks_of
         from privplan.report.tables import risk_table
 
         render.table(*risk_table(risks_of(solved)))
+    for line in recipe_lines(solved) if only is None else ():
+        render.text(line)

@@ -24,6 +24,7 @@ from privplan.planning.published import closed_form_value, published_terms
 from privplan.planning.record_level import record_level, solve_records
 from privplan.planning.solver import solve
 from privplan.planning.update_noise import local_steps
+from privplan.spec.recipe import without_recipe
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
@@ -161,9 +162,9 @@ def plain(spec: Spec, **planning: Any) -> Spec:
     """The spec as the papers' methods see it, with other planning choices.
 
     A release per group, participation weights, no sparsification, and none of the limits and
-    free variables that only objectives support.
+    free variables that only objectives support. What a recipe decided is left out.
     """
-    data = spec.model_dump(mode="json")
+    data = without_recipe(spec.model_dump(mode="json"))
     data["cohort"] = spec.expected_cohort
     own = ("sampling_ratio", "min_sampling_ratio", "max_sampling_ratio", "min_weight")
     for group in data["groups"]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privplan.accounting.release import Relation, SamplingLaw, Unit, named_law
 from privplan.convergence.bounds import StepConstants, step_constants
-from privplan.errors import InfeasibleError
+from privplan.errors import InfeasibleError, InputError
 from privplan.planning.error_terms import Allocation, mean_noise_multiplier
 from privplan.spec.spec import Spec
 
@@ -81,7 +81,14 @@ class Problem:
 
 
 def problem_of(spec: Spec) -> Problem:
-    """The planning problem of a spec, as numbers."""
+    """The planning problem of a spec, as numbers.
+
+    Raises:
+        InputError: for a spec with ``tuning``, whose runs have smaller budgets than it names.
+    """
+    if spec.tuning is not None:
+        rule = "must be left out here; privplan solve plans it, for algorithms that solve the spec"
+        raise InputError.one("tuning", rule, spec.tuning.law)
     return Problem(
         names=tuple(group.name for group in spec.groups),
         clients=tuple(group.clients for group in spec.groups),

@@ -43,6 +43,7 @@ from privplan.planning.update_noise import (
     oracle_weights,
     update_variance,
 )
+from privplan.spec.recipe import without_recipe
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
@@ -139,7 +140,7 @@ def record_spec(
     ]
     if faults:
         raise InputError(faults)
-    data = spec.model_dump(mode="json")
+    data = without_recipe(spec.model_dump(mode="json"))
     data["groups"] = [
         {
             "name": group.name,

@@ -13,6 +13,7 @@ from privplan.planning.assemble import Decisions, assemble, failed_conditions
 from privplan.planning.free_choices import decide_free_choices
 from privplan.planning.group_noise import calibrated
 from privplan.planning.optimised import optimised
+from privplan.planning.private_tuning import solve_with_tuning
 from privplan.planning.problem import Problem, drawable, problem_of, uniform_cohorts
 from privplan.planning.published import (
     closed_form_value,
@@ -21,6 +22,7 @@ from privplan.planning.published import (
     published_terms,
     solve_published,
 )
+from privplan.planning.recipe import with_server
 from privplan.planning.record_level import solve_records
 from privplan.planning.risks import STATEMENTS, restated
 from privplan.planning.weights import weights
@@ -59,11 +61,13 @@ def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
     _log.debug("solving %s: %d groups, unit %s", spec.name, len(spec.groups), spec.unit)
     if spec.unit == "record":
         plan = solve_records(spec, second_opinion=bool(second_opinion))
+    elif spec.tuning is not None:
+        return solve_with_tuning(spec, lambda run: solve(run, second_opinion=second_opinion))
     else:
         settled, notes = decide_free_choices(spec)
         problem = problem_of(settled)
         chosen = (optimised if is_objective(spec.planning.ratios) else rule_based)(settled, problem)
-        plan = assemble(settled, problem, chosen, notes, second_opinion)
+        plan = with_server(assemble(settled, problem, chosen, notes, second_opinion))
     _log.info("solved %s: %s", spec.name, plan.status)
     return plan
 

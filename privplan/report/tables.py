@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from privplan.accounting.tradeoff import LEVELS
 from privplan.plan import Plan
 from privplan.planning.objectives import objective_of
+from privplan.planning.recipe import recipe_lines
 from privplan.spec.objectives import FIXED_RATIOS
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def risk_table(risks: Sequence[GroupRisk]) -> Table:
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """Objective, bound and status, one line each."""
+    """Objective, bound, status and recipe, one line each."""
     norm = plan.noise_std * math.sqrt(plan.spec.model.parameters)
     terms = ", ".join(f"{name} {value:.6g}" for name, value in plan.bound.items())
     return [
@@ -135,6 +136,7 @@ def plan_lines(plan: Plan) -> list[str]:
         f"{_unit(plan)}: {terms}",
         f"noise of the mean update: {plan.noise_std:.4g} a coordinate, {norm:.4g} in norm",
         f"status: {plan.status}",
+        *recipe_lines(plan),
     ]
 
 

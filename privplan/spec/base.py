@@ -11,9 +11,11 @@ from privplan.accounting.release import Relation, SamplingLaw, Unit, is_client
 from privplan.accounting.risk import implied_risk, limit_of
 from privplan.errors import Fault
 from privplan.spec.fields import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer
-from privplan.spec.objectives import OBJECTIVES, is_objective
+from privplan.spec.objectives import OBJECTIVES, is_objective, only_objectives
 from privplan.spec.planning import Optimised, Planning
+from privplan.spec.recipe import Recipe
 from privplan.spec.server import Averaging, ServerOptimiser
+from privplan.spec.tuning import PrivateTuning
 from privplan.values import LEAST, Checked, Count, Name, Positive, is_none, rule
 
 
@@ -66,6 +68,18 @@ class BaseSpec(Checked):
         exclude_if=is_none,
         description="Average of the models over rounds that is released; the last model when left "
         "out.",
+    )
+    recipe: Recipe | None = Field(
+        None,
+        exclude_if=is_none,
+        description="none, or default: clipping norm, server and averaging are decided without "
+        "data; default where a spec leaves them out.",
+    )
+    tuning: PrivateTuning | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Tuning on the private data themselves: the budgets then hold for the best of "
+        "all runs.",
     )
     model: Model = Field(description="The network.")
     planning: Planning = Field(
@@ -209,6 +223,25 @@ class BaseSpec(Checked):
         if self.cohort is not None and self.groups and self.cohort > self.population:
             text = f"must not exceed the population of {self.population} clients"
             yield Fault("cohort", text, self.cohort)
+
+    @rule
+    def _tuning_of_clients(self) -> Iterator[Fault]:
+        if self.tuning is not None and self.unit == "record":
+            yield Fault("tuning", "is only for unit: client", self.unit)
+        for group in self._groups_with("name", "risk", "noise_multiplier"):
+            for field in ("risk", "noise_multiplier"):
+                if self.tuning is not None and getattr(group, field) is not None:
+                    text = "must be left out with tuning, which plans smaller budgets for a run"
+                    yield Fault(f"groups.{group.name}.{field}", text, getattr(group, field))
+
+    @rule
+    def _default_recipe(self) -> Iterator[Fault]:
+        """The default recipe is for plans of clients that minimise an objective."""
+        if self.recipe is None or self.recipe.source != "default":
+            return
+        if self.unit == "record" or not is_objective(self.planning.ratios):
+            found = f"{self.planning.ratios}, unit {self.unit}"
+            yield Fault("recipe", f"default {only_objectives()}, with unit: client", found)
 
     def _groups_with(self, *fields: str) -> list[Group]:
         """The groups whose fields of these names are valid."""

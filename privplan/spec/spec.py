@@ -19,6 +19,7 @@ from privplan.spec.fixed_noise import noise_faults, with_fixed_noise
 from privplan.spec.groups_csv import with_groups
 from privplan.spec.objectives import is_objective, only_objectives
 from privplan.spec.planning import Published, RecordPlanning
+from privplan.spec.recipe import with_recipe
 from privplan.spec.risk import with_risks
 from privplan.values import Checked, Positive, parse, rule
 
@@ -58,7 +59,9 @@ class Spec(BaseSpec):
             try:
                 data = with_risks(with_groups(data, Path(folder)))
             except InputError as error:
-                return parse(cls, {**data, "groups": None}, error.faults, hidden=["groups"])
+                data = {**data, "groups": None}
+                return parse(cls, with_recipe(data), error.faults, hidden=["groups"])
+            data = with_recipe(data)
             data = with_fixed_noise(cls, data)
         return parse(cls, data)
 

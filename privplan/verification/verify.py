@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from pydantic import Field, computed_field
 
-from privplan.accounting.accountant import accountant
+from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.release import Relation, SamplingLaw
 from privplan.auditing.findings import (
     AuditEvidence,
@@ -21,6 +21,7 @@ from privplan.auditing.findings import (
 from privplan.errors import InputError
 from privplan.io.files import write_text
 from privplan.plan import GroupPlan, Plan
+from privplan.planning.private_tuning import selected_epsilon
 from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord, history_of, read_ledger
 from privplan.values import Value
 from privplan.verification.checks.check import (
@@ -181,6 +182,9 @@ def _group_verdict(run: Run, group: GroupPlan) -> tuple[GroupVerdict, WorstOff]:
     worst_off = (
         spent if own == history else accountant(GUARANTEE).epsilon(own, group.delta, relation)
     )
+    if run.plan.spec.tuning is not None:  # the budget is that of the best of several runs
+        spent = Interval(spent.lower, selected_epsilon(run.plan, history, group.delta))
+        worst_off = Interval(worst_off.lower, selected_epsilon(run.plan, own, group.delta))
     rdp = accountant("rdp")
     renyi = (
         math.inf

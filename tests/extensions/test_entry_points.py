@@ -34,6 +34,8 @@ broken = no_such_package:Law
 [privplan.accountants]
 doubled = toy_package:Doubled
 broken = no_such_package:Accountant
+[privplan.server_optimisers]
+sign = toy_package:sign
 """
 MECHANISM = ["--noise-multiplier=1.5", "--rounds=50", "--delta=1e-5", "--sampling-ratio=.02"]
 
@@ -115,3 +117,17 @@ def test_solve_simulate_and_verify(installed, tmp_path):
     verdict = json.loads(run(installed, tmp_path, "verify", "run", "--format=json"))
     assert verdict["kept"]
     assert {group["sampling"] for group in verdict["groups"]} == {"coins"}
+
+
+def test_a_server_optimiser_trains_and_is_not_shown_by_replay(installed, tmp_path):
+    text = SPEC.replace("SAMPLING", "poisson").replace("ACCOUNTANT", "pld")
+    (tmp_path / "spec.yaml").write_text(text + "server: {optimizer: sign, learning_rate: 0.02}\n")
+    run(installed, tmp_path, "solve", "spec.yaml", "-o", "plan.json")
+    simulated = ("simulate", "plan.json", "--algorithm=planned", "--seed=3", "--device=cpu")
+    assert "test accuracy" in run(installed, tmp_path, *simulated, "-o", "run")
+    report = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert report["status"] == "complete"
+    shown = run(installed, tmp_path, "replay", "run", code=5)
+    assert shown == "" or "server optimiser sign" in shown
+    replayed = json.loads((tmp_path / "run" / "replay.json").read_text())
+    assert "server optimiser sign" in json.dumps(replayed)

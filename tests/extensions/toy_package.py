@@ -1,8 +1,9 @@
-"""A package of a third party: one sampling law and one accountant, as entry points name them."""
+"""A package of a third party: a law, an accountant, a server optimiser, named by entry points."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +12,10 @@ from privplan.accounting.release import History
 from privplan.laws.law import Law
 from privplan.laws.pairs import DominatingPairs, Kind, Pair, Relation, exact
 from privplan.laws.participation import total_p_value
+from privplan.spec.server import ServerOptimiser
+
+if TYPE_CHECKING:
+    from simulate.components import Server
 
 
 class Coins(Law):
@@ -53,3 +58,13 @@ class Doubled:
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
         """Twice the upper bound of rdp."""
         return Interval(0.0, 2 * accountant("rdp").epsilon(history, delta, relation).upper)
+
+
+def sign(options: ServerOptimiser) -> Server:
+    """A server that moves each parameter by the learning rate along the sign of its step."""
+    from simulate.components import Server
+
+    rate = options.learning_rate or 0.01
+    return Server(
+        "sign", lambda theta: {}, lambda theta, step, state: (theta + rate * step.sign(), state)
+    )

@@ -115,6 +115,20 @@ def test_exactly_the_algorithms_with_their_own_server_refuse() -> None:
     assert refusing == {"DP-FedAvg-LS", "DP-FedPGN", "DP-FedPGN-LS"}
 
 
+def test_a_server_that_the_recipe_decided_is_left_out_by_them() -> None:
+    decided = {"source": "default", "decides": ["server", "averaging"]}
+    plan = tiny.plan(
+        release="joint",
+        sampling="poisson",
+        server={"optimizer": "sgd"},
+        averaging={},
+        recipe=decided,
+    )
+    built = algorithm("DP-FedPGN", plan)
+    assert built.plan.spec.server is None
+    assert built.server.name == "remembering"
+
+
 def test_a_server_of_another_distribution_is_not_replaced() -> None:
     own = Server("mine", lambda theta: {}, lambda theta, step, state: (theta, state))
     with pytest.raises(InputError, match="which has its own server, found 'mine'"):

@@ -1,0 +1,156 @@
+"""Accuracy of training recipes: decided without data, tuned on a proxy, and those of 0.1.0.
+
+``fmnist``: Fashion-MNIST, `cnn-2-valid`, 6,000 clients of 10, 50 rounds, 120 clients per round,
+budgets 0.5, 1.5 and 3.0; IID, Dirichlet(0.3), and a strict group that alone holds classes 0, 8, 9.
+``cifar10``: `cnn-3`, 600 clients of 50 images, budgets 2, 6, 12. ``shakespeare``: `lstm`, all
+roles, budgets of gdpfed-shakespeare. Runs are kept in a folder and not repeated; results with seeds
+and spread are written as JSON after each run. Fashion-MNIST decides nothing: give --tuned a spec
+that `privplan tune SPEC --dataset mnist -o TUNED` wrote (`--spec` writes the SPEC to tune).
+
+    python benchmarks/recipe.py [fmnist] [--seeds 5] [--folder runs/recipe] [--json results.json]
+        [--kinds default,eps60] [--splits iid] [--tuned tuned.yaml] [--fedavg fedavg.yaml]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from privplan.io.files import write_text
+from privplan.io.text import load_yaml
+from privplan.plan import Plan
+from privplan.planning.solver import solve
+from privplan.record import RunRecord
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
+from simulate.runs.run import Request, execute
+
+MODELS = {
+    "fmnist": ("gdpfed-fmnist", {"name": "cnn-2-valid", "parameters": 18378}, "fashion-mnist"),
+    "cifar10": ("gdpfed-cifar10", {"name": "cnn-3", "parameters": 62346}, "cifar-10"),
+    "shakespeare": ("gdpfed-shakespeare", {"name": "lstm", "parameters": 819920}, "shakespeare"),
+}
+SPLITS = {"iid": "iid", "dirichlet": "dirichlet:0.3", "by-class": "by-class:strict=0,8,9"}
+KINDS = {
+    "published": "GDPFed+",
+    "before": "planned",
+    "default": "planned",
+    "eps60": "planned",
+    "tuned": "planned",
+    "tuned-eps60": "planned",
+    "fedavg": "FedAvg",
+    "fedavg-tuned": "FedAvg",
+}
+"""Algorithm by kind of plan; before is the default plan of 0.1.0."""
+
+
+def spec_data(asked: argparse.Namespace) -> dict[str, Any]:
+    """The preset's plain data with the task's network, without clipping norm and planning."""
+    name, network, _ = MODELS[asked.task]
+    data = dict(load_yaml(preset(name), "preset"))
+    data = {key: value for key, value in data.items() if key not in ("planning", "clipping_norm")}
+    changes = {"rounds": asked.rounds, "cohort": asked.cohort}
+    given = {field: value for field, value in changes.items() if value is not None}
+    return {**data, "model": network, **given}
+
+
+def plan_of(kind: str, asked: argparse.Namespace) -> Plan:
+    """The solved plan of a kind; see KINDS."""
+    data = spec_data(asked)
+    published = dict(load_yaml(preset(MODELS[asked.task][0]), "preset"))
+    if kind in ("published", "fedavg"):
+        extra = {key: published[key] for key in ("planning", "clipping_norm")}
+        return solve(Spec.parse({**data, **extra}))
+    if kind == "before":
+        return solve(Spec.parse({**data, "clipping_norm": published["clipping_norm"]}))
+    if kind == "fedavg-tuned":
+        return solve(Spec.load(asked.fedavg))
+    spec = Spec.load(asked.tuned) if kind.startswith("tuned") else Spec.parse(data)
+    plan = solve(spec)
+    if not kind.endswith("eps60"):
+        return plan
+    same = {**plan.spec.model_dump(mode="json"), "recipe": "none"}
+    same["groups"] = [{**group, "epsilon": 60.0} for group in same["groups"]]
+    return solve(Spec.parse(same))
+
+
+def runs(asked: argparse.Namespace) -> Iterator[tuple[str, str, int, RunRecord, Plan]]:
+    """Every run, trained unless its folder holds it: kind, split, seed, record, plan."""
+    kinds = asked.kinds.split(",")
+    plans = {kind: plan_of(kind, asked) for kind in kinds}
+    for seed in range(asked.seeds):
+        for split in asked.splits.split(","):
+            for kind, plan in plans.items():
+                request = Request(
+                    plan,
+                    KINDS[kind],
+                    MODELS[asked.task][2],
+                    asked.folder / asked.task / f"{kind}-{split}" / f"seed-{seed}",
+                    seed=seed,
+                    partition=SPLITS.get(split, split),
+                    data_dir=asked.data_dir,
+                )
+                request.folder.parent.mkdir(parents=True, exist_ok=True)
+                yield kind, split, seed, execute(request).record, plan
+
+
+def summary(found: list[tuple[str, str, int, RunRecord, Plan]]) -> list[dict[str, Any]]:
+    """Rows by kind and split: seeds, accuracies in percent, mean, deviation, and groups' means."""
+    rows = []
+    for kind, split in dict.fromkeys((kind, split) for kind, split, *_ in found):
+        chosen = [one for one in found if one[:2] == (kind, split)]
+        scores = [100 * (record.accuracy or 0.0) for *_, record, _ in chosen]
+        groups = {
+            name: statistics.fmean(100 * record.accuracy_by_group[name] for *_, record, _ in chosen)
+            for name in chosen[0][3].accuracy_by_group
+        }
+        spec = chosen[0][4].spec.model_dump(mode="json")
+        fields = ("clipping_norm", "server", "averaging", "local", "recipe")
+        rows.append(
+            {
+                "kind": kind,
+                "split": split,
+                "seeds": [seed for _, _, seed, *_ in chosen],
+                "accuracy": [round(score, 2) for score in scores],
+                "mean": round(statistics.fmean(scores), 2),
+                "sd": round(statistics.stdev(scores), 2) if len(scores) > 1 else None,
+                "groups": {name: round(value, 2) for name, value in groups.items()},
+                "recipe": {name: spec[name] for name in fields if name in spec},
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    """Train what is missing; write and print the results."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("task", nargs="?", choices=sorted(MODELS), default="fmnist")
+    parser.add_argument("--kinds", default="default")
+    parser.add_argument("--splits", default=",".join(SPLITS))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=None)
+    parser.add_argument("--cohort", type=float, default=None)
+    parser.add_argument("--tuned", type=Path, default=None)
+    parser.add_argument("--fedavg", type=Path, default=None)
+    parser.add_argument("--folder", type=Path, default=Path("runs/recipe"))
+    parser.add_argument("--json", type=Path, default=Path("recipe.json"))
+    parser.add_argument("--data-dir", type=Path, default=None)
+    parser.add_argument("--spec", type=Path, default=None, help="write the spec to tune, and stop")
+    asked = parser.parse_args()
+    if asked.spec is not None:
+        write_text(asked.spec, json.dumps(spec_data(asked), indent=1) + "\n")
+        return
+    found = []
+    for one in runs(asked):
+        found.append(one)
+        kind, split, seed, record, _ = one
+        print(f"{kind} {split} seed {seed}: {100 * (record.accuracy or 0):.2f}", flush=True)
+        write_text(asked.json, json.dumps(summary(found), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

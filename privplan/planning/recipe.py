@@ -1,0 +1,111 @@
+"""The default training recipe: how the server uses the noisy mean, decided without any data.
+
+With the recipe's clipping norm C (``privplan.spec.recipe``) nearly every update is clipped, so a
+release is C (m + n): m the mean of unit vectors, |m| at most 1, and n noise of norm
+N = nu sqrt(d), known from the plan. The server moves by eta_s C (m + n) / 1 per round.
+
+Step: eta_s = L / (C sqrt(1 + N^2)), so that the step of a round, with its noise, has length at
+most about L = STEP_LENGTH eta whatever the noise, the cohort and the model's size. Longer steps
+lose accuracy to noise that random steps cannot undo, shorter ones do not arrive within the rounds.
+In units of the local learning rate eta, because that is what the spec says of the model's scale.
+
+Average: an exponential moving average of the models takes out noise that the step leaves; it costs
+nothing. Server momentum beta is a step longer by 1 / (1 - beta) and was no better at equal length.
+
+STEP_LENGTH and the decay are measured on MNIST and scikit-learn's digits: docs/recipe.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+from privplan.plan import Plan
+from privplan.spec.server import Averaging, ServerOptimiser
+
+STEP_LENGTH = 22.0
+"""Length of the server's step in a round over the local learning rate (L / eta)."""
+FAR = 1.5
+"""Largest ratio between a plan's rounds or noise and those of its recipe's tuning."""
+DECAY = 0.8
+"""Decay of the average of the models per round."""
+
+
+def relative_noise(plan: Plan) -> float:
+    """Norm of the noise of the mean update over the clipping norm (N)."""
+    return plan.noise_std / plan.spec.clipping_norm * math.sqrt(plan.spec.model.parameters)
+
+
+def server_learning_rate(plan: Plan) -> float:
+    """Learning rate of the server in the default recipe (eta_s)."""
+    length = STEP_LENGTH * plan.spec.local.learning_rate
+    rate = length / (plan.spec.clipping_norm * math.hypot(1.0, relative_noise(plan)))
+    return float(f"{rate:.4g}")
+
+
+def with_server(plan: Plan) -> Plan:
+    """Returns the plan with server and averaging where its spec leaves them to the default recipe.
+
+    Neither changes sampling, noise, weights or the certificate.
+
+    Args:
+        plan: a solved plan.
+    """
+    recipe = plan.spec.recipe
+    if recipe is None or recipe.source != "default":
+        return plan
+    decided: dict[str, ServerOptimiser | Averaging] = {}
+    if "server" in recipe.decides:
+        decided["server"] = ServerOptimiser(learning_rate=server_learning_rate(plan))
+    if "averaging" in recipe.decides:
+        decided["averaging"] = Averaging(decay=DECAY)
+    return plan.model_copy(update={"spec": plan.spec.model_copy(update=decided)})
+
+
+def recipe_lines(plan: Plan) -> list[str]:
+    """What the plan's recipe decided and why, one line each; empty without a recipe."""
+    spec, recipe = plan.spec, plan.spec.recipe
+    if recipe is None or recipe.source == "none":
+        return []
+    noise, lines = relative_noise(plan), []
+    basis = "without data"
+    if recipe.evidence is not None:
+        found = recipe.evidence
+        basis = (
+            f"{found.runs} runs on {found.dataset} ({found.partition}), where it reached "
+            f"{found.accuracy:.2%} and the recipe before {found.default_accuracy:.2%}, "
+            f"{found.seeds} seeds"
+        )
+    lines.append(
+        f"recipe {recipe.source}: decided {', '.join(recipe.decides) or 'nothing'}; {basis}"
+    )
+    if recipe.source == "default" and "clipping_norm" in recipe.decides:
+        lines.append(
+            f"clipping norm {spec.clipping_norm:g}: one local step at a gradient of norm 1, so "
+            "that nearly every update is clipped whatever its length"
+        )
+    if recipe.source == "default" and spec.server is not None and "server" in recipe.decides:
+        lines.append(
+            f"server learning rate {spec.server.learning_rate:g}: a step of length "
+            f"{STEP_LENGTH * spec.local.learning_rate:g} = {STEP_LENGTH:g} local learning rates, "
+            f"signal 1 and noise {noise:.3g} in clipping norms"
+        )
+    lines += _extrapolation(plan)
+    if spec.tuning is None:
+        lines.append("not tuned on private data; a choice made by accuracy on them costs privacy")
+    return lines
+
+
+def _extrapolation(plan: Plan) -> list[str]:
+    """Where the plan is far from the one that its recipe was tuned for, one line per number."""
+    found = None if plan.spec.recipe is None else plan.spec.recipe.evidence
+    if found is None:
+        return []
+    pairs = {
+        "rounds": (float(plan.spec.rounds), float(found.rounds)),
+        "noise of the mean update over the clipping norm": (relative_noise(plan), found.noise),
+    }
+    return [
+        f"extrapolates: {name} {value:.4g}, tuned at {tuned:.4g}; run privplan tune again"
+        for name, (value, tuned) in pairs.items()
+        if not tuned / FAR <= value <= tuned * FAR
+    ]

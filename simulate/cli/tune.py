@@ -1,0 +1,107 @@
+"""``privplan tune``: choose the training recipe by runs on public or proxy data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from simulate.cli.options import SEED
+
+WARNING = (
+    "tune: what is chosen by accuracy reveals something of the data: they must be public, or "
+    "stand in for the private ones (proxy data)"
+)
+
+
+@click.command("tune", short_help="Choose the training recipe by runs on public or proxy data.")
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option(
+    "--dataset", required=True, help="Public or proxy data, never the data that need protection."
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="Folder with the data; else the environment variable PRIVPLAN_DATA.",
+)
+@click.option("--partition", default="iid", show_default=True, help="Who holds what.")
+@click.option("--algorithm", default="planned", show_default=True, help="The algorithm to tune.")
+@click.option(
+    "--trials",
+    type=click.IntRange(min=4),
+    default=24,
+    show_default=True,
+    help="Recipes of the first rung, a third of which go on to the next.",
+)
+@click.option(
+    "--budget", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES",
+    help="Begin the last rungs in time to end after about so many minutes.",
+)  # fmt: skip
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
+@click.option("--seed", type=SEED, default=0, show_default=True)
+@click.option(
+    "-o", "--output", metavar="SPEC", required=True,
+    help="Spec to write; the trials are kept in the folder SPEC.trials, to resume.",
+)  # fmt: skip
+def command(
+    spec: Path,
+    dataset: str,
+    data_dir: Path | None,
+    partition: str,
+    algorithm: str,
+    trials: int,
+    budget: float | None,
+    jobs: int,
+    seed: int,
+    output: str,
+) -> None:
+    """Train SPEC's model on proxy data with the plan's noise; write the best recipe into a copy.
+
+    Many recipes train with small cohorts, the best of them with the plan's. The same command
+    resumes an interrupted search. A plan of the result says how the recipe was found, and warns
+    where its noise or its rounds are far from those that it was tuned for.
+    """
+    from privplan.cli import render
+    from privplan.io.files import read_text, refuse_overwriting, write_text
+    from privplan.io.text import load_yaml
+    from privplan.spec.spec import Spec
+    from simulate.algorithms.registry import ALGORITHMS
+    from simulate.tuning.search import Search
+    from simulate.tuning.trials import Setting
+    from simulate.tuning.tuned import tuned_text
+
+    render.warn(WARNING)
+    known = Spec.load(spec)
+    refuse_overwriting(known.sources(spec), [output])
+    text = read_text(spec, "spec")
+    data = load_yaml(text, "spec")
+    if known.groups_from is not None:
+        data["groups_from"] = str(known.sources(spec)[1].resolve())
+    setting = Setting(
+        spec=data,
+        algorithm=ALGORITHMS.name_of(algorithm),
+        dataset=dataset,
+        partition=partition,
+        data_dir=None if data_dir is None else str(data_dir),
+    )
+    folder = Path(f"{output}.trials")
+    search = Search(setting, trials, seed, jobs, folder, budget)
+    with render.progress(f"tune on {dataset}") as report:
+        found = search.run(report)
+    write_text(output, tuned_text(text, found, setting.algorithm))
+    rows = [
+        [
+            f"{100 * one.mean:.2f} ± {100 * one.sd:.2f}",
+            *(f"{value:g}" for value in one.recipe.model_dump().values()),
+            "before" if one is found.default else "",
+        ]
+        for one in found.ranked
+    ]
+    columns = ["accuracy %", *type(found.best.recipe).model_fields, ""]
+    render.table(
+        f"Recipes on {dataset} ({partition})", columns, rows,
+        f"{found.evidence.runs} runs; {found.evidence.seeds} seeds of the last rung",
+    )  # fmt: skip
+    for line in found.warnings:
+        render.warn(line)
+    render.text(f"wrote {output}")

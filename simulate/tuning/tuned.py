@@ -1,0 +1,84 @@
+"""The text of a spec with a tuned recipe and its evidence; comments stay where they can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from privplan.io.text import load_yaml
+from simulate.tuning.search import Found
+
+REPLACED = ("clipping_norm", "server", "averaging", "local", "recipe")
+"""Top-level fields that a tuned recipe writes."""
+
+
+def tuned_data(data: dict[str, Any], found: Found, algorithm: str) -> dict[str, Any]:
+    """A spec's plain data with the best recipe.
+
+    For ``planned`` the recipe is marked as tuned, with its evidence and the values before, which
+    baselines train with; for another algorithm its fields stand as given.
+
+    Args:
+        data: plain data of the spec.
+        found: the result of the search.
+        algorithm: the algorithm that was tuned.
+    """
+    best = found.best.recipe
+    fields = {key: value for key, value in best.fields().items() if value is not None}
+    fields["local"] = best.local(data)
+    fields["recipe"] = "none"
+    if algorithm == "planned":
+        decided = [key for key in REPLACED if key in fields and key != "recipe"]
+        fields["recipe"] = {
+            "source": "tuned",
+            "decides": decided,
+            "replaced": {key: data[key] for key in decided if data.get(key) is not None},
+            "evidence": found.evidence.model_dump(mode="json"),
+        }
+    return {**{key: value for key, value in data.items() if key not in REPLACED}, **fields}
+
+
+def tuned_text(text: str, found: Found, algorithm: str) -> str:
+    """The text of a spec with the best recipe.
+
+    Args:
+        text: YAML of the spec.
+        found: the result of the search.
+        algorithm: the algorithm that was tuned.
+    """
+    wanted = tuned_data(load_yaml(text, "spec"), found, algorithm)
+    rows = [
+        f"# Tuned for {algorithm} by {found.evidence.runs} simulated runs on "
+        f"{found.evidence.dataset} ({found.evidence.partition}): public or proxy data only.",
+        "# The last runs, accuracy in percent over "
+        f"{found.evidence.seeds} seeds; best first, then as before:",
+        *(f"# {_row(one.mean, one.sd, one.recipe)}" for one in (*found.ranked[:3], found.default)),
+    ]
+    own = {key: wanted[key] for key in REPLACED if key in wanted}
+    block = "\n".join(rows) + "\n" + yaml.safe_dump(own, sort_keys=False, width=100)
+    edited = _without(text)
+    if edited is not None:
+        edited = f"{edited.rstrip()}\n\n{block}"
+        if load_yaml(edited, "spec") == wanted:
+            return edited
+    rest = {key: value for key, value in wanted.items() if key not in REPLACED}
+    return yaml.safe_dump(rest, sort_keys=False, width=100) + "\n" + block
+
+
+def _row(mean: float, deviation: float, recipe: object) -> str:
+    return f"{100 * mean:.2f} +- {100 * deviation:.2f}: {recipe}"
+
+
+def _without(text: str) -> str | None:
+    """The text without the fields that are replaced; None where it cannot be edited in place."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    if not isinstance(root, yaml.MappingNode) or root.flow_style:
+        return None
+    lines, gone = text.splitlines(), set[int]()
+    for key, value in root.value:
+        if key.value in REPLACED:
+            last = value.end_mark.line
+            block = isinstance(value, yaml.CollectionNode) and not value.flow_style
+            gone |= set(range(key.start_mark.line, last if block else last + 1))
+    return "\n".join(line for number, line in enumerate(lines) if number not in gone)

@@ -1,0 +1,132 @@
+"""The default recipe: when a spec asks for it, what it decides, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.planning.baselines import strictest, uniform
+from privplan.planning.recipe import recipe_lines, relative_noise
+from privplan.planning.record_level import record_level
+from privplan.planning.solver import solve
+from privplan.sensitivity.what_if import with_point
+from privplan.spec.spec import Spec
+
+DATA: dict[str, Any] = {
+    "name": "open",
+    "groups": [
+        {"name": "strict", "clients": 100, "epsilon": 1.0},
+        {"name": "loose", "clients": 100, "epsilon": 8.0},
+    ],
+    "rounds": 10,
+    "cohort": 40,
+    "model": {"name": "mlp-digits", "parameters": 2410},
+    "planning": {"accountant": "rdp"},
+}
+
+
+def solved(**changes: Any) -> Plan:
+    return solve(Spec.parse({**DATA, **changes}), second_opinion=False)
+
+
+def test_the_step_with_its_noise_has_one_length() -> None:
+    for epsilon, rate in ((0.2, 0.1), (1.0, 0.1), (9.0, 0.03)):
+        groups = [{**group, "epsilon": epsilon} for group in DATA["groups"]]
+        plan = solved(groups=groups, local={"learning_rate": rate})
+        spec = plan.spec
+        assert spec.clipping_norm == rate
+        assert spec.server is not None
+        assert spec.server.learning_rate is not None
+        nu = plan.noise_std / spec.clipping_norm
+        assert relative_noise(plan) == pytest.approx(nu * math.sqrt(2410))
+        step = spec.server.learning_rate * spec.clipping_norm * math.hypot(1, nu * 2410**0.5)
+        assert step == pytest.approx(22 * rate, rel=1e-3)
+        assert spec.averaging is not None
+        assert spec.averaging.decay == 0.8
+
+
+def test_noise_ratios_and_weights_are_those_without_the_recipe() -> None:
+    plan, before = solved(), solved(recipe="none")
+    assert before.spec.server is None
+    assert before.spec.clipping_norm == 1.0
+    for group, other in zip(plan.groups, before.groups, strict=True):
+        assert group.noise_multiplier == pytest.approx(other.noise_multiplier, rel=1e-6)
+        assert group.sampling_ratio == pytest.approx(other.sampling_ratio, rel=1e-6)
+        assert group.weight == pytest.approx(other.weight, rel=1e-6)
+    assert plan.noise_std == pytest.approx(0.1 * before.noise_std)
+
+
+def test_a_solved_spec_gives_the_same_plan_again() -> None:
+    plan = solved()
+    assert solve(plan.spec, second_opinion=False).digest == plan.digest
+    assert Plan.parse(json.loads(plan.to_json())) == plan
+    assert solve(Spec.parse(plan.spec.model_dump(mode="json"))).digest == plan.digest
+
+
+def test_the_recipe_follows_what_varies() -> None:
+    plan = solved()
+    data = with_point(plan.spec.model_dump(mode="json"), {"groups.strict.epsilon": 8.0})
+    louder = solve(Spec.parse(data), second_opinion=False)
+    assert louder.spec.server is not None
+    assert plan.spec.server is not None
+    assert (louder.spec.server.learning_rate or 0) > (plan.spec.server.learning_rate or 0)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"clipping_norm": 1.0},
+        {"server": {"optimizer": "sgd"}},
+        {"averaging": {}},
+        {"recipe": "none"},
+        {"planning": {"accountant": "rdp", "heterogeneity": 0.2}},
+        {"planning": {"accountant": "rdp", "clipping": {}}},
+        {"planning": {"ratios": "uniform", "accountant": "rdp"}},
+    ],
+)
+def test_explicit_fields_stay_as_given(given: dict[str, Any]) -> None:
+    spec = Spec.parse({**DATA, **given})
+    plan = solve(spec, second_opinion=False)
+    assert (plan.spec.server, plan.spec.averaging) == (spec.server, spec.averaging)
+    assert plan.spec.clipping_norm == 1.0
+    assert recipe_lines(plan) == []
+
+
+def test_by_name_the_recipe_decides_what_is_left() -> None:
+    plan = solved(recipe="default", clipping_norm=0.5)
+    assert plan.spec.clipping_norm == 0.5
+    assert plan.spec.recipe is not None
+    assert plan.spec.recipe.decides == ("server", "averaging")
+    assert plan.spec.server is not None
+    assert "not tuned on private data" in recipe_lines(plan)[-1]
+
+
+def test_baselines_train_as_without_the_recipe() -> None:
+    plan = solved()
+    for make in (uniform, strictest):
+        spec = make(plan.spec).spec
+        assert (spec.clipping_norm, spec.server, spec.averaging) == (1.0, None, None)
+    assert record_level(plan, {"strict": 10, "loose": 10}).spec.server is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"recipe": "best"}, "recipe.source: must be one of 'default', 'none' or 'tuned'"),
+        ({"recipe": 3}, "recipe: must be a mapping of fields, found 3"),
+        (
+            {"recipe": "default", "planning": {"ratios": "uniform"}},
+            "recipe: default is only for planning.ratios: ",
+        ),
+    ],
+)
+def test_faults_are_one_line(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Spec.parse({**DATA, **given})
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,158 @@
+"""Tuning on proxy data: trials have the plan's noise, searches resume, and specs name evidence."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from privplan.errors import InputError
+from privplan.io.text import load_yaml
+from privplan.plan import Plan
+from privplan.planning.baselines import uniform
+from privplan.planning.recipe import recipe_lines
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+from simulate.cli.tune import command
+from simulate.tuning import search as search_module
+from simulate.tuning.search import Search, propose
+from simulate.tuning.trials import Candidate, Setting, Trial, default_candidate, draws, smaller
+
+TEXT = """# budgets of the digits
+name: small
+groups:
+  - {name: strict, clients: 70, epsilon: 2.0}   # half
+  - {name: loose, clients: 70, epsilon: 8.0}
+rounds: 4
+cohort: 60
+local: {steps: 2, learning_rate: 0.2}
+model: {name: mlp-digits, parameters: 2410}
+planning: {accountant: rdp}
+"""
+DATA: dict[str, Any] = load_yaml(TEXT, "spec")
+SETTING = Setting(spec=DATA, algorithm="planned", dataset="digits", partition="iid")
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return solve(Spec.parse(DATA), second_opinion=False)
+
+
+def mean_noise(plan: Plan) -> float:
+    """Noise of the mean update over C: the standard deviation on the sum over its divisor."""
+    std = max(group.noise_multiplier * group.scale for group in plan.groups)
+    return std / sum(group.scale * group.expected_cohort for group in plan.groups)
+
+
+def test_a_smaller_cohort_has_the_noise_of_the_plan(plan: Plan) -> None:
+    part = smaller(plan, 1 / 8)
+    assert part.groups[0].expected_cohort == pytest.approx(plan.groups[0].expected_cohort / 8)
+    assert mean_noise(part) == pytest.approx(mean_noise(plan))
+    assert mean_noise(plan) == pytest.approx(plan.noise_std / plan.spec.clipping_norm)
+
+
+def test_a_candidate_is_a_spec_whose_server_has_its_step(plan: Plan) -> None:
+    for one in islice(draws(default_candidate(plan), np.random.default_rng(1)), 20):
+        spec = Spec.parse(one.applied(DATA))
+        assert spec.server is not None
+        rate = spec.server.learning_rate or 0.0
+        length = rate * spec.clipping_norm / (1 - (spec.server.momentum or 0.0))
+        assert length == pytest.approx(one.step, rel=1e-3)
+        assert spec.local.steps == one.local_steps
+        assert (spec.averaging is None) == (one.decay == 0)
+    same = Spec.parse(default_candidate(plan).applied(DATA))
+    for field in ("clipping_norm", "server", "averaging", "local"):
+        assert getattr(same, field) == getattr(plan.spec, field)
+
+
+def test_the_surrogate_proposes_near_the_best(plan: Plan) -> None:
+    source = np.random.default_rng(0)
+    drawn = draws(default_candidate(plan), source)
+    pool = [next(drawn) for _ in range(300)]
+
+    def score(one: Candidate) -> float:
+        return -abs(np.log(one.step / 2.0)) - abs(np.log(one.local_rate / 0.2))
+
+    tried = pool[:40]
+    proposed = propose(tried, [score(one) for one in tried], pool[40:], 10)
+    best = np.quantile([score(one) for one in pool], 0.75)
+    assert np.mean([score(one) for one in proposed]) > best
+
+
+def scored(task: tuple[Setting, Trial]) -> float:
+    """A stand-in for a run: best at momentum 0.5 and step 1."""
+    recipe = task[1].recipe
+    return float(np.exp(-abs(np.log(recipe.step)) - abs(recipe.momentum - 0.5))) * 0.9
+
+
+def test_a_search_finds_the_best_and_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def counted(task: tuple[Setting, Trial]) -> float:
+        calls.append(task[1])
+        return scored(task)
+
+    monkeypatch.setattr(search_module, "accuracy", counted)
+    found = Search(SETTING, 16, seed=3, folder=tmp_path / "trials").run()
+    assert found.best.mean >= found.default.mean
+    assert found.best.recipe.momentum == 0.5
+    assert found.evidence.runs == len(calls)
+    assert {trial.share for trial in calls} == {1 / 8, 1 / 3, 1.0}
+    again = Search(SETTING, 16, seed=3, folder=tmp_path / "trials").run()
+    assert again == found
+    assert len(calls) == found.evidence.runs  # nothing ran twice
+    with pytest.raises(InputError, match="must not hold another sweep"):
+        Search(SETTING, 16, seed=4, folder=tmp_path / "trials").run()
+
+
+def test_the_command_writes_a_spec_with_its_evidence(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(TEXT)
+    output = tmp_path / "tuned.yaml"
+    arguments = ["--dataset", "digits", "--trials", "4", "-o", str(output)]
+    done = CliRunner().invoke(command, [str(tmp_path / "spec.yaml"), *arguments])
+    assert done.exit_code == 0, done.output
+    assert output.read_text().startswith(TEXT.split("local:")[0])  # comments stay
+    plan = solve(output, second_opinion=False)
+    recipe = plan.spec.recipe
+    assert recipe is not None
+    assert recipe.source == "tuned"
+    assert recipe.evidence is not None
+    assert recipe.evidence.rounds == 4
+    assert recipe.replaced == {"local": {"steps": 2, "learning_rate": 0.2}}
+    baseline = uniform(plan.spec).spec
+    assert (baseline.local.learning_rate, baseline.clipping_norm) == (0.2, 1.0)
+    assert baseline.server is None
+    assert not any("extrapolates" in line for line in recipe_lines(plan))
+    far = solve(Spec.parse({**load_yaml(output.read_text(), "spec"), "rounds": 9}))
+    assert any(line.startswith("extrapolates: rounds 9, tuned at 4") for line in recipe_lines(far))
+
+
+def test_another_algorithm_gets_its_recipe_as_given_fields(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(TEXT)
+    arguments = ["--dataset", "digits", "--trials", "4", "--algorithm", "fedavg"]
+    output = tmp_path / "tuned.yaml"
+    source = str(tmp_path / "spec.yaml")
+    done = CliRunner().invoke(command, [source, *arguments, "-o", str(output)])
+    assert done.exit_code == 0, done.output
+    spec = Spec.load(output)
+    assert spec.recipe is not None
+    assert spec.recipe.source == "none"
+    assert uniform(spec).spec.server == spec.server
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"server": {"optimizer": "adam"}}, "server.optimizer: must be sgd or momentum"),
+        ({"averaging": {"method": "tail"}}, "averaging.method: must be ema to be tuned"),
+    ],
+)
+def test_recipes_that_cannot_be_tuned_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Search(SETTING.model_copy(update={"spec": {**DATA, **change}}), 4)
