@@ -112,6 +112,7 @@ def command(
     **own: Any,
 ) -> None:
     """Solve, then write, then show: nothing is written when solving fails."""
+    from privplan.planning.unspent import unspent_lines
     from privplan.report.tables import certificate_table, plan_lines, plan_table, risk_table
 
     asked = Inverse(target_noise, solve_for, max_uploads)
@@ -141,7 +142,7 @@ def command(
         for path in (output, plot):
             if path is not None:
                 render.text(f"wrote {path}")
-    for warning in plan.warnings:
+    for warning in (*plan.warnings, *unspent_lines(plan)):
         render.warn(warning)
 
 

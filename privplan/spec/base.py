@@ -14,7 +14,7 @@ from privplan.spec.fields import DELTA_LAW, Delta, Group, LocalTraining, Model, 
 from privplan.spec.objectives import OBJECTIVES, is_objective
 from privplan.spec.planning import Optimised, Planning
 from privplan.spec.server import Averaging, ServerOptimiser
-from privplan.values import LEAST, Checked, Count, Name, Positive, is_none, rule
+from privplan.values import LEAST, Checked, Count, Fraction, Name, Positive, is_none, rule
 
 
 class BaseSpec(Checked):
@@ -28,6 +28,12 @@ class BaseSpec(Checked):
         None,
         description="CSV file of individual budgets (client, epsilon[, delta]) to make the "
         "groups from; relative to the spec.",
+    )
+    groups_precision: Fraction | None = Field(
+        None,
+        description="Filled in with groups_from: the fraction of the precision of clients with "
+        "scales of their own that the groups retain, by the central limit.",
+        exclude_if=is_none,
     )
     unit: Unit = Field(
         "client",
@@ -149,6 +155,12 @@ class BaseSpec(Checked):
             lines.append(
                 "sampling: a fixed-size cohort of everybody pushes one client out when another is "
                 "added, which doubles the distance; full participation needs half of the noise"
+            )
+        if self.groups_precision is not None and self.groups_precision < 0.99:
+            lines.append(
+                f"groups_from: {len(self.groups)} groups keep {self.groups_precision:.1%} of the "
+                "precision of clients with scales of their own (by the central limit); more in "
+                "planning.group_count keep more, and planning.free: [groups] makes enough for 99%"
             )
         for group in self.groups:
             if group.risk is not None:  # its delta is a point of a curve, not a failure
