@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from privplan.errors import InputError
 from privplan.plan import ObjectiveValue, Plan
 from privplan.planning.assemble import Decisions, assemble, failed_conditions
 from privplan.planning.free_choices import decide_free_choices
@@ -46,6 +47,9 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
     """
     if not isinstance(spec, Spec):
         spec = Spec.load(spec)
+    if spec.horizon is not None:
+        rule = "has several plans; use privplan solve, or privplan.planning.horizon.solve_horizon"
+        raise InputError.one("horizon", rule, spec.horizon.split)
     plan = _solved(spec, second_opinion)
     for _ in range(STATEMENTS if any(group.risk for group in spec.groups) else 0):
         weaker = restated(plan)

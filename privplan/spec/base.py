@@ -11,6 +11,7 @@ from privplan.accounting.release import Relation, SamplingLaw, Unit, is_client
 from privplan.accounting.risk import implied_risk, limit_of
 from privplan.errors import Fault
 from privplan.spec.fields import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer
+from privplan.spec.horizon import Horizon
 from privplan.spec.objectives import OBJECTIVES, is_objective
 from privplan.spec.planning import Optimised, Planning
 from privplan.spec.server import Averaging, ServerOptimiser
@@ -59,6 +60,11 @@ class BaseSpec(Checked):
     )
     relation: Literal[Relation.ADD_REMOVE, Relation.REPLACE_ONE] = Field(
         Relation.ADD_REMOVE, description="Which data sets are neighbours."
+    )
+    horizon: Horizon | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Several models trained on the same people: the budgets are over all of them.",
     )
     clipping_norm: Positive = Field(1.0, description="L2 bound on a client's update (C).")
     local: LocalTraining = Field(LocalTraining(), description="Training on a client.")
@@ -188,6 +194,19 @@ class BaseSpec(Checked):
             found = [getattr(one, field) for one in self.signers if hasattr(one, field)]
             for value in sorted({value for value in found if found.count(value) > 1}):
                 yield Fault(f"signers.{field}", "must be unique", value)
+
+    @rule
+    def _horizon(self) -> Iterator[Fault]:
+        if self.horizon is None:
+            return
+        yield from self.horizon.faults()
+        if self.unit != "client":
+            yield Fault("horizon", "is only for unit: client", self.unit)
+        for group in self._groups_with("name", "risk", "noise_multiplier"):
+            for field in ("risk", "noise_multiplier"):
+                if getattr(group, field) is not None:
+                    text = "cannot go with a horizon, whose runs split an epsilon"
+                    yield Fault(f"groups.{group.name}.{field}", text, str(getattr(group, field)))
 
     @rule
     def _risks(self) -> Iterator[Fault]:
