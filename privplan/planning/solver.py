@@ -22,6 +22,7 @@ from privplan.planning.published import (
     published_terms,
     solve_published,
 )
+from privplan.planning.record_choices import decide_record_choices
 from privplan.planning.record_level import solve_records
 from privplan.planning.risks import STATEMENTS, restated
 from privplan.planning.weights import weights
@@ -62,7 +63,10 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
 def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
     _log.debug("solving %s: %d groups, unit %s", spec.name, len(spec.groups), spec.unit)
     if spec.unit == "record":
-        plan = solve_records(spec, second_opinion=bool(second_opinion))
+        decided, notes = decide_record_choices(spec)
+        plan = solve_records(decided, second_opinion=bool(second_opinion))
+        if notes:
+            plan = plan.model_copy(update={"warnings": (*notes, *plan.warnings)})
     else:
         settled, notes = decide_free_choices(spec)
         problem = problem_of(settled)
