@@ -167,7 +167,6 @@ def _solve_horizon(
     second_opinion: bool | None,
 ) -> None:
     """Solve a spec with a horizon, write the horizon and each run's plan, and show them."""
-    from privplan.errors import InputError
     from privplan.io.files import refuse_overwriting
     from privplan.planning.horizon import plan_path, solve_horizon
     from privplan.report.tables import certificate_table, horizon_table
