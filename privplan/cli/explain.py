@@ -36,10 +36,17 @@ def command(plan: str, only: str | None, form: str) -> None:
             for row in terms
         ]
         render.table(f"{name}: {terms[0].source}", ["term", "formula", "value"], cells)
-    if only is None and solved.spec.tuning is None:  # these are risks of a single run
+    if only is None and solved.spec.tuning is None:  # these are of a single run
+        from privplan.errors import UnsupportedError
+        from privplan.planning.reasons import reasons
         from privplan.planning.risks import risks_of
         from privplan.report.tables import risk_table
 
-        render.table(*risk_table(risks_of(solved)))
+        try:
+            render.table(*risk_table(risks_of(solved)))
+        except UnsupportedError as error:
+            render.text(f"no risks: {error}")
+        for line in reasons(solved):
+            render.text(line)
     for line in recipe_lines(solved) if only is None else ():
         render.text(line)

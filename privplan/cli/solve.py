@@ -112,10 +112,23 @@ def command(
     **own: Any,
 ) -> None:
     """Solve, then write, then show: nothing is written when solving fails."""
+    from privplan.planning.unspent import unspent_lines
     from privplan.report.tables import certificate_table, plan_lines, plan_table, risk_table
+    from privplan.spec.spec import Spec
 
+    found = _measured(own)
+    problem = Spec.load(spec) if found is None else _with_measured(spec, found)
+    if problem.horizon is not None:
+        options = {
+            "plot": plot,
+            "from_book": book,
+            "target_noise": target_noise,
+            "max_uploads": max_uploads,
+        }
+        _solve_horizon(problem, spec, output, form, options, second_opinion)
+        return
     asked = Inverse(target_noise, solve_for, max_uploads)
-    plan = _planned(spec, (output, plot), second_opinion, book, population, asked, own)
+    plan = _planned(problem, spec, (output, plot), second_opinion, book, population, asked)
     picture = None
     if plot is not None:
         from privplan.report.plots import picture_name, plan_picture
@@ -141,27 +154,55 @@ def command(
         for path in (output, plot):
             if path is not None:
                 render.text(f"wrote {path}")
-    for warning in plan.warnings:
+    for warning in (*plan.warnings, *unspent_lines(plan)):
+        render.warn(warning)
+
+
+def _solve_horizon(
+    problem: Spec,
+    path: str,
+    output: str | None,
+    form: str,
+    options: dict[str, Any],
+    second_opinion: bool | None,
+) -> None:
+    """Solve a spec with a horizon, write the horizon and each run's plan, and show them."""
+    from privplan.io.files import refuse_overwriting
+    from privplan.planning.horizon import plan_path, solve_horizon
+    from privplan.report.tables import certificate_table, horizon_table
+
+    for option, value in options.items():
+        if value is not None:
+            raise InputError.one(option, "cannot go with a horizon", value)
+    models = problem.horizon.all_models() if problem.horizon is not None else ()
+    outputs = [output, *(str(plan_path(output, model)) for model in models)] if output else []
+    refuse_overwriting(problem.sources(path), outputs)
+    planned = solve_horizon(problem, second_opinion=second_opinion)
+    written = planned.save(output) if output is not None else []
+    if form == "json":
+        render.data(planned.model_dump(mode="json"))
+    else:
+        render.table(*horizon_table(planned))
+        render.table(*certificate_table(planned))
+        for one in written:
+            render.text(f"wrote {one}")
+    for warning in dict.fromkeys(line for plan in planned.plans for line in plan.warnings):
         render.warn(warning)
 
 
 def _planned(
+    problem: Spec,
     spec: str,
     outputs: Sequence[str | None],
     second_opinion: bool | None,
     book: str | None,
     population: str,
     asked: Inverse,
-    own: Mapping[str, Any],
 ) -> Plan:
     """The plan of the spec, from what a book leaves when there is one."""
-    from privplan.errors import InputError
     from privplan.io.files import refuse_overwriting
     from privplan.planning.solver import solve
-    from privplan.spec.spec import Spec
 
-    found = _measured(own)
-    problem = Spec.load(spec) if found is None else _with_measured(spec, found)
     refuse_overwriting(problem.sources(spec), outputs)
     if asked.max_uploads is not None:
         from privplan.planning.inverse import with_uploads

@@ -162,7 +162,12 @@ def _descent(task: Task, curves: Sequence[NoiseCurve], begin: Floats, scale: flo
     if task.release == "per_group" or task.rule == "optimal":
         objective = _objective(task, curves)
         return descend(
-            lambda r: objective(r) / scale, begin, limits.min_cohorts, limits.max_cohorts, total
+            lambda r: objective(r) / scale,
+            begin,
+            limits.min_cohorts,
+            limits.max_cohorts,
+            total,
+            lambda *points: _errors_beside(task, curves, np.stack(points), scale),
         )
 
     def parts(cohorts: Floats) -> Floats:
@@ -177,6 +182,32 @@ def _descent(task: Task, curves: Sequence[NoiseCurve], begin: Floats, scale: flo
         return (error.sampling + error.bias) / scale
 
     return descend_worst(smooth, parts, begin, limits.min_cohorts, limits.max_cohorts, total)
+
+
+def _errors_beside(
+    task: Task, curves: Sequence[NoiseCurve], points: Floats, scale: float
+) -> tuple[Floats, Floats]:
+    """Error over ``scale`` with each single cohort raised, and with it lowered, shape (groups,).
+
+    A group's noise depends on its own cohort only, so every curve is evaluated three times.
+
+    Args:
+        task: the search task.
+        curves: sigma(q) of each group.
+        points: cohorts, raised and lowered cohorts, shape (3, groups).
+        scale: divisor of the errors.
+    """
+    clients = np.asarray(task.problem.clients, dtype=float)
+    noise = np.stack(
+        [noise_at(curve, points[:, m] / clients[m])[0] for m, curve in enumerate(curves)], axis=1
+    )
+    found = np.empty((2, points.shape[1]))
+    for side in (1, 2):
+        for m in range(points.shape[1]):
+            cohorts, sigma = points[0].copy(), noise[0].copy()
+            cohorts[m], sigma[m] = points[side, m], noise[side, m]
+            found[side - 1, m] = error_of(task, cohorts, sigma) / scale
+    return found[0], found[1]
 
 
 def _accountants(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats) -> list[str]:

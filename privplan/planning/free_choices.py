@@ -111,7 +111,7 @@ def _decide_clipping_norm(decided: Spec) -> Spec:
         return _with(decided, clipping_norm=math.exp(log_clip))
 
     low, high = math.log(norms.max() / 30), math.log(norms.max())
-    best = _minimiser(lambda x: total_error(clipped(x)), low, high)
+    best = minimiser(lambda x: total_error(clipped(x)), low, high)
     return clipped(best)
 
 
@@ -124,10 +124,10 @@ def _decide_rounds(spec: Spec, decided: Spec) -> Spec:
     def at(log_rounds: float) -> Spec:
         return _with_cohort(spec, _with(decided, rounds=max(round(math.exp(log_rounds)), 1)))
 
-    return at(_minimiser(lambda x: total_error(at(x)), 0.0, math.log(most)))
+    return at(minimiser(lambda x: total_error(at(x)), 0.0, math.log(most)))
 
 
-def _minimiser(cost: Callable[[float], float], low: float, high: float) -> float:
+def minimiser(cost: Callable[[float], float], low: float, high: float) -> float:
     """Minimiser of a cost on an interval: a coarse grid, then golden-section search.
 
     Args:

@@ -33,7 +33,7 @@ _CORRECTION_DISTANCE = 0.5
 BASES = {"pld": "rdp", "prv": "rdp"}
 """Accountants whose curve is that of another accountant times a correction."""
 _CENTRAL_LIMIT = "central limit"
-_LARGE_DELTA = 1e-3
+_LARGE_DELTA = 1e-2
 """Above it, Rényi divergence is too loose for a base, and the central limit takes its place."""
 
 

@@ -38,7 +38,12 @@ def project(values: Floats, lower: Floats, upper: Floats, total: float) -> Float
 
 
 def descend(
-    objective: Callable[[Floats], float], start: Floats, lower: Floats, upper: Floats, total: float
+    objective: Callable[[Floats], float],
+    start: Floats,
+    lower: Floats,
+    upper: Floats,
+    total: float,
+    beside: Callable[[Floats, Floats, Floats], tuple[Floats, Floats]] | None = None,
 ) -> Floats:
     """Returns a local minimiser over values in [lower, upper] that sum to ``total``.
 
@@ -51,13 +56,22 @@ def descend(
         lower: least values, shape (groups,).
         upper: largest values, shape (groups,).
         total: sum of the values.
+        beside: values, raised values and lowered values -> objective with each single value
+            raised, and with it lowered, shape (groups,) each; where that is cheaper together.
     """
 
     def value(at: Floats) -> float:
         return objective(total * at)
 
+    def gradient(at: Floats) -> Floats:
+        if beside is None:
+            return _gradient(value, at)
+        reach = 1e-6 * at
+        raised, lowered = beside(total * at, total * (at + reach), total * (at - reach))
+        return np.asarray((raised - lowered) / (2 * reach))
+
     shares = project(start, lower, upper, total) / total
-    current, slope = value(shares), _gradient(value, shares)
+    current, slope = value(shares), gradient(shares)
     curvature = np.eye(len(shares))
     for _ in range(_MOST_STEPS):
         step = quadratic_step(curvature, slope, lower / total - shares, upper / total - shares)
@@ -70,7 +84,7 @@ def descend(
                 break
             curvature = np.eye(len(shares))
             continue
-        new = _gradient(value, moved)
+        new = gradient(moved)
         curvature = _bfgs_update(curvature, moved - shares, new - slope)
         shares, current, slope = moved, found, new
     return project(total * shares, lower, upper, total)

@@ -261,7 +261,7 @@ def _plan(spec: Spec, problem: Problem, certified: list[RecordNoise], times: int
             for group, one in zip(spec.groups, certified, strict=True)
         ]
     )
-    single = _single_weights(spec, variances)
+    single = single_weights(spec, variances)
     all_variances = np.repeat(variances, problem.clients)
     variance = mean_variance(np.repeat(single, problem.clients), all_variances) / share
     optimum = mean_variance(oracle_weights(all_variances), all_variances) / share
@@ -298,7 +298,7 @@ def _plan(spec: Spec, problem: Problem, certified: list[RecordNoise], times: int
     )
 
 
-def _single_weights(spec: Spec, variances: Floats) -> Floats:
+def single_weights(spec: Spec, variances: Floats) -> Floats:
     """Weight of one client of each group; over all clients they sum to 1."""
     clients = np.array([group.clients for group in spec.groups], dtype=float)
     by_rule = {

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from privplan.errors import InputError
 from privplan.plan import ObjectiveValue, Plan
 from privplan.planning.assemble import Decisions, assemble, failed_conditions
 from privplan.planning.free_choices import decide_free_choices
@@ -23,6 +24,7 @@ from privplan.planning.published import (
     solve_published,
 )
 from privplan.planning.recipe import with_server
+from privplan.planning.record_choices import decide_record_choices
 from privplan.planning.record_level import solve_records
 from privplan.planning.risks import STATEMENTS, restated
 from privplan.planning.weights import weights
@@ -48,6 +50,9 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
     """
     if not isinstance(spec, Spec):
         spec = Spec.load(spec)
+    if spec.horizon is not None:
+        rule = "has several plans; use privplan solve, or privplan.planning.horizon.solve_horizon"
+        raise InputError.one("horizon", rule, spec.horizon.split)
     plan = _solved(spec, second_opinion)
     for _ in range(STATEMENTS if any(group.risk for group in spec.groups) else 0):
         weaker = restated(plan)
@@ -60,7 +65,10 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
 def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
     _log.debug("solving %s: %d groups, unit %s", spec.name, len(spec.groups), spec.unit)
     if spec.unit == "record":
-        plan = solve_records(spec, second_opinion=bool(second_opinion))
+        decided, notes = decide_record_choices(spec)
+        plan = solve_records(decided, second_opinion=bool(second_opinion))
+        if notes:
+            plan = plan.model_copy(update={"warnings": (*notes, *plan.warnings)})
     elif spec.tuning is not None:
         return solve_with_tuning(spec, lambda run: solve(run, second_opinion=second_opinion))
     else:

@@ -80,7 +80,9 @@ def plan_picture(plan: Plan, form: str = "png") -> bytes:
     page = figure(10.0, 3.2)
     panels = page.subplots(1, 4)
     names = [group.name for group in plan.groups]
-    _bars(panels[0], "sampling ratio, %", [100 * g.sampling_ratio for g in plan.groups], names)
+    ratios = [100 * (g.record_sampling_ratio or g.sampling_ratio) for g in plan.groups]
+    whose = "record " if plan.unit == "record" else ""
+    _bars(panels[0], f"{whose}sampling ratio, %", ratios, names)
     _bars(panels[1], "noise multiplier sigma", [g.noise_multiplier for g in plan.groups], names)
     _bars(panels[2], "weight in the step", [g.weight for g in plan.groups], names)
     _budgets(panels[3], plan)
@@ -103,7 +105,8 @@ def _bars(axes: Axes, title: str, values: list[float], names: list[str]) -> None
 
 
 def _budgets(axes: Axes, plan: Plan) -> None:
-    """Budgets as wide bars, certified upper bounds as narrow ones."""
+    """Budgets as wide bars, certified upper bounds as narrow ones; deltas where they differ."""
+    deltas = sorted({group.delta for group in plan.groups})
     names = [group.name for group in plan.groups]
     spent = {row.group: row.epsilon_upper for row in plan.certificate if row.guarantee}
     axes.bar(names, [g.epsilon for g in plan.groups], color=GREY, width=0.8, label="budget")
@@ -112,7 +115,11 @@ def _budgets(axes: Axes, plan: Plan) -> None:
     )
     axes.bar_label(bars, fmt="%.3g", fontsize=8, padding=2)
     by = next((row.accountant for row in plan.certificate if row.guarantee), "none")
-    tidy(axes, f"epsilon at delta {max(g.delta for g in plan.groups):.2g}, by {by}")
+    at = f"delta {deltas[0]:.2g}" if len(deltas) == 1 else "own delta"
+    tidy(axes, f"epsilon at {at}, by {by}")
+    if len(deltas) > 1:
+        labels = [f"{group.name}\n{group.delta:.2g}" for group in plan.groups]
+        axes.set_xticks(range(len(names)), labels, fontsize=7)
     axes.legend(fontsize=8, frameon=False)
 
 

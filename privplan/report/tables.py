@@ -13,6 +13,7 @@ from privplan.planning.recipe import recipe_lines
 from privplan.spec.objectives import FIXED_RATIOS
 
 if TYPE_CHECKING:
+    from privplan.planning.horizon import HorizonPlan
     from privplan.planning.risks import GroupRisk
     from privplan.sensitivity.frontier import FrontierPoint
 
@@ -84,7 +85,7 @@ def _record_rows(plan: Plan) -> tuple[list[str], list[list[str]]]:
     return columns, rows
 
 
-def certificate_table(plan: Plan) -> Table:
+def certificate_table(plan: Plan | HorizonPlan) -> Table:
     """Bounds on epsilon by every accountant, one row per group and accountant."""
     columns = ["group", "accountant", "epsilon", "at most", "delta", "law", "relation", "role"]
     rows = [
@@ -102,7 +103,24 @@ def certificate_table(plan: Plan) -> Table:
     ]
     columns[2] = "at least"
     versions = sorted({row.version for row in plan.certificate})
-    return "Certificate: epsilon over all rounds", columns, rows, ", ".join(versions)
+    over = "all rounds" if isinstance(plan, Plan) else "all rounds of all runs"
+    return f"Certificate: epsilon over {over}", columns, rows, ", ".join(versions)
+
+
+def horizon_table(planned: HorizonPlan) -> Table:
+    """Share, epsilons and noise of each run of a horizon."""
+    names = [group.name for group in planned.spec.groups]
+    rows = []
+    for plan, share in zip(planned.plans, planned.shares, strict=True):
+        norm = plan.noise_std * math.sqrt(plan.spec.model.parameters)
+        epsilons = [f"{group.epsilon:.4g}" for group in plan.groups]
+        sigmas = [f"{group.noise_multiplier:.4g}" for group in plan.groups]
+        value = f"{plan.objective.value:.6g}"
+        cells = [plan.spec.name, f"{share:.1%}", f"{plan.spec.rounds}", value, f"{norm:.4g}"]
+        rows.append([*cells, " ".join(epsilons), " ".join(sigmas)])
+    columns = ["run", "share", "rounds", "objective", "noise, norm", "epsilon of the run", "sigma"]
+    caption = f"epsilon and sigma of {', '.join(names)}; a run's epsilon holds for that run only"
+    return f"Horizon of {planned.spec.name}: {len(rows)} runs", columns, rows, caption
 
 
 def risk_table(risks: Sequence[GroupRisk]) -> Table:

@@ -19,13 +19,14 @@ from privplan.planning.error_terms import Allocation, mean_noise_multiplier, ter
 from privplan.planning.objectives import objective_of
 from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of, provisioned_noise_multiplier
-from privplan.spec.grouping import MOST_GROUPS, groupings
+from privplan.spec.grouping import Grouping, groupings
 from privplan.spec.groups_csv import groups_of, read_budgets
 from privplan.spec.objectives import is_objective, objective_names
 from privplan.spec.spec import Spec
 
 _STEP = 1.1
 _KNEE = 0.1
+_MOST_GROUPS = 12
 _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
@@ -161,7 +162,9 @@ def _groups(spec: Spec, base: float) -> list[FrontierPoint]:
     epsilons, deltas = read_budgets(Path(spec.groups_from), spec.delta)
     data = spec.model_dump(mode="json")
     points = []
-    for found in groupings(epsilons, deltas, MOST_GROUPS):
+    everybody = Grouping((len(epsilons),), (epsilons.min(),), (deltas.min(),), 1.0)
+    costs = Spec.grouping_costs({**data, "groups": groups_of(everybody)})
+    for found in groupings(epsilons, deltas, _MOST_GROUPS, costs=costs):
         number = len(found.clients)
         note = f"keeps {found.precision:.2%} of the precision of individual budgets"
         if number > data["cohort"]:

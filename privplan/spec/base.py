@@ -11,12 +11,13 @@ from privplan.accounting.release import Relation, SamplingLaw, Unit, is_client
 from privplan.accounting.risk import implied_risk, limit_of
 from privplan.errors import Fault
 from privplan.spec.fields import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer
+from privplan.spec.horizon import Horizon
 from privplan.spec.objectives import OBJECTIVES, is_objective, only_objectives
 from privplan.spec.planning import Optimised, Planning
 from privplan.spec.recipe import Recipe
 from privplan.spec.server import Averaging, ServerOptimiser
 from privplan.spec.tuning import PrivateTuning
-from privplan.values import LEAST, Checked, Count, Name, Positive, is_none, rule
+from privplan.values import LEAST, Checked, Count, Fraction, Name, Positive, is_none, rule
 
 
 class BaseSpec(Checked):
@@ -30,6 +31,12 @@ class BaseSpec(Checked):
         None,
         description="CSV file of individual budgets (client, epsilon[, delta]) to make the "
         "groups from; relative to the spec.",
+    )
+    groups_precision: Fraction | None = Field(
+        None,
+        description="Filled in with groups_from: the fraction of the precision of clients with "
+        "scales of their own that the groups retain, by the central limit.",
+        exclude_if=is_none,
     )
     unit: Unit = Field(
         "client",
@@ -55,6 +62,11 @@ class BaseSpec(Checked):
     )
     relation: Literal[Relation.ADD_REMOVE, Relation.REPLACE_ONE] = Field(
         Relation.ADD_REMOVE, description="Which data sets are neighbours."
+    )
+    horizon: Horizon | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Several models trained on the same people: the budgets are over all of them.",
     )
     clipping_norm: Positive = Field(1.0, description="L2 bound on a client's update (C).")
     local: LocalTraining = Field(LocalTraining(), description="Training on a client.")
@@ -164,6 +176,12 @@ class BaseSpec(Checked):
                 "sampling: a fixed-size cohort of everybody pushes one client out when another is "
                 "added, which doubles the distance; full participation needs half of the noise"
             )
+        if self.groups_precision is not None and self.groups_precision < 0.99:
+            lines.append(
+                f"groups_from: {len(self.groups)} groups keep {self.groups_precision:.1%} of the "
+                "precision of clients with scales of their own (by the central limit); more in "
+                "planning.group_count keep more, and planning.free: [groups] makes enough for 99%"
+            )
         for group in self.groups:
             if group.risk is not None:  # its delta is a point of a curve, not a failure
                 continue
@@ -190,6 +208,19 @@ class BaseSpec(Checked):
             found = [getattr(one, field) for one in self.signers if hasattr(one, field)]
             for value in sorted({value for value in found if found.count(value) > 1}):
                 yield Fault(f"signers.{field}", "must be unique", value)
+
+    @rule
+    def _horizon(self) -> Iterator[Fault]:
+        if self.horizon is None:
+            return
+        yield from self.horizon.faults()
+        if self.unit != "client":
+            yield Fault("horizon", "is only for unit: client", self.unit)
+        for group in self._groups_with("name", "risk", "noise_multiplier"):
+            for field in ("risk", "noise_multiplier"):
+                if getattr(group, field) is not None:
+                    text = "cannot go with a horizon, whose runs split an epsilon"
+                    yield Fault(f"groups.{group.name}.{field}", text, str(getattr(group, field)))
 
     @rule
     def _risks(self) -> Iterator[Fault]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from privplan.errors import InputError
 from privplan.io.files import read_text
 from privplan.spec.grouping import Grouping, group_budgets
+from privplan.spec.grouping_costs import Costs
 
 Floats = NDArray[np.float64]
 
@@ -65,12 +67,15 @@ def _check(lines: list[str], values: Floats, rule: str, sound: NDArray[np.bool_]
         raise InputError.one("groups_from", f"line {kept[bad[0]]}: {rule}", float(values[bad[0]]))
 
 
-def with_groups(data: dict[str, Any], folder: Path) -> dict[str, Any]:
+def with_groups(
+    data: dict[str, Any], folder: Path, costs_of: Callable[[dict[str, Any]], Costs | None]
+) -> dict[str, Any]:
     """Plain data of a spec with the groups of its ``groups_from`` file filled in.
 
     Args:
         data: the spec's data; returned unchanged when it has groups or names no file.
         folder: where a relative path starts.
+        costs_of: plain data with all clients in one group -> costs of the plan's objective.
 
     Raises:
         InputError: when the file cannot be read or holds what is not a budget.
@@ -91,14 +96,21 @@ def with_groups(data: dict[str, Any], folder: Path) -> dict[str, Any]:
         epsilons, deltas = read_budgets(folder / source, delta)
     except (TypeError, ValueError):
         raise InputError.one("delta", "must be a number in (0, 1) or a law", delta) from None
-    found = group_budgets(epsilons, deltas, None if free else count)
-    return {**data, "groups": groups_of(found)}
+    everybody = Grouping((len(epsilons),), (epsilons.min(),), (deltas.min(),), 1.0)
+    costs = costs_of({**data, "groups": groups_of(everybody)})
+    found = group_budgets(epsilons, deltas, None if free else count, costs)
+    return {**data, "groups": groups_of(found), "groups_precision": found.precision}
 
 
 def groups_of(found: Grouping) -> list[dict[str, Any]]:
     """The groups of a grouping as plain data, named after their rank, strictest first."""
     rows = zip(found.clients, found.epsilons, found.deltas, strict=True)
     return [
-        {"name": f"budget-{rank}", "clients": clients, "epsilon": epsilon, "delta": delta}
+        {
+            "name": f"budget-{rank}",
+            "clients": int(clients),
+            "epsilon": float(epsilon),
+            "delta": float(delta),
+        }
         for rank, (clients, epsilon, delta) in enumerate(rows, start=1)
     ]

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from privplan.errors import InputError
 from privplan.registry import Registry
+from privplan.spec.grouping_costs import Costs
 
 FixedRatios = Literal["gdpfed_plus", "uniform", "given"]
 FIXED_RATIOS: tuple[str, ...] = get_args(FixedRatios)
@@ -30,6 +31,14 @@ class ObjectiveRequirements:
 
     default_release: Literal["joint", "per_group"] = "joint"
     required: tuple[str, ...] = ()
+
+    def grouping_costs(self, spec: Any) -> Costs | None:
+        """Costs by which the individual budgets of a spec are grouped; None for precision only.
+
+        Args:
+            spec: the ``Spec`` with all clients in one group.
+        """
+        return None
 
 
 def _checked(component: object) -> ObjectiveRequirements:

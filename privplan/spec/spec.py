@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,8 +17,9 @@ from privplan.io.text import load_yaml
 from privplan.spec.base import BaseSpec
 from privplan.spec.fields import ClientGroup, ClientTraining, RecordGroup
 from privplan.spec.fixed_noise import noise_faults, with_fixed_noise
+from privplan.spec.grouping_costs import Costs
 from privplan.spec.groups_csv import with_groups
-from privplan.spec.objectives import is_objective, only_objectives
+from privplan.spec.objectives import OBJECTIVES, is_objective, only_objectives
 from privplan.spec.planning import Published, RecordPlanning
 from privplan.spec.recipe import with_recipe
 from privplan.spec.risk import with_risks
@@ -57,13 +59,28 @@ class Spec(BaseSpec):
                 text = "must be a spec, not a plan that was solved from one"
                 raise InputError.one("spec", text, data)
             try:
-                data = with_risks(with_groups(data, Path(folder)))
+                data = with_risks(with_groups(data, Path(folder), cls.grouping_costs))
             except InputError as error:
                 data = {**data, "groups": None}
                 return parse(cls, with_recipe(data), error.faults, hidden=["groups"])
             data = with_recipe(data)
             data = with_fixed_noise(cls, data)
         return parse(cls, data)
+
+    @classmethod
+    def grouping_costs(cls, data: dict[str, Any]) -> Costs | None:
+        """Costs by which individual budgets are grouped.
+
+        None for a fixed rule of the ratios, and for data with faults, which are found later.
+
+        Args:
+            data: plain data of the spec with all clients in one group.
+        """
+        with suppress(InputError):
+            spec = parse(cls, data)
+            if is_objective(spec.planning.ratios) and spec.unit == "client":
+                return OBJECTIVES.get(spec.planning.ratios).grouping_costs(spec)
+        return None
 
     @classmethod
     def load(cls, path: Path | str) -> Spec:

@@ -13,10 +13,12 @@ from types import MappingProxyType
 
 import numpy as np
 
+from privplan.accounting.release import Relation
 from privplan.convergence.bounds import Bound
 from privplan.errors import InputError
 from privplan.planning.error_terms import Allocation, Coefficients, terms
-from privplan.planning.problem import Problem
+from privplan.planning.problem import Problem, problem_of
+from privplan.spec.grouping_costs import Costs
 from privplan.spec.objectives import OBJECTIVES, ObjectiveRequirements
 from privplan.spec.spec import Spec
 
@@ -59,6 +61,21 @@ class Objective(ObjectiveRequirements, ABC):
             found.release,
         )
         return error.total + remaining_gap(spec) + clip_bias(spec) ** 2
+
+    def grouping_costs(self, spec: Spec) -> Costs | None:
+        """Costs of noise, and of sampling and bias per client, at equal sampling ratios."""
+        if spec.release != "joint":
+            return None
+        costs = self.coefficients(spec, problem_of(spec))
+        return Costs(
+            noise=costs.noise,
+            sampling=costs.sampling * spec.population / spec.expected_cohort,
+            bias=costs.bias,
+            cohort=spec.expected_cohort,
+            rounds=spec.rounds,
+            everyone=spec.expected_cohort >= spec.population,
+            sensitivity=float(spec.sampling.law.sensitivity(Relation(spec.relation))),
+        )
 
     def bound(self, groups: int, joint: bool) -> Bound | None:
         """The objective as symbolic terms for ``privplan explain``; None when it has none.

@@ -1,0 +1,67 @@
+"""Budgets that a plan leaves unspent, and why."""
+
+from __future__ import annotations
+
+from privplan.plan import GroupPlan, Plan
+
+ENOUGH = 0.9
+"""Share of a budget below which a plan says why the rest stays unspent."""
+
+
+def unspent_lines(plan: Plan) -> list[str]:
+    """One line per group that spends less than 90% of its epsilon, with the reason."""
+    lines = []
+    for group in plan.groups:
+        spent = _certified(plan, group.name, guarantee=True)
+        if spent < ENOUGH * group.epsilon:
+            lines.append(
+                f"groups.{group.name}.epsilon: {spent:.4g} of {group.epsilon:.4g} is spent, "
+                f"{1 - spent / group.epsilon:.0%} is left: {_reason(plan, group)}"
+            )
+    return lines
+
+
+def _reason(plan: Plan, group: GroupPlan) -> str:
+    planning, asked = plan.spec.planning, _asked(plan, group.name)
+    if asked is not None:
+        return f"its noise multiplier is fixed at {asked:g}"
+    if planning.accountant != "pld":
+        own = _certified(plan, group.name, guarantee=False, accountant=planning.accountant)
+        as_published = planning.calibration == "published"
+        tables = ", as the published tables are" if as_published else ""
+        if own >= ENOUGH * group.epsilon or own == 0:
+            return (
+                f"the noise is calibrated by {planning.accountant}{tables}, whose bound is looser "
+                "than pld's; planning.accountant: pld spends it"
+            )
+    if plan.release == "joint" and group.scale * group.noise_multiplier > 0:
+        share = group.clients / plan.spec.population
+        if "weights" not in planning.free or plan.spec.weighting != "optimal":
+            return (
+                f"planning.weights: {plan.spec.weighting} gives it a weight of {group.weight:.3g}, "
+                "and in one sum of all groups less noise means more weight"
+            )
+        return (
+            f"it has a weight of {group.weight:.3g} for {share:.3g} of the clients, and in one sum "
+            "of all groups less noise would mean more weight, which costs more by bias "
+            "(planning.heterogeneity) than it gains by noise"
+        )
+    return "no smaller noise multiplier keeps the budget under this sampling law"
+
+
+def _asked(plan: Plan, name: str) -> float | None:
+    """The group's fixed noise multiplier in the spec."""
+    for group in plan.spec.groups:
+        if group.name == name:
+            return group.noise_multiplier
+    return None
+
+
+def _certified(plan: Plan, name: str, *, guarantee: bool, accountant: str | None = None) -> float:
+    """Largest upper bound among the group's rows; 0 without rows."""
+    found = [
+        row.epsilon_upper
+        for row in plan.certificate
+        if row.group == name and (row.guarantee if guarantee else row.accountant == accountant)
+    ]
+    return max(found, default=0.0)

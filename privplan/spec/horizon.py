@@ -1,0 +1,86 @@
+"""Horizons: several models that are trained on the same people within one budget."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from privplan.errors import Fault
+from privplan.spec.fields import ClientTraining, Model
+from privplan.values import Count, Fraction, Name, Positive, Value, is_none
+
+MOST_RUNS = 100
+
+
+def _file_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", value):
+        raise ValueError("must be letters, digits, - and _, since plans are named by it")
+    return value
+
+
+class HorizonModel(Value):
+    """One of the models; what is left out is the spec's."""
+
+    name: Annotated[Name, AfterValidator(_file_name)] = Field(
+        description="Unique name of the model, which is part of its plan's file name."
+    )
+    share: Fraction | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Part of each group's budget (of its squared Gaussian strength); only with "
+        "split: given.",
+    )
+    rounds: Count | None = Field(None, exclude_if=is_none, description="Its rounds.")
+    cohort: Positive | None = Field(None, exclude_if=is_none, description="Its cohort.")
+    clipping_norm: Positive | None = Field(
+        None, exclude_if=is_none, description="Its clipping norm."
+    )
+    local: ClientTraining | None = Field(
+        None, exclude_if=is_none, description="Its training on a client."
+    )
+    model: Model | None = Field(None, exclude_if=is_none, description="Its network.")
+
+
+class Horizon(Value):
+    """How many models, or which, and how the budget is split over them."""
+
+    runs: Annotated[int, Field(ge=1, le=MOST_RUNS)] | None = Field(
+        None, exclude_if=is_none, description="How many times the spec's model is trained."
+    )
+    models: tuple[HorizonModel, ...] = Field((), description="The models, instead of runs.")
+    split: Literal["equal", "given", "worst", "mean"] = Field(
+        "equal",
+        description="Equal shares, given ones, or those of the least worst or mean objective.",
+    )
+
+    def faults(self) -> Iterator[Fault]:
+        """What is missing, too much, or out of range."""
+        if (self.runs is None) == (not self.models):
+            found = "neither" if self.runs is None else "both"
+            yield Fault("horizon", "must have runs or models", found)
+        if len(self.models) > MOST_RUNS:
+            yield Fault("horizon.models", f"must be {MOST_RUNS} or fewer", len(self.models))
+        names = [one.name for one in self.models]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield Fault("horizon.models", "must have unique names", name)
+        given = self.split == "given"
+        if given and not self.models:
+            yield Fault("horizon.split", "given needs models with shares", "runs")
+        for one in self.models:
+            where = f"horizon.models.{one.name}.share"
+            if given and one.share is None:
+                yield Fault(where, "is required with split: given", "nothing")
+            elif not given and one.share is not None:
+                yield Fault(where, "is only for split: given", one.share)
+        total = sum(one.share or 0.0 for one in self.models)
+        if given and all(one.share for one in self.models) and total > 1 + 1e-9:
+            yield Fault("horizon.models", "must have shares of at most 1 in all", f"{total:g}")
+
+    def all_models(self) -> tuple[HorizonModel, ...]:
+        """The models; those of ``runs`` are numbered."""
+        return self.models or tuple(
+            HorizonModel(name=f"run-{number}") for number in range(1, (self.runs or 0) + 1)
+        )

@@ -1,0 +1,107 @@
+"""Horizons: one composition over all runs, against the closed form of Gaussian releases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privplan.accounting.accountant import accountant
+from privplan.accounting.release import History
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.planning.horizon import HorizonPlan, solve_horizon
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+
+BASE: dict[str, Any] = {
+    "name": "many",
+    "groups": [
+        {"name": "strict", "clients": 100, "epsilon": 1.0},
+        {"name": "loose", "clients": 100, "epsilon": 4.0},
+    ],
+    "rounds": 10,
+    "model": {"name": "m", "parameters": 1000},
+}
+FULL = {**BASE, "sampling": "full", "planning": {"ratios": "uniform"}}
+SAMPLED = {**BASE, "cohort": 30}
+
+
+def _horizon(base: dict[str, Any], **horizon: Any) -> Spec:
+    return Spec.parse({**base, "horizon": horizon})
+
+
+def test_four_equal_gaussian_runs_need_twice_the_noise() -> None:
+    single = solve(Spec.parse(FULL))
+    planned = solve_horizon(_horizon(FULL, runs=4))
+    for plan in planned.plans:
+        for group, one in zip(plan.groups, single.groups, strict=True):
+            assert group.noise_multiplier == pytest.approx(2 * one.noise_multiplier, rel=5e-3)
+
+
+def test_given_shares_divide_squared_strengths() -> None:
+    models = [{"name": "small", "share": 0.2}, {"name": "large", "share": 0.8}]
+    small, large = solve_horizon(_horizon(FULL, split="given", models=models)).plans
+    for one, other in zip(small.groups, large.groups, strict=True):
+        assert one.noise_multiplier == pytest.approx(2 * other.noise_multiplier, rel=2e-3)
+
+
+@pytest.fixture(scope="module")
+def apps() -> HorizonPlan:
+    models = [{"name": "a"}, {"name": "b", "rounds": 20, "cohort": 20}]
+    return solve_horizon(_horizon(SAMPLED, split="worst", models=models))
+
+
+def test_the_composition_uses_the_budgets_and_never_exceeds_them(apps: HorizonPlan) -> None:
+    for m, group in enumerate(apps.spec.groups):
+        releases = [part for plan in apps.plans for part in plan.history(plan.groups[m])]
+        delta = apps.spec.delta_of(group)
+        spent = accountant("pld").epsilon(History(releases), delta, apps.spec.relation).upper
+        assert 0.98 * group.epsilon < spent <= group.epsilon
+        rows = [row for row in apps.certificate if row.guarantee and row.group == group.name]
+        assert [row.epsilon_upper for row in rows] == [spent]
+
+
+def test_the_worst_objective_is_shared_by_all_runs(apps: HorizonPlan) -> None:
+    values = [plan.objective.value for plan in apps.plans]
+    assert max(values) == pytest.approx(min(values), rel=0.05)
+    equal = solve_horizon(
+        _horizon(SAMPLED, models=[{"name": "a"}, {"name": "b", "rounds": 20, "cohort": 20}])
+    )
+    assert max(values) < max(plan.objective.value for plan in equal.plans)
+
+
+def test_a_horizon_is_written_and_read(apps: HorizonPlan, tmp_path: Path) -> None:
+    paths = apps.save(tmp_path / "apps.json")
+    assert [Path(path).name for path in paths] == ["apps.json", "apps-a.json", "apps-b.json"]
+    assert HorizonPlan.load(paths[0]) == apps
+    assert Plan.load(paths[2]) == apps.plans[1]
+
+
+@pytest.mark.parametrize(
+    ("horizon", "line"),
+    [
+        ({}, "horizon: must have runs or models, found 'neither'"),
+        ({"runs": 2, "models": [{"name": "a"}]}, "horizon: must have runs or models, found 'both'"),
+        ({"runs": 0}, "horizon.runs: must be 1 or more, found 0"),
+        ({"models": [{"name": "a"}] * 2}, "horizon.models: must have unique names, found 'a'"),
+        ({"models": [{"name": "a/b"}]}, "horizon.models.a/b.name: must be letters, digits"),
+        ({"runs": 2, "split": "given"}, "horizon.split: given needs models with shares"),
+        (
+            {
+                "split": "given",
+                "models": [{"name": "a", "share": 0.7}, {"name": "b", "share": 0.6}],
+            },
+            "horizon.models: must have shares of at most 1 in all, found '1.3'",
+        ),
+    ],
+)
+def test_faulty_horizons(horizon: dict[str, Any], line: str) -> None:
+    with pytest.raises(InputError, match=line):
+        _horizon(SAMPLED, **horizon)
+
+
+def test_solve_refuses_a_horizon_in_one_line() -> None:
+    with pytest.raises(InputError, match=r"^horizon: has several plans"):
+        solve(_horizon(SAMPLED, runs=2))

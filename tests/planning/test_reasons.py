@@ -1,0 +1,60 @@
+"""Sentences on a plan: their numbers come from plans with one budget changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from privplan.plan import Plan
+from privplan.planning.reasons import budget_values, reasons
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+
+
+def _data(epsilons: tuple[float, ...], **planning: Any) -> dict[str, Any]:
+    return {
+        "name": "why",
+        "groups": [
+            {"name": f"g{number}", "clients": 200, "epsilon": epsilon}
+            for number, epsilon in enumerate(epsilons)
+        ],
+        "rounds": 10,
+        "sampling": "full",
+        "model": {"name": "m", "parameters": 1000},
+        "planning": planning,
+    }
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return solve(Spec.parse(_data((0.5, 4.0))))
+
+
+def test_values_are_differences_of_plans(plan: Plan) -> None:
+    strict, loose = budget_values(plan)
+    more = solve(Spec.parse(_data((0.5 * 1.1, 4.0))))
+    fall = 1 - more.objective.value / plan.objective.value
+    assert strict.objective_gain == pytest.approx(fall, abs=2e-4)
+    equal = solve(Spec.parse(_data((4.0, 4.0))))
+    assert strict.cost == pytest.approx(1 - equal.objective.value / plan.objective.value, abs=2e-4)
+    assert loose.cost == 0
+
+
+def test_the_group_of_the_largest_gain_decides(plan: Plan) -> None:
+    lines = reasons(plan)
+    most = max(budget_values(plan), key=lambda one: one.objective_gain)
+    assert lines[0].startswith("The expected error of a round's step is ")
+    assert lines[1].startswith(f"{most.group} decides: 10% more of its budget")
+    assert any(line.startswith("g0 costs the others: ") for line in lines)
+
+
+def test_a_loose_bound_is_explained(plan: Plan) -> None:
+    loose = plan.model_copy(update={"status": "multi-start: within 0.56 of the dual bound; x"})
+    [line] = [line for line in reasons(loose) if line.startswith("No plan within these limits")]
+    assert "more than 56% lower" in line
+
+
+def test_plans_by_a_rule_have_no_such_values() -> None:
+    plan = solve(Spec.parse(_data((0.5, 4.0), ratios="uniform")))
+    assert budget_values(plan) == []
