@@ -20,6 +20,7 @@ _WHERE = {
     "compose": "privplan.accounting.curve",
     "PrivacyCurve": "privplan.accounting.curve",
     "solve": "privplan.planning.solver",
+    "Guard": "privplan.guard",
     "judge": "privplan.verification.verify",
     "load_run": "privplan.verification.verify",
     "PrivplanError": "privplan.errors",

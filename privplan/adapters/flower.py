@@ -43,6 +43,8 @@ _logger = getLogger("flwr")
 log = _logger.log
 IDENTIFY = "privplan-identify"
 CLIENT = "privplan-client"
+ANSWER_SECONDS = 600
+"""Seconds to wait for the client numbers of new nodes."""
 
 
 def clipping_mod(
@@ -247,15 +249,20 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
             Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node)
             for node in nodes
         ]
-        numbers = {}
-        for reply in grid.send_and_receive(asked, timeout=600):
+        numbers, silent = {}, []
+        for reply in grid.send_and_receive(asked, timeout=ANSWER_SECONDS):
             configs = {} if reply.has_error() else reply.content.config_records
             answer: Mapping[str, Any] = next(iter(configs.values()), {})
             number = answer.get(CLIENT)
             if number is None:
-                rule = "must have privplan.adapters.flower.clipping_mod among the mods of its app"
-                raise InputError.one("client", rule, f"node {reply.metadata.src_node_id}")
-            numbers[int(reply.metadata.src_node_id)] = int(number)
+                silent.append(reply.metadata.src_node_id)
+            else:
+                numbers[int(reply.metadata.src_node_id)] = int(number)
+        if silent and not numbers and not self._nodes:
+            rule = "must have privplan.adapters.flower.clipping_mod among the mods of its app"
+            raise InputError.one("client", rule, f"node {silent[0]}")
+        for node in silent:
+            log(WARNING, "node %s is not used: it does not tell its client number", node)
         return numbers
 
     def _template(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:

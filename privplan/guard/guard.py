@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from privplan.accounting.accountant import Interval
-from privplan.accounting.release import GAUSSIAN, History
+from privplan.accounting.release import History
+from privplan.attestation import SigningKey
 from privplan.errors import Fault, InputError
 from privplan.guard.budget import BudgetExceededError, Budgets
 from privplan.guard.cohort import Available, Cohort, Positions, cohort_of, draw_registered
@@ -21,15 +21,16 @@ from privplan.guard.lines import (
     Sums,
     failed_lines,
     length_of,
+    noised_line,
     noisy_sum,
     planned_noise_std,
-    planned_shares,
     released_of,
     sums_of,
 )
 from privplan.guard.opening import check_settings, open_record
 from privplan.guard.prior import add_to_book, prior_history
 from privplan.guard.randomness import secure_generator
+from privplan.guard.signing import LedgerSigner
 from privplan.guard.storage import MODEL, RELEASE, Storage
 from privplan.guard.vectors import GroupTotal, clip
 from privplan.io.files import locked
@@ -62,6 +63,8 @@ class Guard:
             must then not be published.
         keep: number of released sums and of models that stay on disk; None for all.
         framework: what trains, for the record.
+        signing_key: the server's secret key or its file, in a plan that names its signers; draws
+            and lines of the ledger are signed before they are used.
 
     Raises:
         InputError: when the plan cannot be executed by a guard, or the folder holds another run
@@ -78,6 +81,7 @@ class Guard:
         evidence: Evidence = "public",
         keep: int | None = 2,
         framework: str = "guard",
+        signing_key: SigningKey | Path | str | None = None,
     ) -> None:
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
         self.folder = Path(ledger)
@@ -94,6 +98,9 @@ class Guard:
             self._budgets = Budgets(self.plan, prior)
             for budget in self._budgets.groups.values():
                 _ = budget.affordable_rounds
+            self._signer: LedgerSigner | None = None
+            if signing_key is not None:
+                self._signer = LedgerSigner(self.folder, self.plan, signing_key, self._storage)
             self._stack = stack.pop_all()
         self._stored: list[ReleaseRecord] | None = None
         self._vectors: list[np.ndarray] = []
@@ -102,12 +109,7 @@ class Guard:
     def __enter__(self) -> Guard:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property
@@ -163,8 +165,10 @@ class Guard:
         drawn = self._draw_of(round_)
         if drawn is None:
             drawn = draw_registered(self.plan, round_, secure_generator)
-            self._storage.save_draw(round_, drawn)
+            self._storage.save_draw(round_, drawn, sync=self._signer is not None)
             self._drawn = round_, drawn
+        if self._signer is not None:
+            self._signer.cohort(round_, drawn)
         return cohort_of(self.plan, round_, drawn, available)
 
     def clipping_norm(self, group: str) -> float:
@@ -296,21 +300,9 @@ class Guard:
         """
         self._check_next(round_)
         self._allow(round_)
-        if self.plan.release != "joint" and len(self.plan.groups) > 1:
-            raise InputError.one("plan.release", "must be joint", self.plan.release)
-        joint = self.plan.release == "joint"
-        planned = self.noise_std(round_, None if joint else self.plan.groups[0].name)
-        if noise_std < planned * (1 - 1e-9):
-            raise InputError.one("noise_std", f"must be {planned:.9g} or more", noise_std)
-        record = ReleaseRecord(
-            round=round_,
-            family=GAUSSIAN,
-            noise_std=noise_std,
-            dimension=dimension,
-            shares=planned_shares(self.plan, round_, self.plan.groups),
-        )
+        line = noised_line(self.plan, round_, dimension, noise_std)
         self._declare(dimension)
-        self._storage.append([record])
+        self._append([line])
 
     def fail(self, round_: int, reason: str) -> None:
         """Book a round that was never released, for example because too few clients reported.
@@ -325,7 +317,7 @@ class Guard:
             raise InputError.one("reason", "must be printable text on one line", reason)
         internal = self.record_of_run.configuration["evidence"] == "internal"
         drawn = self._draw_of(round_) if internal else None
-        self._storage.append(failed_lines(self.plan, round_, reason, drawn))
+        self._append(failed_lines(self.plan, round_, reason, drawn))
         self._totals = {}
         self._storage.prune()
 
@@ -339,6 +331,8 @@ class Guard:
         self._book_stored()
         if self.record_of_run.status == "running":
             done = self._storage.round
+            if self._signer is not None:
+                self._signer.end()
             status: Literal["complete", "stopped"]
             status = "complete" if done >= self.plan.spec.rounds else "stopped"
             self._save({"status": status, "rounds_done": done, "chain": self._storage.chain})
@@ -373,8 +367,14 @@ class Guard:
     def _book_stored(self) -> None:
         """Book a stored release, whose model may be missing."""
         if self._stored is not None:
-            self._storage.append(self._stored)
+            self._append(self._stored, self._vectors)
             self._stored = None
+
+    def _append(self, lines: list[ReleaseRecord], vectors: Sequence[np.ndarray] = ()) -> None:
+        """Write lines of the ledger and, with a key, sign them."""
+        self._storage.append(lines)
+        if self._signer is not None:
+            self._signer.lines(lines, vectors)
 
     def _save(self, changes: Mapping[str, object]) -> None:
         self.record_of_run = self.record_of_run.model_copy(update=dict(changes))

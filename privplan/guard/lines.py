@@ -165,6 +165,33 @@ def noisy_sum(
     return record.model_copy(update=changes), vector
 
 
+def noised_line(plan: Plan, round_: int, dimension: int, noise_std: float) -> ReleaseRecord:
+    """The line of a release whose noise somebody else drew.
+
+    Args:
+        plan: the plan.
+        round_: training round, from 1.
+        dimension: number of coordinates that received noise.
+        noise_std: standard deviation of the noise that was added to the sum.
+
+    Raises:
+        InputError: when the plan has several sums, or the noise is less than planned.
+    """
+    if len(sums_of(plan)) > 1:
+        raise InputError.one("plan.release", "must be joint", plan.release)
+    joint = plan.release == "joint"
+    planned = planned_noise_std(plan, round_, None if joint else plan.groups[0].name)
+    if noise_std < planned * (1 - 1e-9):
+        raise InputError.one("noise_std", f"must be {planned:.9g} or more", noise_std)
+    return ReleaseRecord(
+        round=round_,
+        family=GAUSSIAN,
+        noise_std=noise_std,
+        dimension=dimension,
+        shares=planned_shares(plan, round_, plan.groups),
+    )
+
+
 def length_of(plan: Plan, given: Sums, known: int | None) -> int:
     """Length of the sums of a round (d).
 

@@ -52,6 +52,7 @@ class Storage:
 
     def __init__(self, folder: Path, digest: str, keep: int | None) -> None:
         self._ledger, self._folder, self._keep = folder / LEDGER, folder / FOLDER, keep
+        self._digest = digest
         self._folder.mkdir(exist_ok=True)
         self.records: list[ReleaseRecord] = []
         self.chain = digest
@@ -92,13 +93,29 @@ class Storage:
         self.records.extend(records)
         self.chain = chain
 
-    def save_draw(self, round_: int, drawn: Mapping[str, Sequence[int]]) -> None:
+    def chain_after(self, record: ReleaseRecord) -> str:
+        """Hash of the ledger up to and with one of its last lines."""
+        later = [one for one in self.records if one.round > record.round]
+        if not later:
+            return self.chain
+        chain = self._digest
+        for one in self.records[: -len(later)]:
+            chain = chained(one, chain)[1]
+        return chain
+
+    def save_draw(
+        self, round_: int, drawn: Mapping[str, Sequence[int]], *, sync: bool = False
+    ) -> None:
         """Store what the law drew for a round.
 
-        Not synchronised: a draw that is lost with the machine was not released.
+        Args:
+            round_: training round, from 1.
+            drawn: positions by group.
+            sync: whether it is on disk when the method returns; a draw that is lost with the
+                machine was not released, so only a signed one needs that.
         """
         data = {"round": round_, "drawn": {name: list(found) for name, found in drawn.items()}}
-        self._write(self._folder / DRAW, json.dumps(data).encode(), sync=False)
+        self._write(self._folder / DRAW, json.dumps(data).encode(), sync=sync)
 
     def draw(self, round_: int) -> dict[str, tuple[int, ...]] | None:
         """What the law drew for a round before an interruption; None when it was not drawn.

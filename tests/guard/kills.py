@@ -1,4 +1,5 @@
 """Kills a guarded run again and again: ``python -m tests.guard.kills FOLDER KILLS SEED``.
+With a file ``key`` in the folder, the run is signed.
 
 Half of the kills come after a random time, half at a random write of the process, of which a
 part may be on disk. Each process writes what it released, and what it sent after the release
@@ -20,16 +21,17 @@ from typing import Any
 
 import numpy as np
 
+from privplan.attestation import SigningKey
 from privplan.guard import Guard, guard, storage
 from privplan.io import files
 from privplan.plan import Plan
 from tests.guard.plans import SIZE, plan_of
 
 
-def plan_for(kills: int) -> Plan:
+def plan_for(kills: int, signers: tuple[dict[str, str], ...] = ()) -> Plan:
     """A plan with more rounds than that many processes finish."""
     groups = {"strict": (60, 2.0, 0.1, 12.0), "loose": (40, 4.0, 0.2, 8.0)}
-    return plan_of(groups, 40 + 4 * kills)
+    return plan_of(groups, 40 + 4 * kills, signers=signers)
 
 
 def logged(path: Path, kind: str, round_: int, vector: np.ndarray) -> None:
@@ -39,9 +41,9 @@ def logged(path: Path, kind: str, round_: int, vector: np.ndarray) -> None:
         file.write(json.dumps([kind, round_, digest]) + "\n")
 
 
-def train(plan: Plan, folder: Path, log: Path) -> None:
+def train(plan: Plan, folder: Path, log: Path, key: Path | None) -> None:
     """Train to the last round, from what the folder holds."""
-    with Guard(plan, folder, keep=None) as one:
+    with Guard(plan, folder, keep=None, signing_key=key) as one:
         model = np.zeros(SIZE) if one.model is None else one.model["model"]
         if (found := one.interrupted) is not None:
             logged(log, "released", found.round, found.mean)
@@ -84,7 +86,10 @@ def main() -> None:
     """Kill as often as asked, then let one process finish."""
     folder, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     random.seed(seed)
-    plan = plan_for(kills)
+    key, signers = folder / "key", ()
+    if key.exists():
+        signers = ({"name": "server", "role": "server", "key": SigningKey.load(key).public},)
+    plan = plan_for(kills, signers)
     assert guard  # imported before the fork, so that a kill hits the run and not the imports
     done = hits = 0
     while done <= kills:
@@ -93,7 +98,7 @@ def main() -> None:
             random.seed(seed * 1_000_003 + done)
             if done < kills and done % 2:
                 kill_at(random.randrange(1, 14))
-            train(plan, folder / "run", folder / "log.jsonl")
+            train(plan, folder / "run", folder / "log.jsonl", key if signers else None)
             os._exit(0)
         if done < kills and not done % 2:
             time.sleep(random.uniform(0.0, 0.04))

@@ -23,6 +23,7 @@ def plan_of(
     sampling: str = "poisson",
     release: str = "joint",
     delta: float = 1e-4,
+    signers: tuple[dict[str, str], ...] = (),
 ) -> Plan:
     """A certified plan; groups map a name to clients, epsilon, ratio and noise multiplier."""
     spec = Spec.parse(
@@ -35,6 +36,7 @@ def plan_of(
             "delta": delta,
             "clipping_norm": 0.5,
             "model": {"name": "cnn-digits", "parameters": SIZE},
+            **({"signers": list(signers)} if signers else {}),
         }
     )
     least = min(v[3] for v in groups.values())
