@@ -26,7 +26,7 @@ from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from simulate.pilot.pilot import Pilot, run
 from simulate.runs.compare import compare
-from simulate.runs.run import Request
+from simulate.runs.request import Request
 
 SPLITS = {"iid": "iid", "dirichlet": "dirichlet:0.3", "by-class": "by-class:strict=0,8,9"}
 METHODS = {

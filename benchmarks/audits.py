@@ -19,7 +19,8 @@ from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release
 from privplan.auditing.registry import auditors
 from privplan.verification.verify import judge, load_run
-from simulate.runs.run import Request, prepare, run_prepared
+from simulate.runs.request import Request, prepare
+from simulate.runs.run import run_prepared
 from tests.sabotage import plan
 
 CONFIDENCE, CANARIES, DELTA = 0.95, 1000, 1e-5

@@ -19,17 +19,9 @@ import numpy as np
 
 from privplan.accounting.certificate import certify
 from privplan.accounting.release import History, Relation, Release
+from privplan.ledger import chained
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
-from privplan.record import (
-    LEDGER,
-    PLAN,
-    Executed,
-    GroupShare,
-    ReleaseRecord,
-    Residual,
-    RunRecord,
-    chained,
-)
+from privplan.record import LEDGER, PLAN, Executed, GroupShare, ReleaseRecord, Residual, RunRecord
 from privplan.spec.spec import Spec
 
 CLIENTS, RATIO, SIGMA, NORM, DIMENSION = 2_500, 0.02, 20.0, 0.5, 1_000

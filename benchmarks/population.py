@@ -27,7 +27,7 @@ from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from simulate.engine.loop import evaluation_interval, initial_state, run_round
 from simulate.runs.ledger_writer import MemoryLedger
-from simulate.runs.run import Request, prepare
+from simulate.runs.request import Request, prepare
 
 POPULATIONS = (10**4, 10**5, 10**6)
 COHORT, ROUNDS = 1000, 5

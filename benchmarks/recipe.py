@@ -27,7 +27,8 @@ from privplan.planning.solver import solve
 from privplan.record import RunRecord
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from simulate.runs.run import Request, execute
+from simulate.runs.request import Request
+from simulate.runs.run import execute
 
 MODELS = {
     "fmnist": ("gdpfed-fmnist", {"name": "cnn-2-valid", "parameters": 18378}, "fashion-mnist"),

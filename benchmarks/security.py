@@ -27,7 +27,7 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, one_core, run_round
 from simulate.models.registry import model
 from simulate.runs.ledger_writer import FileLedger
-from simulate.runs.run import Request, prepare
+from simulate.runs.request import Request, prepare
 
 
 def workload(key: SigningKey, folder: Path, rounds: int) -> Experiment:

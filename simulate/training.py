@@ -23,7 +23,8 @@ from simulate.models.compiled import Compiled
 from simulate.models.modular import Modular
 from simulate.models.own import OwnModel
 from simulate.runs import checkpoint
-from simulate.runs.run import Report, Request, prepare, run_prepared
+from simulate.runs.request import Request, prepare
+from simulate.runs.run import Report, run_prepared
 from simulate.tracking.callback import Callback
 
 

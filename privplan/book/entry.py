@@ -12,8 +12,9 @@ from pydantic import Field
 
 from privplan.accounting.release import GAUSSIAN, History, Relation, Release, SamplingLaw, Unit
 from privplan.errors import BrokenRunError, Fault, InputError
+from privplan.ledger import LINK, history_of
 from privplan.plan import Plan
-from privplan.record import LEDGER, LINK, history_of
+from privplan.record import LEDGER
 from privplan.values import (
     Count,
     Natural,

@@ -28,7 +28,7 @@ from privplan.book.database import (
 )
 from privplan.book.entry import STATE, BookedRun, Booking
 from privplan.errors import InputError
-from privplan.record import LINK
+from privplan.ledger import LINK
 from privplan.values import parse
 
 _ATTEMPTS = 60

@@ -8,8 +8,9 @@ from functools import cached_property
 from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.release import History, Relation, Release
 from privplan.errors import Fault, InfeasibleError
+from privplan.ledger import history_of
 from privplan.plan import GroupPlan, Plan
-from privplan.record import ReleaseRecord, history_of
+from privplan.record import ReleaseRecord
 
 GUARANTEE = "pld"
 

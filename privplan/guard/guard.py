@@ -34,8 +34,9 @@ from privplan.guard.signing import LedgerSigner
 from privplan.guard.storage import MODEL, RELEASE, Storage
 from privplan.guard.vectors import GroupTotal, clip
 from privplan.io.files import locked
+from privplan.ledger import history_of
 from privplan.plan import Plan
-from privplan.record import Executed, ReleaseRecord, history_of
+from privplan.record import Executed, ReleaseRecord
 
 if TYPE_CHECKING:
     from privplan.verification.verify import Verdict

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from privplan.accounting.release import History
 from privplan.errors import InputError
+from privplan.ledger import chained
 from privplan.plan import Plan
-from privplan.record import ReleaseRecord, chained
+from privplan.record import ReleaseRecord
 
 
 def prior_history(

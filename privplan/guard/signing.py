@@ -10,8 +10,9 @@ import numpy as np
 
 from privplan.attestation import Attestor, SigningKey, read_attestation
 from privplan.guard.storage import Storage
+from privplan.ledger import chained
 from privplan.plan import Plan
-from privplan.record import ReleaseRecord, chained
+from privplan.record import ReleaseRecord
 
 
 class LedgerSigner:

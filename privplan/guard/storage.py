@@ -21,7 +21,8 @@ import numpy as np
 from privplan.errors import InputError
 from privplan.io.files import append_bytes
 from privplan.io.text import load_json
-from privplan.record import LEDGER, ReleaseRecord, chained, read_ledger, repaired_lines
+from privplan.ledger import chained, read_ledger, repaired_lines
+from privplan.record import LEDGER, ReleaseRecord
 from privplan.values import parse
 
 FOLDER = "guard"

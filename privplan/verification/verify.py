@@ -20,9 +20,10 @@ from privplan.auditing.findings import (
 )
 from privplan.errors import InputError
 from privplan.io.files import write_text
+from privplan.ledger import history_of, read_ledger
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.private_tuning import selected_epsilon
-from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord, history_of, read_ledger
+from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord
 from privplan.values import Value
 from privplan.verification.checks.check import (
     CHECKS,

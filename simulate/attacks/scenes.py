@@ -16,8 +16,9 @@ import numpy as np
 import torch
 
 from privplan.errors import InputError
+from privplan.ledger import read_ledger
 from privplan.plan import GroupPlan, Plan
-from privplan.record import LEDGER, PLAN, RunRecord, read_ledger
+from privplan.record import LEDGER, PLAN, RunRecord
 from simulate.algorithm import Algorithm
 from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.registry import ALGORITHMS, algorithm

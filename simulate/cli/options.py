@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from simulate.data.own import Data
     from simulate.models.own import OwnModel
     from simulate.own_parts import OwnParts
-    from simulate.runs.run import Request
+    from simulate.runs.request import Request
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -328,7 +328,7 @@ def request_of(plan: Path, algorithm: str, output: Path, options: Mapping[str, A
     """
     from privplan.plan import Plan
     from simulate.algorithms.entry import Hyperparameters
-    from simulate.runs.run import Request
+    from simulate.runs.request import Request
 
     rest = dict(options)
     values = hyperparameters_of(rest.pop("hyperparameters"))

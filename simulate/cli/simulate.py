@@ -12,7 +12,7 @@ from simulate.cli.options import SEED, data_options, own_of, own_options, reques
 
 if TYPE_CHECKING:
     from simulate.parallel.distributed import Ranks
-    from simulate.runs.run import Request
+    from simulate.runs.request import Request
 
 
 @click.command("simulate", short_help="Train an algorithm under a plan.")

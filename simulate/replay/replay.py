@@ -24,8 +24,9 @@ from privplan.evidence import (
     stored_vectors,
     vector_digest,
 )
+from privplan.ledger import chained, read_ledger
 from privplan.plan import Plan
-from privplan.record import PLAN, ReleaseRecord, RunRecord, chained, read_ledger
+from privplan.record import PLAN, ReleaseRecord, RunRecord
 from privplan.replayed import ReplayReport, report_of
 from privplan.secure_streams import NoiseKey
 from simulate.data.partition.clients import client_arrays

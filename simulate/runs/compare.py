@@ -21,7 +21,8 @@ from simulate.data.partition.registry import scheme
 from simulate.parallel.cluster import on_cluster, ray_library
 from simulate.runs.comparison import ComparisonRow, curves_csv, results_csv
 from simulate.runs.plots import comparison
-from simulate.runs.run import Request, execute, prepare
+from simulate.runs.request import Request, prepare
+from simulate.runs.run import execute
 
 TABLE = "results.csv"
 CURVES = "accuracy.csv"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from privplan.errors import Fault, InputError
+from privplan.ledger import read_ledger
 from privplan.plan import Plan
-from privplan.record import LEDGER, PLAN, RECORD, RunRecord, read_ledger
+from privplan.record import LEDGER, PLAN, RECORD, RunRecord
 
 NOISE = ("noise", "noise_commitment")
 """Entries of the configuration that a run with secure noise has."""

@@ -10,7 +10,8 @@ from typing import Protocol
 from privplan.errors import InputError
 from privplan.io.files import append_bytes, write_text
 from privplan.io.text import load_json
-from privplan.record import LEDGER, ReleaseRecord, chained, repaired_lines
+from privplan.ledger import chained, repaired_lines
+from privplan.record import LEDGER, ReleaseRecord
 from privplan.verification.noise_evidence import (
     NOISE_EVIDENCE,
     NoiseEvidence,

@@ -11,8 +11,9 @@ from pathlib import Path
 from privplan.accounting.curve import compose
 from privplan.auditing.findings import AuditEvidence
 from privplan.errors import UnsupportedError
+from privplan.ledger import history_of, read_ledger
 from privplan.plan import Plan
-from privplan.record import RunRecord, history_of, read_ledger
+from privplan.record import RunRecord
 from simulate.audit import traces
 from simulate.engine.evaluation import by_group
 from simulate.engine.experiment import Experiment

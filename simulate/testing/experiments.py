@@ -13,7 +13,7 @@ from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.algorithms.entry import Hyperparameters
 from simulate.engine.experiment import Experiment
-from simulate.runs.run import Request, prepare
+from simulate.runs.request import Request, prepare
 
 DATASET = "digits"
 _CLIENTS: Mapping[str, Any] = {

@@ -12,7 +12,8 @@ from privplan.accounting.noise_families import NOISE_FAMILIES, NoiseFamily
 from privplan.accounting.release import History, Relation, Release
 from privplan.errors import InputError, UnsupportedError
 from privplan.laws.pairs import DiscretePair, exact
-from privplan.record import GroupShare, ReleaseRecord, history_of
+from privplan.ledger import history_of
+from privplan.record import GroupShare, ReleaseRecord
 
 DELTA = 1e-5
 

@@ -14,8 +14,9 @@ import pytest
 from privplan.guard import Guard
 from privplan.guard.export import export
 from privplan.guard.storage import MODEL, Storage
+from privplan.ledger import read_ledger
 from privplan.plan import Plan
-from privplan.record import LEDGER, read_ledger
+from privplan.record import LEDGER
 from tests.adapters.environments import ROOT, flower, lines_of, run, started
 from tests.guard.plans import plan_of
 

@@ -15,8 +15,9 @@ import pytest
 
 from privplan.guard import Guard
 from privplan.guard.export import export
+from privplan.ledger import read_ledger
 from privplan.plan import Plan
-from privplan.record import LEDGER, read_ledger
+from privplan.record import LEDGER
 from tests.adapters.environments import ROOT, flower, kill_all
 from tests.adapters.flower_project.task import digits
 from tests.guard.plans import plan_of

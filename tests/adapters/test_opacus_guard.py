@@ -14,8 +14,8 @@ from torch.utils.data import TensorDataset  # noqa: E402
 from privplan.adapters.opacus_guard import guarded  # noqa: E402
 from privplan.errors import InputError  # noqa: E402
 from privplan.guard import Guard  # noqa: E402
+from privplan.ledger import read_ledger  # noqa: E402
 from privplan.plan import Plan  # noqa: E402
-from privplan.record import read_ledger  # noqa: E402
 from tests.guard.plans import plan_of, two_groups  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")

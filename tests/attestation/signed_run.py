@@ -7,8 +7,8 @@ from itertools import groupby
 from pathlib import Path
 
 from privplan.attestation import Attestor, SigningKey, client_statement, new_key
+from privplan.ledger import read_ledger
 from privplan.plan import Plan
-from privplan.record import read_ledger
 from tests.verification import honest_run
 
 

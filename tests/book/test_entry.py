@@ -7,7 +7,8 @@ import pytest
 
 from privplan.book.entry import booking_of
 from privplan.errors import InputError
-from privplan.record import LEDGER, RECORD, RunRecord, history_of, read_ledger
+from privplan.ledger import history_of, read_ledger
+from privplan.record import LEDGER, RECORD, RunRecord
 from tests.book.runs import as_recorded, run, two_groups
 from tests.verification.honest_run import releases
 

@@ -9,8 +9,8 @@ from privplan.book.entry import BookedRun, booking_of
 from privplan.book.replan import LEAST_SHARE, solve_from_book
 from privplan.book.spending import account_of
 from privplan.errors import InfeasibleError, InputError
+from privplan.ledger import history_of, read_ledger
 from privplan.planning.solver import solve
-from privplan.record import history_of, read_ledger
 from privplan.spec.spec import Spec
 from tests.book.runs import run, two_groups
 from tests.verification.honest_run import spec

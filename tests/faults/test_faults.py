@@ -28,7 +28,8 @@ from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, PLAN
 from simulate.runs import checkpoint, run
-from simulate.runs.run import InterruptedRunError, Request, execute
+from simulate.runs.request import Request
+from simulate.runs.run import InterruptedRunError, execute
 from tests.faults.test_kill import _run_is_same as same
 from tests.simulate.conftest import digits_spec
 

@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 
 from privplan.cli import main
 from privplan.errors import InputError, PrivplanError
+from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.planning.solver import solve
-from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord, chained
+from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord
 from privplan.sensitivity.what_if import parse_vary, points
 from privplan.sensitivity.what_if import with_point as varied
 from privplan.spec.groups_csv import read_budgets

@@ -12,9 +12,10 @@ from click.testing import CliRunner
 from privplan.cli import main
 from privplan.errors import InputError
 from privplan.io.text import load_json, load_yaml
+from privplan.ledger import read_ledger
 from privplan.plan import Plan
 from privplan.planning.solver import solve
-from privplan.record import LEDGER, RECORD, RunRecord, read_ledger
+from privplan.record import LEDGER, RECORD, RunRecord
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec, spec_data
 

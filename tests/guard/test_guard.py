@@ -13,8 +13,9 @@ from privplan.accounting.accountant import accountant
 from privplan.accounting.release import Relation
 from privplan.errors import InputError
 from privplan.guard import BudgetExceededError, GroupTotal, Guard, Layout, clip
+from privplan.ledger import history_of, read_ledger
 from privplan.plan import Plan
-from privplan.record import LEDGER, RECORD, RunRecord, history_of, read_ledger
+from privplan.record import LEDGER, RECORD, RunRecord
 from tests.guard.plans import SIZE, files, plan_of, train, two_groups
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from privplan.attestation import new_key
 from privplan.guard.storage import Storage
-from privplan.record import read_ledger
+from privplan.ledger import read_ledger
 from privplan.verification.verify import judge, load_run
 from tests.guard import kills
 

@@ -25,7 +25,8 @@ from privplan.verification.checks.check import Run
 from privplan.verification.verify import Verdict, judge, load_run
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.cli.replay import command as replay_command
-from simulate.runs.run import Request, prepare, run_prepared
+from simulate.runs.request import Request, prepare
+from simulate.runs.run import run_prepared
 from tests.sabotage.fault import Fault
 
 ROUNDS = 20

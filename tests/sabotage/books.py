@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from privplan.ledger import chained, read_ledger
 from privplan.plan import Plan
-from privplan.record import LEDGER, PLAN, ReleaseRecord, RunRecord, chained, read_ledger
+from privplan.record import LEDGER, PLAN, ReleaseRecord, RunRecord
 from tests.sabotage.fault import Fault, Tamper
 
 Lines = list[str]

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.verification.verify import judge, load_run
-from simulate.runs.run import Request, prepare, run_prepared
+from simulate.runs.request import Request, prepare
+from simulate.runs.run import run_prepared
 from tests.sabotage import COLLECTED, FAULTS, Fault, honest, honest_runs, plan, tried
 from tests.sabotage.__main__ import command
 from tests.sabotage.fault import EXTERNAL

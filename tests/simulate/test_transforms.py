@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privplan.errors import InputError
+from privplan.ledger import history_of
 from privplan.plan import Clipping, Plan
 from privplan.planning.adaptive_clipping import combined_noise_multiplier, split_noise
 from privplan.planning.solver import solve
-from privplan.record import history_of
 from privplan.verification.verify import judge, load_run
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.entry import Hyperparameters
@@ -26,7 +26,8 @@ from simulate.engine.loop import initial_state, run_round
 from simulate.engine.seeds import Purpose, stream
 from simulate.mechanisms.gaussian import gaussian_joint
 from simulate.runs.ledger_writer import MemoryLedger
-from simulate.runs.run import Request, execute
+from simulate.runs.request import Request
+from simulate.runs.run import execute
 from simulate.transforms import NORM, adaptive_clip, random_mask
 from tests.simulate import tiny
 from tests.simulate.conftest import digits_spec

@@ -14,7 +14,8 @@ from privplan.plan import Plan
 from privplan.record import PLAN
 from privplan.verification.checks.integrity import groups
 from privplan.verification.verify import load_run
-from simulate.runs.run import Request, execute
+from simulate.runs.request import Request
+from simulate.runs.run import execute
 from tests.sabotage import plan
 
 Arrays = dict[str, np.ndarray]

@@ -18,8 +18,9 @@ from typing import Literal
 
 from privplan.attestation.anchors import AnchorLog
 from privplan.auditing.findings import AuditEvidence
+from privplan.ledger import LedgerText
 from privplan.plan import GroupPlan, Plan
-from privplan.record import GroupShare, LedgerText, ReleaseRecord, RunRecord
+from privplan.record import GroupShare, ReleaseRecord, RunRecord
 from privplan.registry import Registry
 from privplan.values import Value
 

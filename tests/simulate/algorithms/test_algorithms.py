@@ -12,9 +12,9 @@ import torch
 import yaml
 from torch import nn
 
+from privplan.ledger import history_of
 from privplan.plan import Plan
 from privplan.planning.solver import solve
-from privplan.record import history_of
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
@@ -29,7 +29,8 @@ from simulate.engine.round import participants
 from simulate.local.sgd import PADDING
 from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger
-from simulate.runs.run import Request, execute
+from simulate.runs.request import Request
+from simulate.runs.run import execute
 
 CHANCE = 0.10
 REACHES = {

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from privplan.errors import InputError
+from privplan.ledger import history_of
 from privplan.plan import Plan
 from privplan.planning.baselines import by_record
 from privplan.planning.record_level import noise_variances
 from privplan.planning.solver import solve
-from privplan.record import GroupShare, ReleaseRecord, history_of
+from privplan.record import GroupShare, ReleaseRecord
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
@@ -45,7 +46,8 @@ from simulate.engine.loop import initial_state, run_round
 from simulate.engine.round import RoundContext
 from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger
-from simulate.runs.run import Request, execute
+from simulate.runs.request import Request
+from simulate.runs.run import execute
 from simulate.samplers import rotation
 from tests.simulate import tiny
 

@@ -24,7 +24,7 @@ from simulate.algorithms.registry import ALGORITHMS
 from simulate.runs import compare
 from simulate.runs import plots as pictures
 from simulate.runs.compare import run_on_one_core
-from simulate.runs.run import Request
+from simulate.runs.request import Request
 from tests.simulate.conftest import digits_spec
 
 

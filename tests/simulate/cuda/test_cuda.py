@@ -10,14 +10,15 @@ import torch
 
 import privplan
 from privplan.io.text import load_yaml
+from privplan.ledger import read_ledger
 from privplan.plan import Plan
-from privplan.record import read_ledger
 from privplan.spec.presets import preset
 from simulate.local.per_record import clipped_sums
 from simulate.local.sgd import local_sgd
 from simulate.models.registry import model
 from simulate.runs import checkpoint
-from simulate.runs.run import Request, execute
+from simulate.runs.request import Request
+from simulate.runs.run import execute
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -23,7 +23,8 @@ from simulate.data.partition.registry import (
     require_disjoint,
     scheme,
 )
-from simulate.runs.run import Request, execute, prepare
+from simulate.runs.request import Request, prepare
+from simulate.runs.run import execute
 from tests.simulate import tiny
 
 ROOT = Path(simulate.__file__).parent

@@ -13,7 +13,7 @@ from simulate.components import ClientBatch, LocalResult, LocalRule
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, run_round
 from simulate.runs.ledger_writer import MemoryLedger
-from simulate.runs.run import Request, prepare
+from simulate.runs.request import Request, prepare
 from tests.simulate.conftest import digits_spec
 
 SHARED = ["FedAvg", "planned", "DP-FedSAM", "DP-FedPGN", "DP-FedAvg-BLUR", "PPSGD", "CENTAUR"]

@@ -15,7 +15,8 @@ from simulate.engine import loop
 from simulate.engine.evaluation import AccuracyMeasures, by_group, interval, measure
 from simulate.models.registry import model
 from simulate.runs import checkpoint
-from simulate.runs.run import Request, execute, prepare
+from simulate.runs.request import Request, prepare
+from simulate.runs.run import execute
 
 FOUND = AccuracyMeasures(correct=np.array([8, 5, 0]), total=np.array([10, 10, 0]), loss=1.0)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from privplan.plan import Plan
 from simulate.parallel.distributed import process_group
-from simulate.runs.run import Request, execute, execute_nonzero_rank
+from simulate.runs.request import Request
+from simulate.runs.run import execute, execute_nonzero_rank
 
 
 def main(plan: str, folder: str, *algorithms: str) -> None:

@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privplan.errors import InputError, PrivplanError
+from privplan.ledger import read_ledger
 from privplan.plan import Plan
 from privplan.planning.solver import solve
-from privplan.record import CHECKPOINT, LEDGER, RunRecord, read_ledger
+from privplan.record import CHECKPOINT, LEDGER, RunRecord
 from privplan.verification.verify import judge, load_run
 from simulate.engine import cohort
 from simulate.engine.round import RoundContext, released_coordinates
@@ -32,7 +33,8 @@ from simulate.parallel.distributed import (
     on_all_ranks,
     rank_slice,
 )
-from simulate.runs.run import Request, execute, prepare
+from simulate.runs.request import Request, prepare
+from simulate.runs.run import execute
 from tests.simulate.conftest import digits_spec
 from tests.simulate.parallel import rank
 

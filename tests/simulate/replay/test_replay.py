@@ -18,9 +18,10 @@ from click.testing import CliRunner
 from privplan.errors import InputError
 from privplan.evidence import CLIENTS, EVIDENCE, VECTORS, read_evidence
 from privplan.io.text import load_yaml
+from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.planning.solver import solve
-from privplan.record import LEDGER, PLAN, RunRecord, chained
+from privplan.record import LEDGER, PLAN, RunRecord
 from privplan.replayed import REPLAY, ReplayReport
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
@@ -28,7 +29,8 @@ from simulate.cli.replay import command
 from simulate.replay.lines import World, planned_lines
 from simulate.replay.replay import Replay
 from simulate.runs import evidence as evidence_writer
-from simulate.runs.run import InterruptedRunError, Request, execute
+from simulate.runs.request import Request
+from simulate.runs.run import InterruptedRunError, execute
 from simulate.server_optimisers.registry import SERVER_OPTIMISERS
 
 ROOT = Path(__file__).parents[3]

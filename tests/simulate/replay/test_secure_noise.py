@@ -11,11 +11,13 @@ from click.testing import CliRunner
 from privplan.cli import main
 from privplan.errors import InputError
 from privplan.evidence import VECTORS
-from privplan.record import LEDGER, RunRecord, read_ledger
+from privplan.ledger import read_ledger
+from privplan.record import LEDGER, RunRecord
 from privplan.secure_streams import NoiseKey
 from privplan.verification.verify import judge, load_run
 from simulate.replay.replay import Replay
-from simulate.runs.run import InterruptedRunError, Request, execute
+from simulate.runs.request import Request
+from simulate.runs.run import InterruptedRunError, execute
 from tests.simulate.replay.test_replay import comparison, short_plan
 
 

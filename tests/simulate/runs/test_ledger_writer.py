@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from privplan.errors import InputError
-from privplan.record import LEDGER, ReleaseRecord, read_ledger
+from privplan.ledger import read_ledger
+from privplan.record import LEDGER, ReleaseRecord
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.engine.loop import train
 from simulate.runs.ledger_writer import FileLedger, MemoryLedger

@@ -19,15 +19,17 @@ import torch
 
 from privplan.errors import InputError
 from privplan.evidence import CLIENTS, EVIDENCE, VECTORS
+from privplan.ledger import read_ledger
 from privplan.plan import Plan
-from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RunRecord, read_ledger
+from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RunRecord
 from privplan.verification.noise_evidence import NOISE_EVIDENCE
 from privplan.verification.verify import load_run
 from simulate.algorithms.entry import Hyperparameters
 from simulate.engine import round
 from simulate.runs.ledger_writer import FileLedger
 from simulate.runs.record import PLOT
-from simulate.runs.run import InterruptedRunError, Request, execute
+from simulate.runs.request import Request
+from simulate.runs.run import InterruptedRunError, execute
 
 MOMENTS = sorted(random.Random(20).sample(range(1, 8), 3))
 

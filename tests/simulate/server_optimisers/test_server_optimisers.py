@@ -20,7 +20,8 @@ from privplan.spec.spec import Spec
 from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.components import Server
 from simulate.engine.evaluation import measure
-from simulate.runs.run import InterruptedRunError, Request, execute, prepare, run_prepared
+from simulate.runs.request import Request, prepare
+from simulate.runs.run import InterruptedRunError, execute, run_prepared
 from simulate.server import add
 from simulate.server_optimisers.registry import SERVER_OPTIMISERS, averaged, server_of
 from tests.simulate import tiny

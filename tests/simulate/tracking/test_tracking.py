@@ -19,7 +19,8 @@ from privplan.io.text import load_yaml
 from privplan.plan import Plan
 from privplan.record import RunRecord
 from privplan.spec.presets import preset
-from simulate.runs.run import InterruptedRunError, Request, prepare, run_prepared
+from simulate.runs.request import Request, prepare
+from simulate.runs.run import InterruptedRunError, run_prepared
 from simulate.tracking.callback import TRACKERS, Callback
 from simulate.tracking.tensorboard import TensorBoard
 

@@ -1,0 +1,175 @@
+"""The ledger of a run: one release per line, read, written and turned into a history.
+
+Each line carries a hash that chains it to the line before it, starting from the digest of the
+plan, so an edit can be located.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from privplan.accounting.release import History, Release
+from privplan.errors import InputError
+from privplan.io.files import read_lines
+from privplan.io.text import load_json
+from privplan.record import LEDGER, ReleaseRecord
+from privplan.values import Value, parse
+
+LINK = 32
+"""Bytes of one hash of the hash chain."""
+
+
+def chained(record: ReleaseRecord, previous: str) -> tuple[str, str]:
+    """A ledger line for ``record`` and the hash that the next line builds on.
+
+    Args:
+        record: the release.
+        previous: hash of the line before, or the plan's digest for the first line.
+    """
+    body = json.dumps(record.model_dump(mode="json"), separators=(",", ":"), allow_nan=False)
+    chain = hashlib.sha256(f"{previous}\n{body}".encode()).hexdigest()
+    return f'{{"release":{body},"chain":"{chain}"}}\n', chain
+
+
+class LedgerText(Value):
+    """A ledger as read: its sound lines, and what is wrong with the rest.
+
+    Attributes:
+        records: the releases of the lines that are sound and follow the chain.
+        chain: hash of the last sound line.
+        links: the hash of each sound line, 32 bytes per line.
+        fault: one line on the first line that is not sound; None when all are.
+        torn: whether the fault is a last line that was cut off while it was written.
+    """
+
+    records: tuple[ReleaseRecord, ...]
+    chain: str
+    links: bytes = b""
+    fault: str | None = None
+    torn: bool = False
+
+    def link(self, lines: int) -> str:
+        """The hash of the line of a number, from 1."""
+        return self.links[(lines - 1) * LINK : lines * LINK].hex()
+
+
+def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
+    """Read ``ledger.jsonl`` line by line, keeping every sound line before the first fault.
+
+    Equal values of different lines are one object, so that 100,000 releases need about a
+    kilobyte each.
+
+    Raises:
+        InputError: when the file cannot be read.
+    """
+    records: list[ReleaseRecord] = []
+    chain, known, links = plan_digest, dict[Any, Any](), bytearray()
+    for number, line in enumerate(read_lines(folder / LEDGER, "ledger"), start=1):
+        fault, torn = None, not line.endswith("\n")
+        try:
+            record, after = _parse_line(line, chain)
+            if after is None:
+                fault = f"line {number} does not follow from the lines before it"
+        except (ValueError, KeyError, TypeError, InputError):
+            fault = f"line {number} is not a release"
+        if torn:
+            fault = f"line {number} is torn"
+        if fault is not None:
+            break
+        records.append(_compact(record, known))
+        chain = after or ""
+        links += bytes.fromhex(chain)
+    else:
+        fault, torn = None, False
+    return LedgerText(
+        records=tuple(records), chain=chain, links=bytes(links), fault=fault, torn=torn
+    )
+
+
+def repaired_lines(folder: Path, digest: str) -> list[tuple[str, str]]:
+    """The ledger's lines with their hashes; an incomplete last line is removed from the file.
+
+    Raises:
+        InputError: when a line does not follow from those before it.
+    """
+    ledger = read_ledger(folder, digest)
+    if ledger.fault is not None and not ledger.torn:
+        raise InputError.one("ledger", f"must be as it was written; {ledger.fault}", str(folder))
+    lines, chain = [], digest
+    for record in ledger.records:
+        line, chain = chained(record, chain)
+        lines.append((line, chain))
+    if ledger.torn:
+        size = sum(len(line.encode("utf-8")) for line, _ in lines)
+        with open(folder / LEDGER, "r+b") as file:
+            file.truncate(size)
+            os.fsync(file.fileno())
+    return lines
+
+
+_BEFORE, _AFTER = '{"release":', ',"chain":"'
+_TAIL = len(_AFTER) + 64 + len('"}\n')
+
+
+def _parse_line(line: str, chain: str) -> tuple[ReleaseRecord, str | None]:
+    """The release of a ledger line, and its hash; None if the line is not ``chained`` after it.
+
+    Args:
+        line: the line with its line feed.
+        chain: hash of the line before.
+
+    Raises:
+        InputError: when the line is no release; ValueError, KeyError and TypeError likewise.
+    """
+    body = line[len(_BEFORE) : -_TAIL]
+    after = hashlib.sha256(f"{chain}\n{body}".encode()).hexdigest()
+    if line != f'{_BEFORE}{body}{_AFTER}{after}"}}\n':
+        return parse(ReleaseRecord, load_json(line)["release"]), None
+    record = ReleaseRecord.model_validate_json(body)
+    # Usually the compiled writer gives the same text; it writes some numbers in another form.
+    if record.model_dump_json() != body and chained(record, chain)[0] != line:
+        return record, None
+    return record, after
+
+
+def _compact(record: ReleaseRecord, known: dict[Any, Any]) -> ReleaseRecord:
+    """The same release, in which group names and client numbers are the objects in ``known``."""
+    for value in (record, record.residual, *record.shares):
+        if value is not None:
+            fields = value.__pydantic_fields_set__  # copied by whatever changes it
+            shared = known.setdefault(frozenset(fields), fields)
+            object.__setattr__(value, "__pydantic_fields_set__", shared)
+    for share in record.shares:
+        share.__dict__["group"] = known.setdefault(share.group, share.group)
+        if share.participants is not None:
+            numbers = map(known.setdefault, share.participants, share.participants)
+            share.__dict__["participants"] = tuple(numbers)
+    return record
+
+
+def history_of(records: Iterable[ReleaseRecord], group: str) -> History:
+    """What a client of ``group`` may have taken part in, as an accounting history.
+
+    A release that protects clients counts for every client of the group, whoever was drawn: the
+    sampling law accounts for that. A release that protects the records of one client counts for
+    that client alone; each kind of it counts here as often as it did for the client who made it
+    most often, so the history covers every client of the group.
+    """
+    shared: Counter[Release] = Counter()
+    alone: dict[tuple[int, ...], Counter[Release]] = {}
+    for record in records:
+        for share in record.shares:
+            if share.group == group:
+                client = share.participants if record.unit == "record" else None
+                tally = shared if client is None else alone.setdefault(client, Counter())
+                tally[record.release_for(share)] += record.steps
+    most: Counter[Release] = Counter()
+    for tally in alone.values():
+        most |= tally
+    return History((shared + most).items())

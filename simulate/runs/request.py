@@ -1,0 +1,251 @@
+"""The request of a run: its parameters, their checks, and the experiment that they describe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from privplan.attestation.attestor import signer_of
+from privplan.attestation.keys import SigningKey
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.record import RECORD
+from privplan.secure_streams import NoiseKey
+from simulate.algorithms.entry import Hyperparameters
+from simulate.algorithms.registry import ALGORITHMS, algorithm
+from simulate.data.dataset import Dataset
+from simulate.data.own import Data
+from simulate.data.partition.clients import ClientPartition
+from simulate.data.partition.registry import Scheme, partition, require_disjoint, scheme
+from simulate.data.registry import load
+from simulate.engine.experiment import Experiment
+from simulate.local.precision import with_precision
+from simulate.models.network import Model
+from simulate.models.own import OwnModel
+from simulate.models.registry import MODELS, model
+from simulate.parallel.distributed import (
+    SINGLE_PROCESS,
+    Ranks,
+    device_of,
+)
+from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
+from simulate.tracking.callback import require_trackers
+
+BY_CLIENT = "clients"
+"""Partition of own data that name the client of each record."""
+NOISES = ("seeded", "secure", "secure-discrete")
+"""Kinds of noise of a request."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Parameters of a run.
+
+    Attributes:
+        plan: the solved plan.
+        algorithm: name of a registered algorithm.
+        dataset: name of the data set.
+        folder: the run folder.
+        seed: the run's seed, 0 or more.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        partition: partition of the records over clients, such as ``dirichlet:0.3``.
+        hyperparameters: values that differ from the algorithm's defaults.
+        data_dir: folder with data sets; PRIVPLAN_DATA or the user's cache when None.
+        download: whether missing data may be downloaded.
+        canaries: audit canaries per group, in addition to the plan's clients.
+        own_data: the user's own data, instead of ``dataset``; data that name clients have no
+            partition scheme.
+        own_model: the user's own module, under the plan's name of the model.
+        loss: the user's own loss, as ``simulate.tasks.objective_of`` takes it.
+        metric: the run's metric, as ``simulate.tasks.metric_of`` takes it.
+        track: names of trackers, such as ``tensorboard``.
+        precision: of products in local training on a GPU, ``float32`` or ``tf32``.
+        noise: ``seeded``; ``secure``, from a secret key; or ``secure-discrete``, on a grid too.
+        noise_key_file: where the key of a new run is written, or read to continue a run; None to
+            keep it in memory only, so that the run can be neither continued nor replayed.
+        signing_key_file: secret key of a server in the plan's signers; None for no signatures.
+    """
+
+    plan: Plan
+    algorithm: str
+    dataset: str
+    folder: Path
+    seed: int = 0
+    device: str = "auto"
+    partition: str = "iid"
+    hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
+    data_dir: Path | None = None
+    download: bool = False
+    canaries: int = 0
+    own_data: Data | None = None
+    own_model: OwnModel | None = None
+    loss: Any = None
+    metric: Any = None
+    track: tuple[str, ...] = ()
+    precision: str = "float32"
+    noise: str = "seeded"
+    noise_key_file: Path | None = None
+    signing_key_file: Path | None = None
+
+    @property
+    def task(self) -> str:
+        """Name of the task that the data are labelled for."""
+        return MULTI_CLASS if self.own_data is None else self.own_data.task
+
+    @property
+    def partition_name(self) -> str:
+        """Name of the partition in the record: ``clients`` where the data name clients."""
+        named = self.own_data is not None and self.own_data.clients is not None
+        return BY_CLIENT if named else self.partition
+
+
+def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
+    """Build the experiment of a request; all checks precede the first write.
+
+    Args:
+        request: parameters of the run.
+        ranks: processes of a distributed run.
+
+    Raises:
+        PrivplanError: for an unknown name, missing data, or components that do not match.
+    """
+    chosen, key = scheme(request.partition), _noise_key(request, ranks)
+    if request.signing_key_file is not None:
+        signer_of(request.plan, SigningKey.load(request.signing_key_file), "server")
+    require_trackers(request.track)
+    ALGORITHMS.get(request.algorithm).complete(request.hyperparameters)
+    metric = _metric(request)
+    if request.own_model is None:
+        _known_model(request)
+    device = device_of(request.device, ranks)
+    data, assigned = _data(request, chosen)
+    of_records = ALGORITHMS.get(request.algorithm).unit_under(request.plan) == "record"
+    if of_records:
+        require_disjoint(request.algorithm, chosen, assigned, len(data.train_y))
+    by_records = ALGORITHMS.get(request.algorithm).unit == "record"
+    records = _fewest_records(request.plan, assigned) if by_records else None
+    built = algorithm(request.algorithm, request.plan, request.hyperparameters, records)
+    unit = ALGORITHMS.get(request.algorithm).unit_under(request.plan)
+    built = with_precision(built, request.precision, device, unit)
+    vectorised = of_records or device.type != "cpu"
+    network = _model(request, built.plan, data, vectorised=vectorised, by_record=of_records)
+    return Experiment(
+        built,
+        network,
+        data,
+        assigned,
+        request.seed,
+        device,
+        ranks=ranks,
+        canaries=request.canaries,
+        metric=metric,
+        key=key,
+        discrete=request.noise == NOISES[2],
+    )
+
+
+def _metric(request: Request) -> Metric | None:
+    """The run's metric; None for the accuracy of classification.
+
+    Raises:
+        InputError: for a task or a loss without an own model, or an unknown metric.
+    """
+    if request.own_model is None:
+        for name, value in (("loss", request.loss), ("metric", request.metric)):
+            if value is not None:
+                raise InputError.one(name, "is only for own models", str(value))
+        if request.task != MULTI_CLASS:
+            raise InputError.one("task", "must be multi-class for built-in models", request.task)
+    return (
+        None
+        if is_accuracy(request.task, request.metric)
+        else metric_of(request.task, request.metric)
+    )
+
+
+def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
+    """The key of the noise: read for a run that exists, else new; None for seeded noise.
+
+    A key is for one run: two runs with one key may share noise.
+    """
+    path = request.noise_key_file
+    if request.noise not in NOISES:
+        raise InputError.one("noise", f"must be one of {', '.join(NOISES)}", request.noise)
+    if request.noise == NOISES[0]:
+        if path is not None:
+            raise InputError.one("noise-key-file", "is only for --noise secure", str(path))
+        return None
+    if ranks.size > 1:
+        rule = "must be 1 with secure noise, whose key is not sent to other processes"
+        raise InputError.one("processes", rule, ranks.size)
+    if (request.folder / RECORD).exists():
+        if path is None:
+            rule = f"must be given for the run with secure noise in {request.folder}"
+            raise InputError.one("noise-key-file", rule, "nothing")
+        return NoiseKey.load(path)
+    if path is not None and path.exists():
+        rule = "must be a new file for a new run, since a key is for one run"
+        raise InputError.one("noise-key-file", rule, str(path))
+    return NoiseKey.new()
+
+
+def _data(request: Request, chosen: Scheme) -> tuple[Dataset, ClientPartition]:
+    """The data set, and the records of each client."""
+    groups = request.plan.groups
+    assigned: ClientPartition | None = None
+    if request.own_data is None:
+        data = load(request.dataset, request.data_dir, request.download)
+    else:
+        data, assigned = request.own_data.prepared(groups)
+    if assigned is None:
+        assigned = partition(
+            chosen, data.train_labels.numpy(), groups, request.seed, data.train_people
+        )
+    elif request.partition != "iid":
+        rule = "must be left out with data that name the client of each record"
+        raise InputError.one("partition", rule, request.partition)
+    return data, assigned
+
+
+def _known_model(request: Request) -> Model:
+    """The registered model that the plan names.
+
+    Raises:
+        InputError: for another name; user code is never imported from a plan.
+    """
+    name = request.plan.spec.model.name
+    try:
+        return model(name)
+    except InputError as error:
+        [fault] = error.faults
+        if name.partition(":")[0] in MODELS.names():
+            raise
+        rule = f"{fault.rule}, or the plan's name of your own model, given with --model"
+        raise InputError.one(fault.field, rule, name) from None
+
+
+def _model(
+    request: Request, plan: Plan, data: Dataset, *, vectorised: bool, by_record: bool
+) -> Model:
+    """The registered model of the plan's name, or the user's own."""
+    name, own = plan.spec.model.name, request.own_model
+    if own is None:
+        return model(name)
+    if name.partition(":")[0] in MODELS.names():
+        rule = "must not be the name of a built-in model when an own model is trained"
+        raise InputError.one("model.name", rule, name)
+    objective = objective_of(request.task, request.loss, data.targets)
+    return own.model(name, data, objective=objective, vectorised=vectorised, by_record=by_record)
+
+
+def _fewest_records(plan: Plan, assigned: ClientPartition) -> dict[str, int]:
+    """Smallest number of records of a client in each group, by name of the group.
+
+    A plan uses this number, so it is public: in a deployment it is known beforehand, and a
+    simulation takes it from the partition.
+    """
+    return {
+        group.name: int(assigned.sizes(members).min())
+        for group, members in zip(plan.groups, assigned.members, strict=True)
+    }
