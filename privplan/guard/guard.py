@@ -229,7 +229,7 @@ class Guard:
             InputError: when it is another round, or the sums do not fit.
         """
         if self._stored is not None and self._stored[0].round == round_:
-            return released_of(self._stored, self._vectors)
+            return released_of(self.plan, self._stored, self._vectors)
         self._check_next(round_)
         self._allow(round_)
         given = self._totals if sums is None else sums
@@ -251,7 +251,7 @@ class Guard:
         self._storage.save_release(round_, records, vectors)
         self._stored, self._vectors = records, vectors
         self._totals = {}
-        return released_of(records, vectors)
+        return released_of(self.plan, records, vectors)
 
     def released(self, round_: int) -> Released:
         """The release of a round, with the same bits as when it was made.
@@ -259,7 +259,7 @@ class Guard:
         Raises:
             InputError: when the round was not released, or is no longer stored.
         """
-        return released_of(*self._storage.release(round_))
+        return released_of(self.plan, *self._storage.release(round_))
 
     def record(self, round_: int, model: Model | None = None) -> None:
         """Store the model after a round's release, then book the release.
