@@ -29,7 +29,7 @@ from privplan.guard.lines import (
 )
 from privplan.guard.opening import check_settings, open_record
 from privplan.guard.prior import add_to_book, prior_history
-from privplan.guard.randomness import secure_generator
+from privplan.guard.randomness import secure_stream
 from privplan.guard.signing import LedgerSigner
 from privplan.guard.storage import MODEL, RELEASE, Storage
 from privplan.guard.vectors import GroupTotal, clip
@@ -164,7 +164,7 @@ class Guard:
         self._allow(round_)
         drawn = self._draw_of(round_)
         if drawn is None:
-            drawn = draw_registered(self.plan, round_, secure_generator)
+            drawn = draw_registered(self.plan, round_, secure_stream)
             self._storage.save_draw(round_, drawn, sync=self._signer is not None)
             self._drawn = round_, drawn
         if self._signer is not None:
@@ -243,7 +243,7 @@ class Guard:
         for members in sums_of(self.plan):
             std = self.noise_std(round_, None if self.plan.release == "joint" else members[0].name)
             record, vector = noisy_sum(
-                self.plan, round_, members, given, drawn, std, size, evidence, secure_generator()
+                self.plan, round_, members, given, drawn, std, size, evidence, secure_stream()
             )
             records.append(record)
             vectors.append(vector)

@@ -14,7 +14,7 @@ from privplan.guard.vectors import GroupTotal, keep_largest
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.weights import RULES
 from privplan.record import GroupShare, ReleaseRecord, Residual
-from privplan.seeded_streams import fingerprint
+from privplan.secure_streams import SecureStream
 
 Evidence = Literal["public", "internal"]
 Sums = Mapping[str, np.ndarray | GroupTotal]
@@ -127,7 +127,7 @@ def noisy_sum(
     std: float,
     size: int,
     evidence: Evidence,
-    generator: np.random.Generator,
+    generator: SecureStream,
 ) -> tuple[ReleaseRecord, np.ndarray]:
     """One release: its line, and the noisy sum [d], float64.
 
@@ -148,7 +148,7 @@ def noisy_sum(
         part = one.total if isinstance(one, GroupTotal) else one
         if part is not None:
             total += np.asarray(part, dtype=np.float64).ravel()
-    state = fingerprint(generator)
+    state = generator.fingerprint()
     noise = generator.standard_normal(size) * std
     vector = total + noise
     record = ReleaseRecord(
