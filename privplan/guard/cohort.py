@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from privplan.errors import InputError
 from privplan.plan import GroupPlan, Plan
+from privplan.secure_streams import SecureStream
 
 Available = Mapping[str, Iterable[int]]
 """Positions of the clients that are there, by group; positions are 0..clients-1 of the plan."""
@@ -44,9 +46,7 @@ class Cohort:
         return [(group, client) for group, found in self.clients.items() for client in found]
 
 
-def draw_registered(
-    plan: Plan, round_: int, generator: Callable[[], np.random.Generator]
-) -> Positions:
+def draw_registered(plan: Plan, round_: int, generator: Callable[[], SecureStream]) -> Positions:
     """Draw each group's cohort by the plan's law from all registered clients.
 
     Args:
@@ -58,7 +58,8 @@ def draw_registered(
     drawn = {}
     for group in plan.groups:
         ratio, _ = plan.at_round(group, round_)
-        positions = law.draw(generator(), group.clients, ratio, round_)
+        source = cast(np.random.Generator, generator())  # it has the methods that laws use
+        positions = law.draw(source, group.clients, ratio, round_)
         drawn[group.name] = tuple(int(one) for one in positions)
     return drawn
 

@@ -29,7 +29,7 @@ from privplan.guard.lines import (
 )
 from privplan.guard.opening import check_settings, open_record
 from privplan.guard.prior import add_to_book, prior_history
-from privplan.guard.randomness import secure_generator
+from privplan.guard.randomness import secure_stream
 from privplan.guard.signing import LedgerSigner
 from privplan.guard.storage import MODEL, RELEASE, Storage
 from privplan.guard.vectors import GroupTotal, clip
@@ -165,7 +165,7 @@ class Guard:
         self._allow(round_)
         drawn = self._draw_of(round_)
         if drawn is None:
-            drawn = draw_registered(self.plan, round_, secure_generator)
+            drawn = draw_registered(self.plan, round_, secure_stream)
             self._storage.save_draw(round_, drawn, sync=self._signer is not None)
             self._drawn = round_, drawn
         if self._signer is not None:
@@ -230,7 +230,7 @@ class Guard:
             InputError: when it is another round, or the sums do not fit.
         """
         if self._stored is not None and self._stored[0].round == round_:
-            return released_of(self._stored, self._vectors)
+            return released_of(self.plan, self._stored, self._vectors)
         self._check_next(round_)
         self._allow(round_)
         given = self._totals if sums is None else sums
@@ -244,7 +244,7 @@ class Guard:
         for members in sums_of(self.plan):
             std = self.noise_std(round_, None if self.plan.release == "joint" else members[0].name)
             record, vector = noisy_sum(
-                self.plan, round_, members, given, drawn, std, size, evidence, secure_generator()
+                self.plan, round_, members, given, drawn, std, size, evidence, secure_stream()
             )
             records.append(record)
             vectors.append(vector)
@@ -252,7 +252,7 @@ class Guard:
         self._storage.save_release(round_, records, vectors)
         self._stored, self._vectors = records, vectors
         self._totals = {}
-        return released_of(records, vectors)
+        return released_of(self.plan, records, vectors)
 
     def released(self, round_: int) -> Released:
         """The release of a round, with the same bits as when it was made.
@@ -260,7 +260,7 @@ class Guard:
         Raises:
             InputError: when the round was not released, or is no longer stored.
         """
-        return released_of(*self._storage.release(round_))
+        return released_of(self.plan, *self._storage.release(round_))
 
     def record(self, round_: int, model: Model | None = None) -> None:
         """Store the model after a round's release, then book the release.

@@ -10,11 +10,11 @@ import numpy as np
 
 from privplan.accounting.release import GAUSSIAN
 from privplan.errors import InputError
-from privplan.guard.vectors import GroupTotal
+from privplan.guard.vectors import GroupTotal, keep_largest
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.weights import RULES
 from privplan.record import GroupShare, ReleaseRecord, Residual
-from privplan.seeded_streams import fingerprint
+from privplan.secure_streams import SecureStream
 
 Evidence = Literal["public", "internal"]
 Sums = Mapping[str, np.ndarray | GroupTotal]
@@ -31,24 +31,31 @@ class Released:
         sums: noisy sums [d], float64, one per group or one of all groups.
         weights: factor on each sum in the mean update.
         groups: names of the groups in each sum.
+        kept_fractions: fraction of each sum's coordinates that the mean update keeps.
     """
 
     round: int
     sums: tuple[np.ndarray, ...]
     weights: tuple[float, ...]
     groups: tuple[tuple[str, ...], ...]
+    kept_fractions: tuple[float, ...]
 
     @property
     def mean(self) -> np.ndarray:
-        """The mean update [d] with the plan's weights of the groups."""
-        parts = [w * one for w, one in zip(self.weights, self.sums, strict=True)]
-        return np.asarray(np.sum(parts, axis=0))
+        """The mean update [d] with the plan's weights, of the sums' largest coordinates."""
+        total = np.zeros_like(self.sums[0])
+        for one, weight, kept in zip(self.sums, self.weights, self.kept_fractions, strict=True):
+            total += weight * keep_largest(one, kept)
+        return total
 
 
-def released_of(records: Sequence[ReleaseRecord], vectors: Sequence[np.ndarray]) -> Released:
+def released_of(
+    plan: Plan, records: Sequence[ReleaseRecord], vectors: Sequence[np.ndarray]
+) -> Released:
     """The release of a round.
 
     Args:
+        plan: the plan.
         records: its lines.
         vectors: noisy sums [d] of the lines.
     """
@@ -57,6 +64,7 @@ def released_of(records: Sequence[ReleaseRecord], vectors: Sequence[np.ndarray])
         tuple(vectors),
         tuple(record.shares[0].weight for record in records),
         tuple(tuple(share.group for share in record.shares) for record in records),
+        tuple(plan.group(record.shares[0].group).kept_fraction for record in records),
     )
 
 
@@ -119,7 +127,7 @@ def noisy_sum(
     std: float,
     size: int,
     evidence: Evidence,
-    generator: np.random.Generator,
+    generator: SecureStream,
 ) -> tuple[ReleaseRecord, np.ndarray]:
     """One release: its line, and the noisy sum [d], float64.
 
@@ -140,7 +148,7 @@ def noisy_sum(
         part = one.total if isinstance(one, GroupTotal) else one
         if part is not None:
             total += np.asarray(part, dtype=np.float64).ravel()
-    state = fingerprint(generator)
+    state = generator.fingerprint()
     noise = generator.standard_normal(size) * std
     vector = total + noise
     record = ReleaseRecord(

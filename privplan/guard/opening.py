@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from privplan.errors import InputError
-from privplan.plan import GroupPlan, Plan
+from privplan.plan import Plan
 from privplan.record import PLAN, RECORD, RunRecord
 
 
@@ -23,12 +23,6 @@ def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
     if plan.clipping is not None:
         rule = "must be fixed; a clipping norm that follows a private quantile is for simulations"
         raise InputError.one("plan.clipping", rule, plan.clipping.quantile)
-    sparse: list[GroupPlan] = [group for group in plan.groups if group.kept_fraction != 1]
-    if sparse:
-        rule = "must be 1; sparsify the release yourself, which costs nothing"
-        raise InputError.one(
-            f"groups.{sparse[0].name}.kept_fraction", rule, sparse[0].kept_fraction
-        )
     if evidence not in ("public", "internal"):
         raise InputError.one("evidence", "must be public or internal", evidence)
     if keep is not None and keep < 1:

@@ -1,19 +1,15 @@
-"""Random generators of a deployment, keyed by the operating system; no key is recorded."""
+"""Random streams of a deployment: cryptographic, keyed by the operating system, never recorded."""
 
 from __future__ import annotations
 
-import os
+import secrets
 
-import numpy as np
-
-KEY_BYTES = 16
-"""Bytes of a key of Philox."""
+from privplan.secure_streams import KEY_BYTES, SecureStream
 
 
-def secure_generator() -> np.random.Generator:
-    """A generator with a new key from the operating system, for one draw.
+def secure_stream() -> SecureStream:
+    """A stream with a new key from the operating system, for one draw.
 
-    The ledger has a hash of its state before the draw, from which the key cannot be found.
+    The ledger has a hash of its key and position, from which the key cannot be found.
     """
-    key = int.from_bytes(os.urandom(KEY_BYTES), "little")
-    return np.random.Generator(np.random.Philox(key=key))
+    return SecureStream(secrets.token_bytes(KEY_BYTES))

@@ -29,6 +29,21 @@ def clip(update: np.ndarray, bound: float) -> np.ndarray:
     return vector if norm <= bound else vector * (bound / norm * _ROUNDING)
 
 
+def keep_largest(vector: np.ndarray, fraction: float) -> np.ndarray:
+    """The vector [d] with all but its largest coordinates in absolute value set to zero.
+
+    Args:
+        vector: the vector, a release; what is done with it costs nothing.
+        fraction: fraction of the coordinates that are kept, in (0, 1]; at least one.
+    """
+    zeroed = vector.size - max(1, round(fraction * vector.size))
+    if zeroed <= 0:
+        return vector
+    found = vector.copy()
+    found[np.argpartition(np.abs(vector), zeroed - 1)[:zeroed]] = 0.0
+    return found
+
+
 @dataclass(frozen=True)
 class Layout:
     """Names, shapes and types of a model's arrays; only those of floating point leave a client.

@@ -10,6 +10,7 @@ data.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from privplan.values import Count, Fraction, NonNegative, Positive, Value
 from simulate.algorithms.registry import ALGORITHMS, algorithm
+from simulate.data.dataset import Dataset
 from simulate.data.partition.registry import partition, scheme
 from simulate.data.registry import load
 from simulate.engine.experiment import Experiment
@@ -192,8 +194,7 @@ def accuracy(task: tuple[Setting, Trial]) -> float:
     # the algorithm's own plan first: a baseline solves the spec its own way
     executed = algorithm(setting.algorithm, plan).plan
     built = ALGORITHMS.get(setting.algorithm).build(smaller(executed, trial.share))
-    folder = None if setting.data_dir is None else Path(setting.data_dir)
-    data = load(setting.dataset, folder)
+    data = _loaded(setting.dataset, setting.data_dir)
     labels = data.train_y.numpy()
     assigned = partition(
         scheme(setting.partition), labels, plan.groups, trial.seed, data.train_people
@@ -206,3 +207,9 @@ def accuracy(task: tuple[Setting, Trial]) -> float:
         while now.round < experiment.rounds:
             now = run_round(experiment, now, ledger)
         return evaluate(experiment, now, most=100).accuracy
+
+
+@lru_cache(maxsize=1)
+def _loaded(dataset: str, folder: str | None) -> Dataset:
+    """The proxy data, read once per process."""
+    return load(dataset, None if folder is None else Path(folder))

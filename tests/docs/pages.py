@@ -45,6 +45,8 @@ class Page:
 ELSEWHERE = {
     "CONTRIBUTING.md": "test_contributing.py",
     "docs/accounting.md": "test_accounting.py",
+    "docs/adapters.md": "test_guard.py",
+    "docs/guard.md": "test_guard.py",
     "docs/inverse.md": "test_inverse.py",
     "docs/own-data.md": "test_own_data.py",
     "docs/sensitivity-tests.md": "test_sensitivity_tests.py",

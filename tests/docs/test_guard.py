@@ -15,9 +15,18 @@ from tests.guard.plans import two_groups
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+FENCED = re.compile(r"^```(\w+)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+
+
 def blocks(page: str, language: str) -> list[str]:
     """The code blocks of a page."""
-    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    return [code for kind, code in FENCED.findall((DOCS / page).read_text()) if kind == language]
+
+
+def printed(page: str) -> list[str]:
+    """The indented blocks of a page, without the indentation."""
+    found = re.findall(r"(?:^    .*\n)+", FENCED.sub("", (DOCS / page).read_text()), re.MULTILINE)
+    return [re.sub("^    ", "", block, flags=re.MULTILINE) for block in found]
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +40,7 @@ def test_the_guard_trains_and_refuses(capsys: pytest.CaptureFixture[str]) -> Non
     names: dict[str, object] = {}
     for code in blocks("guard.md", "python"):
         exec(code, names)
-    [expected] = blocks("guard.md", "text")
+    [expected] = printed("guard.md")
     assert capsys.readouterr().out == expected
 
 
@@ -44,7 +53,7 @@ def test_the_accountant_and_the_loop_of_torch(capsys: pytest.CaptureFixture[str]
 
 def test_projects_are_exported() -> None:
     [commands] = blocks("adapters.md", "sh")
-    [refusal] = blocks("adapters.md", "text")
+    refusal = printed("adapters.md")[0]
     *sound, last = commands.splitlines()
     for command in sound:
         done = CliRunner().invoke(main, shlex.split(command)[1:])
@@ -54,5 +63,5 @@ def test_projects_are_exported() -> None:
 
 
 def test_three_lines_of_a_flower_project_change() -> None:
-    changed = "".join(blocks("adapters.md", "diff"))
+    changed = "".join(printed("adapters.md")[1:])
     assert sum(line.startswith("+") for line in changed.splitlines()) <= 3

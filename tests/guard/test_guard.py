@@ -83,6 +83,7 @@ def test_noise_and_weights_are_the_planned_ones(tmp_path: Path) -> None:
     assert kstest((found.sums[0] - total) / std, "norm").pvalue > 1e-4
     assert found.weights == (0.5 / 6.0, 0.5 / 8.0)  # w_m / r_m
     assert found.groups == (("strict",), ("loose",))
+    assert found.kept_fractions == (1.0, 1.0)
     expected = found.weights[0] * found.sums[0] + found.weights[1] * found.sums[1]
     assert np.allclose(found.mean, expected, rtol=1e-12)
     joint = two_groups(1)
@@ -91,6 +92,23 @@ def test_noise_and_weights_are_the_planned_ones(tmp_path: Path) -> None:
         assert guard.noise_std(1) == pytest.approx(stds[0]) == pytest.approx(stds[1])
         with pytest.raises(InputError, match="must be left out"):
             guard.noise_std(1, "strict")
+
+
+def test_the_mean_keeps_the_largest_coordinates_of_each_sum(tmp_path: Path) -> None:
+    plan = two_groups(1, release="per_group")
+    groups = tuple(
+        group.model_copy(update={"kept_fraction": kept})
+        for group, kept in zip(plan.groups, (0.1, 1.0), strict=True)
+    )
+    plan = plan.model_copy(update={"groups": groups})
+    with Guard(plan, tmp_path) as guard:
+        guard.draw(1)
+        found = guard.release(1, {"strict": np.arange(SIZE), "loose": np.zeros(SIZE)})
+        guard.record(1)
+    strict = found.mean / found.weights[0] - found.sums[1] * found.weights[1] / found.weights[0]
+    largest = np.argsort(np.abs(found.sums[0]))[-4:]
+    assert np.allclose(strict[largest], found.sums[0][largest])
+    assert np.allclose(np.delete(strict, largest), 0, atol=1e-9)
 
 
 def test_cohorts_follow_the_law_over_registered_clients(tmp_path: Path) -> None:

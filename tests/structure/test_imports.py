@@ -117,6 +117,7 @@ ALLOWED: dict[str, tuple[list[str], set[str]]] = {
         ["what-if", "spec.yaml", "--vary=rounds=10:20:2", "--workers=1"],
         {"matplotlib"},
     ),
+    "export": (["export", "plan.json", "--to", "flower", "-o", "project"], set()),
     "verify": (["verify", "run"], set()),
     "book": (["book", "add", "run"], {"sqlalchemy"}),
     "algorithms": (["algorithms"], {"torch"}),
