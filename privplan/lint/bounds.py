@@ -19,7 +19,6 @@ import math
 
 import numpy as np
 from scipy.special import log_ndtr
-from scipy.stats import binom
 
 from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.gdp import epsilon_of
@@ -96,6 +95,8 @@ def _with_replacement(mechanism: Mechanism, noise: float, rounds: int, delta: fl
     draws, units = round(mechanism.cohort or 0), int(mechanism.population or 1)
     drawn = -math.expm1(draws * math.log1p(-1 / units)) if units > 1 else 1.0
     lower = _composed(noise, drawn, rounds, delta)
+    from scipy.stats import binom  # slow to import
+
     most = max(1, int(binom.isf(delta * _SPENT_ON_TAILS / rounds, draws, 1 / units)))
     missing = rounds * float(binom.sf(most, draws, 1 / units))
     from dp_accounting.pld import privacy_loss_distribution as pld

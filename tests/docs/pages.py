@@ -47,8 +47,12 @@ ELSEWHERE = {
     "docs/accounting.md": "test_accounting.py",
     "docs/adapters.md": "test_guard.py",
     "docs/guard.md": "test_guard.py",
-    "docs/inverse.md": "test_inverse.py",
+    "docs/attestation.md": "test_attestation.py",
+    "docs/horizons.md": "test_planning_pages.py",
+    "docs/inverse.md": "test_planning_pages.py",
+    "docs/lint.md": "test_lint.py",
     "docs/own-data.md": "test_own_data.py",
+    "docs/recipe.md": "test_recipe.py",
     "docs/sensitivity-tests.md": "test_sensitivity_tests.py",
     "docs/threat-model.md": "test_threat_model.py",
     **{
@@ -112,7 +116,13 @@ PAGES = {
         before=DIGITS, words={"--steps 50": "--steps 2", "--images 10": "--images 2"}
     ),
     "docs/book.md": Page(
-        before=(*DIGITS, RUN), edits=SHORT, codes={"solve": (0, 3), "book left": (0, 3)}
+        before=(*DIGITS, RUN),
+        edits=SHORT,
+        words={
+            "reserve plan.json --run spring --population hospital": "budgets",
+            "commit RESERVATION --plan plan.json --rounds 30 --population hospital": "budgets",
+        },
+        codes={"solve": (0, 3), "book left": (0, 3)},
     ),
     "docs/data.md": Page(),
     "docs/hyperfl.md": Page(before=DIGITS, names=_view),
@@ -120,6 +130,7 @@ PAGES = {
     "docs/planning.md": Page(slow=True, words={"--seeds 5 --data-dir DATA": "--help"}),
     "docs/replay.md": Page(before=DIGITS, edits=SHORT),
     "docs/reproduction.md": Page(edits={"rounds: 50 ": "rounds: 1 "}, slow=True),
+    "docs/report.md": Page(before=(*DIGITS, RUN), edits=SHORT),
     "docs/scale.md": Page(
         before=DIGITS,
         edits=SHORT,

@@ -119,6 +119,8 @@ ALLOWED: dict[str, tuple[list[str], set[str]]] = {
     ),
     "export": (["export", "plan.json", "--to", "flower", "-o", "project"], set()),
     "verify": (["verify", "run"], set()),
+    "report": (["report", "--registry", "plan.json"], set()),
+    "lint": (["lint", "train.py", "--of=opacus", "--population=1000"], set()),
     "book": (["book", "add", "run"], {"sqlalchemy"}),
     "algorithms": (["algorithms"], {"torch"}),
     "simulate": (
@@ -136,6 +138,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec = load_yaml(preset("digits").replace("rounds: 60 ", "rounds: 2 "), "spec")
     (folder / "spec.yaml").write_text(preset("digits").replace("rounds: 60 ", "rounds: 2 "))
     solve(Spec.parse(spec), second_opinion=False).save(folder / "plan.json")
+    (folder / "train.py").write_text("import opacus\n")
     words = ["simulate", "plan.json", "--algorithm=planned", "--device=cpu", "-o", "run"]
     subprocess.run(
         [sys.executable, "-m", "privplan", *words], check=True, capture_output=True, cwd=folder,
@@ -163,8 +166,8 @@ def test_commands_import_no_heavy_module(name: str, run_folder: Path) -> None:
 
 def test_every_planning_command_has_its_list_of_modules() -> None:
     named = {arguments[0] for arguments, _ in ALLOWED.values()}
-    # A solve per point; doctor looks for what is installed, and keys needs an extra.
-    later = {"frontier", "doctor", "keys"}
+    # A solve per point; doctor looks for what is installed; keys and anchor need an extra.
+    later = {"frontier", "doctor", "keys", "anchor"}
     assert set(COMMANDS) - later <= named
 
 
