@@ -39,7 +39,7 @@ SHORT, LONG = 40, 300
 LAYERS = [
     "errors values registry io",
     "laws accounting",
-    "spec plan record public_mask replayed evidence seeded_streams secure_streams"
+    "spec plan record ledger public_mask replayed evidence seeded_streams secure_streams"
     " discrete_gaussian attestation",
     "convergence planning",
     "sensitivity verification auditing book lint",
