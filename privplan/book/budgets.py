@@ -131,38 +131,49 @@ class Budgets(Rows):
         self._run(work)
 
     def declare(self, name: str, run: str, history: History) -> str:
-        """Declare a run of an ``exact`` account before its first result.
+        """The commitment of an ``exact`` account in which the run is declared; ``declare_run``."""
+        return self.declare_run(run, {name: history})[name]
+
+    def declare_run(self, run: str, charges: Mapping[str, History]) -> dict[str, str]:
+        """Declare a run in all its ``exact`` accounts, or in none, before their first result.
 
         Returns:
-            The commitment: a hash of all declared runs, to be published before the first result.
+            The commitment by account: a hash of all declared runs, to be published before the
+            first result.
 
         Raises:
             InfeasibleError: when the declared runs, composed exactly, exceed the budget.
             InputError: when a run was reserved already: what comes now may depend on its result.
         """
 
-        def work(connection: Connection) -> str:
-            row = self._account(connection, name)
-            if row.rule != "exact":
-                raise InputError.one("account", "must have the rule exact", name)
-            if row.sealed:
-                rule = "must have been declared before the first run of the account was reserved"
-                raise InputError.one("run", rule, run)
-            runs = declared(connection, row.id)
-            if run in runs:
-                raise InputError.one("run", "must not be declared twice", run)
-            total = sum(runs.values(), History()) + history
-            found = accountant("pld").epsilon(total, row.delta, Relation(row.relation)).upper
-            if not found <= row.epsilon:
-                raise InfeasibleError(
-                    f"{name}: the declared runs come to epsilon {found:.6g} of {row.epsilon:g}"
-                )
-            commitment = commitment_of(name, {**runs, run: history})
-            values = {"account": row.id, "run": run, "history": text_of(history), "used": False}
-            connection.execute(insert(DECLARED).values(**values, commitment=commitment))
-            return commitment
+        def work(connection: Connection) -> dict[str, str]:
+            return {
+                name: self._declare(connection, name, run, history)
+                for name, history in charges.items()
+            }
 
         return self._run(work)
+
+    def _declare(self, connection: Connection, name: str, run: str, history: History) -> str:
+        row = self._account(connection, name)
+        if row.rule != "exact":
+            raise InputError.one("account", "must have the rule exact", name)
+        if row.sealed:
+            rule = "must have been declared before the first run of the account was reserved"
+            raise InputError.one("run", rule, run)
+        runs = declared(connection, row.id)
+        if run in runs:
+            raise InputError.one("run", "must not be declared twice", run)
+        total = sum(runs.values(), History()) + history
+        found = accountant("pld").epsilon(total, row.delta, Relation(row.relation)).upper
+        if not found <= row.epsilon:
+            raise InfeasibleError(
+                f"{name}: the declared runs come to epsilon {found:.6g} of {row.epsilon:g}"
+            )
+        commitment = commitment_of(name, {**runs, run: history})
+        values = {"account": row.id, "run": run, "history": text_of(history), "used": False}
+        connection.execute(insert(DECLARED).values(**values, commitment=commitment))
+        return commitment
 
     def state(self, name: str) -> State:
         """The account now, after expiries and refills."""

@@ -269,12 +269,15 @@ def _histories(plan: str, population: str, rounds: int | None = None) -> dict[st
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
 @_address
 def declare(plan: str, run: str, population: str, address: str | None) -> None:
-    """Declare the run of PLAN in exact accounts, before their first result."""
+    """Declare the run of PLAN in the exact accounts of its groups, or in none.
+
+    Before the first result of these accounts.
+    """
     from privplan.book.budgets import Budgets
 
-    budgets = Budgets(address)
-    for account, history in _histories(plan, population).items():
-        render.text(f"{account}: commitment {budgets.declare(account, run, history)}")
+    declared = Budgets(address).declare_run(run, _histories(plan, population))
+    for account, commitment in declared.items():
+        render.text(f"{account}: commitment {commitment}")
 
 
 @command.command("reserve")

@@ -188,13 +188,14 @@ class Storage:
         return self._folder / f"{kind}-{round_}.bin"
 
     def _save(self, kind: str, round_: int, arrays: Arrays, lines: list[Any]) -> None:
-        """Write a line of JSON with names, shapes, types and checksum, then the arrays' bytes."""
+        """Write a line of JSON with names, shapes, types and checksums, then the arrays' bytes."""
         parts = [one.tobytes() for one in arrays.values()]
         described = [
             [name, one.dtype.str, list(one.shape), zlib.crc32(part)]
             for (name, one), part in zip(arrays.items(), parts, strict=True)
         ]
-        head = json.dumps({"arrays": described, "lines": lines}, allow_nan=False)
+        text = json.dumps(lines, allow_nan=False)
+        head = json.dumps({"arrays": described, "lines": text, "sum": zlib.crc32(text.encode())})
         self._write(self._path(kind, round_), b"".join([head.encode(), b"\n", *parts]), sync=True)
 
     def _load(self, kind: str, round_: int) -> tuple[dict[str, np.ndarray], list[Any]]:
@@ -212,8 +213,10 @@ class Storage:
                 if zlib.crc32(part) != checksum:
                     raise ValueError(name)
                 arrays[str(name)] = np.frombuffer(part, dtype).reshape(shape).copy()
-            return arrays, list(head["lines"])
-        except (OSError, ValueError, KeyError, TypeError):
+            if zlib.crc32(head["lines"].encode()) != head["sum"]:
+                raise ValueError("lines")
+            return arrays, list(load_json(head["lines"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise InputError.one(f"guard.{kind}", "must be as it was written", str(path)) from None
 
     def _write(self, path: Path, content: bytes, *, sync: bool) -> None:

@@ -19,6 +19,8 @@ _SCOPES = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Cl
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _BRANCHES = (ast.If, ast.Try, ast.Match, *_LOOPS)
 _MOST_DEPTH = 60
+_RUN_CONFIG = Name("run_config")
+"""Flower's configuration of a run, under whatever name it was assigned."""
 
 
 @dataclass(frozen=True)
@@ -181,15 +183,17 @@ class Script:
         return OPERATORS[type(node.op)](left, right)
 
     def _item(self, node: ast.Subscript) -> Any:
-        if self.path(node.value).endswith("run_config"):
-            return self._setting(self.value(node.slice), UNKNOWN)
         holder, key = self.value(node.value), self.value(node.slice)
+        if holder == _RUN_CONFIG:
+            return self._setting(key, UNKNOWN)
         return UNKNOWN if holder is UNKNOWN or key is UNKNOWN else holder[key]
 
     def _setting(self, key: Any, default: Any) -> Any:
         return self.settings.get(str(key).replace("-", "_").lower(), default)
 
     def _attribute(self, node: ast.Attribute) -> Any:
+        if node.attr == _RUN_CONFIG.path:
+            return _RUN_CONFIG
         holder = self.value(node.value)
         if isinstance(holder, Call) and holder.name in ("SimpleNamespace", "Namespace"):
             return holder.argument(node.attr)
@@ -203,7 +207,8 @@ class Script:
 
     def _called(self, node: ast.Call) -> Any:
         path = self.path(node.func)
-        if path.endswith("run_config.get"):
+        holder = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if path.endswith("get") and self.value(holder) == _RUN_CONFIG:
             default = self.value(node.args[1]) if len(node.args) > 1 else UNKNOWN
             return self._setting(self.value(node.args[0]), default)
         if path == "dict" and not node.args:

@@ -173,17 +173,26 @@ def made_each_round(script: Script, call: Call) -> bool:
     functions = {"fit", "train", "train_one_round", "local_train", "client_update", "train_fn"}
     for parent in script.parents(call.node):
         if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
-            decorators = {script.path(one) for one in parent.decorator_list}
-            methods = {"fit"} if _in_class(script, parent) else set()
-            if parent.name in methods or any(one.endswith("app.train") for one in decorators):
+            if _of_round(script, parent, frozenset()):
                 return True
             if parent.name in functions and any(
-                script.loops(node)
-                for node in ast.walk(script.tree)
-                if isinstance(node, ast.Call) and script.path(node.func) == parent.name
+                script.loops(one.node) for one in script.calls if one.path == parent.name
             ):
                 return True
     return False
+
+
+def _of_round(script: Script, function: ast.AST, seen: frozenset[ast.AST]) -> bool:
+    """Whether a function is the one of every round, or is called by it, directly or not."""
+    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or function in seen:
+        return False
+    decorators = [script.path(one) for one in function.decorator_list]
+    methods = {"fit"} if _in_class(script, function) else set()
+    if function.name in methods or any(one.endswith("app.train") for one in decorators):
+        return True
+    names = (function.name, f"self.{function.name}")
+    callers = [one.scope for one in script.calls if one.path in names]
+    return any(_of_round(script, one, seen | {function}) for one in callers)
 
 
 def _in_class(script: Script, node: ast.AST) -> bool:

@@ -79,7 +79,7 @@ def _report(plan: Plan, verdict: Verdict | None) -> dict[str, Any]:
             "name": _NOT_STATED,
             "curator": _NOT_STATED,
             "intended_use": _NOT_STATED,
-            "data": _NOT_STATED if verdict is None else verdict.dataset,
+            "data": _NOT_STATED if verdict is None else verdict.dataset or _NOT_STATED,
             "algorithm": _NOT_STATED if verdict is None else verdict.algorithm,
         },
         "guarantee": {

@@ -166,6 +166,15 @@ def test_declared_runs_are_composed_exactly_and_cannot_be_chosen_later(budgets: 
     assert 0 < state.spent < state.committed <= 1
 
 
+def test_a_run_is_declared_in_all_its_accounts_or_in_none(budgets: Budgets) -> None:
+    budgets.open("wide", 4.0, 1e-5, rule="exact")
+    budgets.open("narrow", 0.01, 1e-5, rule="exact")
+    with pytest.raises(InfeasibleError, match="narrow: the declared runs come to epsilon"):
+        budgets.declare_run("one", {"wide": sampled(100), "narrow": sampled(100)})
+    assert budgets.state("wide").commitment == ""
+    budgets.declare("wide", "one", sampled(100))
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

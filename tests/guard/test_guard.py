@@ -342,3 +342,17 @@ def test_wrong_input_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="evidence: must be public, as in"):
         Guard(plan, tmp_path / "run", evidence="internal")
     assert not (tmp_path / "run" / LEDGER).exists()
+
+
+@pytest.mark.parametrize(("old", "new"), [(b"noise_std", b"noise_stt"), (b"0.", b"1.")])
+def test_a_damaged_release_is_refused_by_its_name(tmp_path: Path, old: bytes, new: bytes) -> None:
+    with Guard(two_groups(), tmp_path / "run") as guard:
+        guard.draw(1)
+        guard.release(1, {name: np.zeros(SIZE) for name in guard.draw(1).clients})
+    booked = (tmp_path / "run" / LEDGER).read_bytes()
+    path = tmp_path / "run" / "guard" / "release-1.bin"
+    head, mark, content = path.read_bytes().partition(b"\n")
+    path.write_bytes(head.replace(old, new, 1) + mark + content)
+    with pytest.raises(InputError, match=r"guard.release: must be as it was written, .*release-1"):
+        Guard(two_groups(), tmp_path / "run")
+    assert (tmp_path / "run" / LEDGER).read_bytes() == booked

@@ -143,3 +143,10 @@ def test_upper_bounds_name_the_alarms_that_they_exclude() -> None:
     assert report(case).plain()["upper_bounds_exclude"] == ["private-weights"]
     done = CliRunner().invoke(main, ["lint", str(case.path), "--of", "flower"])
     assert "leave out the loss by private-weights" in done.stdout
+
+
+def test_the_cohort_of_pfl_is_that_of_training() -> None:
+    case = next(one for one in BROKEN if one.file == "pfl_random.py")
+    mechanism, row = report(case).mechanisms[0], report(case).rows[0]
+    assert mechanism.cohort == 100
+    assert 0 < row.lower <= row.upper < math.inf

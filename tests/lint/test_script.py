@@ -52,6 +52,23 @@ def test_unknown_keyword_arguments_hide_what_the_call_leaves_out() -> None:
     assert second.argument("b", None, 5) is UNKNOWN
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f(context.run_config['noise-multiplier'])",
+        "c = context.run_config\nf(c['noise-multiplier'])",
+        "c = context.run_config\nf(c.get('noise-multiplier', 9))",
+        "def g(cfg):\n    f(float(cfg['noise-multiplier']))\ng(context.run_config)",
+    ],
+)
+def test_the_run_configuration_is_read_under_any_name(text: str) -> None:
+    (call,) = Script(text, {"noise_multiplier": 1.5}).named("f")
+    assert call.argument("x", 0) == 1.5
+    (call,) = Script(text.replace("['noise", "['other").replace("('noise", "('other"),
+                     {"noise_multiplier": 1.5}).named("f")  # fmt: skip
+    assert call.argument("x", 0) in (UNKNOWN, 9)
+
+
 def test_a_script_is_not_executed(tmp_path) -> None:
     Script(f"open({str(tmp_path / 'made')!r}, 'w').close()\nraise SystemExit(9)")
     assert list(tmp_path.iterdir()) == []

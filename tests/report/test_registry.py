@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.cli import main
+from privplan.guard import Guard
 from privplan.plan import Plan
 from privplan.report.registry import page, registry_report
 from tests.book.runs import run
@@ -40,6 +41,16 @@ def test_a_run_is_reported_with_its_verdict(plan: Path) -> None:
     assert report["guarantee"]["groups"][0]["epsilon_realised"] is not None
     assert any("seeded" in one for one in report["not_covered"])
     assert "## Evidence" in page(report)
+
+
+def test_a_deployment_states_no_data(plan: Path, tmp_path: Path) -> None:
+    with Guard(plan, tmp_path / "run") as guard:
+        guard.draw(1)
+        guard.fail(1, "nobody reported")
+        guard.finish()
+    report = registry_report(tmp_path / "run")
+    assert report["deployment"]["data"] == "not stated"
+    assert "- data: not stated" in page(report)
 
 
 def test_the_command_writes_both_files(plan: Path, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def _law(script: Script, reading: Reading) -> tuple[str | None, float | None, in
                 "most one",
                 call.line,
             )
-        if call.argument("sample_type", 0) == "minimize_reuse":
+        if call.argument("sample_type", 0) == "minimize_reuse" and _amplified(script):
             _no_sampling(reading, call.line)
     if len(found) == 1:
         name = found.pop()
@@ -83,6 +83,13 @@ def _law(script: Script, reading: Reading) -> tuple[str | None, float | None, in
     return None, None, None
 
 
+def _amplified(script: Script) -> bool:
+    """Whether an accountant may assume sampling; not where every probability is at least 1."""
+    made = [one for one in script.calls if one.name in _ACCOUNTANTS]
+    assumed = [number(one.argument("sampling_probability", 1)) for one in made]
+    return not assumed or any(one is None or one < 1 for one in assumed)
+
+
 def _no_sampling(reading: Reading, line: int = 0) -> None:
     reading.alarm(
         "not-sampled",
@@ -93,13 +100,13 @@ def _no_sampling(reading: Reading, line: int = 0) -> None:
 
 
 def _cohort(script: Script) -> int | None:
-    values = [
-        whole(call.argument("cohort_size"))
-        for call in script.calls
-        if call.given("cohort_size") and call.name not in ("add_noise",)
-    ]
-    known = {one for one in values if one is not None}
-    return known.pop() if len(known) == 1 and None not in values else None
+    """The one cohort size of training, which the parameters of every algorithm of pfl give."""
+    for name in ("train_cohort_size", "cohort_size"):
+        given = [one for one in script.calls if one.given(name) and one.name != "add_noise"]
+        values = {whole(one.argument(name)) for one in given}
+        if values:
+            return values.pop() if len(values) == 1 else None
+    return None
 
 
 def _mechanism(
@@ -330,7 +337,7 @@ def _read_config(source: Source, options: Options) -> Reading:
     law = _SAMPLERS.get(sampler, {"poisson": "poisson", "fixed_size": "fixed_size"}.get(sampler))
     if sampler == "random":
         reading.alarm("with-replacement", "users are drawn with replacement (random)")
-    if sampler == "minimize_reuse":
+    if sampler == "minimize_reuse" and (probability is None or probability < 1):
         _no_sampling(reading)
     weights = str(get("weighting", "weighting_strategy")).lower()
     if re.search(r"datapoints|num_samples|examples", weights):

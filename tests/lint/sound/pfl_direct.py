@@ -12,4 +12,4 @@ def cohort():
 
 gaussian = GaussianMechanism(clipping_bound=1.0, relative_noise_stddev=2.0)
 mechanism = CentrallyAppliedPrivacyMechanism(underlying_mechanism=gaussian)
-params = NNAlgorithmParams(central_num_iterations=40, cohort_size=cohort_size)
+params = NNAlgorithmParams(central_num_iterations=40, train_cohort_size=cohort_size)
