@@ -187,7 +187,9 @@ class Search:
         """What a reader of the result should know."""
         lines, best, first = [], ranked[0], self._default
         error = math.hypot(best.sd, default.sd) / math.sqrt(FINAL_SEEDS)
-        if best.mean - default.mean < 2 * error:
+        if best is default:
+            lines.append("no recipe was better than the one before, which is kept")
+        elif best.mean - default.mean < 2 * error:
             lines.append(
                 f"{100 * (best.mean - default.mean):+.2f} points over the recipe before are within "
                 f"twice the standard error, {100 * error:.2f}"
