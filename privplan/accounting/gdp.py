@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import math
 
-from scipy.special import log_ndtr, ndtr
-
 from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
 from privplan.accounting.noise_families import not_gaussian
 from privplan.accounting.release import History, Relation, Release
 from privplan.accounting.search import root
 from privplan.errors import InputError, UnsupportedError
+from privplan.scipy_functions import log_ndtr, ndtr
 
 
 class GdpAccountant:

@@ -18,9 +18,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
 
 from privplan.accounting.tradeoff import Profile, true_positive
+from privplan.scipy_functions import ndtri
 
 _LEAST_SLOPE = 0.05
 """Least epsilon of a budget over mu. At 0 the accountants have no relative precision; this much

@@ -168,7 +168,7 @@ def _mu(epsilons: Floats, deltas: Floats, delta: float, epsilon: float) -> float
         pairs.append((epsilon, delta))
     mus = [mu_of(float(e), float(d)) for e, d in pairs]
     if 0 < deltas[0] < 1:
-        from scipy.special import ndtri
+        from privplan.scipy_functions import ndtri
 
         mus.append(float(2 * ndtri((1 + deltas[0]) / 2)))
     return max(mus, default=0.0)

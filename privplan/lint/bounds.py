@@ -18,13 +18,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import log_ndtr
 
 from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import PrivplanError
 from privplan.lint.reading import Mechanism
+from privplan.scipy_functions import log_ndtr
 
 _SPENT_ON_TAILS = 1e-3
 _GRID = 400

@@ -11,7 +11,8 @@ from collections.abc import Collection, Sequence
 from functools import cache, lru_cache
 
 import numpy as np
-from scipy.special import gammaln
+
+from privplan.scipy_functions import gammaln
 
 _EXPONENTS = np.geomspace(1e-3, 20, 120)
 """Exponents among which a Chernoff bound takes the best."""

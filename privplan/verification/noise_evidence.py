@@ -14,12 +14,11 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from scipy.fft import irfft, next_fast_len, rfft
-from scipy.special import ndtr, ndtri
 
 from privplan.errors import InputError
 from privplan.io.files import read_text
 from privplan.io.text import load_json
+from privplan.scipy_functions import ndtr, ndtri, next_fast_len
 from privplan.values import Count, Natural, NonNegative, Value, parse
 
 NOISE_EVIDENCE = "noise.jsonl"
@@ -141,9 +140,9 @@ def _largest_autocorrelation(z: np.ndarray) -> tuple[int, float]:
     """The shift of the largest absolute autocorrelation, and its value."""
     if len(z) < 2:
         return 0, 0.0
-    length = next_fast_len(2 * len(z), real=True)  # zeros, so that the ends do not meet
-    spectrum = np.abs(rfft(z, length)) ** 2
-    correlations = irfft(spectrum, length)[1 : len(z)]
+    length = next_fast_len(2 * len(z))  # zeros, so that the ends do not meet
+    spectrum = np.abs(np.fft.rfft(z, length)) ** 2
+    correlations = np.fft.irfft(spectrum, length)[1 : len(z)]
     lag = int(np.abs(correlations).argmax())
     return lag + 1, float(correlations[lag])
 

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import bdtr, bdtrc, chdtr, chdtrc, ndtr
 
+from privplan.scipy_functions import bdtr, bdtrc, chdtr, chdtrc, ndtr
 from privplan.verification.noise_evidence import CLOSE
 
 DENSITY = 1 / math.sqrt(2 * math.pi)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import bdtr, bdtrc, chdtr, chdtrc, ndtr
 
+from privplan.scipy_functions import bdtr, bdtrc, chdtr, chdtrc, ndtr
 from privplan.verification import noise_tests
 from privplan.verification.checks import cohort_independence, noise_law
 from privplan.verification.noise_evidence import BLOCKS, PROJECTIONS, TAILS

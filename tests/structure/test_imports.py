@@ -95,7 +95,8 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 HEAVY = ("torch", "sklearn", "matplotlib", "pandas", "sqlalchemy", "sympy", "prv_accountant",
-         "dp_accounting", "opacus", "scipy.stats", "scipy.optimize", "rich.progress")  # fmt: skip
+         "dp_accounting", "opacus", "scipy.stats", "scipy.optimize", "scipy.special", "scipy.fft",
+         "numpy.f2py", "rich.progress")  # fmt: skip
 """Modules that no planning command below may import: each takes longer than the command's work."""
 
 

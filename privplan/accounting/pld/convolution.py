@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
 
 from privplan.accounting.pld.dominating_pairs import UNIT, Array
 from privplan.accounting.pld.lattice import Lattice
 from privplan.accounting.pld.profile import Composed, suffix_deltas
+from privplan.scipy_functions import next_fast_len
 
 Placed = tuple[NDArray[np.int64], Array, float]
 """Places modulo the number of points, masses that sum to one, and how often to convolve."""
@@ -216,7 +216,7 @@ def compose_at(parts: Sequence[Part], tilt: float) -> Composed | None:
     wanted = (window.top - window.bottom) / step + 3
     if wanted > MOST_POINTS:
         return None
-    points = fft.next_fast_len(int(wanted), real=True)
+    points = next_fast_len(int(wanted))
     offset = sum(float(counts @ one.offset) for one, counts in parts)
     start = math.floor((window.bottom - offset) / step)
     log_scale, drift = _scale(parts, tilt)

@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
 
 from privplan.accounting.pld import dominating_pairs
 from privplan.accounting.pld.dominating_pairs import UNIT, Array, Rows
 from privplan.laws.pairs import AnyPair, DiscretePair, Kind
+from privplan.scipy_functions import log_ndtr, ndtr
 
 _BLOCK = 400.0
 

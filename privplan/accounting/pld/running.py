@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import fft
 
 from privplan.accounting.pld.convolution import (
     ALIASED,
@@ -23,6 +22,7 @@ from privplan.accounting.pld.lattice import Lattice
 from privplan.accounting.pld.profile import Composed
 from privplan.accounting.pld.spectrum import Indices, Spectrum
 from privplan.laws.pairs import AnyPair
+from privplan.scipy_functions import next_fast_len
 
 _QUIET = -math.log(ALIASED)
 _PULLS = np.array([1.4, 1.0, 0.7, 0.4, 0.1, 0.02, 0.002])
@@ -171,7 +171,7 @@ class Running:
             if wanted > MOST_POINTS:
                 return None
             size = min(int(wanted * self._room), MOST_POINTS)
-            self._spectrum = Spectrum(fft.next_fast_len(size, real=True))
+            self._spectrum = Spectrum(next_fast_len(size))
         points = self._spectrum.points
         if wanted > points:
             return None
