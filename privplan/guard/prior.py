@@ -11,7 +11,7 @@ from privplan.accounting.release import History
 from privplan.errors import InputError
 from privplan.ledger import chained
 from privplan.plan import Plan
-from privplan.record import ReleaseRecord
+from privplan.record import LEDGER, ReleaseRecord
 
 
 def prior_history(
@@ -63,6 +63,8 @@ def add_to_book(book: str, population: str, folder: Path) -> None:
     from privplan.book.store import add
     from privplan.verification.verify import judge, load_run
 
+    if not (folder / LEDGER).exists():  # nothing was released
+        return
     run = load_run(folder)
     if not run.ledger.records:
         return

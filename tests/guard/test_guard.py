@@ -293,6 +293,19 @@ def test_the_book_counts_earlier_runs_and_gets_this_one(tmp_path: Path) -> None:
     assert spent <= plan.group("strict").epsilon
 
 
+def test_a_run_that_the_book_refuses_from_the_start_ends_with_the_refusal(tmp_path: Path) -> None:
+    plan, book = two_groups(12), str(tmp_path / "book.sqlite")
+    for number in range(5):
+        with Guard(plan, tmp_path / f"run{number}", book) as guard:
+            train(guard)
+    assert not (tmp_path / "run4" / LEDGER).exists()
+    with (
+        pytest.raises(BudgetExceededError, match="epsilon"),
+        Guard(plan, tmp_path / "run5", book) as guard,
+    ):
+        guard.draw(1)
+
+
 def test_noise_of_others_is_booked_when_it_suffices(tmp_path: Path) -> None:
     plan = plan_of({"all": (1000, 2.0, 0.05, 1.2)}, 20)
     with Guard(plan, tmp_path) as guard:
