@@ -147,6 +147,8 @@ def train(
     Raises:
         PrivplanError: one line per fault of the plan, the data or the model.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise InputError.one("seed", "must be a whole number from 0 to 2^64 - 1", seed)
     own = None
     if model is not None:
         if not (callable(model) or isinstance(model, nn.Module)):

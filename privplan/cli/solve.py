@@ -277,6 +277,9 @@ def _with_measured(path: str, found: Mapping[str, Any]) -> Spec:
         names = [str(one.get("name")) for one in groups]
         if None in clients and len(groups) == 1:
             clients = {names[0]: clients[None]}
+        if None in clients and len(groups) > 1:
+            rule = f"must name the groups {', '.join(names)}, by --group or --groups"
+            raise InputError.one("data.group", rule, "none")
         if sorted(names) != sorted(map(str, clients)):
             rule = f"must be the groups of the data, {', '.join(sorted(map(str, clients)))}"
             raise InputError.one("groups", rule, ", ".join(names))

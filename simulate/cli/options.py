@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -245,7 +246,12 @@ def own_data_of(source: str, options: Mapping[str, Any]) -> Data:
     from simulate.data.sources import DataOptions, load_own
 
     words = options["features"]
-    names = [word.strip() for word in (words or "").split(",") if word.strip()]
+    names = [
+        word.strip()
+        for line in csv.reader([words or ""], skipinitialspace=True)  # a quoted name has a comma
+        for word in line
+        if word.strip()
+    ]
     if words is not None and not names:
         raise InputError.one("features", "must name a column", words)
     return load_own(source, DataOptions(**{**options, "features": tuple(names)}))

@@ -34,7 +34,11 @@ WARNING = (
 )
 @click.option("--rounds", type=click.IntRange(min=1), default=10, show_default=True)
 @click.option(
-    "--clients", type=click.IntRange(min=1), default=50, show_default=True, help="Clients a round."
+    "--clients",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="Clients a round, at most all of own data that name their clients.",
 )
 @click.option(
     "--records",

@@ -83,7 +83,7 @@ def load_own(source: str, options: DataOptions) -> Data:
     given = imported("data", source)
     try:
         made = given() if callable(given) else given
-    except Exception as error:  # the user's code can fail in any way
+    except (Exception, SystemExit) as error:  # the user's code can fail in any way
         raise InputError.one("data", "must be made without an error", said(error)) from None
     if not isinstance(made, Data):
         rule = f"must be a function that returns simulate.Data ({source})"

@@ -46,6 +46,8 @@ def columns_of(table: Any) -> dict[str, Sequence[Any]]:
     elif names is not None:
         columns = {str(name): table[name][:] for name in names}
     elif hasattr(table, "columns") and hasattr(table, "__getitem__"):
+        if len({str(name) for name in table.columns}) < len(table.columns):
+            raise InputError.one("data", "must have unique names of columns", list(table.columns))
         columns = {str(name): table[name].tolist() for name in table.columns}
     elif isinstance(table, Mapping):
         columns = {str(name): list(values) for name, values in table.items()}
@@ -81,7 +83,8 @@ def read_csv(path: Path, field: str = "data") -> dict[str, list[str]]:
     """
     import csv
 
-    rows = csv.reader(read_text(path, field).splitlines(), strict=True)
+    text = read_text(path, field).removeprefix("\ufeff")  # a byte order mark, as spreadsheets write
+    rows = csv.reader(text.splitlines(), strict=True)
     try:
         header = next(rows, [])
         lines = list(rows)
@@ -272,7 +275,12 @@ def _number(field: str, name: str, row: int, value: Any) -> float:
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or value != value or (isinstance(value, str) and value.strip() in _MISSING)
+    if isinstance(value, str):
+        return value.strip() in _MISSING
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA has no truth value
+        return True
 
 
 def _is_whole(text: str) -> bool:

@@ -59,7 +59,7 @@ class OwnModel:
             return self._fixed(copy.deepcopy(self.source))
         try:
             module = self.source(**self.arguments)
-        except Exception as error:  # the user's code can fail in any way
+        except (Exception, SystemExit) as error:  # the user's code can fail in any way
             raise InputError.one("model", "must be built without an error", said(error)) from None
         if not isinstance(module, nn.Module):
             rule = f"must be a torch.nn.Module or return one ({self.label})"

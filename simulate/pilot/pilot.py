@@ -58,7 +58,8 @@ class Pilot:
         spec: the planning problem; its model, local training and groups' shares are used.
         dataset: name of a public or proxy data set.
         rounds: rounds of training, 1 or more.
-        clients: clients per round over all groups; at least three of each group take part.
+        clients: clients per round over all groups; at least three of each group take part, and at
+            most all where own data name the clients.
         seed: seed of all random streams.
         partition: as in ``simulate.data.partition.registry``; it determines the measured
             heterogeneity h.
@@ -166,9 +167,11 @@ def _plan(pilot: Pilot, total: int, given: int | None) -> Plan:
     records = given or max(spec.local.batch_size, total // spec.population)
     shares = np.array([group.clients for group in spec.groups]) / spec.population
     sizes = np.floor(shares * (total // records)).astype(int)
+    wanted = np.round(shares * pilot.clients).astype(int)
     if pilot.own_data is not None and pilot.own_data.clients is not None:
         sizes = np.array([group.clients for group in spec.groups])
-    cohorts = np.maximum(np.round(shares * pilot.clients), LEAST_COHORT).astype(int)
+        wanted = np.minimum(wanted, sizes)
+    cohorts = np.maximum(wanted, LEAST_COHORT)
     faults = [
         Fault("dataset", f"must have records for {cohort} clients of group {group.name}", int(size))
         for group, size, cohort in zip(spec.groups, sizes, cohorts, strict=True)

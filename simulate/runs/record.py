@@ -95,14 +95,15 @@ def record_at(record: RunRecord, progress: Progress, seconds: float) -> RunRecor
 def spent_by_group(folder: Path, plan: Plan) -> dict[str, float]:
     """Upper bound on the epsilon that the ledger implies at each group's delta, by group.
 
-    For plots and trackers, within 1e-3 of the lower bound; the verdict has finer bounds. A group
-    whose releases the accountant does not cover is left out.
+    For plots and trackers, within 1e-4 of the lower bound as plans are, so that a run that keeps
+    its plan shows no more than its budget. A group whose releases the accountant does not cover is
+    left out.
     """
     records, spent = read_ledger(folder, plan.digest).records, {}
     for group in plan.groups:
         with suppress(UnsupportedError):
             curve = compose(history_of(records, group.name), plan.spec.relation)
-            spent[group.name] = curve.epsilon(group.delta).upper
+            spent[group.name] = curve.epsilon(group.delta, tolerance=1e-4).upper
     return spent
 
 

@@ -221,6 +221,9 @@ def test_edges():
     assert compose(Release(1.0, 0.0)).delta(0.5).upper == 0
     assert compose(History.repeated(Release(1.0, 0.1), 3)).rounds == 3
     assert len(compose(Release(1.0, 0.1), "zero_out").step(Release(1.0, 0.1), 0)) == 1
+    tiny = compose(Release(1.0, 0.1)).epsilon(1e-300)
+    assert tiny.lower <= tiny.upper
+    assert tiny.upper >= compose(Release(1.0, 0.1)).epsilon(1e-12).lower
     with pytest.raises(TooLittleNoiseError, match="noise_multiplier"):
         compose(Release(0.01, 0.1)).step(Release(1.0, 0.1)).epsilon(1e-5)
 

@@ -14,6 +14,7 @@ from torch.nn import functional
 import privplan
 import simulate
 from privplan.errors import InputError
+from simulate.cli.options import OWN_DATA_NAMES, own_data_of
 from simulate.runs.run import InterruptedRunError
 from tests.simulate.own_runs import PARAMETERS, Net, arrays, data, plan
 
@@ -298,3 +299,44 @@ def test_all_faults_of_a_module_are_named_at_once(solved, tmp_path) -> None:
     rules = [fault.rule for fault in caught.value.faults]
     for start in ("must have no batch normal", "must have no buffers", "must use all parameters"):
         assert any(rule.startswith(start) for rule in rules), rules
+
+
+@pytest.mark.parametrize("seed", ["1", -1, 1.0, True, 2**64])
+def test_a_wrong_seed_is_refused_before_a_folder_is_written(solved, tmp_path, seed) -> None:
+    with pytest.raises(InputError, match="seed: must be a whole number from 0 to 2"):
+        simulate.train(solved, model=Net, data=data(), seed=seed, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_pandas_column_with_missing_integers_is_filled() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"age": [40, None, 60], "y": [0, 1, 0]}).astype({"age": "Int64"})
+    options = {"label": "y", "statistics": {"age": {"mean": 50, "std": 10, "fill": 70}}}
+    assert simulate.Data.from_table(table, **options).records.tolist() == [[-1.0], [2.0], [1.0]]
+    twice = pandas.concat([table, table["age"]], axis=1)
+    with pytest.raises(InputError, match="data: must have unique names of columns"):
+        simulate.Data.from_table(twice, **options)
+
+
+def test_trackers_see_no_more_than_the_budget_of_a_run_that_keeps_it(solved, tmp_path) -> None:
+    seen = {}
+
+    class Keeping(simulate.Callback):
+        def on_end(self, record, spent):
+            seen.update(spent)
+
+    run = simulate.train(
+        solved, model=Net, data=data(), seed=1, folder=tmp_path / "run", callbacks=[Keeping()]
+    )
+    assert run.verdict.kept
+    assert all(0 < seen[group.name] <= group.epsilon for group in solved.groups)
+
+
+def test_a_table_of_a_spreadsheet_with_a_comma_in_a_name(tmp_path) -> None:
+    path, statistics = tmp_path / "marked.csv", tmp_path / "statistics.json"
+    path.write_text('age,"bmi, kg",y\n50,30,0\n60,25,1\n', encoding="utf-8-sig")
+    statistics.write_text('{"age": {"mean": 50, "std": 10}, "bmi, kg": {"mean": 25, "std": 5}}')
+    options = dict.fromkeys(OWN_DATA_NAMES)
+    known = {"label": "y", "features": '"bmi, kg", age', "statistics": statistics}
+    records = own_data_of(str(path), {**options, **known, "task": "multi-class"}).records
+    assert records.tolist() == [[1.0, 0.0], [0.0, 1.0]]

@@ -125,6 +125,7 @@ def reading_at_delta(side: Side, delta: float, tolerance: float) -> Reading:
     ``s^2 / 12`` from below; a change dv of the composed variance moves epsilon by
     ``(1 + tilt) dv / 2``, since the mean moves with it.
     """
+    delta = max(delta, 1e-200)  # so that no tail underflows
     parts = _coarse(side, 1e-4 * delta / side.rounds)
     tilt = best_tilt(parts, math.log(1 / delta))
     spread = tilted_moments(parts, tilt).spread

@@ -29,6 +29,9 @@ def broken():
 def pairs():
     return [1, 2]
 
+def leaves():
+    raise SystemExit(0)
+
 class Faces(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2), nn.Linear(2, 4))
@@ -302,6 +305,9 @@ def test_solve_takes_clients_and_parameters_from_data_and_model(workplace, monke
         ("--data nowhere.npz", "data"),
         ("--data mine.npz --client y", "data.group: must be one per client"),
         ("--data mine.npz --group client", "groups: must be the groups of the data, 0, 1, 10"),
+        ("--data faces", "data.group: must name the groups strict, loose, by --group or --groups"),
+        ("--data own_code:leaves", "data: must be made without an error, found 'SystemExit: 0'"),
+        ("--model own_code:leaves", "model: must be built without an error, found 'SystemExit: 0'"),
         ("--label y", "label: is only for --data, found 'y'"),
         ("--fix", "fix: is only for --model"),
         ("--model own_code:pairs", "model: must be a torch.nn.Module or return one"),
@@ -377,6 +383,8 @@ def test_a_pilot_measures_own_data(workplace, monkeypatch) -> None:
     done = run(f"pilot line.yaml {options}")
     assert done.exit_code == 0, done.output
     assert "data set real.npz" in done.stdout
+    whole = run(f"pilot line.yaml {options.replace('--clients 8', '')}")  # 50 by default
+    assert f"{CLIENTS} of {CLIENTS} clients a round" in whole.stdout, whole.output
     for words, line in (
         ("--rounds 1", "dataset: is required without --data, found 'none'"),
         (f"{options} --metric mae", "metric: must be left out: a pilot computes none"),
