@@ -79,7 +79,11 @@ def noise_at(curve: NoiseCurve, ratios: Floats) -> tuple[Floats, Floats]:
     log_ratios = np.log(ratios)
     noise, slope = _cubic(curve, log_ratios)
     if curve.correction:
-        noise = noise * np.exp(np.polyval(curve.correction, np.clip(log_ratios, *curve.span)))
+        inside = np.minimum(np.maximum(log_ratios, curve.span[0]), curve.span[1])
+        log_factor = np.zeros_like(inside)
+        for coefficient in curve.correction:  # Horner's rule
+            log_factor = log_factor * inside + coefficient
+        noise = noise * np.exp(log_factor)
     return noise, slope
 
 
@@ -88,10 +92,10 @@ def _cubic(curve: NoiseCurve, log_ratios: Floats) -> tuple[Floats, Floats]:
     nodes = curve.log_ratios
     if len(nodes) == 1:
         return np.full_like(log_ratios, math.exp(curve.log_noise[0])), np.zeros_like(log_ratios)
-    left = np.clip(np.searchsorted(nodes, log_ratios) - 1, 0, len(nodes) - 2)
+    left = np.minimum(np.maximum(nodes.searchsorted(log_ratios) - 1, 0), len(nodes) - 2)
     width = nodes[left + 1] - nodes[left]
     t = (log_ratios - nodes[left]) / width
-    inner = np.clip(t, 0, 1)
+    inner = np.minimum(np.maximum(t, 0.0), 1.0)  # np.clip costs more than all the rest
     low, high = curve.log_noise[left], curve.log_noise[left + 1]
     low_slope, high_slope = curve.slopes[left] * width, curve.slopes[left + 1] * width
     rise = high - low
@@ -192,7 +196,7 @@ def _corrected(
     distance = _CORRECTION_DISTANCE
     offsets = (-distance, 0.0, distance) if len(curve.log_ratios) > 1 else (0.0,)
     points = np.minimum(log_ratio + np.array(offsets), 0.0)
-    points = np.unique(np.round(points, 9))
+    points = np.array(sorted(set(np.round(points, 9).tolist())))  # np.unique loads numpy.ma
     base = _cubic(curve, points)[0]
     corrections: list[float] = []
     for point, log_base in zip(points, np.log(base), strict=True):

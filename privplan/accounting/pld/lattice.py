@@ -56,7 +56,8 @@ class Spacing:
         growth = max(self.growth, 8.0 / _DENSEST)
         turns = math.ceil(math.log1p(growth * (last - even)) / math.log1p(growth)) + 1
         spread = np.expm1(math.log1p(growth) * np.arange(1, turns + 1)) / growth
-        index = np.unique(np.ceil(even + spread).astype(np.int64))
+        index = np.ceil(even + spread).astype(np.int64)  # sorted; np.unique loads numpy.ma
+        index = index[np.append(np.diff(index) > 0, True)]
         stop = int(np.searchsorted(index, last)) + 1
         return np.concatenate([plain, index[:stop]])
 
