@@ -42,6 +42,7 @@ LAYERS = [
     "spec plan record ledger public_mask replayed evidence seeded_streams secure_streams"
     " discrete_gaussian attestation",
     "convergence planning",
+    "forecast",
     "sensitivity verification auditing book lint",
     "guard",
     "report adapters",

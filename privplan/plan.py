@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -29,6 +29,8 @@ from privplan.values import (
     parse,
     rule,
 )
+
+Accuracy = Annotated[NonNegative, Field(le=1)]
 
 
 class Segment(Value):
@@ -146,6 +148,43 @@ class ObjectiveValue(Value):
     value: float
 
 
+class GroupForecast(Value):
+    """Forecast test accuracy of a group, with the ends of its interval."""
+
+    group: str
+    accuracy: Accuracy
+    lower: Accuracy
+    upper: Accuracy
+
+
+class Forecast(Value):
+    """Forecast test accuracy, made before training from runs on proxy data.
+
+    Attributes:
+        accuracy: overall, in [0, 1].
+        lower: lower end of its interval.
+        upper: upper end.
+        level: share of plans like those of the proxy runs that the intervals cover.
+        groups: the same per group.
+        dataset: name of the proxy data.
+        runs: proxy runs.
+        distance: distance to the nearest proxy run, over the median distance between those.
+        anchored: whether an accuracy that the user knew shifted the forecast.
+        proxy: digest of the table of proxy runs.
+    """
+
+    accuracy: Accuracy
+    lower: Accuracy
+    upper: Accuracy
+    level: Probability
+    groups: tuple[GroupForecast, ...]
+    dataset: str
+    runs: Count
+    distance: NonNegative
+    anchored: bool
+    proxy: str
+
+
 class Plan(Checked):
     """A solved spec. Made by ``privplan.planning.solver``; kept as ``plan.json``.
 
@@ -157,6 +196,7 @@ class Plan(Checked):
         bound: terms of the convergence bound by name.
         status: how far the solution is certified to be from the optimum.
         certificate: what each accountant says of each group's whole history.
+        forecast: forecast accuracy; absent without proxy runs.
     """
 
     schema_version: Literal[1] = 1
@@ -170,6 +210,7 @@ class Plan(Checked):
     status: str
     certificate: tuple[CertificateRow, ...]
     warnings: tuple[str, ...] = Field(())
+    forecast: Forecast | None = Field(None, exclude_if=is_none)
 
     @rule
     def _groups_fit_spec(self) -> Iterator[Fault]:

@@ -13,6 +13,7 @@ from privplan.cli import render
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def command(plan: str, only: str | None, form: str) -> None:
     """Formulas with the plan's numbers."""
+    from privplan.forecast.lines import forecast_lines
     from privplan.plan import Plan
     from privplan.planning.explain import bound, explain
     from privplan.planning.recipe import recipe_lines
@@ -48,5 +49,6 @@ def command(plan: str, only: str | None, form: str) -> None:
             render.text(f"no risks: {error}")
         for line in reasons(solved):
             render.text(line)
-    for line in recipe_lines(solved) if only is None else ():
+    known = forecast_lines(solved) if solved.forecast is not None else []
+    for line in (*recipe_lines(solved), *known) if only is None else ():
         render.text(line)

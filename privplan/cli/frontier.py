@@ -10,8 +10,12 @@ from privplan.cli import render
 @click.command(name="frontier", help="Show what rounds, cohort and budgets buy.")
 @click.argument("spec", metavar="SPEC")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@click.option(
+    "--forecast", metavar="PROXY",
+    help="Forecast the accuracy of each point from that table (privplan forecast-proxy).",
+)  # fmt: skip
 @click.option("--plot", metavar="PNG", help="Draw the noise against each of them.")
-def command(spec: str, form: str, plot: str | None) -> None:
+def command(spec: str, form: str, forecast: str | None, plot: str | None) -> None:
     """Noise against rounds, cohort, epsilon and groups; shadow prices; wrong constants."""
     from privplan.io.files import refuse_overwriting, write_bytes
     from privplan.report.plots import frontier_picture, picture_name
@@ -21,12 +25,17 @@ def command(spec: str, form: str, plot: str | None) -> None:
     kind = picture_name(plot) if plot is not None else ""
     problem = load_problem(spec)
     refuse_overwriting(problem.sources(spec), [plot])
+    model = None
+    if forecast is not None:
+        from privplan.forecast.model import forecaster
+
+        model = forecaster(forecast)
     with render.progress("frontier") as progress:
-        points = frontier(problem, progress)
+        points = frontier(problem, progress, model)
     if plot is not None:
         write_bytes(plot, frontier_picture(points, kind))
     if form == "json":
-        render.data([vars(point) for point in points])
+        render.data([point.plain() for point in points])
         return
     render.table(*frontier_table(problem.name, points))
     if plot is not None:

@@ -32,8 +32,12 @@ class Inverse(NamedTuple):
     """What is asked in the other direction: options of the command."""
 
     target_noise: float | None
-    solve_for: str
+    solve_for: str | None
     max_uploads: float | None
+    target_accuracy: float | None = None
+    forecast: str | None = None
+    anchor: str | None = None
+    coverage: str | None = None
 
 
 @click.command(name="solve", help="Solve a spec: the plan and its certificate.")
@@ -73,10 +77,30 @@ class Inverse(NamedTuple):
 @click.option(
     "--solve-for",
     type=click.Choice(["cohort", "epsilon", "rounds"]),
-    default="cohort",
-    show_default=True,
-    help="With --target-noise: the fewest clients per round, the strictest budgets (all times one "
-    "factor), or the most rounds.",
+    help="With --target-noise: the fewest clients per round (default), the strictest budgets (all "
+    "times one factor), or the most rounds. With --target-accuracy: the strictest budgets "
+    "(default), the fewest clients or the fewest rounds.",
+)
+@click.option(
+    "--target-accuracy",
+    type=float,
+    metavar="PERCENT",
+    help="Plan for that accuracy by the forecast, at the least --solve-for.",
+)
+@click.option(
+    "--forecast",
+    metavar="PROXY",
+    help="Forecast the accuracy from that table of proxy runs (privplan forecast-proxy).",
+)
+@click.option(
+    "--anchor",
+    metavar="PLAN=PERCENT",
+    help="With --forecast: an accuracy that you know and the plan that reached it.",
+)
+@click.option(
+    "--coverage",
+    metavar="JSON",
+    help="With --forecast: which classes each group holds; all alike when left out.",
 )
 @click.option(
     "--max-uploads",
@@ -106,12 +130,17 @@ def command(
     plot: str | None,
     book: str | None,
     target_noise: float | None,
-    solve_for: str,
+    solve_for: str | None,
     max_uploads: float | None,
+    target_accuracy: float | None,
+    forecast: str | None,
+    anchor: str | None,
+    coverage: str | None,
     population: str,
     **own: Any,
 ) -> None:
     """Solve, then write, then show: nothing is written when solving fails."""
+    from privplan.forecast.lines import forecast_lines
     from privplan.planning.unspent import unspent_lines
     from privplan.report.tables import certificate_table, plan_lines, plan_table, risk_table
     from privplan.spec.spec import Spec
@@ -124,10 +153,14 @@ def command(
             "from_book": book,
             "target_noise": target_noise,
             "max_uploads": max_uploads,
+            "target_accuracy": target_accuracy,
+            "forecast": forecast,
         }
         _solve_horizon(problem, spec, output, form, options, second_opinion)
         return
-    asked = Inverse(target_noise, solve_for, max_uploads)
+    asked = Inverse(
+        target_noise, solve_for, max_uploads, target_accuracy, forecast, anchor, coverage
+    )
     plan = _planned(problem, spec, (output, plot), second_opinion, book, population, asked)
     picture = None
     if plot is not None:
@@ -149,7 +182,7 @@ def command(
             from privplan.planning.risks import risks_of
 
             render.table(*risk_table(risks_of(plan)))
-        for line in plan_lines(plan):
+        for line in (*plan_lines(plan), *forecast_lines(plan)):
             render.text(line)
         for path in (output, plot):
             if path is not None:
@@ -203,7 +236,20 @@ def _planned(
     from privplan.io.files import refuse_overwriting
     from privplan.planning.solver import solve
 
-    refuse_overwriting(problem.sources(spec), outputs)
+    inputs = [path for path in (asked.forecast, asked.coverage) if path is not None]
+    refuse_overwriting([*problem.sources(spec), *inputs], outputs)
+    for option, value in (
+        ("target_accuracy", asked.target_accuracy),
+        ("anchor", asked.anchor),
+        ("coverage", asked.coverage),
+    ):
+        if value is not None and asked.forecast is None:
+            raise InputError.one(option, "needs --forecast PROXY", value)
+    if asked.target_accuracy is not None and (book is not None or asked.target_noise is not None):
+        other = "--from-book" if book is not None else "--target-noise"
+        raise InputError.one("target_accuracy", f"cannot go with {other}", asked.target_accuracy)
+    if asked.forecast is not None:
+        return _forecast(problem, spec, second_opinion, book, population, asked)
     if asked.max_uploads is not None:
         from privplan.planning.inverse import with_uploads
 
@@ -214,7 +260,10 @@ def _planned(
         from privplan.planning.inverse import solve_for_noise
 
         return solve_for_noise(
-            problem, asked.target_noise or 0.0, asked.solve_for, second_opinion=second_opinion
+            problem,
+            asked.target_noise or 0.0,
+            asked.solve_for or "cohort",
+            second_opinion=second_opinion,
         )
     if asked.target_noise is not None:
         raise InputError.one("target_noise", "cannot go with --from-book", asked.target_noise)
@@ -226,6 +275,39 @@ def _planned(
     refuse_overwriting([shown(url)], outputs)
     past = runs(url)
     return solve_from_book(problem, past, population=population, second_opinion=second_opinion)
+
+
+def _forecast(
+    problem: Spec,
+    spec: str,
+    second_opinion: bool | None,
+    book: str | None,
+    population: str,
+    asked: Inverse,
+) -> Plan:
+    """The plan with its forecast; for the target accuracy where one is asked for."""
+    from privplan.forecast.model import forecaster_with, with_forecast
+    from privplan.forecast.table import read_coverage
+    from privplan.forecast.target import solve_for_accuracy
+
+    model = forecaster_with(str(asked.forecast), asked.anchor, asked.coverage)
+    coverage = read_coverage(asked.coverage, problem, model.table.classes)
+    if asked.target_accuracy is None:
+        without = asked._replace(forecast=None, anchor=None, coverage=None)
+        plan = _planned(problem, spec, (), second_opinion, book, population, without)
+        return with_forecast(plan, model, coverage)
+    if asked.max_uploads is not None:
+        from privplan.planning.inverse import with_uploads
+
+        problem = with_uploads(problem, asked.max_uploads)
+    return solve_for_accuracy(
+        problem,
+        asked.target_accuracy,
+        model,
+        coverage,
+        asked.solve_for or "epsilon",
+        second_opinion=second_opinion,
+    )
 
 
 def _measured(own: Mapping[str, Any]) -> dict[str, Any] | None:

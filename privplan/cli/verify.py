@@ -38,6 +38,7 @@ def command(
     """
     from privplan.attestation.anchors import AnchorLog, LocalLog, TimeStamps
     from privplan.cli import render
+    from privplan.forecast.lines import reached_line
     from privplan.record import ACCURACY
     from privplan.report import verdicts
     from privplan.verification.verify import judge, load_run
@@ -47,7 +48,8 @@ def command(
         logs.append(LocalLog(anchor_log))
     if tsa_certificate is not None:
         logs.append(TimeStamps(certificates=tsa_certificate))
-    verdict = judge(replace(load_run(run), logs=tuple(logs)))
+    loaded = load_run(run)
+    verdict = judge(replace(loaded, logs=tuple(logs)))
     verdict.save(run)
     if form == "json":
         render.data(verdict.model_dump(mode="json"))
@@ -63,6 +65,9 @@ def command(
         render.text(verdicts.worst_line(verdict))
         if verdict.metric == ACCURACY:
             render.text(verdicts.class_line(verdict))
+            reached = reached_line(loaded.plan, verdict.accuracy)
+            if reached is not None:
+                render.text(reached)
         render.text(verdicts.evidence_line(verdict))
         render.text(verdicts.closing_line(verdict))
     ctx.exit(verdict.exit_code)

@@ -22,23 +22,35 @@ PICTURE = "what-if.png"
     metavar="PATH=FROM:TO:COUNT[:log]",
     help="A number of the spec, for example groups.strict.epsilon=0.1:2:20; may be repeated.",
 )
+@click.option(
+    "--forecast", metavar="PROXY",
+    help="Forecast the accuracy of each point from that table (privplan forecast-proxy).",
+)  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.option("-o", "--output", metavar="FOLDER", help="Folder for table, plot and journal.")
 @click.option("--workers", type=click.IntRange(1), default=os.cpu_count() or 1, help="Processes.")
 def command(
-    spec: str, varied: tuple[str, ...], form: str, output: str | None, workers: int
+    spec: str,
+    varied: tuple[str, ...],
+    forecast: str | None,
+    form: str,
+    output: str | None,
+    workers: int,
 ) -> None:
     """Sweep, then show the noise and the weights of every point."""
+    from privplan.forecast.table import ProxyTable
     from privplan.io.files import write_bytes
     from privplan.report.plots import sweep_picture
     from privplan.report.tables import sweep_table
     from privplan.sensitivity.what_if import TABLE, parse_vary, spec_data, sweep
 
+    if forecast is not None:
+        ProxyTable.load(forecast)  # its faults before any work
     varies = [parse_vary(text) for text in varied]
     paths = [vary.path for vary in varies]
     data, folder = spec_data(spec), Path(output) if output else None
     with render.progress("what-if") as progress:
-        rows = sweep(data, varies, folder, workers=workers, progress=progress)
+        rows = sweep(data, varies, folder, workers=workers, proxy=forecast, progress=progress)
     if folder is not None:
         write_bytes(folder / PICTURE, sweep_picture(rows, paths))
     if form == "json":

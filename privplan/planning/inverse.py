@@ -29,8 +29,8 @@ _MOST_FACTOR = 1e3
 _MOST_ROUNDS = 100_000
 
 
-def noise_norm(spec: Spec) -> float:
-    """Noise of the mean update of a spec's plan, in norm, before certification."""
+def noise_and_weights(spec: Spec) -> tuple[float, tuple[float, ...]]:
+    """Noise of the mean update of a spec's plan, in norm, before certification, and the weights."""
     problem = problem_of(spec)
     if is_objective(spec.planning.ratios):
         found = allocate(task_of(spec, problem))
@@ -40,7 +40,13 @@ def noise_norm(spec: Spec) -> float:
             chosen.cohorts, chosen.noise, chosen.weights, chosen.release, chosen.status
         )
     multiplier = provisioned_noise_multiplier(spec, found)
-    return multiplier * spec.clipping_norm * math.sqrt(spec.model.parameters)
+    norm = multiplier * spec.clipping_norm * math.sqrt(spec.model.parameters)
+    return norm, tuple(float(weight) for weight in found.weights)
+
+
+def noise_norm(spec: Spec) -> float:
+    """Noise of the mean update of a spec's plan, in norm, before certification."""
+    return noise_and_weights(spec)[0]
 
 
 def with_uploads(spec: Spec, uploads: float) -> Spec:
@@ -97,9 +103,7 @@ def solve_for_noise(
         raise InputError.one("target_noise", "must be positive and finite", target)
     if unknown not in UNKNOWNS:
         raise InputError.one("solve_for", f"must be one of {', '.join(UNKNOWNS)}", unknown)
-    free = sorted({"rounds", "cohort", "clipping_norm"} & {*spec.planning.free})
-    if free:
-        raise InputError.one("planning.free", "must not name them with a target noise", free)
+    _require_fixed(spec, "a target noise")
     make, low, high, sign = _ways(spec, unknown)
 
     def cost(argument: float) -> float:
@@ -154,6 +158,32 @@ def _ways(spec: Spec, unknown: str) -> tuple[Callable[[float], Spec], float, flo
         return _changed(spec, cohort=_drawable(spec, min(max(cohort, least), most)))
 
     return with_cohort, -math.log(most), -math.log(least), -1.0
+
+
+def changed_by(
+    spec: Spec, field: str, unknown: str
+) -> tuple[Callable[[float], Spec], float, float, float]:
+    """The spec at a value of an unknown, the logarithms of its ends and of the spec's own value.
+
+    Args:
+        spec: a spec of clients, without free rounds, cohort or clipping norm.
+        field: the question, for messages.
+        unknown: one of UNKNOWNS; ``epsilon`` is a factor on all budgets.
+
+    Raises:
+        InputError: for a spec whose unknown is not its own.
+    """
+    _require_clients(spec, field)
+    _require_fixed(spec, field)
+    make, low, high, sign = _ways(spec, unknown)
+    own = 0.0 if unknown == "epsilon" else _own(spec, unknown)
+    return make, min(low * sign, high * sign), max(low * sign, high * sign), own
+
+
+def _require_fixed(spec: Spec, question: str) -> None:
+    free = sorted({"rounds", "cohort", "clipping_norm"} & {*spec.planning.free})
+    if free:
+        raise InputError.one("planning.free", f"must not name them with {question}", free)
 
 
 def _own(spec: Spec, unknown: str) -> float:

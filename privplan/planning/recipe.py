@@ -21,6 +21,7 @@ import math
 
 from privplan.plan import Plan
 from privplan.spec.server import Averaging, ServerOptimiser
+from privplan.spec.spec import Spec
 
 STEP_LENGTH = 22.0
 """Length of the server's step in a round over the local learning rate (L / eta)."""
@@ -37,9 +38,13 @@ def relative_noise(plan: Plan) -> float:
 
 def server_learning_rate(plan: Plan) -> float:
     """Learning rate of the server in the default recipe (eta_s)."""
-    length = STEP_LENGTH * plan.spec.local.learning_rate
-    rate = length / (plan.spec.clipping_norm * math.hypot(1.0, relative_noise(plan)))
-    return float(f"{rate:.4g}")
+    return default_rate(plan.spec, relative_noise(plan))
+
+
+def default_rate(spec: Spec, noise: float) -> float:
+    """The same for a spec whose plan has a relative noise (N)."""
+    length = STEP_LENGTH * spec.local.learning_rate
+    return float(f"{length / (spec.clipping_norm * math.hypot(1.0, noise)):.4g}")
 
 
 def with_server(plan: Plan) -> Plan:

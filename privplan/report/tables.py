@@ -166,29 +166,48 @@ def sweep_table(rows: Sequence[dict[str, Any]], paths: Sequence[str]) -> Table:
         paths: the varied numbers.
     """
     cells: dict[tuple[str, ...], list[str]] = {}
+    forecast = ["forecast accuracy"] if any("accuracy" in row for row in rows) else []
     for row in rows:
         point = tuple(f"{row[path]:g}" for path in paths)
         noise = row.get("error") or f"{row['noise_norm']:.4g}"
         weight = [f"{row['group']} {row['weight']:.3f}"] if "weight" in row else []
-        line = cells.setdefault(point, [*point, noise, ""])
+        known = [""] if forecast else []
+        if "accuracy" in row:
+            ends = f"[{row['accuracy_lower']:.1%}, {row['accuracy_upper']:.1%}]"
+            known = [f"{row['accuracy']:.1%} {ends}"]
+        line = cells.setdefault(point, [*point, noise, *known, ""])
         line[-1] = ", ".join([*filter(None, line[-1:]), *weight])
-    return "What if", [*paths, "noise of the mean, norm", "weights"], list(cells.values()), ""
+    columns = [*paths, "noise of the mean, norm", *forecast, "weights"]
+    return "What if", columns, list(cells.values()), ""
 
 
 def frontier_table(name: str, points: Sequence[FrontierPoint]) -> Table:
-    """Noise of the mean update and its change, one row per point of a frontier."""
+    """Noise of the mean update and its change, one row per point of a frontier.
+
+    With forecasts also accuracy and its change in points (for shadow prices per unit of epsilon).
+    """
+    forecast = any(point.accuracy is not None for point in points)
     rows = [
         [
             point.question,
             point.what,
             f"{point.noise:.4g}" if point.noise is not None else "-",
             f"{point.change:+.2%}" if point.change is not None else "-",
+            *(_points(point) if forecast else ()),
             point.note,
         ]
         for point in points
     ]
     title = f"Frontier of {name}: noise of the mean update, in norm"
-    return title, ["question", "what", "noise", "change", "note"], rows, ""
+    columns = ["question", "what", "noise", "change", *(["accuracy", "points"] * forecast)]
+    return title, [*columns, "note"], rows, ""
+
+
+def _points(point: FrontierPoint) -> tuple[str, str]:
+    """Forecast accuracy of a point, and its change in points."""
+    if point.accuracy is None or point.points is None:
+        return "-", "-"
+    return f"{point.accuracy:.1%}", f"{point.points:+.2f}"
 
 
 def _unit(plan: Plan) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from privplan.errors import InputError, PrivplanError
+from privplan.forecast.features import even_coverage
 from privplan.planning.allocate import Task, allocate
 from privplan.planning.error_terms import Allocation, mean_noise_multiplier, terms
 from privplan.planning.objectives import objective_of
@@ -23,6 +24,9 @@ from privplan.spec.grouping import Grouping, groupings
 from privplan.spec.groups_csv import groups_of, read_budgets
 from privplan.spec.objectives import is_objective, objective_names
 from privplan.spec.spec import Spec
+
+if TYPE_CHECKING:
+    from privplan.forecast.model import Forecaster
 
 _STEP = 1.1
 _KNEE = 0.1
@@ -43,6 +47,9 @@ class FrontierPoint:
         change: relative change of the noise (of the objective for a wrong constant) against
             the plan of the spec.
         note: the reason why there is no plan, or the meaning of the point.
+        accuracy: forecast accuracy in [0, 1]; None without a forecast.
+        points: its change in points against the plan of the spec, over the change of epsilon for
+            a shadow price.
     """
 
     question: str
@@ -50,6 +57,13 @@ class FrontierPoint:
     noise: float | None
     change: float | None
     note: str = ""
+    accuracy: float | None = None
+    points: float | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """The fields for JSON; those of a forecast only where there is one."""
+        forecast = ("accuracy", "points")
+        return {k: v for k, v in vars(self).items() if k not in forecast or v is not None}
 
 
 def load_problem(path: str) -> Spec:
@@ -71,20 +85,29 @@ def load_problem(path: str) -> Spec:
 
 
 def frontier(
-    spec: Spec, progress: Callable[[int, int], None] = lambda done, total: None
+    spec: Spec,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    model: Forecaster | None = None,
 ) -> list[FrontierPoint]:
     """All points of the frontier of a spec.
 
     Args:
         spec: the planning problem, as ``load_problem`` returns it.
         progress: called with the number of solved plans and of all plans.
+        model: forecasts accuracy, all groups holding all classes alike; None without.
     """
     base = _noise(spec)
+    known = None if model is None else _accuracy(spec, model)
     variations = _variations(spec)
     points = []
     for done, (question, what, changed, scale) in enumerate(variations):
         progress(done, len(variations))
-        points.append(_point(question, what, changed, base, scale))
+        point = _point(question, what, changed, base, scale)
+        if model is not None and known is not None and point.noise is not None:
+            accuracy = _accuracy(Spec.parse(changed), model)
+            change = 100 * (accuracy - known) / scale
+            point = replace(point, accuracy=accuracy, points=change)
+        points.append(point)
     progress(len(variations), len(variations))
     return [*points, *_knee(points), *_wrong(spec), *_groups(spec, base)]
 
@@ -199,6 +222,12 @@ def _wrong(spec: Spec) -> list[FrontierPoint]:
 
 def _total(task: Task, found: Allocation) -> float:
     return terms(found.weights, found.cohorts, found.noise, task.coefficients, task.release).total
+
+
+def _accuracy(spec: Spec, model: Forecaster) -> float:
+    from privplan.forecast.target import forecast_accuracy
+
+    return forecast_accuracy(spec, model, even_coverage(spec, model.table.classes))
 
 
 def _noise(spec: Spec) -> float:

@@ -12,13 +12,16 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from privplan.errors import InputError, PrivplanError
 from privplan.io.files import read_text, write_text
 from privplan.io.resume import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.io.text import load_yaml
 from privplan.values import digest
+
+if TYPE_CHECKING:
+    from privplan.plan import Plan
 
 JOURNAL = "what-if.jsonl"
 TABLE = "what-if.csv"
@@ -32,6 +35,9 @@ COLUMNS = (
     "noise_multiplier", "weight", "epsilon_upper", "accountant", "sampling", "relation",
     "unit", "objective", "value", "noise_std", "noise_norm", "status", "error",
 )  # fmt: skip
+
+FORECAST_COLUMNS = ("accuracy", "accuracy_lower", "accuracy_upper", "group_accuracy")
+"""Further columns of a sweep with forecasts, in [0, 1]."""
 
 
 @dataclass(frozen=True)
@@ -120,18 +126,19 @@ def _descend(place: Any, part: str, path: str) -> Any:
     raise InputError.one("vary", "must name a place of the spec", path)
 
 
-def solve_point(task: tuple[dict[str, Any], dict[str, float]]) -> list[dict[str, Any]]:
+def solve_point(task: tuple[dict[str, Any], dict[str, float], str | None]) -> list[dict[str, Any]]:
     """Rows of one point: one per group, or a single row with the reason why there is no plan.
 
     Args:
-        task: the spec's plain data, and the point.
+        task: the spec's plain data, the point, and the table of proxy runs for a forecast.
     """
     from privplan.planning.solver import solve
     from privplan.spec.spec import Spec
 
-    data, point = task
+    data, point, proxy = task
     try:
         plan = solve(Spec.parse(with_point(data, point)), second_opinion=False)
+        forecast = _forecast_of(plan, proxy)
     except PrivplanError as error:
         return [{**point, "error": " ".join(str(error).split())}]
     guarantees = {row.group: row for row in plan.certificate if row.guarantee}
@@ -154,9 +161,27 @@ def solve_point(task: tuple[dict[str, Any], dict[str, float]]) -> list[dict[str,
                 "noise_std": plan.noise_std,
                 "noise_norm": plan.noise_std * math.sqrt(plan.spec.model.parameters),
                 "status": plan.status,
+                **forecast.get(group.name, {}),
             }
         )
     return rows
+
+
+def _forecast_of(plan: Plan, proxy: str | None) -> dict[str, dict[str, float]]:
+    """FORECAST_COLUMNS by group, all groups holding all classes alike; empty without a proxy."""
+    if proxy is None:
+        return {}
+    from privplan.forecast.features import even_coverage, plan_features
+    from privplan.forecast.model import forecaster
+
+    model = forecaster(proxy)
+    coverage = even_coverage(plan.spec, model.table.classes)
+    found = model.forecast(plan_features(plan), coverage, [group.name for group in plan.groups])
+    overall = (found.accuracy, found.lower, found.upper)
+    return {
+        one.group: dict(zip(FORECAST_COLUMNS, (*overall, one.accuracy), strict=True))
+        for one in found.groups
+    }
 
 
 def spec_data(path: str) -> dict[str, Any]:
@@ -180,6 +205,7 @@ def sweep(
     folder: Path | None = None,
     *,
     workers: int = 1,
+    proxy: str | None = None,
     progress: Progress = lambda done, total: None,
 ) -> list[dict[str, Any]]:
     """Rows of every point, in the order of ``points``.
@@ -190,6 +216,7 @@ def sweep(
         folder: where journal and table are written; points in its journal are not solved again.
             Nothing is stored when None.
         workers: number of processes.
+        proxy: path of a table of proxy runs, for forecasts; None without.
         progress: called with the number of finished points and of all points.
 
     Raises:
@@ -198,10 +225,10 @@ def sweep(
     """
     todo = points(varies)
     _require_numbers(data, todo)
-    journal = None if folder is None else _journal(folder, data, varies)
+    journal = None if folder is None else _journal(folder, data, varies, proxy)
     if journal is not None:
         journal.load()  # another sweep is refused before the lock is created
-    items = {key_of(point): (data, point) for point in todo}
+    items = {key_of(point): (data, point, proxy) for point in todo}
     with resumable(folder):
         spread = in_jobs(min(workers, len(items)))
         results = finish(items, solve_point, spread=spread, journal=journal, progress=progress)
@@ -234,7 +261,8 @@ def csv_text(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
     from io import StringIO
 
     buffer = StringIO()
-    columns = [*first, *(name for name in COLUMNS if name not in first)]
+    known = (*COLUMNS, *(name for name in FORECAST_COLUMNS if any(name in row for row in rows)))
+    columns = [*first, *(name for name in known if name not in first)]
     writer = csv.DictWriter(buffer, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
@@ -242,11 +270,15 @@ def csv_text(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
 
 
 def _journal(
-    folder: Path, data: dict[str, Any], varies: Sequence[Vary]
+    folder: Path, data: dict[str, Any], varies: Sequence[Vary], proxy: str | None
 ) -> Journal[list[dict[str, Any]]]:
-    """The journal of a sweep, identified by the spec and the varied values."""
-    varied = [[vary.path, list(vary.values)] for vary in varies]
-    return Journal(folder / JOURNAL, digest({"spec": data, "vary": varied}), _check_rows)
+    """The journal of a sweep, identified by the spec, the varied values and the proxy runs."""
+    identity = {"spec": data, "vary": [[vary.path, list(vary.values)] for vary in varies]}
+    if proxy is not None:
+        from privplan.forecast.table import ProxyTable
+
+        identity["proxy"] = ProxyTable.load(proxy).digest
+    return Journal(folder / JOURNAL, digest(identity), _check_rows)
 
 
 def _check_rows(point: dict[str, float], rows: list[dict[str, Any]]) -> None:
@@ -258,7 +290,7 @@ def _check_rows(point: dict[str, float], rows: list[dict[str, Any]]) -> None:
     for row in rows:
         varied = [row[name] for name in point]
         numbers = () if "error" in row else (row["weight"], row["noise_norm"])
-        if not {*row} <= {*point, *COLUMNS} or not all(
+        if not {*row} <= {*point, *COLUMNS, *FORECAST_COLUMNS} or not all(
             isinstance(value, int | float) for value in (*varied, *numbers)
         ):
             raise ValueError

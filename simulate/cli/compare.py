@@ -115,6 +115,8 @@ def command(
     training records that are held out; all then spend the same epsilon.
     """
     from privplan.cli import render
+    from privplan.forecast.lines import reached_line
+    from privplan.record import ACCURACY
     from simulate.runs.compare import PLOT, TABLE, compare, select
     from simulate.runs.comparison import finished_line, printed_table
     from simulate.runs.repeated_noise import repeated_noise, run_folders
@@ -153,6 +155,10 @@ def command(
         else:
             metric = rows[0].metric
             render.table(*printed_table(f"{where}: test {metric}, {seeds} seeds", rows))
+            for row in rows:
+                reached = reached_line(base.plan, row.mean)
+                if row.algorithm == "planned" and metric == ACCURACY and reached is not None:
+                    render.text(f"planned: {reached}")
     runs = [output / name / f"seed-{seed}" for name in names for seed in chosen]
     for line in repeated_noise(runs, others):
         render.warn(line)

@@ -27,6 +27,7 @@ from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.dataset import Dataset
 from simulate.data.partition.registry import partition, scheme
 from simulate.data.registry import load
+from simulate.engine.evaluation import AccuracyMeasures
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import evaluate, initial_state, one_core, run_round
 from simulate.models.registry import model
@@ -191,22 +192,40 @@ def accuracy(task: tuple[Setting, Trial]) -> float:
     """
     setting, trial = task
     plan = solve(Spec.parse(trial.recipe.applied(setting.spec)), second_opinion=False)
+    return trained(setting, plan, trial.share, trial.seed)[1].accuracy
+
+
+def trained(
+    setting: Setting, plan: Plan, share: float, seed: int
+) -> tuple[Experiment, AccuracyMeasures]:
+    """Trains a plan on the proxy data with a share of its cohort.
+
+    Args:
+        setting: the algorithm and the proxy data.
+        plan: the plan; a baseline solves its spec its own way.
+        share: share of the plan's cohort that takes part.
+        seed: seed of partition, cohorts, mini-batches and noise.
+
+    Returns:
+        The experiment and the accuracy after the last round.
+
+    Raises:
+        PrivplanError: when the plan does not fit the data.
+    """
     # the algorithm's own plan first: a baseline solves the spec its own way
     executed = algorithm(setting.algorithm, plan).plan
-    built = ALGORITHMS.get(setting.algorithm).build(smaller(executed, trial.share))
+    built = ALGORITHMS.get(setting.algorithm).build(smaller(executed, share))
     data = _loaded(setting.dataset, setting.data_dir)
     labels = data.train_y.numpy()
-    assigned = partition(
-        scheme(setting.partition), labels, plan.groups, trial.seed, data.train_people
-    )
+    assigned = partition(scheme(setting.partition), labels, plan.groups, seed, data.train_people)
     network = model(plan.spec.model.name)
     device = torch.device("cpu")
-    experiment = Experiment(built, network, data, assigned, trial.seed, device, workers=1)
+    experiment = Experiment(built, network, data, assigned, seed, device, workers=1)
     now, ledger = initial_state(experiment), MemoryLedger("")
     with one_core():
         while now.round < experiment.rounds:
             now = run_round(experiment, now, ledger)
-        return evaluate(experiment, now, most=100).accuracy
+        return experiment, evaluate(experiment, now, most=100)
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,134 @@
+"""Features of a plan that a forecast of its accuracy rests on; no data are needed for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.planning.recipe import DECAY, default_rate, relative_noise
+from privplan.spec.spec import Spec
+from privplan.values import Count, Fraction, NonNegative, Positive, Value
+
+
+class PlanFeatures(Value):
+    """How a plan trains and with how much noise.
+
+    Attributes:
+        rounds: number of rounds (T).
+        noise: norm of the noise of the mean update over the clipping norm (N).
+        clipping_norm: C.
+        travel: local steps times local learning rate, with its mean decay: the length of an
+            unclipped update at gradients of norm 1.
+        rate: server learning rate over 1 - momentum.
+        averaged: models in the released average; 1 for the last model.
+        parameters: length of the model (d).
+        weights: weight of each group in the mean update, summing to 1.
+    """
+
+    rounds: Count
+    noise: NonNegative
+    clipping_norm: Positive
+    travel: Positive
+    rate: Positive
+    averaged: Positive
+    parameters: Count
+    weights: tuple[NonNegative, ...]
+
+    @property
+    def noise_step(self) -> float:
+        """Length of the noise in a step of the server."""
+        return self.rate * self.clipping_norm * max(self.noise, 1e-6)
+
+
+def features_of(spec: Spec, noise: float, weights: Sequence[float]) -> PlanFeatures:
+    """Features of a spec's plan.
+
+    Args:
+        spec: the spec, with its recipe where that is decided.
+        noise: norm of the noise of the mean update over the clipping norm.
+        weights: weight of each group.
+
+    Raises:
+        InputError: for plans of records, which no forecast covers.
+    """
+    if spec.unit != "client":
+        raise InputError.one("forecast", "is only for unit: client", spec.unit)
+    recipe, server, averaging = spec.recipe, spec.server, spec.averaging
+    open_fields = recipe.decides if recipe is not None and recipe.source == "default" else ()
+    rate, models = 1.0, 1.0
+    if "server" in open_fields:
+        rate = default_rate(spec, noise)
+    elif server is not None:
+        rate = (server.learning_rate or 1.0) / (1 - (server.momentum or 0.0))
+        if server.optimizer not in ("sgd", "momentum"):  # a step of about rate in each coordinate
+            length = math.sqrt(spec.model.parameters) / math.hypot(1.0, noise)
+            rate *= length / spec.clipping_norm
+    if "averaging" in open_fields:
+        models = 1 / (1 - DECAY)
+    elif averaging is not None and averaging.method == "ema":
+        models = 1 / (1 - (averaging.decay or 0.0))
+    elif averaging is not None:
+        models = max(1.0, (averaging.fraction or 0.0) * spec.rounds)
+    decays = spec.local.learning_rate_decay ** np.arange(spec.rounds)
+    return PlanFeatures(
+        rounds=spec.rounds,
+        noise=noise,
+        clipping_norm=spec.clipping_norm,
+        travel=spec.local.steps * spec.local.learning_rate * float(decays.mean()),
+        rate=rate,
+        averaged=models,
+        parameters=spec.model.parameters,
+        weights=tuple(float(weight) for weight in weights),
+    )
+
+
+def plan_features(plan: Plan) -> PlanFeatures:
+    """Features of a solved plan."""
+    noise = 0.0 if plan.unit != "client" else relative_noise(plan)
+    return features_of(plan.spec, noise, [group.weight for group in plan.groups])
+
+
+class Coverage(Value):
+    """Which classes each group holds.
+
+    Attributes:
+        shares: share of each class among the records of each group.
+        clients: share of each group among the clients.
+        skew: how much more alike two records of a client are than two of its group: (s - g) / (1 -
+            g), s and g the chances that their classes agree. 0 for IID clients, 1 for clients of
+            one class each.
+    """
+
+    shares: tuple[tuple[NonNegative, ...], ...]
+    clients: tuple[Fraction, ...]
+    skew: NonNegative = 0.0
+
+    def exposure(self, weights: Sequence[float]) -> np.ndarray:
+        """Weight of each class in the mean update over its frequency [classes]."""
+        shares = np.asarray(self.shares)
+        frequency = np.asarray(self.clients) @ shares
+        exposed: np.ndarray = np.asarray(weights) @ shares / np.maximum(frequency, 1e-9)
+        known: np.ndarray = np.where(frequency > 0, exposed, 1.0)
+        return known
+
+    def frequencies(self) -> np.ndarray:
+        """Share of each class overall and in each group [1 + groups, classes]."""
+        shares = np.asarray(self.shares)
+        rows = np.vstack([np.asarray(self.clients) @ shares, shares])
+        normalised: np.ndarray = rows / rows.sum(axis=1, keepdims=True)
+        return normalised
+
+
+def even_coverage(spec: Spec, classes: int) -> Coverage:
+    """Every group holds all classes alike."""
+    shares = (tuple(1 / classes for _ in range(classes)),) * len(spec.groups)
+    return Coverage(shares=shares, clients=client_shares(spec))
+
+
+def client_shares(spec: Spec) -> tuple[float, ...]:
+    """Share of each group among the clients."""
+    return tuple(group.clients / spec.population for group in spec.groups)

@@ -1,0 +1,206 @@
+"""Forecasts of accuracy with conformal intervals, from the fitted curve and its held-out runs.
+
+Intervals are those of Lei et al. (JASA 2018, normalised residuals) with leave-one-out residuals
+(jackknife): the residual of each proxy run, in log odds, by the curve fitted to the other runs,
+over 1 + its distance to the nearest of them. The distance is in units of the median distance of
+the proxy runs, so intervals are wider where the proxy is far. They hold for plans and data that
+are exchangeable with the proxy runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+
+from privplan.errors import InputError
+from privplan.forecast.features import Coverage, PlanFeatures, plan_features
+from privplan.forecast.surrogate import Fit, Floats, Point, exposure_of, from_log_odds, log_odds
+from privplan.forecast.table import ProxyTable, read_coverage
+from privplan.plan import Forecast, GroupForecast, Plan
+
+LEVEL = 0.9
+"""Level of the intervals."""
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """An accuracy that the user knows.
+
+    Attributes:
+        point: the plan that reached it, and its data.
+        accuracy: the accuracy overall, in [0, 1].
+    """
+
+    point: Point
+    accuracy: float
+
+
+class Forecaster:
+    """Forecasts plans from a table of proxy runs.
+
+    Args:
+        table: the proxy runs.
+        anchor: an accuracy that the user knows; it shifts all log odds.
+    """
+
+    def __init__(self, table: ProxyTable, anchor: Anchor | None = None) -> None:
+        self.table, self._anchor = table, anchor
+        points = [Point(run.plan, run.coverage) for run in table.runs]
+        seen = np.array([[run.accuracy, *run.accuracy_by_group] for run in table.runs])
+        fitted = Fit(points, seen)
+        self._curve = fitted.curve
+        vectors = np.array([_coordinates(point) for point in points])
+        self._scale = np.maximum(vectors.std(axis=0), 0.25)
+        self._vectors = vectors / self._scale
+        own = [
+            np.delete(self._vectors, at, axis=0) - self._vectors[at] for at in range(len(points))
+        ]
+        nearest = np.array([np.linalg.norm(one, axis=1).min() for one in own])
+        self._unit = max(float(np.median(nearest)), 1e-9)
+        widths = 1 + nearest / self._unit
+        errors, missed = [], []
+        for at, (point, accuracy) in enumerate(zip(points, seen, strict=True)):
+            found = fitted.without(at)(point)
+            errors.append(log_odds(accuracy) - log_odds(found))
+            missed.append(float(accuracy[0] - found[0]))
+        self._shift, self._anchor_width = 0.0, 0.0
+        if anchor is not None:
+            predicted = self._curve(anchor.point)[0]
+            self._shift = float(log_odds(anchor.accuracy) - log_odds(predicted))
+            self._anchor_width = 1 + self.distance(anchor.point)
+        self._scores = _scores(errors, widths, anchored=anchor is not None)
+        self._missed = tuple(missed)
+
+    def held_out(self) -> tuple[float, ...]:
+        """Accuracy minus forecast of each proxy run by the curve of the others, without anchor."""
+        return self._missed
+
+    def distance(self, point: Point) -> float:
+        """Distance to the nearest proxy run, over the median distance between those."""
+        vector = _coordinates(point) / self._scale
+        return float(np.linalg.norm(self._vectors - vector, axis=1).min()) / self._unit
+
+    def accuracy(self, plan: PlanFeatures, coverage: Coverage) -> float:
+        """Forecast accuracy overall, in [0, 1], without its interval."""
+        odds = log_odds(self._curve(Point(plan, coverage))[0])
+        return float(from_log_odds(odds + self._shift))
+
+    def forecast(self, plan: PlanFeatures, coverage: Coverage, names: Sequence[str]) -> Forecast:
+        """The forecast of a plan.
+
+        Args:
+            plan: its features.
+            coverage: which classes its groups hold.
+            names: names of its groups.
+        """
+        point = Point(plan, coverage)
+        distance = self.distance(point)
+        width = math.hypot(1 + distance, self._anchor_width)
+        odds = log_odds(self._curve(point)) + self._shift
+        half = np.r_[self._scores[0], np.full(len(names), self._scores[1])] * width
+        middle, lower, upper = (from_log_odds(odds + sign * half) for sign in (0, -1, 1))
+        return Forecast(
+            accuracy=float(middle[0]),
+            lower=float(lower[0]),
+            upper=float(upper[0]),
+            level=LEVEL,
+            groups=tuple(
+                GroupForecast(group=name, accuracy=value, lower=low, upper=high)
+                for name, value, low, high in zip(
+                    names, *(one[1:].tolist() for one in (middle, lower, upper)), strict=True
+                )
+            ),
+            dataset=self.table.dataset,
+            runs=len(self.table.runs),
+            distance=distance,
+            anchored=self._anchor is not None,
+            proxy=self.table.digest,
+        )
+
+
+def _coordinates(point: Point) -> Floats:
+    """Coordinates in which distances between plans are measured."""
+    plan = point.plan
+    numbers = (
+        max(plan.noise, 1e-3),
+        plan.rounds,
+        plan.rate * plan.clipping_norm,
+        plan.clipping_norm / plan.travel,
+        plan.averaged,
+        plan.parameters,
+        float(exposure_of(point).min()),
+        math.exp(point.coverage.skew),
+    )
+    coordinates: Floats = np.log(np.array(numbers))
+    return coordinates
+
+
+def _scores(errors: Sequence[Floats], widths: Floats, *, anchored: bool) -> tuple[float, float]:
+    """Quantiles of the normalised residuals, overall and per group.
+
+    With an anchor a residual is that of one run after a shift by another run's.
+    """
+    if not anchored:
+        overall = [abs(one[0]) / width for one, width in zip(errors, widths, strict=True)]
+        groups = [abs(one[1:]) / width for one, width in zip(errors, widths, strict=True)]
+    else:
+        rows = list(zip(errors, widths, strict=True))
+        pairs = [(a[0] - b[0][0], math.hypot(a[1], b[1])) for a, b in permutations(rows, 2)]
+        overall = [abs(error[0]) / width for error, width in pairs]
+        groups = [abs(error[1:]) / width for error, width in pairs]
+    return _quantile(overall), _quantile(np.concatenate(groups).tolist())
+
+
+def _quantile(values: Sequence[float]) -> float:
+    """The finite-sample quantile of a conformal interval of LEVEL."""
+    rank = math.ceil((len(values) + 1) * LEVEL)
+    return sorted(values)[min(rank, len(values)) - 1]
+
+
+@lru_cache(maxsize=4)
+def forecaster(path: str) -> Forecaster:
+    """The forecaster of a file, fitted once per process.
+
+    Raises:
+        InputError: as ``ProxyTable.load``.
+    """
+    return Forecaster(ProxyTable.load(path))
+
+
+def forecaster_with(path: str, anchor: str | None, coverage: str | None) -> Forecaster:
+    """The forecaster of a file, anchored by PLAN.json=ACCURACY when that is given.
+
+    Args:
+        path: the table of proxy runs.
+        anchor: path of a plan and the accuracy that it reached in percent, with = between.
+        coverage: path of the classes that the groups hold; None when all hold all alike.
+
+    Raises:
+        InputError: for an anchor that is not of this form, or files with faults.
+    """
+    if anchor is None:
+        return forecaster(path)
+    where, _, text = anchor.rpartition("=")
+    try:
+        percent = float(text)
+    except ValueError:
+        percent = math.nan
+    if not where or not 0 < percent < 100:
+        rule = "must be PLAN.json=ACCURACY, the accuracy in percent between 0 and 100"
+        raise InputError.one("anchor", rule, anchor)
+    table, plan = ProxyTable.load(path), Plan.load(Path(where))
+    held = read_coverage(coverage, plan.spec, table.classes)
+    return Forecaster(table, Anchor(Point(plan_features(plan), held), percent / 100))
+
+
+def with_forecast(plan: Plan, model: Forecaster, coverage: Coverage) -> Plan:
+    """The plan with its forecast."""
+    names = [group.name for group in plan.groups]
+    found = model.forecast(plan_features(plan), coverage, names)
+    return plan.model_copy(update={"forecast": found})

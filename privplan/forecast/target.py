@@ -1,0 +1,99 @@
+"""Inverse question: the least epsilons, cohort or rounds whose forecast reaches an accuracy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from privplan.errors import InfeasibleError, InputError, PrivplanError
+from privplan.forecast.features import Coverage, features_of
+from privplan.forecast.model import Forecaster, with_forecast
+from privplan.plan import Plan
+from privplan.planning.inverse import UNKNOWNS, changed_by, noise_and_weights
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+
+_STEPS = 17
+"""Values of the unknown that are tried before bisection."""
+_TOLERANCE = 0.005
+"""Relative tolerance of the unknown."""
+_RANGE = 64.0
+"""Largest factor between the unknown and its value in the spec, in either direction."""
+
+
+def forecast_accuracy(spec: Spec, model: Forecaster, coverage: Coverage) -> float:
+    """Forecast accuracy of a spec's plan before certification, in [0, 1]."""
+    noise, weights = noise_and_weights(spec)
+    relative = noise / spec.clipping_norm
+    return model.accuracy(features_of(spec, relative, weights), coverage)
+
+
+def solve_for_accuracy(
+    spec: Spec,
+    target: float,
+    model: Forecaster,
+    coverage: Coverage,
+    unknown: str = "epsilon",
+    *,
+    second_opinion: bool | None = None,
+) -> Plan:
+    """The plan of least cost whose forecast reaches an accuracy, with its forecast.
+
+    Args:
+        spec: a spec of clients, without free rounds, cohort or clipping norm.
+        target: accuracy overall in percent.
+        model: the forecasts.
+        coverage: which classes the groups hold.
+        unknown: ``epsilon`` for the strictest budgets (all times one factor), ``cohort`` for the
+            fewest clients per round, ``rounds`` for the fewest rounds.
+        second_opinion: as in ``solve``.
+
+    Raises:
+        InputError: for a target outside (0, 100), or a spec whose unknown is not its own.
+        InfeasibleError: with the largest forecast that the unknown reaches.
+    """
+    if not 0 < target < 100:
+        raise InputError.one("target_accuracy", "must be in (0, 100) percent", target)
+    if unknown not in UNKNOWNS:
+        raise InputError.one("solve_for", f"must be one of {', '.join(UNKNOWNS)}", unknown)
+    make, low, high, own = changed_by(spec, "target_accuracy", unknown)
+    low, high = max(low, own - math.log(_RANGE)), min(high, own + math.log(_RANGE))
+    known: dict[float, float] = {}
+
+    def reached(argument: float) -> float:
+        if argument not in known:
+            try:
+                known[argument] = forecast_accuracy(make(math.exp(argument)), model, coverage)
+            except PrivplanError:  # no plan there, such as a budget below every noise
+                known[argument] = 0.0
+        return known[argument]
+
+    goal, before, found = target / 100, None, None
+    for argument in map(float, np.linspace(low, high, _STEPS)):
+        if reached(argument) >= goal:
+            found = argument
+            break
+        before = argument
+    if found is None:
+        best = max(known, key=lambda argument: known[argument])
+        raise InfeasibleError(
+            f"target_accuracy: {target:g} cannot be reached by {unknown}; the largest forecast is "
+            f"{known[best]:.1%}, at {_shown(unknown, make(math.exp(best)), math.exp(best))}"
+        )
+    while before is not None and found - before > _TOLERANCE:
+        middle = (before + found) / 2
+        before, found = (before, middle) if reached(middle) >= goal else (middle, found)
+    decided = make(math.exp(found))
+    plan = with_forecast(solve(decided, second_opinion=second_opinion), model, coverage)
+    asked = _shown(unknown, decided, math.exp(found))
+    note = f"target_accuracy: {target:g} asks for {asked} by the forecast"
+    return plan.model_copy(update={"warnings": (note, *plan.warnings)})
+
+
+def _shown(unknown: str, decided: Spec, value: float) -> str:
+    """The unknown with its value in a spec."""
+    if unknown == "epsilon":
+        each = ", ".join(f"{group.name} {group.epsilon:.4g}" for group in decided.groups)
+        return f"epsilon x {value:.4g} ({each})"
+    return f"{unknown} {getattr(decided, unknown):.6g}"

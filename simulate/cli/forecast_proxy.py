@@ -1,0 +1,108 @@
+"""``privplan forecast-proxy``: runs on proxy data from which accuracy is forecast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from privplan.forecast.table import LEAST_RUNS
+from simulate.cli.options import SEED
+
+WARNING = (
+    "forecast-proxy: the table reveals accuracies on the data: they must be public, or stand in "
+    "for the private ones (proxy data)"
+)
+
+
+@click.command("forecast-proxy", short_help="Train plans on proxy data, to forecast accuracy.")
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option(
+    "--dataset", required=True, help="Public or proxy data, never the data that need protection."
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="Folder with the data; else the environment variable PRIVPLAN_DATA.",
+)
+@click.option(
+    "--partition",
+    "partitions",
+    multiple=True,
+    default=("iid",),
+    show_default=True,
+    help="Who holds what; may be repeated, the runs take turns.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(min=LEAST_RUNS),
+    default=36,
+    show_default=True,
+    help="Plans around the spec's to train: budgets, rounds and recipe vary.",
+)
+@click.option(
+    "--share",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Share of the plans' cohorts that takes part, to save time; the noise stays.",
+)
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
+@click.option("--seed", type=SEED, default=0, show_default=True)
+@click.option(
+    "-o", "--output", metavar="PROXY", required=True,
+    help="Table to write (JSON); the runs are kept in the folder PROXY.runs, to resume.",
+)  # fmt: skip
+def command(
+    spec: Path,
+    dataset: str,
+    data_dir: Path | None,
+    partitions: tuple[str, ...],
+    runs: int,
+    share: float,
+    jobs: int,
+    seed: int,
+    output: str,
+) -> None:
+    """Train plans around SPEC's on proxy data; write the table that ``solve --forecast`` reads.
+
+    The same command resumes an interrupted sweep; with more ``--runs`` it goes on.
+    """
+    from privplan.cli import render
+    from privplan.errors import InputError
+    from privplan.forecast.model import Forecaster
+    from privplan.io.files import refuse_overwriting
+    from privplan.spec.spec import Spec
+    from simulate.data.partition.registry import scheme
+    from simulate.tuning.proxy import proxy_table, variations
+    from simulate.tuning.trials import Setting
+
+    render.warn(WARNING)
+    known = Spec.load(spec)
+    if known.unit != "client":
+        raise InputError.one("unit", "must be client for a forecast", known.unit)
+    if known.horizon is not None or known.tuning is not None:
+        rule = "must be left out for a forecast: one run is forecast"
+        raise InputError.one("horizon" if known.horizon is not None else "tuning", rule, "one")
+    refuse_overwriting(known.sources(spec), [output])
+    for text in partitions:
+        scheme(text)
+    data = known.model_dump(mode="json", exclude={"groups_from"})
+    setting = Setting(
+        spec=data,
+        algorithm="planned",
+        dataset=dataset,
+        partition=",".join(partitions),
+        data_dir=None if data_dir is None else str(data_dir),
+    )
+    todo = variations(known, partitions, runs, seed, share)
+    with render.progress(f"forecast-proxy on {dataset}") as report:
+        table = proxy_table(setting, todo, Path(f"{output}.runs"), jobs, report)
+    table.save(output)
+    scores = [run.accuracy for run in table.runs]
+    held_out = [100 * abs(one) for one in Forecaster(table).held_out()]
+    render.text(
+        f"{len(scores)} plans on {dataset}, accuracy {min(scores):.1%} to {max(scores):.1%}; "
+        f"forecast when held out: mean error {sum(held_out) / len(held_out):.2f} points"
+    )
+    render.text(f"wrote {output}")

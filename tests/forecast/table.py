@@ -1,0 +1,56 @@
+"""Tables of proxy runs whose accuracy follows a known curve, for tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privplan.forecast.features import Coverage, PlanFeatures
+from privplan.forecast.surrogate import Curve, Point, from_log_odds, log_odds
+from privplan.forecast.table import ProxyRun, ProxyTable
+
+TRUTH = Curve(
+    np.log([0.02, 0.1, 1.2, 0.1, 1.0, 0.8, 1.5, 0.4, 0.5]),
+    (20.0, 1.0),
+)
+"""The curve that the runs follow."""
+
+
+def runs(count: int, seed: int, noise: float = 0.1, shift: float = 0.0) -> tuple[ProxyRun, ...]:
+    """Random plans of two groups on four classes, with errors in log odds.
+
+    Args:
+        count: number of runs.
+        seed: seed of plans and errors.
+        noise: standard deviation of the errors.
+        shift: added to all log odds.
+    """
+    source = np.random.default_rng(seed)
+    found = []
+    for number in range(count):
+        weight = source.uniform(0.1, 0.5)
+        plan = PlanFeatures(
+            rounds=int(source.integers(20, 80)),
+            noise=float(4 ** source.uniform(-1, 1)),
+            clipping_norm=0.1,
+            travel=0.2,
+            rate=float(8 * 2 ** source.uniform(-1, 1)),
+            averaged=float(source.choice([1.0, 5.0])),
+            parameters=1000,
+            weights=(weight, 1 - weight),
+        )
+        apart = ((0.7, 0.1, 0.1, 0.1), (0.1, 0.3, 0.3, 0.3))
+        shares = apart if number % 2 else ((0.25,) * 4,) * 2
+        held = Coverage(shares=shares, clients=(0.5, 0.5))
+        odds = log_odds(TRUTH(Point(plan, held))) + noise * source.standard_normal(3) + shift
+        overall, *groups = from_log_odds(odds).tolist()
+        found.append(
+            ProxyRun(
+                plan=plan, coverage=held, seed=number, accuracy=overall, accuracy_by_group=groups
+            )
+        )
+    return tuple(found)
+
+
+def table(count: int = 30, seed: int = 0, noise: float = 0.1) -> ProxyTable:
+    """A table of such runs."""
+    return ProxyTable(dataset="made", model="none", classes=4, runs=runs(count, seed, noise))
