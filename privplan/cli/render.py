@@ -61,6 +61,11 @@ def warn(message: str) -> None:
         click.echo(f"warning: {printable(message)}", err=True)
 
 
+def status(line: str) -> None:
+    """Print a line on the course of a long command to standard error."""
+    click.echo(printable(line), err=True)
+
+
 def data(value: Any) -> None:
     """Print plain data to standard output as strict JSON."""
     click.echo(json.dumps(value, indent=1, allow_nan=False))

@@ -158,6 +158,7 @@ def record_spec(
             "unit": "record",
             "sampling": "poisson",
             "groups_from": None,
+            "epsilon_distribution": None,
             "cohort": max(round(spec.expected_cohort), 1),
             "local": {**data["local"], "epochs": epochs},
             "planning": {"weights": weights},

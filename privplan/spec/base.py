@@ -10,6 +10,7 @@ from pydantic import Field
 from privplan.accounting.release import Relation, SamplingLaw, Unit, is_client
 from privplan.accounting.risk import implied_risk, limit_of
 from privplan.errors import Fault
+from privplan.spec.epsilon_distribution import EpsilonDistribution
 from privplan.spec.fields import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer
 from privplan.spec.horizon import Horizon
 from privplan.spec.objectives import OBJECTIVES, is_objective, only_objectives
@@ -37,6 +38,12 @@ class BaseSpec(Checked):
         description="Filled in with groups_from: the fraction of the precision of clients with "
         "scales of their own that the groups retain, by the central limit.",
         exclude_if=is_none,
+    )
+    epsilon_distribution: EpsilonDistribution | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Distribution of individual budgets to draw the groups from, such as {name: "
+        "Dist3, clients: 20}, or a mixture.",
     )
     unit: Unit = Field(
         "client",

@@ -15,6 +15,7 @@ from privplan.errors import Fault, InputError
 from privplan.io.files import read_text
 from privplan.io.text import load_yaml
 from privplan.spec.base import BaseSpec
+from privplan.spec.epsilon_distribution import with_distribution
 from privplan.spec.fields import ClientGroup, ClientTraining, RecordGroup
 from privplan.spec.fixed_noise import noise_faults, with_fixed_noise
 from privplan.spec.grouping_costs import Costs
@@ -59,7 +60,8 @@ class Spec(BaseSpec):
                 text = "must be a spec, not a plan that was solved from one"
                 raise InputError.one("spec", text, data)
             try:
-                data = with_risks(with_groups(data, Path(folder), cls.grouping_costs))
+                data = with_groups(data, Path(folder), cls.grouping_costs)
+                data = with_risks(with_distribution(data))
             except InputError as error:
                 data = {**data, "groups": None}
                 return parse(cls, with_recipe(data), error.faults, hidden=["groups"])
@@ -217,7 +219,9 @@ class RecordSpec(Spec):
     """A spec whose budgets protect each record of a client."""
 
     unit: Literal["record"] = Field(description="A budget protects a record of a client.")
-    groups: tuple[RecordGroup, ...] = Field(description="Who needs how much privacy.")
+    groups: tuple[RecordGroup, ...] = Field(
+        description="Who needs how much privacy; may be left out with epsilon_distribution."
+    )
     cohort: Annotated[Positive, AfterValidator(_whole)] | None = Field(
         None, description="Clients per round, who take turns; everybody when left out."
     )

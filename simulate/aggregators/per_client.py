@@ -12,6 +12,11 @@ from simulate.aggregators.robust_pca import pursuit
 from simulate.components import Aggregator, Released, State
 from simulate.models.hypernetwork import EMBEDDING, Hypernetwork, pull_back
 
+BLOCK_CLIENTS = 200
+"""Most clients in a decomposition: its time grows with the cube of their number."""
+TOLERANCE = 1e-4
+"""Accuracy of a decomposition: weights need no more."""
+
 Weights = Callable[[Tensor, Sequence[Released]], Tensor]
 """(updates [K, k], releases) to the unnormalised weight of each client's update [K]."""
 
@@ -49,35 +54,57 @@ def as_planned(updates: Tensor, releases: Sequence[Released]) -> Tensor:
     return torch.tensor([release.record.shares[0].weight for release in releases])
 
 
-def by_noise(rows: int) -> Weights:
+def by_noise(rows: int, matrices: int = 1) -> Weights:
     """Weights 1 / sigma_i^2 with noise estimated from the updates only (Robust-HDP, Algorithm 1).
 
     Args:
         rows: rows p' of the sub-matrices that are decomposed (Section 3.6).
+        matrices: number Q of sub-matrices.
     """
 
     def weights(updates: Tensor, releases: Sequence[Released]) -> Tensor:
-        return 1 / noise_estimates(updates, rows)
+        return 1 / noise_estimates(updates, rows, matrices)
 
     return weights
 
 
-def noise_estimates(updates: Tensor, rows: int) -> Tensor:
+def by_norm(updates: Tensor, releases: Sequence[Released]) -> Tensor:
+    """Weights by the inverse of the squared norm of each update, without Robust PCA."""
+    return 1 / updates.double().square().sum(1).clamp(min=torch.finfo(torch.float64).tiny)
+
+
+def noise_estimates(updates: Tensor, rows: int, matrices: int = 1) -> Tensor:
     """Returns estimates of sigma_i^2 of each update up to a common factor [K], float64.
+
+    Robust PCA splits sub-matrices of random rows, and of at most ``BLOCK_CLIENTS`` random clients,
+    into a low-rank part, the common signal, and the rest, the noise. The share of a client's
+    squared norm that is noise, times its squared norm over all rows, is the estimate: the norm is
+    exact, and only the share has the error of a sample.
 
     Args:
         updates: noisy updates of K clients [K, k]; a column of the matrix M each.
-        rows: rows p' of a sub-matrix; with fewer coordinates there is one matrix.
+        rows: rows p' of a sub-matrix; with fewer coordinates there is one matrix of all rows.
+        matrices: number Q of sub-matrices, which are disjoint; fewer where the rows do not suffice.
     """
-    size = updates.shape[1]
+    clients, size = updates.shape
     width = min(rows, size)
-    parts = size // width
-    estimate = torch.zeros(len(updates), dtype=torch.float64, device=updates.device)
-    for part in range(parts):
-        _, sparse = pursuit(updates[:, part * width : (part + 1) * width].T)
-        estimate += sparse.square().sum(0)
+    source = torch.Generator().manual_seed(size)  # public, the same in every run
+    order = torch.randperm(size, generator=source) if width < size else torch.arange(size)
+    parts = torch.split(order, width)[: min(matrices, size // width)]
+    drawn = torch.randperm(clients, generator=source)
+    blocks = torch.split(drawn, -(-clients // -(-clients // BLOCK_CLIENTS)))
+    noise = torch.zeros(clients, dtype=torch.float64, device=updates.device)
+    total = torch.zeros_like(noise)
+    for part in parts:
+        chosen = updates[:, part.to(updates.device)]
+        total += chosen.double().square().sum(1)
+        for block in blocks:
+            members = block.to(updates.device)
+            _, sparse = pursuit(chosen[members].T, tolerance=TOLERANCE)
+            noise[members] += sparse.square().sum(0)
     smallest = torch.finfo(torch.float64).tiny
-    return (estimate / parts * (size / width)).clamp(min=smallest)
+    share = noise / total.clamp(min=smallest)
+    return (share * updates.double().square().sum(1)).clamp(min=smallest)
 
 
 def through_hypernetwork(population: int, hidden: int, rate: float) -> Aggregator:

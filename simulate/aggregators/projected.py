@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -68,8 +69,8 @@ def projected(inner: Aggregator, directions: int) -> Aggregator:
 def projected_clients(directions: int) -> Aggregator:
     """The mean by planned weights of updates that are projected as in the original PFA.
 
-    The clients with the largest epsilon are public; the others' updates are projected onto the
-    leading singular directions of the public ones.
+    The clients in the upper of two clusters of budgets are public; the others' updates are
+    projected onto the leading singular directions of the public ones.
 
     Args:
         directions: most directions of the public subspace, at least 1.
@@ -83,19 +84,42 @@ def projected_clients(directions: int) -> Aggregator:
 
 
 def _projected(releases: Sequence[Released], directions: int) -> list[Released]:
+    if not releases:
+        return []
     epsilons = [release.groups[0].epsilon for release in releases]
+    least = public_from(epsilons)
     public = [
         release.vector.double()
         for release, epsilon in zip(releases, epsilons, strict=True)
-        if epsilon == max(epsilons)
+        if epsilon >= least
     ]
-    if not public:
-        return list(releases)
     _, _, basis = torch.linalg.svd(torch.stack(public), full_matrices=False)
     basis = basis[:directions]
     return [
         release
-        if epsilon == max(epsilons)
+        if epsilon >= least
         else replace(release, vector=((basis @ release.vector.double()) @ basis).float())
         for release, epsilon in zip(releases, epsilons, strict=True)
     ]
+
+
+def public_from(epsilons: Sequence[float]) -> float:
+    """Returns the least epsilon of a public client: that of the upper of two clusters of budgets.
+
+    The clusters are the two intervals with the least sum of squared deviations from their means,
+    which is the optimum of 2-means on a line. Liu et al. cluster the clients by their privacy
+    preferences; with budgets that all differ, the largest one alone would leave a single noisy
+    update as the public subspace.
+
+    Args:
+        epsilons: budgets of the clients who take part, at least one.
+    """
+    ordered = sorted(epsilons)
+
+    def spread(part: Sequence[float]) -> float:
+        middle = fmean(part)
+        return sum((value - middle) ** 2 for value in part)
+
+    cuts = [cut for cut in range(1, len(ordered)) if ordered[cut - 1] < ordered[cut]]
+    best = min(cuts, key=lambda cut: spread(ordered[:cut]) + spread(ordered[cut:]), default=0)
+    return ordered[best]

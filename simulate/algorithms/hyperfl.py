@@ -22,7 +22,10 @@ HIDDEN = Hyperparameter(
     100, "units of the hypernetwork's hidden layer", low=1, high=1e6, integer=True
 )
 HEAD_RATE = Hyperparameter(
-    1.0, "learning rate of the head over that of the hypernetwork; 5 to 10 in HyperFL", high=1e6
+    1.0,
+    "learning rate of the head over that of the hypernetwork; HyperFL: 10 for grey images, "
+    "5 for colour",
+    high=1e6,
 )
 
 
@@ -65,9 +68,11 @@ def hyperfl(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         heads stay at the clients, which hinders the reconstruction of records; it gives no
         differential privacy, so epsilon is infinite.
     Deviations: hidden layer of 100 units (the paper does not say); the hypernetwork first generates
-        a usual initialisation of the body; one learning rate for hypernetwork and embedding, no
-        weight decay; the sum is divided by the expected cohort, not weighted by data size; the
-        cohort is drawn by the plan's law.
+        a usual initialisation of the body; one learning rate for head, hypernetwork and embedding
+        (the paper: 0.1 for the head, 0.01 or 0.02 for the others, that is ``head_rate`` 10 or 5
+        under a plan with its hypernetwork's learning rate; a plan's rate is usually near that of
+        its head, which the default leaves as it is); no weight decay; the sum is divided by
+        the expected cohort, not weighted by data size; the cohort is drawn by the plan's law.
     """
     hidden = int(hyperparameters["hidden"])
     split = client_hypernetwork(hidden)

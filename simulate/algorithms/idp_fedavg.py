@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from privplan.plan import Plan
 from privplan.planning.individual import individual_sample, individual_scale
+from privplan.spec.spec import Spec
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.entry import Hyperparameters, poisson
 from simulate.algorithms.fedavg import dp_fedavg
 from simulate.algorithms.registry import from_spec, register
 from simulate.mechanisms.gaussian import gaussian_joint
 from simulate.transforms import own_clip
+
+
+def sample_plan(spec: Spec) -> Plan:
+    """The plan of Sample, calibrated with the spec's accountant as those of all other methods."""
+    return individual_sample(spec, spec.planning.accountant)
 
 
 @register(
@@ -39,7 +45,7 @@ def idp_fedavg_scale(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 @register(
     "IDP-FedAvg-Sample",
-    plan=from_spec(individual_sample),
+    plan=from_spec(sample_plan),
     unit="client",
     released="one noisy sum of clipped updates per round",
     source="Boenisch, Muehl, Dziedzic, Rinberg, Papernot, NeurIPS 2023",
@@ -52,6 +58,6 @@ def idp_fedavg_sample(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm
     Unit of privacy: client.
     Released: per round, one noisy sum of the cohort's clipped updates, with the same noise for all
         groups.
-    Deviations: as IDP-FedAvg-Scale. The ratios are found with the accountant of the guarantee.
+    Deviations: as IDP-FedAvg-Scale. The ratios are found with the spec's accountant.
     """
     return dp_fedavg(plan, hyperparameters)

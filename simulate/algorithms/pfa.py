@@ -44,7 +44,8 @@ def pfa(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         Under a record-level plan, as the original: each participant's update, noised by DP-SGD.
     Deviations: as GDPFed, with its plan and weights. The original finds the public subspace in
         single updates of public clients; secure sums reveal none, so the last noisy public sums
-        span it here.
+        span it here. Under a record-level plan the public clients are the upper of two clusters of
+        the participants' budgets (2-means); the original does not fix the clustering.
     """
     directions = int(hyperparameters["directions"])
     if plan.spec.unit == "record":

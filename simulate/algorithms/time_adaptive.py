@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from privplan.plan import Plan
 from privplan.planning import individual
+from privplan.spec.spec import Spec
 from simulate.algorithm import Algorithm
 from simulate.algorithms.entry import Hyperparameters, poisson
 from simulate.algorithms.fedavg import dp_fedavg
 from simulate.algorithms.registry import from_spec, register
 
 
+def adaptive_plan(spec: Spec) -> Plan:
+    """The plan with default savings, calibrated with the spec's accountant as all others."""
+    return individual.time_adaptive(spec, accountant=spec.planning.accountant)
+
+
 @register(
     "Time-adaptive HDPFL",
-    plan=from_spec(individual.time_adaptive),
+    plan=from_spec(adaptive_plan),
     unit="client",
     released="one noisy sum of clipped updates per round",
     source="Kiani, Kulkarni, Dziedzic, Draper, Boenisch, ICLR 2025",

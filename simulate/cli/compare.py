@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,9 @@ from simulate.cli.options import (
     seeds_from,
     with_own,
 )
+
+if TYPE_CHECKING:
+    from simulate.runs.comparison import ComparisonRow
 
 
 @click.command(
@@ -62,6 +65,27 @@ from simulate.cli.options import (
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
 )
+@click.option(
+    "--tune/--same-hyperparameters",
+    default=False,
+    help="Tune each method by itself, with equal numbers of runs and one accountant, or train all "
+    "with the plan's clipping norm and learning rate and with default hyperparameters (default).",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(min=2),
+    default=8,
+    show_default=True,
+    help="Runs per method "
+    "that --tune spends on validation records, of which the first has the defaults.",
+)
+@click.option(
+    "--validation-share",
+    type=float,
+    default=0.2,
+    show_default=True,
+    help="Share of the training records that --tune holds out for validation.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("results"))
 @click.pass_context
 def command(
@@ -77,37 +101,61 @@ def command(
     track: tuple[str, ...],
     precision: str,
     form: str,
+    tune: bool,
+    trials: int,
+    validation_share: float,
     output: Path,
     **options: Any,
 ) -> None:
     """Train ALGORITHMS under PLAN with several seeds: a table, a CSV file and a plot.
 
     Each run has its own folder; finished runs are reused and interrupted ones resumed. Runs that
-    repeat noise, other than those of one seed under several algorithms, are reported.
+    repeat noise, other than those of one seed under several algorithms, are reported. With --tune
+    each method first gets its own clipping norm, learning rate and hyperparameters, chosen on
+    training records that are held out; all then spend the same epsilon.
     """
     from privplan.cli import render
     from simulate.runs.compare import PLOT, TABLE, compare, select
-    from simulate.runs.comparison import printed_table
+    from simulate.runs.comparison import finished_line, printed_table
     from simulate.runs.repeated_noise import repeated_noise, run_folders
+    from simulate.runs.tuned_comparison import TUNED_TABLE, tuned_comparison, tuned_plan
+    from simulate.runs.tuned_table import tuned_plain, tuned_table
 
     others = [run for folder in against for run in run_folders(folder)]
     own = own_of(context, options)
     base = with_own(request_of(plan, "", output, options), own)
     base = replace(base, track=track, precision=precision)
+    base = tuned_plan(base) if tune else base
     names, omitted = select(algorithms, base)
     for line in omitted:
         render.warn(line)
     chosen = seeds_from(first_seed, seeds)
-    with render.progress(f"{len(names)} algorithms, {seeds} seeds") as progress:
-        rows = compare(base, names, chosen, jobs, progress, cluster)
-    if form == "json":
-        render.data([line for row in rows for line in row.plain()])
+    where = f"{base.plan.spec.name} on {base.dataset}, {base.partition_name}"
+
+    def status(row: ComparisonRow) -> None:
+        render.status(finished_line(row))
+
+    title = f"{len(names)} algorithms, {seeds} seeds"
+    if tune:
+        with render.progress(f"{title}, {trials} runs each to tune") as progress:
+            found = tuned_comparison(
+                base, names, chosen, trials, validation_share, jobs, progress, cluster, status
+            )
+        if form == "json":
+            render.data(tuned_plain(found))
+        else:
+            render.table(*tuned_table(f"{where}: tuned, {seeds} seeds", found))
     else:
-        where = f"{base.plan.spec.name} on {base.dataset}, {base.partition_name}"
-        metric = rows[0].metric
-        render.table(*printed_table(f"{where}: test {metric}, {seeds} seeds", rows))
+        with render.progress(title) as progress:
+            rows = compare(base, names, chosen, jobs, progress, cluster, finished=status)
+        if form == "json":
+            render.data([line for row in rows for line in row.plain()])
+        else:
+            metric = rows[0].metric
+            render.table(*printed_table(f"{where}: test {metric}, {seeds} seeds", rows))
     runs = [output / name / f"seed-{seed}" for name in names for seed in chosen]
     for line in repeated_noise(runs, others):
         render.warn(line)
+    table = TUNED_TABLE if tune else TABLE
     if form == "table":
-        render.text(f"table {output / TABLE}, plot {output / PLOT}")
+        render.text(f"table {output / table}, plot {output / PLOT}")

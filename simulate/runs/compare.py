@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,6 +29,7 @@ from simulate.runs.run import execute
 TABLE = "results.csv"
 CURVES = "accuracy.csv"
 PLOT = "accuracy.png"
+TUNING = "tuning.jsonl"
 
 
 def select(names: str, base: Request) -> tuple[list[str], list[str]]:
@@ -68,6 +71,8 @@ def compare(
     jobs: int | None,
     progress: Progress,
     cluster: str | None = None,
+    tuned: Mapping[str, Request] | None = None,
+    finished: Callable[[ComparisonRow], None] = lambda row: None,
 ) -> list[ComparisonRow]:
     """Train every algorithm with every seed; finished runs are not trained again.
 
@@ -78,6 +83,8 @@ def compare(
         jobs: runs at the same time; None for one, or for as many as the cluster has cores.
         progress: called with the number of finished runs and of all runs.
         cluster: address of a Ray cluster; processes of this machine when None.
+        tuned: the requests of methods with hyperparameters of their own, by name.
+        finished: called with the row of each algorithm as soon as all its runs are finished.
 
     Returns:
         One row per algorithm, in the order given. Tables and a plot are written to the folder.
@@ -92,21 +99,49 @@ def compare(
     if cluster is not None:
         ray_library()
         base = _absolute(base)
+        tuned = {name: _absolute(one) for name, one in (tuned or {}).items()}
     require_own(base.folder)
+    bases = {name: (tuned or {}).get(name, base) for name in algorithms}
     for name, seed in _representatives(base.plan, algorithms, seeds):
-        prepare(_request(base, name, seed))
-    requests = [_request(base, name, seed) for name in algorithms for seed in seeds]
+        prepare(request_for(bases[name], name, seed))
+    requests = [request_for(bases[name], name, seed) for name in algorithms for seed in seeds]
     with resumable(base.folder):
         items = {f"{request.algorithm}/{request.seed}": request for request in requests}
         parallel = cluster is not None or (jobs or 1) > 1
         work = run_on_one_core if parallel else run_here
-        finish(items, work, spread=_spread(base, len(items), jobs, cluster), progress=progress)
-        rows = [_row(base, name, seeds) for name in algorithms]
-        write_text(base.folder / TABLE, results_csv(rows))
-        write_text(base.folder / CURVES, curves_csv(rows))
-        title = f"{base.plan.spec.name}, {base.dataset}, {len(seeds)} seeds"
-        comparison(base.folder / PLOT, {one.algorithm: one.records for one in rows}, title)
+        rows: dict[str, ComparisonRow] = {}
+
+        def add_row(name: str) -> None:
+            rows[name] = _row(bases[name], name, seeds)
+            finished(rows[name])
+
+        spread = _with_rows(_spread(base, len(items), jobs, cluster), len(seeds), add_row)
+        finish(items, work, spread=spread, progress=progress)
+        return _written(base, [rows[name] for name in algorithms], seeds)
+
+
+def _written(base: Request, rows: list[ComparisonRow], seeds: Sequence[int]) -> list[ComparisonRow]:
+    """The rows, after tables and a plot of them are written to the folder."""
+    write_text(base.folder / TABLE, results_csv(rows))
+    write_text(base.folder / CURVES, curves_csv(rows))
+    title = f"{base.plan.spec.name}, {base.dataset}, {len(seeds)} seeds"
+    comparison(base.folder / PLOT, {one.algorithm: one.records for one in rows}, title)
     return rows
+
+
+def _with_rows(spread: Spread, seeds: int, add_row: Callable[[str], None]) -> Spread:
+    """The spread, which also reports each algorithm when its last run is finished."""
+
+    def reporting(work: Callable[[Any], Any], tasks: Sequence[Any], /) -> Iterator[Any]:
+        missing = Counter[str]()
+        for key, result in spread(work, tasks):
+            yield key, result
+            name = key.rpartition("/")[0]
+            missing[name] += 1
+            if missing[name] == seeds:
+                add_row(name)
+
+    return reporting
 
 
 def _spread(base: Request, runs: int, jobs: int | None, cluster: str | None) -> Spread:
@@ -128,6 +163,8 @@ def require_own(folder: Path) -> None:
     if not folder.is_dir():
         raise InputError.one("output", "must be a folder", str(folder))
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    if names == {TUNING}:
+        return
     if names and (RECORD in names or names.isdisjoint(ALGORITHMS)):
         rule = "must be a comparison's folder, a new folder or an empty one"
         raise InputError.one("output", rule, str(folder))
@@ -151,7 +188,8 @@ def _record_level(plan: Plan, algorithms: Sequence[str]) -> list[str]:
     return [name for name in algorithms if ALGORITHMS.get(name).unit_under(plan) == "record"]
 
 
-def _request(base: Request, name: str, seed: int) -> Request:
+def request_for(base: Request, name: str, seed: int) -> Request:
+    """The request of one run of a comparison."""
     folder = base.folder / name / f"seed-{seed}"
     return replace(base, algorithm=name, seed=seed, folder=folder)
 
@@ -176,7 +214,7 @@ def run_on_one_core(request: Request) -> None:
 
 
 def _row(base: Request, name: str, seeds: Sequence[int]) -> ComparisonRow:
-    runs = [load_run(_request(base, name, seed).folder) for seed in seeds]
+    runs = [load_run(request_for(base, name, seed).folder) for seed in seeds]
     verdicts = tuple(judge(run) for run in runs)
     unit = ALGORITHMS.get(name).unit_under(base.plan)
     return ComparisonRow(name, unit, tuple(run.record for run in runs), verdicts)

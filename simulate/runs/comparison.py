@@ -145,6 +145,16 @@ def printed_table(
     return title, columns, [_cells(row) for row in rows], _caption(rows)
 
 
+def finished_line(row: ComparisonRow) -> str:
+    """One line on an algorithm whose runs are all finished."""
+    spent = [row.spent(name) for name in row.groups]
+    epsilons = ", ".join("inf" if value is None else f"{value:.4f}" for value in spent)
+    return (
+        f"{row.algorithm}: {row.metric} {_score(row, row.mean)} (sd {_score(row, row.deviation)}), "
+        f"epsilon {epsilons}, kept {_outcomes(row.verdicts)}"
+    )
+
+
 def _cells(row: ComparisonRow) -> list[str]:
     spent = [row.spent(name) for name in row.groups]
     return [

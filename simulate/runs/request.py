@@ -19,6 +19,7 @@ from simulate.data.own import Data
 from simulate.data.partition.clients import ClientPartition
 from simulate.data.partition.registry import Scheme, partition, require_disjoint, scheme
 from simulate.data.registry import load
+from simulate.data.validation import validation_split
 from simulate.engine.experiment import Experiment
 from simulate.local.precision import with_precision
 from simulate.models.network import Model
@@ -32,6 +33,8 @@ from simulate.parallel.distributed import (
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
 from simulate.tracking.callback import require_trackers
 
+VALIDATION_SEED = 0
+"""Seed of the validation split, the same for all methods and seeds."""
 BY_CLIENT = "clients"
 """Partition of own data that name the client of each record."""
 NOISES = ("seeded", "secure", "secure-discrete")
@@ -65,6 +68,8 @@ class Request:
         noise_key_file: where the key of a new run is written, or read to continue a run; None to
             keep it in memory only, so that the run can be neither continued nor replayed.
         signing_key_file: secret key of a server in the plan's signers; None for no signatures.
+        validation_share: share of the training records that stand in for the test records, while
+            hyperparameters are tuned; None for the data set as it is.
     """
 
     plan: Plan
@@ -87,6 +92,7 @@ class Request:
     noise: str = "seeded"
     noise_key_file: Path | None = None
     signing_key_file: Path | None = None
+    validation_share: float | None = None
 
     @property
     def task(self) -> str:
@@ -198,6 +204,11 @@ def _data(request: Request, chosen: Scheme) -> tuple[Dataset, ClientPartition]:
         data = load(request.dataset, request.data_dir, request.download)
     else:
         data, assigned = request.own_data.prepared(groups)
+    if request.validation_share is not None:
+        if assigned is not None or data.targets is not None:
+            rule = "must be left out with own data that name clients, or of another task"
+            raise InputError.one("tune", rule, request.partition_name)
+        data = validation_split(data, request.validation_share, VALIDATION_SEED)
     if assigned is None:
         assigned = partition(
             chosen, data.train_labels.numpy(), groups, request.seed, data.train_people

@@ -57,6 +57,7 @@ REACHES = {
     "DPFedAvg": 0.17,  # 0.248
     "minimum-epsilon": 0.15,  # 0.214
     "Robust-HDP": 0.28,  # 0.386
+    "Robust-HDP-norms": 0.28,  # as Robust-HDP
     "Robust-HDP-oracle": 0.28,  # 0.363
     "planned": 0.78,  # 0.851
     "P-FedSAM": 0.75,  # 0.790

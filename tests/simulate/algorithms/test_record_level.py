@@ -29,10 +29,11 @@ from privplan.verification.verify import judge, load_run
 from simulate.aggregators.per_client import (
     as_planned,
     by_noise,
+    by_norm,
     client_mean,
     noise_estimates,
 )
-from simulate.aggregators.projected import projected_clients
+from simulate.aggregators.projected import projected_clients, public_from
 from simulate.aggregators.robust_pca import pursuit
 from simulate.algorithms.dpfedavg import record_level
 from simulate.algorithms.registry import ALGORITHMS, algorithm, executable
@@ -261,6 +262,33 @@ def test_pfa_keeps_the_leading_public_directions() -> None:
     np.testing.assert_allclose(two.numpy() * 7, [31.0, 7.0, 0.0], atol=1e-5)
 
 
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=8))
+def test_public_budgets_are_the_upper_of_two_clusters(epsilons: list[float]) -> None:
+    """No other interval split has a smaller sum of squares, by brute force with NumPy."""
+    least = public_from(epsilons)
+    values = np.array(epsilons)
+
+    def cost(edge: float) -> float:
+        parts = [values[values < edge], values[values >= edge]]
+        return float(sum(((part - part.mean()) ** 2).sum() for part in parts if len(part)))
+
+    assert cost(least) <= min(map(cost, epsilons)) * (1 + 1e-9) + 1e-12
+    assert (least == min(epsilons)) is (len(set(epsilons)) == 1)
+
+
+def test_pfa_with_budgets_that_all_differ_has_several_public_clients() -> None:
+    """Budgets 1, 1.2, 3 and 3.3: the two upper ones are public, and are not projected."""
+    sent = [
+        released([1.0, 2.0, 5.0], 1.0),
+        released([2.0, 1.0, 7.0], 1.2),
+        released([4.0, 0.0, 0.0], 3.0),
+        released([0.0, 2.0, 0.0], 3.3),
+    ]
+    step, _ = projected_clients(2).combine(sent, torch.zeros(3), {})
+    expected = np.array([1 * 1 + 1.2 * 2 + 3 * 4, 1 * 2 + 1.2 * 1 + 3.3 * 2, 0.0]) / 8.5
+    np.testing.assert_allclose(step.numpy(), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["WeiAvg", "PFA"])
 def test_methods_of_both_kinds_protect_records_under_such_a_plan(
     name: str, short_plan: Plan, tmp_path: Path
@@ -289,6 +317,7 @@ def test_a_plan_of_records_is_refused_by_methods_for_clients(short_plan: Plan) -
         "DPFedAvg",
         "minimum-epsilon",
         "Robust-HDP",
+        "Robust-HDP-norms",
         "Robust-HDP-oracle",
     }
 
@@ -360,6 +389,89 @@ def test_noise_is_estimated_up_to_a_common_factor(rows: int) -> None:
     found, oracle = weights / weights.sum(), std**-2.0 / (std**-2.0).sum()
     assert np.corrcoef(found, oracle)[0, 1] > 0.99
     assert (found**2 * std**2).sum() / (oracle**2 * std**2).sum() < 1.02
+
+
+def common_signal(clients: int, strength: float, seed: int = 4) -> tuple[torch.Tensor, np.ndarray]:
+    """Updates [clients, 4000] with a strong common signal of rank 2, and their noise variances."""
+    draw = np.random.default_rng(seed)
+    std = draw.permutation(np.geomspace(0.3, 3, clients))
+    shares = 1 + 0.3 * draw.normal(size=(clients, 2))
+    updates = strength * shares @ draw.normal(size=(2, 4000))
+    updates += draw.normal(size=(clients, 4000)) * std[:, None]
+    return torch.from_numpy(updates), std**2
+
+
+def excess(weights: torch.Tensor, variances: np.ndarray) -> float:
+    """Noise variance of the weighted mean over the least possible one, less 1."""
+    found, oracle = weights.numpy() / float(weights.sum()), 1 / variances
+    oracle = oracle / oracle.sum()
+    return float((found**2 * variances).sum() / (oracle**2 * variances).sum() - 1)
+
+
+def test_robust_pca_earns_its_cost_where_the_common_signal_is_strong() -> None:
+    """Raw norms give the cleanest clients too little: their norm is mostly the common signal."""
+    updates, variances = common_signal(60, 1.0)
+    raw = excess(by_norm(updates, []), variances)
+    found = excess(by_noise(2000)(updates, []), variances)
+    assert raw > 0.3
+    assert found < 0.1 * raw
+
+
+def test_raw_norms_are_no_robust_pca_and_the_other_way_round() -> None:
+    """Weights are 1 / sigma^2, not 1 / sigma, and the ablation's are inverse squared norms."""
+    updates, variances = common_signal(60, 1.0)
+    assert excess(by_noise(2000)(updates, []).sqrt(), variances) > 0.1
+    norms = by_norm(updates, [])
+    torch.testing.assert_close(norms, 1 / updates.square().sum(1))
+
+
+def test_blocks_of_clients_are_on_one_scale() -> None:
+    """More clients than one decomposition has: weights stay those of one matrix within 5%."""
+    updates, variances = common_signal(240, 0.5)
+    assert excess(1 / noise_estimates(updates, 1000), variances) < 0.05
+
+
+def test_more_matrices_estimate_better() -> None:
+    updates, variances = common_signal(20, 0.0)
+    one, many = (excess(1 / noise_estimates(updates, 50, count), variances) for count in (1, 40))
+    assert many < one
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("Robust-HDP", "by estimated noise"),
+        ("Robust-HDP-norms", "by norm"),
+        ("Robust-HDP-oracle", "by noise"),
+        ("DPFedAvg", "by records"),
+        ("minimum-epsilon", "by records"),
+    ],
+)
+def test_what_the_server_weighs_by(name: str, rule: str, short_plan: Plan) -> None:
+    built = algorithm(name, short_plan, records={group.name: 4 for group in short_plan.groups})
+    assert built.aggregator.name == rule
+    updates, _ = common_signal(20, 1.0)
+    group = built.plan.groups[0]
+    share = released([1.0], 1.0).record.shares[0].model_copy(update={"weight": 2.0})
+    record = released([1.0], 1.0).record.model_copy(update={"shares": (share,)})
+    sent = [Released(row.float(), record, (group,), 0) for row in updates]
+    step, _ = built.aggregator.combine(sent, torch.zeros(4000), {})
+    expected = {
+        "by estimated noise": 1 / noise_estimates(updates.float(), 2000),
+        "by norm": 1 / updates.square().sum(1),
+    }.get(rule, torch.ones(20))
+    wanted = (expected / expected.sum()).double() @ updates
+    torch.testing.assert_close(step.double(), wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_minimum_epsilon_has_the_noise_of_the_strictest_budget(short_plan: Plan) -> None:
+    """Not the loosest one's: every client's noise alone would keep the smallest epsilon."""
+    records = {group.name: 4 for group in short_plan.groups}
+    strict = algorithm("minimum-epsilon", short_plan, records=records).plan
+    own = algorithm("DPFedAvg", short_plan, records=records).plan
+    noises = [group.noise_multiplier for group in strict.groups]
+    assert noises == [max(group.noise_multiplier for group in own.groups)] * len(noises)
+    assert len({group.noise_multiplier for group in own.groups}) == len(noises)
 
 
 @pytest.mark.slow

@@ -22,7 +22,13 @@ from tests.simulate.algorithms import test_algorithms
 from tests.simulate.algorithms.references import CASES
 from tests.simulate.case import Case
 
-RECORDS = {"DPFedAvg", "minimum-epsilon", "Robust-HDP", "Robust-HDP-oracle"}
+RECORDS = {
+    "DPFedAvg",
+    "minimum-epsilon",
+    "Robust-HDP",
+    "Robust-HDP-norms",
+    "Robust-HDP-oracle",
+}
 """Methods that protect records, compared in ``test_record_level``."""
 
 BY_NAME = {case.name: case for case in CASES}

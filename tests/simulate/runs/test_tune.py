@@ -1,0 +1,133 @@
+"""Comparisons in which each method is tuned by itself."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+
+from privplan.errors import InputError
+from privplan.plan import Plan
+from simulate.algorithms.registry import ALGORITHMS, algorithm
+from simulate.data.registry import load
+from simulate.data.validation import validation_split
+from simulate.runs.compare import compare
+from simulate.runs.comparison import ComparisonRow
+from simulate.runs.run import Request
+from simulate.runs.scores import scores_of
+from simulate.runs.search_space import Point, SearchSpace, retuned
+from simulate.runs.tune import same_accountant, tune, tuned_request
+from simulate.runs.tuned_comparison import tuned_comparison
+from simulate.runs.tuned_table import interval
+
+
+def quiet(done: int, total: int) -> None:
+    """Progress that nobody looks at."""
+
+
+def test_validation_records_are_training_records_and_no_others() -> None:
+    data = load("digits")
+    split = validation_split(data, 0.25, seed=3)
+    assert len(split.train_y) + len(split.test_y) == len(data.train_y)
+    both = torch.cat([split.train_x, split.test_x]).flatten(1).numpy()
+    order, given = np.lexsort(both.T), data.train_x.flatten(1).numpy()
+    np.testing.assert_array_equal(both[order], given[np.lexsort(given.T)])
+    counts = torch.bincount(split.test_y).numpy() / torch.bincount(data.train_y).numpy()
+    assert np.all(np.abs(counts - 0.25) < 0.01)
+    for share in (0.0, 1.0, math.nan):
+        with pytest.raises(InputError, match=r"validation_share: must be in \(0, 1\)"):
+            validation_split(data, share, seed=3)
+
+
+@pytest.mark.parametrize("name", ["DP-FedAvg", "IDP-FedAvg-Scale", "planned", "GDPFed+"])
+def test_another_norm_and_rate_leave_the_guarantee(name: str, short_plan: Plan) -> None:
+    """Noise over bound is what the certificate is of; the noise itself scales with the norm."""
+    plan = algorithm(name, short_plan).plan
+    point = Point(clipping=0.25, rate=2.0)
+    other = retuned(plan, point)
+    assert other.certificate == plan.certificate
+    for group, changed in zip(plan.groups, other.groups, strict=True):
+        assert changed.noise_multiplier == group.noise_multiplier
+        assert other.clip_bound(changed) == pytest.approx(plan.clip_bound(group) / 4)
+    assert other.noise_std == pytest.approx(plan.noise_std / 4)
+    assert other.spec.local.learning_rate == pytest.approx(2 * plan.spec.local.learning_rate)
+    assert [g.name for g in algorithm(name, retuned(short_plan, point)).plan.groups]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS.names())
+def test_every_method_has_a_space_within_its_own_ranges(name: str) -> None:
+    entry = ALGORITHMS.get(name)
+    space, source = SearchSpace(entry, {}), np.random.default_rng(1)
+    points = [next(space.draws(source)) for _ in range(20)]
+    points += [next(space.near(points[0], source)) for _ in range(20)]
+    assert "rate" in space.ranges
+    assert ("clipping" in space.ranges) is (entry.unit != "none" and name != "Local-only")
+    for point in points:
+        for key, value in point.values.items():
+            assert entry.hyperparameters[key].fault(key, value) is None
+    assert {one.rate for one in points[:20]} != {1.0}
+    tuned = {key for key, one in entry.hyperparameters.items() if not one.integer}
+    for key in tuned:
+        assert len({one.values[key] for one in points}) > 1
+        fixed = SearchSpace(entry, {key: 0.5})
+        assert next(fixed.draws(source)).values[key] == 0.5
+
+
+def test_a_tuned_comparison(short_plan: Plan, tmp_path: Path) -> None:
+    names = ["DP-FedAvg", "DP2-FedSAM"]
+    given = Request(short_plan, "", "digits", tmp_path / "out", device="cpu")
+    base = replace(given, plan=same_accountant(short_plan))
+    assert base.plan.spec.planning.accountant == "pld"
+    assert same_accountant(base.plan) is base.plan
+    seen: list[ComparisonRow] = []
+    shown = tuned_comparison(base, names, [4, 5], 3, 0.2, 1, quiet, None, seen.append)
+    assert [row.algorithm for row in seen] == names
+    title, columns, cells, caption = shown("a title")
+    assert title == "a title"
+    assert {"own", "global", "C", "clipped", "worst class"} <= set(columns)
+    assert {cell[0] for cell in cells} == set(names)
+    assert "3 runs each" in caption
+    assert "budgets not used up: " in caption  # the looser groups, under the strictest budget
+    rows = list(csv.DictReader((base.folder / "tuned.csv").open()))
+    assert len(rows) == 2 * 2 * 3
+    for row in rows:
+        if row["group"] == "strict":
+            assert 0.999 * float(row["budget"]) < float(row["realised_upper"])
+        assert float(row["realised_upper"]) <= float(row["budget"])
+        assert float(row["validation"]) >= float(row["validation_default"])
+        assert row["verdict"] == "kept"
+    before = (base.folder / "tuning.jsonl").read_text()
+    assert before.count("\n") == 2 * 3
+    found = tune(base, names, trials=3, validation_share=0.2)
+    assert (base.folder / "tuning.jsonl").read_text() == before  # nothing was run again
+    for name in names:
+        request = tuned_request(base, found[name])
+        run = replace(request, algorithm=name, seed=4, folder=base.folder / name / "seed-4")
+        scores = scores_of(run)
+        mean = np.average(list(scores.own_by_group.values()))
+        assert scores.own == pytest.approx(mean, abs=0.05)
+        assert scores.worst_class[1] <= scores.everybody
+    with pytest.raises(InputError, match="output: must not hold another sweep"):
+        tune(base, names, trials=4, validation_share=0.2)
+
+
+def test_own_and_global_are_equal_measures_for_one_model(short_plan: Plan, tmp_path: Path) -> None:
+    """One model for all: the global accuracy is the run's own record's."""
+    base = Request(short_plan, "", "digits", tmp_path / "out", device="cpu")
+    [row] = compare(base, ["FedAvg"], [2], 1, quiet)
+    run = replace(base, algorithm="FedAvg", seed=2, folder=tmp_path / "out" / "FedAvg" / "seed-2")
+    assert scores_of(run).everybody == pytest.approx(row.mean, abs=1e-12)
+
+
+def test_the_interval_is_student_s() -> None:
+    values = [0.2, 0.5, 0.4, 0.9]
+    mean, width = interval(values)
+    low, high = scipy.stats.t.interval(0.95, 3, np.mean(values), scipy.stats.sem(values))
+    assert (mean - width, mean + width) == pytest.approx((low, high))
+    assert math.isnan(interval([0.3])[1])
