@@ -25,7 +25,7 @@ HEAD_RATE = Hyperparameter(
     "learning rate of the head over that of the body; DP2-FedSAM: 0.05 in words, 20 in symbols",
     high=1e6,
 )
-"""DP2-FedSAM (Section V-A) sets "the learning rate for the shared representation extractor eta_h to
+"""DP2-FedSAM (Section 5.1) sets "the learning rate for the shared representation extractor eta_h to
 be 0.1 and for the personal classifier eta_phi to be 0.005". In its table of notation and in
 Algorithm 2, h is the personal head and phi the shared extractor, so the symbols say the reverse of
 the words: 0.05 by the words, 20 by the symbols. The words cripple the head: on clients with two

@@ -1,0 +1,46 @@
+"""Mutation testing of the whole catalogue: three mutations or more of each method are caught.
+
+A mutation changes the step that defines a method: its noise, clipping, weights, local rule, server
+or personalisation. It is caught when the method's reference, or the check of its composition, fails
+on it; no accuracy is looked at. Mutations beside the references are counted too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from privplan.errors import InputError
+from simulate.algorithms.registry import ALGORITHMS
+from tests.simulate.algorithms.mutations import hypernetworks, records, sums
+from tests.simulate.algorithms.references import CASES as REFERENCES
+from tests.simulate.case import Case
+
+CASES: tuple[Case, ...] = (*sums.CASES, *records.CASES, *hypernetworks.CASES)
+MUTATIONS = [(case, name) for case in CASES for name in case.mutations]
+SURVIVORS: dict[str, str] = {}
+"""Mutations that nothing catches, with the reason; none are known."""
+
+
+def test_every_method_has_three_mutations() -> None:
+    counts: Counter[str] = Counter()
+    for case in (*REFERENCES, *CASES):
+        counts[case.name] += len(case.mutations)
+    assert {name: counts[name] for name in ALGORITHMS if counts[name] < 3} == {}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_method_passes_its_reference(case: Case) -> None:
+    case.check(case.build())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "name"), MUTATIONS, ids=[f"{case.name}, {name}" for case, name in MUTATIONS]
+)
+def test_a_mutation_is_caught(case: Case, name: str) -> None:
+    if f"{case.name}, {name}" in SURVIVORS:
+        pytest.skip(SURVIVORS[f"{case.name}, {name}"])
+    with pytest.raises((AssertionError, InputError)):
+        case.check(case.mutations[name](case.build()))
