@@ -48,7 +48,8 @@ def tuned_comparison(
         finished: called with the row of each method as soon as all its runs are finished.
 
     Returns:
-        One row per method, in the order given. ``tuned.csv`` and the files of ``compare`` are written.
+        One row per method, in the order given. ``tuned.csv`` and the files of ``compare`` are
+        written.
 
     Raises:
         PrivplanError: as ``tune`` and ``compare``.

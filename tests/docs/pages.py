@@ -124,6 +124,9 @@ PAGES = {
         },
         codes={"solve": (0, 3), "book left": (0, 3)},
     ),
+    "docs/compare-tuned.md": Page(
+        before=DIGITS, edits=SHORT, words={"--trials 12": "--trials 2 --seeds 1"}, slow=True
+    ),
     "docs/data.md": Page(),
     "docs/hyperfl.md": Page(before=DIGITS, names=_view),
     "docs/models.md": Page(names=_models),

@@ -24,7 +24,7 @@ from simulate.runs.scores import scores_of
 from simulate.runs.search_space import Point, SearchSpace, retuned
 from simulate.runs.tune import same_accountant, tune, tuned_request
 from simulate.runs.tuned_comparison import tuned_comparison
-from simulate.runs.tuned_table import interval
+from simulate.runs.tuned_table import interval, tuned_plain, tuned_table
 
 
 def quiet(done: int, total: int) -> None:
@@ -88,7 +88,8 @@ def test_a_tuned_comparison(short_plan: Plan, tmp_path: Path) -> None:
     seen: list[ComparisonRow] = []
     shown = tuned_comparison(base, names, [4, 5], 3, 0.2, 1, quiet, None, seen.append)
     assert [row.algorithm for row in seen] == names
-    title, columns, cells, caption = shown("a title")
+    title, columns, cells, caption = tuned_table("a title", shown)
+    assert len(tuned_plain(shown)) == 2 * 2 * 3
     assert title == "a title"
     assert {"own", "global", "C", "clipped", "worst class"} <= set(columns)
     assert {cell[0] for cell in cells} == set(names)
@@ -110,6 +111,10 @@ def test_a_tuned_comparison(short_plan: Plan, tmp_path: Path) -> None:
         request = tuned_request(base, found[name])
         run = replace(request, algorithm=name, seed=4, folder=base.folder / name / "seed-4")
         scores = scores_of(run)
+        norm = request.plan.spec.clipping_norm
+        executed = Plan.load(run.folder / "plan.json").spec
+        assert executed.clipping_norm == norm  # a method's own planning keeps the tuned values
+        assert executed.local.learning_rate == request.plan.spec.local.learning_rate
         mean = np.average(list(scores.own_by_group.values()))
         assert scores.own == pytest.approx(mean, abs=0.05)
         assert scores.worst_class[1] <= scores.everybody

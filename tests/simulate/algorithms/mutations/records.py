@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -46,9 +47,16 @@ def spec() -> Spec:
     })  # fmt: skip
 
 
+@cache
+def solved() -> Plan:
+    """The plan of the spec, with each group's own noise."""
+    return solve_records(spec())
+
+
+@cache
 def plan(weights: str, strict: bool = False) -> Plan:
     """The plan of a method, by its weights."""
-    return by_record(solve_records(spec()), {}, weights=weights, strict=strict)
+    return by_record(solved(), {}, weights=weights, strict=strict)
 
 
 def check_step(algorithm: Algorithm) -> None:
@@ -77,7 +85,7 @@ def check_step(algorithm: Algorithm) -> None:
 
 def expected_noise(algorithm: Algorithm) -> dict[str, float]:
     """Noise multipliers by group: each group's own, or the strictest's for minimum-epsilon."""
-    own = {group.name: group.noise_multiplier for group in solve_records(spec()).groups}
+    own = {group.name: group.noise_multiplier for group in solved().groups}
     if algorithm.name == "minimum-epsilon":
         return dict.fromkeys(own, max(own.values()))
     return own

@@ -266,8 +266,8 @@ CASES = (
             "half of the noise": with_plan(
                 tiny.plan(release="joint", scales=SCALES, sigmas=(0.5, 0.25))
             ),
-            "the other group's scale": with_plan(
-                tiny.plan(release="joint", scales=SCALES[::-1], sigmas=(0.5, 1.0))
+            "the looser group's scale for all": with_plan(
+                tiny.plan(release="joint", scales=(1.0, 1.0), sigmas=(0.5, 0.5))
             ),
         },
     ),
