@@ -107,5 +107,5 @@ def _by_class(experiment: Experiment, context: RoundContext) -> np.ndarray:
 def clipped_share(records: Iterable[ReleaseRecord]) -> float | None:
     """Share of the contributions that were clipped, over all releases; None without clipping."""
     shares = [share for record in records for share in record.shares if share.clip_bound]
-    taken = sum(share.cohort for share in shares)
-    return sum(share.clipped for share in shares) / taken if taken else None
+    taken = sum(share.cohort or 0 for share in shares)
+    return sum(share.clipped or 0 for share in shares) / taken if taken else None
