@@ -19,7 +19,7 @@ from simulate.data.registry import load
 from simulate.data.validation import validation_split
 from simulate.runs.compare import compare
 from simulate.runs.comparison import ComparisonRow
-from simulate.runs.run import Request
+from simulate.runs.request import Request
 from simulate.runs.scores import scores_of
 from simulate.runs.search_space import Point, SearchSpace, retuned
 from simulate.runs.tune import same_accountant, tune, tuned_request
