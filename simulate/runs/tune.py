@@ -106,6 +106,8 @@ def tune(
     """
     if trials < 2:
         raise InputError.one("trials", "must be 2 or more", trials)
+    if not 0 < validation_share < 1:
+        raise InputError.one("validation_share", "must be in (0, 1)", validation_share)
     require_own(base.folder)
     request = replace(base, validation_share=validation_share, seed=seed)
     identity = {
