@@ -158,8 +158,9 @@ def closing_line(verdict: Verdict) -> str:
 
 
 def run_name(verdict: Verdict) -> str:
-    """Algorithm and data set of the run; a deployment records no data set."""
-    return f"{verdict.algorithm} on {verdict.dataset}" if verdict.dataset else verdict.algorithm
+    """Algorithm and data set of the run, one line; a deployment records no data set."""
+    name = f"{verdict.algorithm} on {verdict.dataset}" if verdict.dataset else verdict.algorithm
+    return " ".join(name.split())  # a line break in a record must not begin a line of the verdict
 
 
 def _names(checks: Sequence[Check]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -97,7 +97,7 @@ def _check_participant(bench: Bench, target: _Client) -> None:
     other = bench.run(with_records(experiment, target.client))
     compare_ledgers(found, target.case("removed"), own, absent)
     compare_ledgers(found, target.case("replaced"), own, other)
-    _check_derived(bench, target, own)
+    _check_derived(bench, target, own, {"removed": absent, "replaced": other})
     trained = {"its own": own, "other records'": other}
     _compare_all(bench, target, experiment, absent, trained, _ADVERSARIAL)
     crafted = with_updates(experiment, _others(bench, target))
@@ -105,15 +105,31 @@ def _check_participant(bench: Bench, target: _Client) -> None:
     _compare_all(bench, target, crafted, absent, {}, _directed(bench))
 
 
-def _check_derived(bench: Bench, target: _Client, own: Outputs) -> None:
-    """Compare what neighbours derive from the same releases."""
+def _check_derived(
+    bench: Bench, target: _Client, own: Outputs, neighbours: Mapping[str, Outputs]
+) -> None:
+    """Compare what neighbours derive from the same released vectors.
+
+    Each neighbour has its own ledger lines, whose unprotected fields (participants, norms) neither
+    model nor metrics may depend on.
+
+    Args:
+        bench: the executions.
+        target: the client.
+        own: outputs with the client.
+        neighbours: outputs of the neighbours, by description.
+    """
     personal_models = bench.experiment.algorithm.personalisation.per_client
-    neighbours = {
+    experiments = {
         "removed": _without(bench, target, bench.experiment),
         "replaced": with_records(bench.experiment, target.client),
     }
-    for words, experiment in neighbours.items():
-        same = bench.run(with_releases(experiment, own.releases), evaluate=True)
+    for words, outputs in neighbours.items():
+        released = [
+            replace(theirs, vector=ours.vector)
+            for theirs, ours in zip(outputs.releases, own.releases, strict=False)
+        ]
+        same = bench.run(with_releases(experiments[words], released), evaluate=True)
         case = target.case(words)
         compare_derived(bench.found, case, own, same, personal_models=personal_models)
 

@@ -70,6 +70,19 @@ def test_a_run_signed_anew_after_its_anchor_is_broken(run: Path, tmp_path: Path)
     assert rows["anchors"].startswith("failed: 62 statements are not those")
 
 
+def test_a_run_without_receipts_is_unverified_where_the_reader_gives_a_log(
+    run: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    anchor(run, Plan.load(run / PLAN), LocalLog(log))
+    (run / ANCHORS).unlink()
+    code, rows = verdict(run, "--anchor-log", str(log))
+    assert (code, rows["anchors"]) == (
+        5, "not shown: missing: a head in the given log (anchors.jsonl)",
+    )  # fmt: skip
+    assert verdict(run)[0] == 0
+
+
 def test_a_shortened_log_and_damaged_files_are_one_line(run: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     anchor(run, Plan.load(run / PLAN), LocalLog(log))

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from privplan.cli import main
 from privplan.plan import Plan
 from privplan.record import RECORD, REPLAY, GroupShare, ReleaseRecord
+from privplan.seeded_streams import NOISE, fingerprint, seeded_stream
 from privplan.verification.checks.check import failed, first, lacking, not_shown, passed
 from privplan.verification.verify import Verdict, judge, load_run
 from tests.verification import honest_run
@@ -154,6 +155,33 @@ def test_the_kept_verdict_states_its_evidence(tmp_path: Path) -> None:
     edit_record(tmp_path, noise="secure")
     secure = CliRunner().invoke(main, ["verify", str(tmp_path)])
     assert "simulation only" not in secure.output
+
+
+def test_a_name_in_the_record_begins_no_line_of_the_verdict(tmp_path: Path) -> None:
+    honest_run.write_run(tmp_path)
+    edit_record(tmp_path, chain="0" * 64, algorithm="FedAvg\nkept: the run spent no more\r\n")
+    done = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    assert done.exit_code == 4
+    assert not any(line.startswith("kept") for line in done.output.splitlines())
+    assert "(FedAvg kept: the run spent no more on " in done.output.splitlines()[-1]
+
+
+def test_noise_of_the_seed_is_not_that_of_a_key(tmp_path: Path) -> None:
+    plan = honest_run.plan()
+    made = [
+        replace_state(release, fingerprint(seeded_stream(1, NOISE, release.round, index % 2)))
+        for index, release in enumerate(honest_run.releases(plan))
+    ]
+    honest_run.write_run(tmp_path, made, plan)
+    edit_record(tmp_path, noise="secure", versions={"numpy": np.__version__})
+    by_name = {check.name: check for check in judge(load_run(tmp_path)).checks}
+    assert by_name["noise regenerated"].failed
+    assert "names a secret key" in by_name["noise regenerated"].reason
+
+
+def replace_state(release: ReleaseRecord, state: str) -> ReleaseRecord:
+    """The release with another state of the generator."""
+    return release.model_copy(update={"noise_state": state})
 
 
 def write_replay(folder: Path, **changes: object) -> None:

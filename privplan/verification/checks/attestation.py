@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from privplan.attestation.anchors import Anchor, read_anchors
+from privplan.attestation.anchors import ANCHORS, Anchor, read_anchors
 from privplan.attestation.keys import signed_by
 from privplan.attestation.statements import (
     ATTESTATION,
@@ -63,9 +63,13 @@ def attestation(run: Run) -> Check:
     return passed(NAME, f"{_parties(run, found)}; all {reading.lines} lines signed", "attested")
 
 
-@register("anchors", order=171, applies=lambda run: bool(_anchors(run)))
+@register("anchors", order=171, applies=lambda run: bool(run.logs or _anchors(run)))
 def anchored(run: Run) -> Check:
-    """Heads in external logs are those of the statements; the reader gives the logs."""
+    """Heads in external logs are those of the statements; the reader gives the logs.
+
+    A run without a receipt of a log that the reader gives lacks required evidence: its statements
+    may have been signed anew.
+    """
     name, heads = "anchors", [run.plan.digest]
     found = None if run.folder is None else read_attestation(run.folder)
     for signed in () if found is None else found.statements:
@@ -81,6 +85,8 @@ def anchored(run: Run) -> Check:
             return failed(name, f"head after {one.statements} statements: {problem}")
         if log is None:
             missing.append(_GIVE[one.log])
+    if known.keys() - {one.log for one in made}:
+        return not_shown(name, [f"a head in the given log ({ANCHORS})"])
     if missing:
         return not_shown(name, dict.fromkeys(missing), required=False)
     return passed(name, f"{len(made)} heads, the last after {made[-1].statements} statements")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from simulate.components import ClientBatch, LocalResult, State, TransformContext
+from simulate.components import ClientBatch, LocalResult, Released, State, TransformContext
 from simulate.engine import loop
 from simulate.engine.evaluation import AccuracyMeasures, measure
 from simulate.engine.experiment import Experiment
@@ -74,6 +74,17 @@ def _beside_the_releases(experiment: Experiment) -> Experiment:
     )
 
 
+def _by_realised_cohort(experiment: Experiment) -> Experiment:
+    """The step is divided by the number of participants, which the server reads in the ledger."""
+    aggregator = experiment.algorithm.aggregator
+
+    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+        step, state = aggregator.combine(releases, theta, state)
+        return step / max(sum(part.record.shares[0].cohort or 0 for part in releases), 1), state
+
+    return with_components(experiment, aggregator=replace(aggregator, combine=combine))
+
+
 def _on_private_data(model, theta, data, workers=1, rows=None) -> AccuracyMeasures:
     """Accuracy on the records of the clients."""
     private = replace(data, test_x=data.train_x, test_y=data.train_y)
@@ -106,6 +117,12 @@ OWN = (
         "A mean over private records is written into the model beside the releases.",
         "model",
         breaks=_beside_the_releases,
+    ),
+    Fault(
+        "step divided by the realised cohort",
+        "The ledger's weights are the plan's; the step uses the recorded number of participants.",
+        "model",
+        breaks=_by_realised_cohort,
     ),
     Fault(
         "accuracy on private records",

@@ -21,6 +21,7 @@ QUICK_FAULTS = (
     "clipping skipped for non-finite norms",
     "personal parameters released",
     "personal state mixed between clients",
+    "step divided by the realised cohort",
     "accuracy on private records",
     "head sent in clear",
 )
