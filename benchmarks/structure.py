@@ -37,7 +37,7 @@ PRODUCT = ("privplan/*.py", "simulate/*.py")
 SHORT, LONG = 40, 300
 # From the lowest to the highest, by the first name below privplan.
 LAYERS = [
-    "errors values registry io",
+    "errors values registry io scipy_functions",
     "laws accounting",
     "spec plan record ledger public_mask replayed evidence seeded_streams secure_streams"
     " discrete_gaussian attestation",
