@@ -80,3 +80,12 @@ def test_an_assignment_that_the_run_did_not_write_fails(run: Path, tmp_path: Pat
     found = groups(load_run(changed(run, tmp_path / "copy", _copied, honest=False)))
     assert found.failed
     assert "not the assignment that the run wrote" in found.reason
+
+
+def test_an_assignment_that_is_gone_is_not_shown(run: Path, tmp_path: Path) -> None:
+    copy = changed(run, tmp_path / "copy", lambda arrays: None, honest=True)
+    (copy / CLIENTS).unlink()
+    found = groups(load_run(copy))
+    assert found.outcome == "not shown"
+    assert found.required
+    assert CLIENTS in found.missing[0]

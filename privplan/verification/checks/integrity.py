@@ -70,7 +70,15 @@ def groups(run: Run) -> Check:
         yield from _identities(run)
 
     reason = f"{len(run.plan.groups)} groups, as planned"
-    return first(problems(), "groups", reason, unreleased(run))
+    return first(problems(), "groups", reason, [*unreleased(run), *_unstored(run)])
+
+
+def _unstored(run: Run) -> Iterator[str]:
+    """The assignment of clients, where the run wrote its digest and the file is gone."""
+    if run.folder is None or (run.folder / CLIENTS).exists():
+        return
+    if read_header(run.folder, run.plan.digest) is not None:
+        yield f"the assignment of clients ({CLIENTS}), whose digest the run wrote"
 
 
 def _identities(run: Run) -> Iterator[str]:

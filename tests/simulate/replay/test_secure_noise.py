@@ -14,6 +14,7 @@ from privplan.evidence import VECTORS
 from privplan.ledger import read_ledger
 from privplan.record import LEDGER, RunRecord
 from privplan.secure_streams import NoiseKey
+from privplan.verification.noise_evidence import NOISE_EVIDENCE
 from privplan.verification.verify import judge, load_run
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
@@ -208,3 +209,13 @@ def test_a_signed_run_is_attested_also_after_an_interruption(tmp_path: Path) -> 
     assert verdict.evidence == ("declared", "attested")
     with pytest.raises(InputError, match="must be the key of a server in the plan's signers"):
         execute(Request(**{**vars(asked), "plan": plan, "folder": tmp_path / "unsigned"}))
+
+
+def test_secure_noise_without_its_measurements_is_unverified(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    execute(asked)
+    assert judge(load_run(asked.folder)).outcome == "kept"
+    (asked.folder / NOISE_EVIDENCE).unlink()
+    verdict = judge(load_run(asked.folder))
+    assert verdict.outcome == "unverified"
+    assert "noise distribution" in {check.name for check in verdict.not_shown}
