@@ -11,7 +11,8 @@ import click
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--log", type=click.Path(path_type=Path), metavar="FILE", help="A local log file.")
 @click.option("--tsa", metavar="ADDRESS", help="A time-stamping authority (RFC 3161).")
-def command(run: Path, log: Path | None, tsa: str | None) -> None:
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
+def command(run: Path, log: Path | None, tsa: str | None, form: str) -> None:
     """Put the head of RUN's signed statements into a log; the receipt goes to anchors.jsonl.
 
     The log should be out of reach of whoever can change the run folder.
@@ -28,4 +29,7 @@ def command(run: Path, log: Path | None, tsa: str | None) -> None:
     plan = Plan.load(run / PLAN)
     chosen = TimeStamps(post_to(tsa)) if tsa is not None else LocalLog(log or Path())
     made = anchor(run, plan, chosen)
-    render.text(f"anchored {made.statements} statements of {run}: head {made.head}")
+    if form == "json":
+        render.data({"run": str(run), "statements": made.statements, "head": made.head})
+    else:
+        render.text(f"anchored {made.statements} statements of {run}: head {made.head}")

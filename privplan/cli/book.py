@@ -34,6 +34,19 @@ def _address(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+def _format(function: Callable[..., Any]) -> Callable[..., Any]:
+    option = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
+    return option(function)
+
+
+def _answer(form: str, line: str, values: dict[str, Any]) -> None:
+    """Print one line, or what it says as JSON."""
+    if form == "json":
+        render.data(values)
+    else:
+        render.text(line)
+
+
 def _runs(address: str | None) -> tuple[BookedRun, ...]:
     from privplan.book.database import address_of
     from privplan.book.store import runs
@@ -205,6 +218,7 @@ def export(form: str, output: str | None, address: str | None) -> None:
 @click.option("--refill-days", type=float, help="What was spent returns after so many days.")
 @click.option("--typical", metavar="PLAN", help="A plan of a typical run of the group.")
 @click.option("--ceiling", "ceilings", multiple=True, metavar="ACCOUNT", help="Charged as well.")
+@_format
 @_address
 def open_account(
     account: str,
@@ -216,6 +230,7 @@ def open_account(
     refill_days: float | None,
     typical: str | None,
     ceilings: tuple[str, ...],
+    form: str,
     address: str | None,
 ) -> None:
     """Open a budget ACCOUNT: POPULATION/GROUP, or a ceiling for a site or a population."""
@@ -233,7 +248,9 @@ def open_account(
         ceilings=ceilings,
         typical=None if typical is None else _typical(typical, account),
     )
-    render.text(f"opened {account}: epsilon {epsilon:g} at delta {delta:g} ({rule})")
+    line = f"opened {account}: epsilon {epsilon:g} at delta {delta:g} ({rule})"
+    values = {"account": account, "epsilon": epsilon, "delta": delta, "rule": rule}
+    _answer(form, line, {**values, "relation": relation})
 
 
 def _typical(plan: str, account: str) -> Any:
@@ -267,8 +284,9 @@ def _histories(plan: str, population: str, rounds: int | None = None) -> dict[st
 @click.argument("plan", metavar="PLAN")
 @click.option("--run", required=True, metavar="NAME", help="Name of the run.")
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
+@_format
 @_address
-def declare(plan: str, run: str, population: str, address: str | None) -> None:
+def declare(plan: str, run: str, population: str, form: str, address: str | None) -> None:
     """Declare the run of PLAN in the exact accounts of its groups, or in none.
 
     Before the first result of these accounts.
@@ -276,8 +294,8 @@ def declare(plan: str, run: str, population: str, address: str | None) -> None:
     from privplan.book.budgets import Budgets
 
     declared = Budgets(address).declare_run(run, _histories(plan, population))
-    for account, commitment in declared.items():
-        render.text(f"{account}: commitment {commitment}")
+    lines = [f"{account}: commitment {commitment}" for account, commitment in declared.items()]
+    _answer(form, "\n".join(lines), {"run": run, "commitments": dict(declared)})
 
 
 @command.command("reserve")
@@ -285,8 +303,11 @@ def declare(plan: str, run: str, population: str, address: str | None) -> None:
 @click.option("--run", required=True, metavar="NAME", help="Name of the run.")
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
 @click.option("--expires-days", type=float, default=30.0, show_default=True)
+@_format
 @_address
-def reserve(plan: str, run: str, population: str, expires_days: float, address: str | None) -> None:
+def reserve(
+    plan: str, run: str, population: str, expires_days: float, form: str, address: str | None
+) -> None:
     """Reserve all releases of PLAN in the accounts of its groups, or nothing.
 
     Exit code 3: an account has too little left.
@@ -295,7 +316,7 @@ def reserve(plan: str, run: str, population: str, expires_days: float, address: 
 
     charges = _histories(plan, population)
     name = Budgets(address).reserve(run, charges, expires_in=expires_days * DAY)
-    render.text(name)
+    _answer(form, name, {"run": run, "reservation": name, "accounts": list(charges)})
 
 
 @command.command("commit")
@@ -303,9 +324,15 @@ def reserve(plan: str, run: str, population: str, expires_days: float, address: 
 @click.option("--plan", metavar="PLAN", help="With --rounds: the plan that was executed.")
 @click.option("--rounds", type=int, help="Only so many rounds were released; the rest returns.")
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
+@_format
 @_address
 def commit(
-    reservation: str, plan: str | None, rounds: int | None, population: str, address: str | None
+    reservation: str,
+    plan: str | None,
+    rounds: int | None,
+    population: str,
+    form: str,
+    address: str | None,
 ) -> None:
     """Spend a RESERVATION and end it: all of it, or the first rounds of a plan."""
     from privplan.book.budgets import Budgets
@@ -315,7 +342,7 @@ def commit(
         raise InputError.one("plan and rounds", "must be given both or neither", plan or rounds)
     charges = None if plan is None else _histories(plan, population, rounds)
     Budgets(address).commit(reservation, charges)
-    render.text(f"committed {reservation}")
+    _answer(form, f"committed {reservation}", {"reservation": reservation, "rounds": rounds})
 
 
 @command.command("budgets")

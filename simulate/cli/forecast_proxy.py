@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from privplan.forecast.table import LEAST_RUNS
 from simulate.cli.options import SEED
 
 WARNING = (
@@ -35,7 +34,7 @@ WARNING = (
 )
 @click.option(
     "--runs",
-    type=click.IntRange(min=LEAST_RUNS),
+    type=int,
     default=36,
     show_default=True,
     help="Plans around the spec's to train: budgets, rounds and recipe vary.",
@@ -71,12 +70,15 @@ def command(
     from privplan.cli import render
     from privplan.errors import InputError
     from privplan.forecast.model import Forecaster
+    from privplan.forecast.table import LEAST_RUNS
     from privplan.io.files import refuse_overwriting
     from privplan.spec.spec import Spec
     from simulate.data.partition.registry import scheme
     from simulate.tuning.proxy import proxy_table, variations
     from simulate.tuning.trials import Setting
 
+    if runs < LEAST_RUNS:
+        raise InputError.one("runs", f"must be {LEAST_RUNS} or more", runs)
     render.warn(WARNING)
     known = Spec.load(spec)
     if known.unit != "client":

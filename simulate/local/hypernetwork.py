@@ -45,7 +45,7 @@ def hypernetwork_sgd(split: Split, *, hidden: int, head_rate: float) -> LocalRul
         updates, embeddings = (torch.cat(rows) for rows in zip(*parts, strict=True))
         return LocalResult(updates, torch.cat([embeddings, heads], 1))
 
-    return LocalRule("alternating, hypernetwork", train, across_groups=True)
+    return LocalRule("alternating, hypernetwork", train)
 
 
 def _heads(batch: ClientBatch, split: Split, head_rate: float) -> Tensor:

@@ -67,9 +67,12 @@ def test_only_the_mechanisms_draw_normal_noise() -> None:
         "engine/measurements.py",  # takes what a client says that it drew out of what it sent
         "mechanisms/gaussian.py",
         "mechanisms/record_noise.py",
-        "models/own.py",  # made-up records on which a user's module is tried
+        "models/randomness.py",  # dropout of a user's module
+        "models/validation.py",  # made-up records on which a user's module is tried
         "pilot/observation.py",  # directions in which a pilot looks; nothing is protected by them
         "replay/rounds.py",  # draws a run's noise again, to compare; nothing is protected by it
+        "runs/search_space.py",  # hyperparameters to try
+        "testing/neighbours.py",  # a generator that draws zeros
     ]
 
 

@@ -152,7 +152,8 @@ def test_a_number_that_counts_is_whole(name: str, number: str, value: float) -> 
 
 def test_the_hyperparameters_that_count() -> None:
     hidden = [(name, "hidden") for name in ("HyperFL", "HyperFL-LPM", "pFedHN", "pFedHN-PC")]
-    assert set(COUNTS) == {("PFA", "directions"), ("Robust-HDP", "rows"), *hidden}
+    robust = [("Robust-HDP", "rows"), ("Robust-HDP", "matrices")]
+    assert set(COUNTS) == {("PFA", "directions"), *robust, *hidden}
 
 
 def toy(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:

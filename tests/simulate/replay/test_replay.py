@@ -41,6 +41,7 @@ ALLOWED = (
     "simulate.tasks",
     "privplan.errors",
     "privplan.evidence",
+    "privplan.ledger",
     "privplan.replayed",
     "privplan.plan",
     "privplan.planning.weights",  # the plan's factors on sums, as formulas

@@ -85,10 +85,10 @@ def _by_realised_cohort(experiment: Experiment) -> Experiment:
     return with_components(experiment, aggregator=replace(aggregator, combine=combine))
 
 
-def _on_private_data(model, theta, data, workers=1, rows=None) -> AccuracyMeasures:
+def _on_private_data(model, theta, data, workers=1, rows=None, *rest) -> AccuracyMeasures:
     """Accuracy on the records of the clients."""
     private = replace(data, test_x=data.train_x, test_y=data.train_y)
-    return measure(model, theta, private, workers, rows)
+    return measure(model, theta, private, workers, rows, *rest)
 
 
 OWN = (
