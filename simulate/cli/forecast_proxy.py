@@ -14,6 +14,15 @@ WARNING = (
 )
 
 
+def _enough(context: click.Context, parameter: click.Parameter, value: int) -> int:
+    """The number of runs, if it is enough for a table; the import is slow, so it is made here."""
+    from privplan.forecast.table import LEAST_RUNS
+
+    if value < LEAST_RUNS:
+        raise click.BadParameter(f"must be {LEAST_RUNS} or more, found {value}")
+    return value
+
+
 @click.command("forecast-proxy", short_help="Train plans on proxy data, to forecast accuracy.")
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.option(
@@ -35,6 +44,7 @@ WARNING = (
 @click.option(
     "--runs",
     type=int,
+    callback=_enough,
     default=36,
     show_default=True,
     help="Plans around the spec's to train: budgets, rounds and recipe vary.",
@@ -70,15 +80,12 @@ def command(
     from privplan.cli import render
     from privplan.errors import InputError
     from privplan.forecast.model import Forecaster
-    from privplan.forecast.table import LEAST_RUNS
     from privplan.io.files import refuse_overwriting
     from privplan.spec.spec import Spec
     from simulate.data.partition.registry import scheme
     from simulate.tuning.proxy import proxy_table, variations
     from simulate.tuning.trials import Setting
 
-    if runs < LEAST_RUNS:
-        raise InputError.one("runs", f"must be {LEAST_RUNS} or more", runs)
     render.warn(WARNING)
     known = Spec.load(spec)
     if known.unit != "client":
