@@ -13,6 +13,7 @@ from simulate.cli.options import (
     data_options,
     own_of,
     own_options,
+    report_options,
     request_of,
     seeds_from,
     with_own,
@@ -49,22 +50,7 @@ if TYPE_CHECKING:
     help="A run folder or a comparison's folder whose noise must differ from this comparison's; "
     "may be repeated.",
 )
-@click.option(
-    "--precision",
-    type=click.Choice(["float32", "tf32"]),
-    default="float32",
-    show_default=True,
-    help="Products of local training on a GPU, before clipping; the rest is always float32.",
-)
-@click.option(
-    "--track",
-    multiple=True,
-    metavar="NAME",
-    help="Write metrics for tensorboard, mlflow or wandb, offline; may be repeated.",
-)
-@click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
-)
+@report_options
 @click.option(
     "--tune/--same-hyperparameters",
     default=False,

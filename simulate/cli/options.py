@@ -100,6 +100,33 @@ _OPTIONS = (
 )
 
 
+_REPORT_OPTIONS = (
+    click.option(
+        "--precision",
+        type=click.Choice(["float32", "tf32"]),
+        default="float32",
+        show_default=True,
+        help="Products of local training on a GPU, before clipping; the rest is always float32.",
+    ),
+    click.option(
+        "--track",
+        multiple=True,
+        metavar="NAME",
+        help="Write metrics for tensorboard, mlflow or wandb, offline; may be repeated.",
+    ),
+    click.option(
+        "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
+    ),
+)
+
+
+def report_options(command: Any) -> Any:
+    """Adds the options on precision, trackers and the form of the result."""
+    for option in reversed(_REPORT_OPTIONS):
+        command = option(command)
+    return command
+
+
 _OWN_DATA_OPTIONS = (
     click.option(
         "--task",

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulate.cli.options import SEED, data_options, own_of, own_options, request_of, with_own
+from simulate.cli.options import (
+    SEED,
+    data_options,
+    own_of,
+    own_options,
+    report_options,
+    request_of,
+    with_own,
+)
 
 if TYPE_CHECKING:
     from simulate.parallel.distributed import Ranks
@@ -29,19 +37,7 @@ if TYPE_CHECKING:
     help="Canaries in each group, beyond its clients: their evidence lets verify bound epsilon "
     "from below.",
 )
-@click.option(
-    "--precision",
-    type=click.Choice(["float32", "tf32"]),
-    default="float32",
-    show_default=True,
-    help="Products of local training on a GPU, before clipping; the rest is always float32.",
-)
-@click.option(
-    "--track",
-    multiple=True,
-    metavar="NAME",
-    help="Write metrics for tensorboard, mlflow or wandb, offline; may be repeated.",
-)
+@report_options
 @click.option(
     "--noise",
     type=click.Choice(["seeded", "secure", "secure-discrete"]),
@@ -61,9 +57,6 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Secret key (privplan keys new) of a server in the plan's signers.",
-)
-@click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
 @click.pass_context

@@ -1,7 +1,7 @@
 """Precision of matrix products and convolutions on GPUs.
 
 A GPU may compute float32 products in TF32, with 10 bits of mantissa; PyTorch does so for
-convolutions unless it is told otherwise. Norms, clipping, sums, noise and evaluation must not:
+convolutions unless it is set otherwise. Norms, clipping, sums, noise and evaluation must not:
 a clipping norm is a bound only for the numbers that are summed. They are computed in float32 or
 better. Local training before clipping may use TF32 (``--precision tf32``): whatever the update is,
 it is clipped afterwards. Where records are clipped inside local training it may not.

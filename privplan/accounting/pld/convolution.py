@@ -57,14 +57,14 @@ def convolved(rounds: Iterable[Placed], points: int) -> tuple[Array, float]:
             product *= spectrum if count == 1 else spectrum * spectrum
             doubt += count * unit / (np.sqrt(squares) + unit)
             continue
-        lively = size > FADED
-        angle[lively] += count * np.angle(spectrum[lively])
-        product[lively] *= np.exp(0.5 * count * np.log(squares[lively]))
-        doubt[lively] += count * unit / (np.sqrt(squares[lively]) + unit)
-    lively = size > FADED
+        nonzero = size > FADED
+        angle[nonzero] += count * np.angle(spectrum[nonzero])
+        product[nonzero] *= np.exp(0.5 * count * np.log(squares[nonzero]))
+        doubt[nonzero] += count * unit / (np.sqrt(squares[nonzero]) + unit)
+    nonzero = size > FADED
     power = np.zeros_like(product)
-    power[lively] = product[lively] * (np.cos(angle[lively]) + 1j * np.sin(angle[lively]))
-    errors = doubt[lively] * np.exp(np.minimum(size[lively], 0.0) + 2 * doubt[lively])
+    power[nonzero] = product[nonzero] * (np.cos(angle[nonzero]) + 1j * np.sin(angle[nonzero]))
+    errors = doubt[nonzero] * np.exp(np.minimum(size[nonzero], 0.0) + 2 * doubt[nonzero])
     total = np.fft.irfft(power, points)
     norm = math.sqrt(2 * float((errors**2).sum()) / points)
     norm += unit * float(np.linalg.norm(total)) + 2 * math.exp(FADED)

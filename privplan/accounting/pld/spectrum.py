@@ -35,11 +35,11 @@ class Spectrum:
 
     def __init__(self, points: int) -> None:
         self.points = points
-        lively = points // 2 + 1
-        self._frequencies: Indices = np.arange(lively)
-        self._product = np.ones(lively, dtype=np.complex128)
-        self._size = np.zeros(lively)
-        self._doubt = np.zeros(lively)
+        frequencies = points // 2 + 1
+        self._frequencies: Indices = np.arange(frequencies)
+        self._product = np.ones(frequencies, dtype=np.complex128)
+        self._size = np.zeros(frequencies)
+        self._doubt = np.zeros(frequencies)
 
     def multiply(self, pattern: Indices, base: Indices, weights: Array, counts: Array) -> None:
         """Multiply with the transforms of rounds on common points.
@@ -107,11 +107,11 @@ class Spectrum:
             turns = np.remainder(often[:, None] * np.angle(found[many]), 2 * math.pi).sum(axis=0)
             power = np.exp(np.maximum(often @ logs[many], 2 * FADED))
             self._product *= power * (np.cos(turns) + 1j * np.sin(turns))
-        lively = self._size > FADED
-        if np.count_nonzero(lively) < _FEWER * len(lively):
-            self._frequencies = self._frequencies[lively]
-            self._product, self._size = self._product[lively], self._size[lively]
-            self._doubt = self._doubt[lively]
+        nonzero = self._size > FADED
+        if np.count_nonzero(nonzero) < _FEWER * len(nonzero):
+            self._frequencies = self._frequencies[nonzero]
+            self._product, self._size = self._product[nonzero], self._size[nonzero]
+            self._doubt = self._doubt[nonzero]
 
     def inverse(self) -> tuple[Array, float]:
         """Masses on the circle, shape (points,), and a bound on the 2-norm of their error.
