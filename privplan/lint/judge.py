@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -68,7 +69,7 @@ class Report:
     @property
     def excluded(self) -> tuple[str, ...]:
         """Alarms whose loss the upper bounds do not include."""
-        return tuple(dict.fromkeys(a.code for a in self.alarms if a.code in _UNBOUNDED))
+        return _unbounded(self.alarms)
 
     @property
     def exit_code(self) -> int:
@@ -83,6 +84,11 @@ class Report:
             one["sampling"] = law_phrase(one["law"])
         plain: dict[str, Any] = _strict(data)
         return plain
+
+
+def _unbounded(alarms: Iterable[Alarm]) -> tuple[str, ...]:
+    """Codes of the alarms whose loss no upper bound includes."""
+    return tuple(dict.fromkeys(one.code for one in alarms if one.code in _UNBOUNDED))
 
 
 def law_phrase(law: str | None) -> str:
@@ -229,6 +235,13 @@ def _compare(
     slack = 1e-3 * max(claim.epsilon, 1e-3)
     if claim.epsilon + slack < found.lower:
         reading.alarm("understated", f"{said}; the releases cost {truth}")
+    elif outside := ", ".join(
+        dict.fromkeys(a.code for a in reading.alarms if a.code in _UNBOUNDED)
+    ):
+        notes.append(
+            f"{said}: not shown to hold; the releases cost {truth}, and neither includes the loss "
+            f"by {outside}"
+        )
     elif claim.epsilon >= found.upper:
         loose = claim.epsilon > 1.01 * found.upper
         notes.append(f"{said}: holds; {'the tight value is' if loose else 'bounds'} {truth}")

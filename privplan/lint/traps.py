@@ -25,6 +25,10 @@ _CLIENT = re.compile(
     re.IGNORECASE,
 )
 _HALF = {"float16", "bfloat16", "half"}
+_UPDATE = re.compile(
+    r"(aggregated?|deltas?|grads?|gradients?|mean|model|module|net|network|noise|params?|parameters"
+    r"|state|sum|total|updates?|weights)$"
+)
 _RESUMES = {"load_checkpoint", "load_state_dict", "restore_checkpoint", "latest_checkpoint"}
 
 
@@ -112,6 +116,11 @@ def _is_noise(script: Script, node: ast.AST) -> bool:
 def _half_precision(script: Script, reading: Reading) -> None:
     """Noise in half precision, or a model whose update is in half precision."""
     message = "in half precision: its grid shows which value the noise was added to"
+    models = {
+        call.path.rpartition(".")[0]
+        for call in script.calls
+        if call.name in ("parameters", "named_parameters", "state_dict", "load_state_dict")
+    }
     for call in script.calls:
         words = {node.attr for node in ast.walk(call.node) if isinstance(node, ast.Attribute)}
         words |= {n.value for n in ast.walk(call.node) if isinstance(n, ast.Constant)
@@ -119,11 +128,17 @@ def _half_precision(script: Script, reading: Reading) -> None:
         owner = script.path(call.node.func).rpartition(".")[0]
         if _NOISE.match(call.name) and words & _HALF:
             reading.alarm("half-precision", f"noise is drawn {message}", call.line)
-        elif call.name in ("half", "bfloat16") and not call.node.args and owner:
+            continue
+        casts = call.name in ("half", "bfloat16") and not call.node.args
+        casts = casts or (call.name in ("to", "astype", "type", "cast") and bool(words & _HALF))
+        if casts and owner and (owner in models or _holds_update(owner)):
             subject = "noise" if "noise" in owner else owner
             reading.alarm("half-precision", f"{subject} is cast {message}", call.line)
-        elif call.name in ("to", "astype") and words & _HALF and owner:
-            reading.alarm("half-precision", f"{owner} is cast {message}", call.line)
+
+
+def _holds_update(owner: str) -> bool:
+    """Whether a name is that of noise, a model or its update, and not of data."""
+    return _UPDATE.match(re.split(r"[._]", owner.lower().rstrip("0123456789_"))[-1]) is not None
 
 
 def _data_dependent_clipping(script: Script, reading: Reading) -> None:

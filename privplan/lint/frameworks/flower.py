@@ -12,9 +12,9 @@ import ast
 import re
 from typing import Any
 
-from privplan.accounting.release import Relation
 from privplan.lint import traps
-from privplan.lint.expressions import UNKNOWN, Call, Name, number, whole
+from privplan.lint.expressions import UNKNOWN, Call, number, whole
+from privplan.lint.flower_accounting import add_claim, add_local, config_of
 from privplan.lint.flower_files import (
     AVAILABLE,
     FRACTION,
@@ -24,7 +24,7 @@ from privplan.lint.flower_files import (
     read_log,
 )
 from privplan.lint.frameworks.opacus import read_script as read_opacus
-from privplan.lint.reading import FRAMEWORKS, Claim, Mechanism, Options, Reading
+from privplan.lint.reading import FRAMEWORKS, Mechanism, Options, Reading
 from privplan.lint.script import Script
 from privplan.lint.source import Source
 
@@ -81,7 +81,7 @@ def _central(
     sampled = whole(call.argument("num_sampled_clients", 3 if kind == "Fixed" else 2))
     inner = call.argument("strategy", 0)
     accountant = call.argument("accountant", None, None)
-    config = _config(accountant)
+    config = config_of(accountant)
     population = options.population
     if population is None and config is not None:
         population = whole(config.argument("population_size", 1))
@@ -119,14 +119,7 @@ def _central(
         )
     )
     if config is not None:
-        _claim(reading, config, noise, sampled, rounds, call)
-
-
-def _config(accountant: Any) -> Call | None:
-    if not isinstance(accountant, Call):
-        return None
-    config = accountant.argument("config", 0)
-    return config if isinstance(config, Call) else None
+        add_claim(reading, config, noise, sampled, rounds, call)
 
 
 def _law(script: Script, reading: Reading, inner: Any) -> str | None:
@@ -279,56 +272,6 @@ def _secure_aggregation(script: Script, reading: Reading, side: str, cohort: int
             )
 
 
-def _claim(
-    reading: Reading,
-    config: Call,
-    noise: float | None,
-    sampled: int | None,
-    rounds: int | None,
-    call: Call,
-) -> None:
-    """What Flower's accountant prints, computed as it does."""
-    delta = number(config.argument("target_delta", 0))
-    population = whole(config.argument("population_size", 1))
-    relation = _member(config.argument("neighboring_relation", 2))
-    method = _member(config.argument("sampling_method", 3))
-    reading.delta = reading.delta or delta
-    values = (delta, population, noise, sampled, rounds)
-    if method is None or relation is None or any(one is None for one in values):
-        reading.unknown("Flower's own epsilon", "an argument of its accountant is not a constant")
-        return
-    said = flower_epsilon(noise or 0, sampled or 1, population or 1, rounds or 1, method, relation,
-                          delta or 0.5)  # fmt: skip
-    under = Relation.REPLACE_ONE if relation == "replace_one" else Relation.ADD_REMOVE
-    source = f"Flower's accountant ({method.replace('_', '-')}, {relation.replace('_', '-')})"
-    reading.claims.append(Claim(said, delta, under, source))
-
-
-def _member(value: Any) -> str | None:
-    """The normalised name of an enumeration's member, written as a name or as its text."""
-    text = value.last if isinstance(value, Name) else value
-    return text.lower().replace("-", "_") if isinstance(text, str) else None
-
-
-def flower_epsilon(
-    noise: float, sampled: int, population: int, rounds: int, method: str, relation: str,
-    delta: float,
-) -> float:  # fmt: skip
-    """The epsilon that Flower 1.42's accountant (RDP of dp-accounting) prints."""
-    import dp_accounting
-    from dp_accounting.rdp import RdpAccountant
-
-    event: Any = dp_accounting.GaussianDpEvent(noise)
-    if method == "poisson":
-        event = dp_accounting.PoissonSampledDpEvent(sampled / population, event)
-    elif method == "without_replacement":
-        event = dp_accounting.SampledWithoutReplacementDpEvent(population, sampled, event)
-    kind = dp_accounting.NeighboringRelation
-    under = kind.REPLACE_ONE if relation == "replace_one" else kind.ADD_OR_REMOVE_ONE
-    accountant = RdpAccountant(neighboring_relation=under)
-    return float(accountant.compose(event, rounds).get_epsilon(delta))
-
-
 def _local(reading: Reading, call: Call, rounds: int | None, central: bool) -> None:
     """``LocalDpMod(clipping_norm, sensitivity, epsilon, delta)``: the Gaussian of each client."""
     names = ("clipping_norm", "sensitivity", "epsilon", "delta")
@@ -342,39 +285,6 @@ def _local(reading: Reading, call: Call, rounds: int | None, central: bool) -> N
             "only, and the wrapper's clipping then scales the local noise down",
             call.line,
         )
-
-
-def add_local(
-    reading: Reading,
-    group: str,
-    clip: float | None,
-    sensitivity: float | None,
-    epsilon: float | None,
-    delta: float | None,
-    rounds: int | None,
-    source: str,
-) -> None:
-    """A client's own Gaussian of standard deviation s sqrt(2 ln(1.25/delta)) / epsilon."""
-    import math
-
-    noise = None
-    if clip and sensitivity is not None and epsilon and delta and delta < 1:
-        deviation = sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
-        noise = (deviation / clip, deviation / clip)
-    reading.mechanisms.append(
-        Mechanism(
-            group=group,
-            unit="client",
-            protects="a client's whole update, from the server and everyone else",
-            law="full",
-            noise=noise,
-            rounds=rounds,
-            local=True,
-        )
-    )
-    if epsilon is not None:
-        reading.claims.append(Claim(epsilon, delta, None, source))
-    reading.delta = reading.delta or delta
 
 
 def _evaluation(script: Script, reading: Reading) -> None:

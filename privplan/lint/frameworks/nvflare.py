@@ -14,7 +14,7 @@ from typing import Any
 
 from privplan.lint import traps
 from privplan.lint.expressions import UNKNOWN, Call, Name, number, whole
-from privplan.lint.frameworks.flower import add_local
+from privplan.lint.flower_accounting import add_local
 from privplan.lint.frameworks.opacus import read_script as read_opacus
 from privplan.lint.reading import FRAMEWORKS, Claim, Mechanism, Options, Reading
 from privplan.lint.script import Script

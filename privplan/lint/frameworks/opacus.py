@@ -7,6 +7,7 @@ unless ``poisson_sampling=False``. Noise is on the sum of clipped gradients, so 
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from typing import Any
@@ -28,7 +29,7 @@ def read(source: Source, options: Options) -> Reading:
     """Read a training script, a configuration or a log."""
     if source.script is not None:
         return read_script(source, source.script, options)
-    return _read_config(source, options) if source.kind == "config" else _read_log(source)
+    return _read_config(source, options) if source.kind == "config" else _read_log(source, options)
 
 
 def read_script(source: Source, script: Script, options: Options) -> Reading:
@@ -47,7 +48,8 @@ def read_script(source: Source, script: Script, options: Options) -> Reading:
     line = traps.resumes(script)
     saved = re.search(r"privacy_engine\.(load|save)_checkpoint|accountant\.load_state_dict",
                       source.text)  # fmt: skip
-    if engine and line and not saved:
+    restored = any(one.given("module") for one in script.named("load_checkpoint"))  # the engine's
+    if engine and line and not (saved or restored):
         reading.alarm(
             "fresh-accountant",
             f"training resumes from stored state (line {line}) with a new PrivacyEngine: steps "
@@ -137,13 +139,20 @@ def _epochs(script: Script, call: Call) -> int | None:
     for step in script.calls:
         if step.name != "step" or "opt" not in step.path:
             continue
-        counts = [repetitions(script, loop) for loop in script.loops(step.node)]
+        outside = script.loops(call.node)  # whole trainings that are repeated
+        counts = [
+            repetitions(script, loop) for loop in script.loops(step.node) if loop not in outside
+        ]
         known = [one for one in counts if one is not None]
         if len(counts) >= 2 and known:
             return math.prod(known)
         for outer in script.calls:
             if outer.name == getattr(step.scope, "name", None):
-                around = [repetitions(script, loop) for loop in script.loops(outer.node)]
+                around = [
+                    repetitions(script, loop)
+                    for loop in script.loops(outer.node)
+                    if loop not in outside
+                ]
                 if around and None not in around:
                     return math.prod(one for one in around if one is not None)
     return None
@@ -201,13 +210,46 @@ def _each_round(
     script: Script, reading: Reading, call: Call, federated: bool, options: Options
 ) -> None:
     engines = [one for one in script.named("PrivacyEngine") if traps.made_each_round(script, one)]
-    if engines and (federated or script.loops(engines[0].node)):
-        reading.alarm(
-            "fresh-accountant",
-            "a new PrivacyEngine is made in every round: its epsilon is of that round only, and "
-            "the rounds before are not counted",
-            engines[0].line,
+    if not engines or not (federated or script.loops(engines[0].node)):
+        return
+    if not federated and _starts_anew(script, call):
+        reading.conditions.append(
+            f"line {call.line}: every repetition of the outer loop trains a new model; epsilon is "
+            "of one of them, and the results of several cost more"
         )
+        return
+    reading.alarm(
+        "fresh-accountant",
+        "a new PrivacyEngine is made in every round: its epsilon is of that round only, and the "
+        "rounds before are not counted",
+        engines[0].line,
+    )
+
+
+_STATE = re.compile(
+    r"load|set_|deepcopy|\bcopy|restore|global|previous|checkpoint|server|state_dict"
+)
+
+
+def _starts_anew(script: Script, call: Call) -> bool:
+    """Whether the loop around a call makes the model that it is given, from nothing before."""
+    loops = script.loops(call.node)
+    module = next((one.value for one in call.node.keywords if one.arg == "module"), None)
+    module = module or next(iter(call.node.args), None)
+    if not loops or not isinstance(module, ast.Name):
+        return False
+    made = False
+    for node in ast.walk(loops[-1]):
+        if isinstance(node, ast.Assign | ast.Expr) and node.lineno < call.line:
+            text = ast.unparse(node)
+            if re.search(rf"\b{re.escape(module.id)}\b", text) and _STATE.search(text):
+                return False
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                targets = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)
+                           and isinstance(one.ctx, ast.Store)}  # fmt: skip
+                read = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
+                made = made or (module.id in targets and module.id not in read)
+    return made
 
 
 def _read_config(source: Source, options: Options) -> Reading:
@@ -254,15 +296,60 @@ def _read_config(source: Source, options: Options) -> Reading:
     return reading
 
 
-def _read_log(source: Source) -> Reading:
-    """Epsilons of a log, with nothing to compare them with."""
-    reading = Reading()
+def _read_log(source: Source, options: Options) -> Reading:
+    """Noise and epsilon of a log of Opacus' examples; sampling ratio and steps from options."""
+    reading, text = Reading(), source.text
     pattern = r"(?:epsilon|eps|ε)\s*[=:]?\s*([\d.]+).{0,20}?(?:delta|δ)\s*[=:]?\s*([\d.e+-]+)"
-    for epsilon, delta in re.findall(pattern, source.text, re.IGNORECASE)[-1:]:
-        reading.delta = float(delta.rstrip("."))
-        reading.claims.append(Claim(float(epsilon.rstrip(".")), reading.delta, None, "the log"))
-    reading.unknown("mechanism", "a log of Opacus does not show noise and sampling")
+    for epsilon, delta in re.findall(pattern, text, re.IGNORECASE)[-1:]:
+        value, failure = _decimal(epsilon), _decimal(delta)
+        if value is not None:
+            reading.delta = failure
+            reading.claims.append(Claim(value, failure, None, "the log"))
+    named = r"(?:\bsigma|σ|noise[ _]multiplier)\s*[=:]\s*([\d.]+(?:e[+-]?\d+)?)"
+    noises = {_decimal(one) for one in re.findall(named, text, re.IGNORECASE)} - {None}
+    if not noises:
+        reading.unknown("mechanism", "the log shows no noise multiplier")
+        return reading
+    noise = noises.pop() if len(noises) == 1 else None
+    if noise is None:
+        reading.unknown("noise multiplier", "the log has several")
+    ratio = _logged(r"(?:sample|sampling)[ _](?:rate|ratio)", text)
+    batch = _logged(r"batch[ _]size", text)
+    if ratio is None and batch and options.population:
+        ratio = 1 / math.ceil(options.population / batch)
+    epochs = {int(one) for one in re.findall(r"\bepoch\b\W{0,4}(\d{1,9})\b", text, re.IGNORECASE)}
+    steps = options.rounds
+    if steps is None and ratio and epochs:
+        steps = (max(epochs) - min(min(epochs), 1) + 1) * round(1 / ratio)
+    reading.conditions.append("assumes Poisson sampling, Opacus' default: a log does not show it")
+    reading.mechanisms.append(
+        Mechanism(
+            group="all",
+            unit="record",
+            protects=_PROTECTS,
+            law="poisson",
+            noise=None if noise is None else (noise, noise),
+            population=options.population,
+            ratio=ratio,
+            rounds=steps,
+        )
+    )
     return reading
+
+
+def _logged(name: str, text: str) -> float | None:
+    """The one positive value that a log gives for a name."""
+    values = re.findall(rf"{name}['\"]?\s*[=:]\s*([\d.]+(?:e[+-]?\d+)?)", text, re.IGNORECASE)
+    found = {_decimal(one) for one in values} - {None}
+    return (found.pop() or None) if len(found) == 1 else None
+
+
+def _decimal(text: str) -> float | None:
+    """The number of a piece of a log; None where it is none."""
+    try:
+        return number(float(text.rstrip(".,+-")))
+    except ValueError:
+        return None
 
 
 FRAMEWORKS.register("opacus", read)

@@ -7,30 +7,31 @@ Source: pfl 0.6, ``privacy/privacy_accountant.py`` (noise of the mechanism is
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 from privplan.accounting.release import Relation
-from privplan.errors import PrivplanError
 from privplan.lint import traps
 from privplan.lint.expressions import UNKNOWN, Call, number, whole
+from privplan.lint.pfl_files import (
+    CENTRAL,
+    LOCAL,
+    SAMPLERS,
+    calibrated,
+    no_sampling,
+    read_config,
+    read_log,
+)
 from privplan.lint.reading import FRAMEWORKS, Claim, Mechanism, Options, Reading
 from privplan.lint.script import Script
 from privplan.lint.source import Source
 
 _ACCOUNTANTS = {"PLDPrivacyAccountant", "PRVPrivacyAccountant", "RDPPrivacyAccountant"}
 _ACCOUNTED = ("from_privacy_accountant", "construct_from_privacy_accountant")
-_CENTRAL = "a user's whole update, from everyone who sees the models after the noise; the server "
-_CENTRAL += "sees the sum before the noise"
-_LOCAL = "a user's whole update, from the server and everyone else"
-_SAMPLERS = {"random": "with_replacement", "minimize_reuse": "round_robin"}
 
 
 def read(source: Source, options: Options) -> Reading:
     """Read a script, a configuration or a log of pfl."""
     if source.script is not None:
         return _read_script(source.script, options)
-    return _read_config(source, options) if source.kind == "config" else _read_log(source, options)
+    return read_config(source, options) if source.kind == "config" else read_log(source, options)
 
 
 def _read_script(script: Script, options: Options) -> Reading:
@@ -66,11 +67,11 @@ def _law(script: Script, reading: Reading) -> tuple[str | None, float | None, in
                 call.line,
             )
         if call.argument("sample_type", 0) == "minimize_reuse" and _amplified(script):
-            _no_sampling(reading, call.line)
+            no_sampling(reading, call.line)
     if len(found) == 1:
         name = found.pop()
-        if name in _SAMPLERS:
-            return _SAMPLERS[name], None, None
+        if name in SAMPLERS:
+            return SAMPLERS[name], None, None
     for call in script.calls:
         if call.name in ("sample", "choice") and call.path.startswith(("random.", "numpy.random")):
             replaced = call.argument("replace", 2, call.name == "choice")
@@ -88,15 +89,6 @@ def _amplified(script: Script) -> bool:
     made = [one for one in script.calls if one.name in _ACCOUNTANTS]
     assumed = [number(one.argument("sampling_probability", 1)) for one in made]
     return not assumed or any(one is None or one < 1 for one in assumed)
-
-
-def _no_sampling(reading: Reading, line: int = 0) -> None:
-    reading.alarm(
-        "not-sampled",
-        "minimize_reuse takes the users in turn: nothing is drawn by chance, so that no sampling "
-        "probability below 1 amplifies the guarantee",
-        line,
-    )
 
 
 def _cohort(script: Script) -> int | None:
@@ -177,7 +169,7 @@ def _add(
         Mechanism(
             group="all",
             unit="client",
-            protects=_CENTRAL if central else _LOCAL,
+            protects=CENTRAL if central else LOCAL,
             law=law if central else "full",
             noise=band,
             cohort=cohort,
@@ -236,18 +228,6 @@ def _accounted(
     return band, planned, probability
 
 
-def calibrated(epsilon: float, delta: float, probability: float, rounds: int) -> float | None:
-    """Noise multiplier that Poisson accounting gives for a budget, as pfl's accountants do."""
-    from privplan.accounting.calibrate import calibrate
-
-    try:
-        return calibrate(
-            "noise_multiplier", epsilon, delta, sampling_ratio=probability, rounds=rounds
-        )
-    except PrivplanError:
-        return None
-
-
 def _planned(
     reading: Reading,
     accountant: Call,
@@ -300,111 +280,6 @@ def _restart(script: Script, reading: Reading) -> None:
             "an accountant is made in every round: each covers its own round only",
             made[0].line,
         )
-
-
-def _read_config(source: Source, options: Options) -> Reading:
-    """Arguments of pfl's benchmarks, as a file."""
-    reading = Reading()
-    get = source.setting
-    epsilon = number(get("central_epsilon", "epsilon", "target_epsilon"))
-    delta = number(get("central_delta", "delta", "target_delta"))
-    population = options.population or whole(get("population", "population_size"))
-    cohort = whole(get("cohort_size"))
-    assumed = whole(get("noise_cohort_size")) or cohort
-    rounds = options.rounds or whole(
-        get("central_num_iterations", "num_compositions", "num_rounds", "rounds")
-    )
-    scale = number(get("noise_scale"))
-    if scale is None and cohort and assumed:
-        scale = cohort / assumed
-    probability = number(get("sampling_probability"))
-    if probability is None and assumed and population:
-        probability = assumed / population
-    noise = number(get("noise_multiplier", "relative_noise_stddev", "noise_parameter"))
-    if noise is None and epsilon and delta and probability and rounds:
-        noise = calibrated(epsilon, delta, probability, rounds)
-    if noise is not None and scale is not None and scale < 1:
-        noise *= scale
-        reading.alarm(
-            "noise-scale",
-            f"the noise is scaled by {scale:g} (noise_scale, or cohort_size over "
-            "noise_cohort_size): epsilon is of a cohort that does not exist",
-        )
-    if cohort and probability and population and cohort / population > probability * (1 + 1e-6):
-        reading.alarm("cohort-mismatch", f"sampling_probability is {probability:g}, the cohort "
-                      f"{cohort} of {population}")  # fmt: skip
-    sampler = str(get("user_sampler", "sample_type", "sampler", "sampling")).lower()
-    law = _SAMPLERS.get(sampler, {"poisson": "poisson", "fixed_size": "fixed_size"}.get(sampler))
-    if sampler == "random":
-        reading.alarm("with-replacement", "users are drawn with replacement (random)")
-    if sampler == "minimize_reuse" and (probability is None or probability < 1):
-        _no_sampling(reading)
-    weights = str(get("weighting", "weighting_strategy")).lower()
-    if re.search(r"datapoints|num_samples|examples", weights):
-        reading.alarm("private-weights", f"weighting is {weights!r}: private counts of users")
-    local = source.has("local_epsilon") and not source.has("central_epsilon")
-    if epsilon is not None:
-        reading.claims.append(Claim(epsilon, delta, Relation.ADD_REMOVE, "the configuration"))
-    reading.delta = delta
-    if epsilon is not None or noise is not None:
-        reading.mechanisms.append(
-            Mechanism(
-                group="all",
-                unit="client",
-                protects=_LOCAL if local else _CENTRAL,
-                law="full" if local else law,
-                noise=None if noise is None else (noise, noise),
-                cohort=cohort,
-                population=population,
-                rounds=rounds,
-                local=local,
-            )
-        )
-    return reading
-
-
-def _read_log(source: Source, options: Options) -> Reading:
-    """Metrics of a run: ``DP noise std. dev.`` and the clipping bound."""
-    reading, text = Reading(), source.text
-    deviations = _numbers(r"DP noise std\. dev\.[^\d\n]{0,12}", text)
-    clips = {*_numbers(r"(?:clipping[ _]bound|norm bound)[^\d\n]{0,12}", text)}
-    cohort = {*_numbers(r"(?:cohort[ _]size|number of (?:devices|users))[^\d\n]{0,12}", text)}
-    claims = _numbers(r"(?<!\w)epsilon[^\d\n]{0,6}", text)
-    deltas = _numbers(r"(?<!\w)delta[^\d\n]{0,6}", text)
-    reading.delta = deltas[-1] if deltas else None
-    if claims:
-        reading.claims.append(Claim(claims[-1], reading.delta, Relation.ADD_REMOVE, "the log"))
-    if not deviations:
-        return reading
-    noise = None
-    if len(clips) == 1:
-        noise = min(deviations) / clips.pop()
-    else:
-        reading.unknown("noise multiplier", "the log has no one clipping bound")
-    sampler = re.search(r"(?:user_)?sampler[^\w\n]{0,6}(\w+)", text)
-    reading.mechanisms.append(
-        Mechanism(
-            group="all",
-            unit="client",
-            protects=_CENTRAL,
-            law=_SAMPLERS.get(sampler.group(1)) if sampler else None,
-            noise=None if noise is None else (noise, noise),
-            cohort=cohort.pop() if len(cohort) == 1 else None,
-            population=options.population,
-            rounds=len(deviations),
-        )
-    )
-    if noise is not None and noise < 1e-2:
-        reading.alarm(
-            "no-noise",
-            f"the noise is {noise:.3g} of the clipping bound: it hides no user's update",
-        )
-    return reading
-
-
-def _numbers(pattern: str, text: str) -> list[float]:
-    found: list[Any] = re.findall(pattern + r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)", text, re.IGNORECASE)
-    return [float(one) for one in found]
 
 
 FRAMEWORKS.register("pfl", read)
