@@ -12,6 +12,7 @@ from pydantic import Field
 
 from privplan.accounting.certificate import CertificateRow
 from privplan.accounting.release import History, Release, Unit
+from privplan.book_budget import BookBudget
 from privplan.errors import Fault, InputError
 from privplan.io.files import read_text, write_text
 from privplan.io.text import load_json
@@ -197,6 +198,7 @@ class Plan(Checked):
         status: how far the solution is certified to be from the optimum.
         certificate: what each accountant says of each group's whole history.
         forecast: forecast accuracy; absent without proxy runs.
+        book: budgets over all runs; absent in a plan that does not start from a book.
     """
 
     schema_version: Literal[1] = 1
@@ -211,6 +213,7 @@ class Plan(Checked):
     certificate: tuple[CertificateRow, ...]
     warnings: tuple[str, ...] = Field(())
     forecast: Forecast | None = Field(None, exclude_if=is_none)
+    book: tuple[BookBudget, ...] | None = Field(None, exclude_if=is_none)
 
     @rule
     def _groups_fit_spec(self) -> Iterator[Fault]:

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, delete, inspect, select, update
 from sqlalchemy.engine import Connection
 
 from privplan.accounting.release import History, Relation
 from privplan.book import filters, members
-from privplan.book.budget_tables import ACCOUNTS, CHARGES, METADATA, RESERVATIONS
+from privplan.book.budget_tables import ACCOUNTS, CHARGES, METADATA, RESERVATIONS, STEPS
 from privplan.book.database import address_of, engine_of, refusing, shown
 from privplan.book.store import repeated
 from privplan.errors import InputError
@@ -20,6 +20,13 @@ from privplan.errors import InputError
 _USABLE = "must be a budget book that can be read and written"
 
 T = TypeVar("T")
+
+
+def has_accounts(address: str | None) -> bool:
+    """Whether a book that exists has budget accounts; nothing is written."""
+    url = address_of(address)
+    with refusing(url, _USABLE):
+        return inspect(engine_of(url, write=False)).has_table(ACCOUNTS.name)
 
 
 class Rows:
@@ -103,6 +110,7 @@ class Rows:
             left = charge.reserved - charge.spent
             if left:
                 self._move(connection, row, charge.bits, reserved=-left)
+        connection.execute(delete(STEPS).where(STEPS.c.reservation == reservation))
         held = update(RESERVATIONS).where(RESERVATIONS.c.id == reservation)
         connection.execute(held.values(status=status))
 

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, insert, select, update
 from sqlalchemy.engine import Connection
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.book import filters, members
-from privplan.book.budget_tables import ACCOUNTS, CHARGES, DECLARED
+from privplan.book.budget_tables import ACCOUNTS, CHARGES, DECLARED, STEPS
+from privplan.book.rules import Composition
 from privplan.errors import InfeasibleError, InputError
 
 
@@ -73,6 +74,24 @@ def state_of(connection: Connection, row: Row[Any]) -> State:
                  commitment_of(row.name, runs) if runs else "")  # fmt: skip
 
 
+def limit_of(connection: Connection, row: Row[Any]) -> Composition:
+    """What is spent and reserved of an account, composed by its rule with a next run.
+
+    Raises:
+        InputError: when no run can be declared any more.
+    """
+    known = (row.name, row.rule, Relation(row.relation), row.epsilon, row.delta, row.order)
+    if row.rule != "exact":
+        units = row.spent + row.reserved
+        if row.members:
+            units = members.totals(connection, row.id)[1]
+        return Composition(*known, units=units)
+    if row.sealed:
+        rule = "must be declared before the first run of the account is reserved"
+        raise InputError.one("run", f"{rule}; {row.name} has the rule exact", "a later run")
+    return Composition(*known, past=sum(declared(connection, row.id).values(), History()))
+
+
 def refusal(row: Row[Any], units: int) -> str:
     """Why units do not fit into an account."""
     spent, committed, after = (
@@ -112,6 +131,37 @@ def within_declared(connection: Connection, row: Row[Any], run: str, done: Histo
     for release, count in done:
         if count > allowed.get(release, 0):
             raise InfeasibleError(f"{row.name}: {run} did not declare {count} times {release}")
+
+
+def spent_before(
+    connection: Connection, held: Row[Any], step: int, charges: Mapping[str, History]
+) -> bool:
+    """Whether a step of a reservation was spent already; a new one is noted with its releases.
+
+    Args:
+        connection: an open transaction.
+        held: the reservation.
+        step: the step, larger than those before it unless it is repeated.
+        charges: account to releases.
+
+    Raises:
+        InputError: when the step was spent with other releases, or never and later ones were.
+    """
+    plain = json.dumps({name: text_of(charges[name]) for name in sorted(charges)})
+    releases = hashlib.sha256(plain.encode()).hexdigest()
+    if step > held.step:
+        row = {"reservation": held.id, "step": step, "releases": releases}
+        connection.execute(insert(STEPS).values(**row))
+        return False
+    where = (STEPS.c.reservation == held.id, STEPS.c.step == step)
+    known = connection.execute(select(STEPS.c.releases).where(*where)).scalar()
+    if known is None:
+        rule = f"must be larger than {held.step}, the last one that was spent, or one of those"
+        raise InputError.one("step", rule, step)
+    if known != releases:
+        rule = "was spent with other releases; it must be repeated with the same, or be a new one"
+        raise InputError.one("step", rule, step)
+    return True
 
 
 def text_of(history: History) -> str:

@@ -70,6 +70,15 @@ CHARGES = Table(
     Column("bits", LargeBinary),
 )
 
+STEPS = Table(
+    "privplan_budget_steps",
+    METADATA,
+    Column("reservation", ForeignKey(RESERVATIONS.c.id), primary_key=True),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    Column("releases", String(64), nullable=False),
+)
+"""Hash of what each step of an open reservation spent."""
+
 DECLARED = Table(
     "privplan_budget_declared",
     METADATA,

@@ -13,7 +13,7 @@ import json
 import math
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from sqlalchemy import insert, select, update
@@ -28,17 +28,18 @@ from privplan.book.budget_state import (
     commitment_of,
     declared,
     history_of_text,
+    limit_of,
     refusal,
+    spent_before,
     state_of,
     text_of,
     use_declared,
     within_declared,
 )
 from privplan.book.budget_tables import ACCOUNTS, CHARGES, DECLARED, RESERVATIONS
+from privplan.book.rules import RULES, Composition, Rule
 from privplan.errors import Fault, InfeasibleError, InputError
 
-Rule = Literal["renyi", "gaussian", "exact"]
-RULES = ("renyi", "gaussian", "exact")
 DAY = 86_400.0
 
 
@@ -77,7 +78,6 @@ class Budgets(Rows):
             period: seconds after which what was spent is returned; None for never.
             ceilings: accounts that bound the sum of this and other accounts' clients: each
                 reservation is charged to them as well, by the largest of its accounts.
-
             typical: releases of a typical run, for which the order of the Rényi filter is chosen.
 
         Raises:
@@ -181,6 +181,19 @@ class Budgets(Rows):
         def work(connection: Connection) -> State:
             self._expire(connection)
             return state_of(connection, self._account(connection, name))
+
+        return self._run(work)
+
+    def limits(self, name: str) -> list[Composition]:
+        """What an account and its ceilings leave to a next run; empty without such an account."""
+
+        def work(connection: Connection) -> list[Composition]:
+            self._expire(connection)
+            if not connection.execute(select(ACCOUNTS.c.id).where(ACCOUNTS.c.name == name)).first():
+                return []
+            above = json.loads(self._account(connection, name).ceilings)
+            rows = [self._account(connection, one) for one in (name, *above)]
+            return [limit_of(connection, row) for row in rows]
 
         return self._run(work)
 
@@ -291,18 +304,19 @@ class Budgets(Rows):
         Args:
             reservation: its name.
             charges: account to releases, within what is reserved.
-            step: a growing number; a call with a step that was spent already changes nothing, so
-                that it can be repeated after a crash.
+            step: a growing number; a call with a step that was spent already, and the same
+                releases, changes nothing, so that it can be repeated after a crash.
 
         Raises:
             InfeasibleError: when more is spent than was reserved.
-            InputError: when the reservation is unknown, closed or expired.
+            InputError: when the reservation is unknown, closed or expired, or the step was spent
+                with other releases.
         """
 
         def work(connection: Connection) -> None:
             self._expire(connection)
             held = self._open(connection, reservation)
-            if step is not None and step <= held.step:
+            if step is not None and spent_before(connection, held, step, charges):
                 return
             for account, parts in self._charged(connection, charges).items():
                 self._spend(connection, reservation, account, parts)

@@ -104,6 +104,7 @@ class BookedRun(Value):
         lines: number of releases in the ledger.
         population: name of the population; equal group names in two populations are two groups.
         source: the folder that the run was added from.
+        seed: seed of a simulation; None for a deployment, which has none.
         status: ``running`` when more releases may follow.
         verdict: outcome of the verdict with which the run was added; None in a book of
             version 0.1.0.
@@ -118,7 +119,7 @@ class BookedRun(Value):
     source: str
     algorithm: str
     dataset: str
-    seed: Natural
+    seed: Natural | None
     status: Literal["running", "complete"]
     shares: tuple[Share, ...]
     verdict: Literal["kept", "broken", "unverified"] | None = Field(None, exclude_if=is_none)
@@ -217,7 +218,7 @@ def booking(
         source=str(folder).encode(errors="replace").decode(),
         algorithm=run.record.algorithm,
         dataset=run.record.dataset,
-        seed=run.record.seed or 0,
+        seed=run.record.seed,
         status="running" if run.record.status == "running" else "complete",
         shares=_infinite(run) if cost == "infinite" else _shares(run, cost),
         verdict=outcome,

@@ -1,9 +1,9 @@
 """Planning from a book: a plan whose releases, composed with past ones, keep the budgets.
 
 The epsilon of a group in the spec is the budget of its clients over all runs. The plan is solved
-for a smaller epsilon, the allotment of the run, until the plan's releases composed with those in
-the book come close to the budget from below. The next allotment is computed in the Gaussian
-limit, in which squares of mu add up; whether a plan is accepted is decided by the guarantee.
+for a smaller epsilon, the allotment of the run, until the plan's releases and those in the book
+come close to the budget from below, under the rule by which the group's runs are composed
+(``rules``). The next allotment is computed in the Gaussian limit, in which squares of mu add up.
 """
 
 from __future__ import annotations
@@ -13,9 +13,16 @@ from collections.abc import Mapping, Sequence
 
 from privplan.accounting.gdp import epsilon_of, mu_of
 from privplan.accounting.release import History, Relation
+from privplan.accounting.search import largest_affordable
+from privplan.book.budget_rows import has_accounts
+from privplan.book.budgets import Budgets
+from privplan.book.database import address_of
 from privplan.book.entry import BookedRun
-from privplan.book.spending import Account, account_of, groups_of
-from privplan.errors import InfeasibleError, InputError
+from privplan.book.rules import Composition, Rule, composition_of, scaled
+from privplan.book.spending import Account, account_of, full_name, groups_of
+from privplan.book.store import has_runs, runs
+from privplan.book_budget import BookBudget
+from privplan.errors import InfeasibleError, InputError, UnsupportedError
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
@@ -26,56 +33,112 @@ _MARGIN = 5e-4
 _CLOSE = 1 - 2e-3
 _ENOUGH = 3
 _MOST_SOLVES = 10
+_TOLERANCE = 1e-4
+
+
+def solve_at(
+    spec: Spec,
+    address: str,
+    population: str = "",
+    rule: Rule | None = None,
+    *,
+    second_opinion: bool | None = None,
+) -> Plan:
+    """``solve_from_book`` with the runs and the budget accounts of the book at an address.
+
+    Args:
+        spec: the problem.
+        address: a file or SQLAlchemy address; empty for the default.
+        population: name of the population of the spec's groups.
+        rule: as in ``solve_from_book``.
+        second_opinion: likewise.
+
+    Raises:
+        InputError: when there is no such book, or as ``solve_from_book``.
+        InfeasibleError: as ``solve_from_book``.
+    """
+    limits = {}
+    if has_accounts(address):
+        budgets = Budgets(address)
+        for group in spec.groups:
+            limits[group.name] = budgets.limits(full_name(population, group.name))
+    url = address_of(address)
+    past = () if any(limits.values()) and not has_runs(url) else runs(url)
+    return solve_from_book(
+        spec,
+        past,
+        population=population,
+        rule=rule,
+        limits=limits,
+        second_opinion=second_opinion,
+    )
 
 
 def solve_from_book(
     spec: Spec,
-    runs: Sequence[BookedRun],
+    past: Sequence[BookedRun],
     *,
     population: str = "",
+    rule: Rule | None = None,
+    limits: Mapping[str, Sequence[Composition]] | None = None,
     second_opinion: bool | None = None,
 ) -> Plan:
     """The plan of a spec within the remaining part of its budgets.
 
     Args:
         spec: the problem; each group's epsilon is its budget over all runs.
-        runs: the book.
+        past: the runs of the book.
         population: name of the population of the spec's groups.
+        rule: how past runs and the planned one are composed: a filter, for a run that is chosen
+            after seeing earlier ones, or ``exact``, for runs that were all fixed before the
+            first result. By default the rule of the group's budget account, else the filter of
+            ``rules.composition_of``.
+        limits: by group, its budget account and the ceilings of that; the plan fits into each.
         second_opinion: as in ``planning.solve``.
 
     Returns:
-        A plan whose groups have the run's allotments as epsilon, and whose warnings give the
-        composed epsilon.
+        A plan whose groups have the run's allotments as epsilon; ``book`` and warnings give the
+        composed epsilon and what adaptivity costs.
 
     Raises:
-        InputError: when past releases of a group have another relation or unit than the plan.
+        InputError: when past releases of a group have another relation or unit than the plan, or
+            the rule is not that of the group's account or does not cover its releases.
         InfeasibleError: when past releases leave no room for a plan, or none is found.
     """
-    accounts = _accounts(spec, runs, population)
+    accounts = _accounts(spec, past, population)
     plan = requested = solve(spec, second_opinion=second_opinion)
     budgets = {group.name: group.epsilon for group in requested.groups}
     if not set(accounts) <= set(budgets):
         raise InputError.one("groups", "must keep their names to plan from a book", list(budgets))
+    bounds: dict[str, list[Composition]] = {}
+    for group in requested.groups:
+        own = _limits(spec, group, rule, limits or {})
+        account = accounts.get(group.name)
+        if account is not None:
+            under = own[0].rule if own else rule
+            own.insert(0, composition_of(account, group.epsilon, group.delta, under))
+        if own:
+            bounds[group.name] = own
     allotted = dict(budgets)
     for attempt in range(_MOST_SOLVES):
-        after = _after(plan, accounts)
-        fits = all(after[name] <= budgets[name] for name in accounts)
+        after = {name: plan.history(plan.group(name)) for name in bounds}
+        fits = all(one.fits(after[name]) for name in bounds for one in bounds[name])
         used = all(
-            after[name] >= _CLOSE * budgets[name] or allotted[name] == budgets[name]
-            for name in accounts
+            allotted[name] == budgets[name]
+            or any(one.epsilon(after[name]) >= _CLOSE * one.budget for one in bounds[name])
+            for name in bounds
         )
         if fits and (used or attempt >= _ENOUGH):
-            return _noted(plan, accounts, budgets, after, runs, population)
+            return _noted(plan, bounds, accounts, population)
         aim = 1 - _MARGIN * 2**attempt  # noise on a grid needs more margin
-        goals = {name: aim * budgets[name] for name in accounts}
-        allotted = _next(plan, requested, accounts, allotted, goals, after)
+        allotted = _next(plan, requested, bounds, allotted, aim)
         plan = solve(_with_budgets(spec, allotted), second_opinion=second_opinion)
-    names = ", ".join(accounts)
+    names = ", ".join(bounds)
     raise InfeasibleError(f"{names}: no plan found within what the book leaves of the budgets")
 
 
 def _accounts(spec: Spec, runs: Sequence[BookedRun], population: str) -> dict[str, Account]:
-    """The accounts of the spec's groups that are in the book."""
+    """The past releases of the spec's groups that are in the book."""
     known = {name for _, name in groups_of(runs, population)}
     accounts = {}
     for group in spec.groups:
@@ -93,39 +156,82 @@ def _accounts(spec: Spec, runs: Sequence[BookedRun], population: str) -> dict[st
     return accounts
 
 
-def _after(plan: Plan, accounts: Mapping[str, Account]) -> dict[str, float]:
-    """Upper bound on each group's epsilon over the book and the plan, composed."""
-    groups = {group.name: group for group in plan.groups}
-    return {
-        name: account.composed(plan.history(groups[name]), groups[name].delta).upper
-        for name, account in accounts.items()
-    }
+def _limits(
+    spec: Spec,
+    group: GroupPlan,
+    rule: Rule | None,
+    limits: Mapping[str, Sequence[Composition]],
+) -> list[Composition]:
+    """The budget account of a group and its ceilings.
+
+    Raises:
+        InputError: when the rule or the relation differs from that of the account.
+    """
+    found = list(limits.get(group.name, ()))
+    for one in found[:1]:
+        for field, of_account, given in (
+            ("rule", one.rule, rule or one.rule),
+            ("relation", one.relation, Relation(spec.relation)),
+        ):
+            if of_account != given:
+                text = f"must be {of_account}, as of the account {one.where}"
+                raise InputError.one(field, text, str(given))
+    return found
 
 
 def _next(
     plan: Plan,
     requested: Plan,
-    accounts: Mapping[str, Account],
+    bounds: Mapping[str, Sequence[Composition]],
     allotted: Mapping[str, float],
-    goals: Mapping[str, float],
-    after: Mapping[str, float],
+    aim: float,
 ) -> dict[str, float]:
-    """The next allotments; those of groups without past releases do not change.
+    """The next allotments; those of groups without bounds do not change.
 
     Raises:
         InfeasibleError: when one falls below ``LEAST_SHARE`` of its budget.
     """
     allotments = dict(allotted)
-    for name, account in accounts.items():
-        delta = plan.group(name).delta
-        square = _square(allotted[name], delta) + _square(goals[name], delta)
-        square -= _square(after[name], delta)
-        share = epsilon_of(math.sqrt(square), delta) if square > 0 else 0.0
-        budget = requested.group(name)
+    for name, compositions in bounds.items():
+        group, budget = plan.group(name), requested.group(name)
+        history, now = plan.history(group), _square(allotted[name], group.delta)
+        squares = [_next_square(one, history, now, aim) for one in compositions]
+        square = min(squares)
+        share = epsilon_of(math.sqrt(square), group.delta) if square > 0 else 0.0
         if share < LEAST_SHARE * budget.epsilon:
-            raise InfeasibleError(_refusal(requested, budget, account))
+            tightest = compositions[squares.index(square)]
+            raise InfeasibleError(_refusal(requested, budget, tightest))
         allotments[name] = min(share, budget.epsilon)
     return allotments
+
+
+def _next_square(one: Composition, history: History, now: float, aim: float) -> float:
+    """mu^2 of the next allotment, from that of the present one.
+
+    Under a filter, from the noise with which a plan of the same ratios and rounds takes that part
+    of what is left: a divergence at one order grows too suddenly to be extrapolated.
+    """
+    share = one.share(history)
+    if share is None:
+        goal = _square(aim * one.budget, one.delta)
+        return now + goal - _square(one.epsilon(history), one.delta)
+    if share == math.inf and one.share(History()) != 0:  # nothing is left
+        return 0.0
+    found = largest_affordable(
+        lambda x: min(one.share(scaled(history, math.exp(-x))) or 0.0, 1e300),
+        aim,
+        start=0.0,
+        low=-10.0,
+        high=5.0,
+        tolerance=_TOLERANCE,
+    )
+    if found.feasible is None:
+        return 0.0
+    before, after = (
+        _square(one.alone(scaled(history, factor)), one.delta)
+        for factor in (1.0, math.exp(-found.feasible))
+    )
+    return now * after / before if before > 0 else math.inf
 
 
 def _square(epsilon: float, delta: float) -> float:
@@ -142,11 +248,10 @@ def _with_budgets(spec: Spec, allotted: Mapping[str, float]) -> Spec:
     return spec.model_copy(update={"groups": groups})
 
 
-def _refusal(requested: Plan, group: GroupPlan, account: Account) -> str:
+def _refusal(requested: Plan, group: GroupPlan, past: Composition) -> str:
     """Error message with spent, planned and total epsilon, and the nearest feasible budget."""
     planned = requested.history(group)
-    spent = account.composed(History(), group.delta).upper
-    total = account.composed(planned, group.delta).upper
+    spent, total = past.epsilon(History()), past.epsilon(planned)
     own = next(
         (
             row.epsilon_upper
@@ -157,32 +262,77 @@ def _refusal(requested: Plan, group: GroupPlan, account: Account) -> str:
     )
     nearest = math.ceil(total * 1e3) / 1e3 if math.isfinite(total) else math.inf
     return (
-        f"{account.where}: the book holds epsilon {spent:.6g} of the budget {group.epsilon:g}, "
+        f"{past.where}: the book holds epsilon {spent:.6g} of the budget {past.budget:g}, "
         f"which leaves less than {LEAST_SHARE:.0%} of it to a run; the plan would add "
         f"{own:.6g} and come to {total:.6g} in all; nearest feasible budget {nearest:g} "
-        f"({account.cell(planned, group.delta)})"
+        f"({past.cell(planned)})"
     )
 
 
 def _noted(
     plan: Plan,
+    bounds: Mapping[str, Sequence[Composition]],
     accounts: Mapping[str, Account],
-    budgets: Mapping[str, float],
-    after: Mapping[str, float],
-    runs: Sequence[BookedRun],
     population: str,
 ) -> Plan:
-    """The plan with one warning per group about its past releases."""
-    lines = []
+    """The plan with its book, and warnings per group about past releases and adaptivity."""
+    lines, booked = [], []
     for group in plan.groups:
-        account = accounts.get(group.name)
-        if account is None:
+        if group.name not in bounds:
             lines.append(f"{group.name}: the book holds nothing of this group")
             continue
+        one, *others = bounds[group.name]
+        history = plan.history(group)
+        account = accounts.get(group.name)
+        past = f"the {len(account.histories)} in the book" if account else "its account"
         lines.append(
-            f"{account.where}: of {budgets[group.name]:g} over all runs, this run may spend "
-            f"{group.epsilon:.6g} by itself; with the {len(account.histories)} in the book it "
-            f"comes to {after[group.name]:.6g} "
-            f"({account.cell(plan.history(group), group.delta)})"
+            f"{full_name(population, group.name)}: of {one.budget:g} over all runs, this run may "
+            f"spend {group.epsilon:.6g} by itself; with {past} it comes to "
+            f"{one.epsilon(history):.6g} ({one.cell(history)})"
         )
-    return plan.model_copy(update={"warnings": (*plan.warnings, *lines)})
+        lines += [
+            f"{other.where}: with this run {other.epsilon(history):.6g} of {other.budget:g} "
+            f"({other.cell(history)})"
+            for other in others
+        ]
+        booked.append(budget := _booked(group, one, history))
+        if line := budget.adaptivity:
+            lines.append(line)
+    update = {"warnings": (*plan.warnings, *lines), "book": tuple(booked) or None}
+    return plan.model_copy(update=update)
+
+
+def _booked(group: GroupPlan, one: Composition, history: History) -> BookBudget:
+    """What the plan stores of a group's past runs, and of what adaptivity costs."""
+    exact = exact_noise = None
+    if one.rule != "exact" and not one.units:
+        exactly = one.exact()
+        exact = exactly.epsilon(history)
+        factor = _noise_factor(exactly, history)
+        exact_noise = None if factor is None else group.noise_multiplier * factor
+    return BookBudget(
+        group=group.name,
+        rule=one.rule,
+        phrase=one.phrase,
+        budget=one.budget,
+        spent=one.epsilon(History()),
+        total=one.epsilon(history),
+        noise_multiplier=group.noise_multiplier,
+        exact_total=exact,
+        exact_noise_multiplier=exact_noise,
+    )
+
+
+def _noise_factor(exactly: Composition, history: History) -> float | None:
+    """The least factor on the noise with which exact composition keeps the budget."""
+
+    def cost(negative_log: float) -> float:
+        try:
+            return exactly.epsilon(scaled(history, math.exp(-negative_log)))
+        except UnsupportedError:  # too little noise to compose: above any budget
+            return math.inf
+
+    found = largest_affordable(
+        cost, exactly.budget, start=0.0, low=0.0, high=5.0, tolerance=_TOLERANCE, slope=1.0
+    )
+    return None if found.feasible is None else math.exp(-found.feasible)

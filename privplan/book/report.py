@@ -98,6 +98,7 @@ def remaining_lines(remaining: Remaining) -> list[str]:
         f"runs ({remaining.sampling} sampling, {remaining.relation}, "
         f"accountant {remaining.accountant}, for each {remaining.unit})",
         f"spent: at least {remaining.spent_lower:.6g}, at most {remaining.spent_upper:.6g}",
+        f"spent under the rule for further runs ({remaining.rule}): {remaining.spent:.6g}",
         f"headroom: {remaining.headroom:.6g}",
         f"the last run ({remaining.last_run}) fits {times} more times",
     ]
@@ -107,11 +108,16 @@ def remaining_lines(remaining: Remaining) -> list[str]:
     )
     if remaining.noise_multiplier is None:
         return [*lines, f"a next run {shape}: does not fit, whatever its noise"]
-    return [
-        *lines,
+    lines.append(
         f"a next run {shape}: noise multiplier {remaining.noise_multiplier:.6g} or more; it costs "
-        f"{remaining.alone:.6g} by itself, {remaining.total:.6g} with the book",
-    ]
+        f"{remaining.alone:.6g} by itself, {remaining.total:.6g} with the book"
+    )
+    if remaining.exact_noise_multiplier is not None:
+        lines.append(
+            f"fixed in advance with all earlier runs (--rule exact), it would need "
+            f"{remaining.exact_noise_multiplier:.6g}"
+        )
+    return lines
 
 
 def export_data(runs: Sequence[BookedRun]) -> dict[str, Any]:

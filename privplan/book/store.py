@@ -34,6 +34,8 @@ from privplan.values import parse
 _ATTEMPTS = 60
 _CONFLICTS = ("40001", "40P01", "42P07", "42710", "23505")
 """SQLSTATEs of conflicts between writers: serialization, deadlock, equal names."""
+_NO_SEED = -1
+"""What a column that must hold a number holds for a run without a seed."""
 _SOUND = "must be a sound budget book that can be read"
 _WRITABLE = "must be a budget book that can be written"
 
@@ -89,7 +91,7 @@ def _add(url: URL, connection: Connection, booking: Booking) -> Added:
         connection.execute(insert(VERSIONS).values(schema_version=SCHEMA_VERSION))
     _check_version(url, connection)
     connection.execute(update(VERSIONS).values(schema_version=SCHEMA_VERSION))
-    run, before = booking.run, 0
+    run, before, place = booking.run, 0, None
     columns = (RUNS.c.id, RUNS.c.chain, RUNS.c.lines, RUNS.c.population, RUNS.c.links)
     for known in connection.execute(select(*columns).where(RUNS.c.plan == run.plan)).all():
         grown = booking.continues(known.chain, known.lines)
@@ -103,8 +105,9 @@ def _add(url: URL, connection: Connection, booking: Booking) -> Added:
             return Added("known" if grown else "longer", known.lines)
         _remove(connection, known.id)
         before = max(before, known.lines)
+        place = known.id if place is None else min(place, known.id)
     _refuse_repeated_noise(connection, booking)
-    _insert(connection, booking)
+    _insert(connection, booking, place)
     return Added("replaced" if before else "added", before)
 
 
@@ -142,9 +145,12 @@ def _remove(connection: Connection, run: int) -> None:
     connection.execute(delete(RUNS).where(RUNS.c.id == run))
 
 
-def _insert(connection: Connection, booking: Booking) -> None:
+def _insert(connection: Connection, booking: Booking, place: int | None) -> None:
+    """Insert a run; one that grew keeps its place, since the first run fixes the filter's order."""
     run = booking.run
     row = run.model_dump(mode="json", exclude={"shares", "verdict", "cost"})
+    row["seed"] = _NO_SEED if run.seed is None else run.seed
+    row |= {} if place is None else {"id": place}
     added = insert(RUNS).values(**row, digest=run.digest, links=booking.links)
     number = _key(connection, added)
     judged = {"verdict": run.verdict, "cost": run.cost, "states": booking.states}
@@ -186,6 +192,12 @@ def runs(url: URL) -> tuple[BookedRun, ...]:
     return _assembled(url, booked, shares, releases, verdicts)
 
 
+def has_runs(url: URL) -> bool:
+    """Whether a book that exists has a table of runs; one of budget accounts only has none."""
+    with refusing(url, _SOUND):
+        return inspect(engine_of(url, write=False)).has_table(VERSIONS.name)
+
+
 def _check_version(url: URL, connection: Connection) -> None:
     version = connection.execute(select(VERSIONS)).scalar()
     if version not in READABLE:
@@ -207,6 +219,7 @@ def _assembled(
     for row in booked:
         judged = verdicts.get(row.id, {})
         parts = {**_plain(row, "id", "digest"), "shares": of_run[row.id], **judged}
+        parts["seed"] = None if parts["seed"] == _NO_SEED else parts["seed"]
         run = parse(BookedRun, parts)
         if run.digest != row.digest:
             rule = f"{_SOUND} (run {row.id}, of {run.source}, was edited)"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MOST_SECONDS = 1.0
 """Processor time of an answer to ``left``."""
 RELATIONS = ("add_remove", "replace_one", "zero_out")
+RULES = ("renyi", "gaussian", "exact")
 
 
 @click.group(
@@ -135,6 +136,12 @@ def show(
 @click.option("--sampling-ratio", type=float, help="Of a next run; the last run's if left out.")
 @click.option("--rounds", type=int, help="Of a next run; the last run's if left out.")
 @click.option(
+    "--rule",
+    type=click.Choice(RULES),
+    help="renyi, gaussian: a next run may be chosen after seeing earlier ones (default, by the "
+    "first run); exact: all runs were fixed before the first result.",
+)
+@click.option(
     "--relation", type=click.Choice(RELATIONS), help="Read all releases under this relation."
 )
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
@@ -146,6 +153,7 @@ def remaining_budget(
     population: str,
     sampling_ratio: float | None,
     rounds: int | None,
+    rule: Any,
     relation: str | None,
     form: str,
     address: str | None,
@@ -163,14 +171,15 @@ def remaining_budget(
 
     under = None if relation is None else Relation(relation)
     account = account_of(_runs(address), population, group, under)
-    rule = f"must be answerable within {MOST_SECONDS:g} s of processor time"
-    with limited(MOST_SECONDS, InputError.one("epsilon, delta and rounds", rule, epsilon)):
+    limit = f"must be answerable within {MOST_SECONDS:g} s of processor time"
+    with limited(MOST_SECONDS, InputError.one("epsilon, delta and rounds", limit, epsilon)):
         result = remaining(
             account,
             epsilon,
             delta_for(account, delta),
             sampling_ratio=sampling_ratio,
             rounds=rounds,
+            rule=rule,
         )
     if form == "json":
         render.data(result.model_dump(mode="json"))
@@ -208,7 +217,7 @@ def export(form: str, output: str | None, address: str | None) -> None:
 @click.option("--delta", type=float, required=True, help="Its failure probability, in (0, 1).")
 @click.option(
     "--rule",
-    type=click.Choice(["renyi", "gaussian", "exact"]),
+    type=click.Choice(RULES),
     default="renyi",
     show_default=True,
     help="renyi, gaussian: runs may be chosen after seeing earlier ones; exact: all declared.",

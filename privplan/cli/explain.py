@@ -13,6 +13,7 @@ from privplan.cli import render
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def command(plan: str, only: str | None, form: str) -> None:
     """Formulas with the plan's numbers."""
+    from privplan.book_budget import book_lines
     from privplan.forecast.lines import forecast_lines
     from privplan.plan import Plan
     from privplan.planning.explain import bound, explain
@@ -50,5 +51,6 @@ def command(plan: str, only: str | None, form: str) -> None:
         for line in reasons(solved):
             render.text(line)
     known = forecast_lines(solved) if solved.forecast is not None else []
-    for line in (*recipe_lines(solved), *known) if only is None else ():
+    lines = (*recipe_lines(solved), *known, *book_lines(solved.book)) if only is None else ()
+    for line in lines:
         render.text(line)

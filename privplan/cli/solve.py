@@ -12,6 +12,7 @@ from privplan.cli import render
 from privplan.errors import InputError
 
 if TYPE_CHECKING:
+    from privplan.book.rules import Rule
     from privplan.plan import Plan
     from privplan.spec.spec import Spec
 
@@ -38,6 +39,14 @@ class Inverse(NamedTuple):
     forecast: str | None = None
     anchor: str | None = None
     coverage: str | None = None
+
+
+class PastRuns(NamedTuple):
+    """Where past runs are, whose they are, and how they are composed: options of the command."""
+
+    address: str
+    population: str
+    rule: Rule | None
 
 
 @click.command(name="solve", help="Solve a spec: the plan and its certificate.")
@@ -110,6 +119,13 @@ class Inverse(NamedTuple):
 )
 @click.option("--population", default="", metavar="NAME", help="Whose groups, in the book.")
 @click.option(
+    "--rule",
+    type=click.Choice(["renyi", "gaussian", "exact"]),
+    help="With --from-book: renyi, gaussian, a filter for a run chosen after seeing earlier ones "
+    "(default: the rule of the group's account, or the filter that fits the first run); exact, for "
+    "runs that were all fixed before the first result.",
+)
+@click.option(
     "--data",
     metavar="SOURCE",
     help="Own data, as in check-data: the spec's clients per group are taken from there.",
@@ -137,6 +153,7 @@ def command(
     anchor: str | None,
     coverage: str | None,
     population: str,
+    rule: Rule | None,
     **own: Any,
 ) -> None:
     """Solve, then write, then show: nothing is written when solving fails."""
@@ -161,7 +178,10 @@ def command(
     asked = Inverse(
         target_noise, solve_for, max_uploads, target_accuracy, forecast, anchor, coverage
     )
-    plan = _planned(problem, spec, (output, plot), second_opinion, book, population, asked)
+    if rule is not None and book is None:
+        raise InputError.one("rule", "needs --from-book", rule)
+    past = None if book is None else PastRuns(book, population, rule)
+    plan = _planned(problem, spec, (output, plot), second_opinion, past, asked)
     picture = None
     if plot is not None:
         from privplan.report.plots import picture_name, plan_picture
@@ -228,8 +248,7 @@ def _planned(
     spec: str,
     outputs: Sequence[str | None],
     second_opinion: bool | None,
-    book: str | None,
-    population: str,
+    book: PastRuns | None,
     asked: Inverse,
 ) -> Plan:
     """The plan of the spec, from what a book leaves when there is one."""
@@ -249,7 +268,7 @@ def _planned(
         other = "--from-book" if book is not None else "--target-noise"
         raise InputError.one("target_accuracy", f"cannot go with {other}", asked.target_accuracy)
     if asked.forecast is not None:
-        return _forecast(problem, spec, second_opinion, book, population, asked)
+        return _forecast(problem, spec, second_opinion, book, asked)
     if asked.max_uploads is not None:
         from privplan.planning.inverse import with_uploads
 
@@ -268,21 +287,17 @@ def _planned(
     if asked.target_noise is not None:
         raise InputError.one("target_noise", "cannot go with --from-book", asked.target_noise)
     from privplan.book.database import address_of, shown
-    from privplan.book.replan import solve_from_book
-    from privplan.book.store import runs
+    from privplan.book.replan import solve_at
 
-    url = address_of(book)
-    refuse_overwriting([shown(url)], outputs)
-    past = runs(url)
-    return solve_from_book(problem, past, population=population, second_opinion=second_opinion)
+    refuse_overwriting([shown(address_of(book.address))], outputs)
+    return solve_at(problem, *book, second_opinion=second_opinion)
 
 
 def _forecast(
     problem: Spec,
     spec: str,
     second_opinion: bool | None,
-    book: str | None,
-    population: str,
+    book: PastRuns | None,
     asked: Inverse,
 ) -> Plan:
     """The plan with its forecast; for the target accuracy where one is asked for."""
@@ -294,7 +309,7 @@ def _forecast(
     coverage = read_coverage(asked.coverage, problem, model.table.classes)
     if asked.target_accuracy is None:
         without = asked._replace(forecast=None, anchor=None, coverage=None)
-        plan = _planned(problem, spec, (), second_opinion, book, population, without)
+        plan = _planned(problem, spec, (), second_opinion, book, without)
         return with_forecast(plan, model, coverage)
     if asked.max_uploads is not None:
         from privplan.planning.inverse import with_uploads

@@ -201,7 +201,7 @@ def noised_line(plan: Plan, round_: int, dimension: int, noise_std: float) -> Re
 
 
 def length_of(plan: Plan, given: Sums, known: int | None) -> int:
-    """Length of the sums of a round (d).
+    """Length of the sums of a round (d); where nobody ever reported, the plan's parameters.
 
     Args:
         plan: the plan.
@@ -217,9 +217,10 @@ def length_of(plan: Plan, given: Sums, known: int | None) -> int:
         total = one.total if isinstance(one, GroupTotal) else one
         if total is not None:
             sizes.add(np.asarray(total).size)
+    if not sizes:  # an empty cohort, whose noise is released all the same
+        return plan.spec.model.parameters
     if len(sizes) != 1:
-        rule = "must be of one and the same length" if sizes else "must hold an update"
-        raise InputError.one("sums", rule, sorted(sizes))
+        raise InputError.one("sums", "must be of one and the same length", sorted(sizes))
     return int(sizes.pop())
 
 

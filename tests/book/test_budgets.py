@@ -80,6 +80,20 @@ def test_a_step_is_spent_once(budgets: Budgets) -> None:
     assert state.spent_units * 4 == state.reserved_units
 
 
+def test_a_step_is_repeated_with_the_same_releases_only(budgets: Budgets) -> None:
+    budgets.open("a", 2.0, 1e-5)
+    name = budgets.reserve("run", {"a": sampled(10)})
+    budgets.spend(name, {"a": sampled(1)}, step=1)
+    budgets.spend(name, {"a": sampled(1)}, step=5)
+    before = budgets.state("a")
+    with pytest.raises(InputError, match=r"^step: was spent with other releases; .*found 1$"):
+        budgets.spend(name, {"a": sampled(2)}, step=1)
+    with pytest.raises(InputError, match=r"^step: must be larger than 5, .*found 3$"):
+        budgets.spend(name, {"a": sampled(1)}, step=3)
+    budgets.spend(name, {"a": sampled(1)}, step=1)
+    assert budgets.state("a") == before
+
+
 def test_an_expired_reservation_returns_the_rest_and_spends_no_more(
     budgets: Budgets, clock: Clock
 ) -> None:

@@ -8,15 +8,20 @@ import os
 import random
 import signal
 import time
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.book import filters
+from privplan.book.budget_tables import ACCOUNTS as TABLE
+from privplan.book.budget_tables import CHARGES, RESERVATIONS
 from privplan.book.budgets import Budgets
-from privplan.errors import InfeasibleError, InputError
+from privplan.errors import InfeasibleError
 
 WRITERS = 8
 ACCOUNTS = ("a", "b", "site")
@@ -31,30 +36,32 @@ def _history(count: int) -> History:
 
 
 def _write(address: str, log: Path, seed: int, runs: int) -> None:
-    """Random runs; every operation that returned is a line of the log."""
+    """Random runs; the log has a line before every operation and one after it."""
     budgets, draw = Budgets(address), random.Random(seed)
     with log.open("a") as lines:
 
-        def done(*words: object) -> None:
+        def note(*words: object) -> None:
             lines.write(json.dumps(words) + "\n")
             lines.flush()
 
+        def logged(operation: Callable[[], object], kind: str, name: str, count: int) -> None:
+            note(name, kind, count, False)
+            operation()
+            note(name, kind, count, True)
+
         for number in range(runs):
             name, account = f"{seed}-{number}", draw.choice("ab")
-            planned, used = draw.randint(1, 6), 0
+            planned, one = draw.randint(1, 6), {account: _history(1)}
+            reserve = partial(budgets.reserve, name, {account: _history(planned)}, reservation=name)
             try:
-                budgets.reserve(name, {account: _history(planned)}, reservation=name)
-                done("reserved", name, account, planned)
-                for step in range(draw.randint(0, planned)):
-                    budgets.spend(name, {account: _history(1)}, step=step)
-                    used += 1
-                    done("spent", name, account, used)
-                if draw.random() < 0.8:
-                    budgets.close(name)
-                    done("closed", name, account, used)
+                logged(reserve, account, name, planned)
             except InfeasibleError:
-                done("refused", name, account, planned)
-        done("finished", seed, "", runs)
+                note(name, "refused", planned, True)
+                continue
+            for step in range(draw.randint(0, planned)):
+                logged(partial(budgets.spend, name, one, step=step), "spend", name, step + 1)
+            if draw.random() < 0.8:
+                logged(partial(budgets.close, name), "close", name, 0)
 
 
 @pytest.mark.parametrize(("kind", "runs"), CASES)
@@ -78,6 +85,8 @@ def test_nothing_is_overspent_and_nothing_lost(
             living[seed], seed = one, seed + 1
         time.sleep(draw.uniform(0.0, 0.05))
         if kills < max(6, runs // 20) and living:
+            for one in budgets.states():
+                assert one.spent_units + one.reserved_units <= one.capacity
             victim = living.pop(draw.choice(list(living)))
             os.kill(victim.pid, signal.SIGKILL)
             victim.join()
@@ -94,30 +103,41 @@ def test_nothing_is_overspent_and_nothing_lost(
 
 
 def _check(budgets: Budgets, folder: Path) -> None:
+    """Acknowledged operations are there, others are whole or absent, and the sums are theirs."""
     unit = filters.cost("gaussian", _history(1), Relation.ADD_REMOVE, 0)
-    told: dict[str, tuple[str, int]] = {}
-    last: dict[str, str] = {}
+    logged: dict[str, dict[str, tuple[int, bool]]] = defaultdict(dict)
     for log in folder.glob("*.log"):
         for line in log.read_text().splitlines():
-            kind, name, account, count = json.loads(line)
-            last[name] = kind
-            if kind == "spent":
-                told[name] = (account, count)
-    for name in ACCOUNTS:
+            name, kind, count, acknowledged = json.loads(line)
+            logged[name][kind] = (count, acknowledged)
+    with budgets._engine.begin() as connection:
+        names = {row.id: row.name for row in connection.execute(select(TABLE))}
+        found = {row.id: row for row in connection.execute(select(RESERVATIONS))}
+        charges: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+        for row in connection.execute(select(CHARGES)):
+            charges[row.reservation][names[row.account]] = (row.reserved, row.spent)
+    assert set(found) == set(charges) <= set(logged)
+    sums = {name: [0, 0] for name in ACCOUNTS}
+    for name, kinds in logged.items():
+        account = next(one for one in "ab" if one in kinds)
+        planned, reserved = kinds[account]
+        if name not in found:
+            assert not reserved
+            continue
+        assert "refused" not in kinds
+        spent, acknowledged = kinds.get("spend", (0, True))
+        at_least = spent if acknowledged else spent - 1
+        _, done = charges[name][account]
+        assert charges[name] == dict.fromkeys((account, "site"), (planned * unit, done))
+        assert done in (at_least * unit, spent * unit)
+        assert found[name].step == done // unit - 1
+        assert found[name].status in {
+            None: ("open",), (0, True): ("closed",), (0, False): ("open", "closed")
+        }[kinds.get("close")]  # fmt: skip
+        for one in (account, "site"):
+            sums[one][0] += done
+            sums[one][1] += planned * unit - done if found[name].status == "open" else 0
+    for name, (spent_units, reserved_units) in sums.items():
         state = budgets.state(name)
-        assert 0 <= state.spent_units + state.reserved_units <= state.capacity
-        expected = sum(n for account, n in told.values() if name in (account, "site")) * unit
-        # A killed writer may have spent one release that it could not write down.
-        assert expected <= state.spent_units <= expected + unit * 1000
-    for name, kind in last.items():
-        if kind == "closed":
-            with pytest.raises(InputError, match="not closed"):
-                budgets.close(name)
-        elif kind in ("reserved", "spent"):
-            with suppress(InputError):  # closed by a writer that was killed before its line
-                budgets.close(name)
-    for name in ACCOUNTS:
-        state = budgets.state(name)
-        unknown = state.reserved_units  # reserved by a writer that was killed before its line
-        assert unknown % unit == 0
-        assert state.spent_units + unknown <= state.capacity
+        assert (state.spent_units, state.reserved_units) == (spent_units, reserved_units)
+        assert spent_units + reserved_units <= state.capacity

@@ -1,15 +1,23 @@
 """Planning from a book: what is planned and what is past keep the promise together."""
 
+import json
+import math
 import re
 from pathlib import Path
 
 import pytest
 
+from privplan.accounting.release import History, Relation, Release
+from privplan.book import filters
+from privplan.book.budgets import Budgets
 from privplan.book.entry import BookedRun, booking_of
 from privplan.book.replan import LEAST_SHARE, solve_from_book
+from privplan.book.rules import scaled
 from privplan.book.spending import account_of
+from privplan.book_budget import book_lines
 from privplan.errors import InfeasibleError, InputError
 from privplan.ledger import history_of, read_ledger
+from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.book.runs import run, two_groups
@@ -42,7 +50,7 @@ def _spec(strict: float = 1.0, loose: float = 3.0, **changes: object) -> Spec:
 def test_past_and_plan_keep_the_budget_and_use_it(
     past: list[BookedRun], tmp_path: Path, planning: dict[str, str]
 ) -> None:
-    plan = solve_from_book(_spec(planning=planning), past)
+    plan = solve_from_book(_spec(planning=planning), past, rule="exact")
     for name, budget in (("strict", 1.0), ("loose", 3.0)):
         group = plan.group(name)
         folder = run(tmp_path / name)
@@ -61,6 +69,67 @@ def test_past_and_plan_keep_the_budget_and_use_it(
             assert word in line
 
 
+@pytest.mark.parametrize("planning", [{}, {"ratios": "uniform"}])
+def test_by_default_a_filter_holds_past_and_plan(
+    past: list[BookedRun], planning: dict[str, str]
+) -> None:
+    """The next run may be chosen by looking at the last: divergences at one order add up."""
+    plan = solve_from_book(_spec(planning=planning), past)
+    exactly = solve_from_book(_spec(planning=planning), past, rule="exact")
+    assert plan.book is not None
+    assert exactly.book is not None
+    for one, declared in zip(plan.book, exactly.book, strict=True):
+        group = plan.group(one.group)
+        account = account_of(past, "", one.group)
+        order = filters.order_of(one.budget, group.delta, account.histories[0])
+        units = filters.cost(
+            "renyi", account.history + plan.history(group), Relation.ADD_REMOVE, order
+        )
+        assert 0.99 < units / filters.capacity("renyi", one.budget, group.delta, order) <= 1
+        assert one.total == filters.spent_epsilon("renyi", units, group.delta, order)
+        exact = account.composed(plan.history(group), group.delta).upper
+        assert one.exact_total == exact < one.total <= one.budget
+        least = one.exact_noise_multiplier or math.inf
+        assert least < one.noise_multiplier
+        tight = scaled(plan.history(group), least / one.noise_multiplier)
+        after = account.composed(tight, group.delta).upper
+        assert 0.999 * one.budget <= after <= one.budget
+        (line,) = [line for line in plan.warnings if line.startswith(f"{one.group}: adaptivity")]
+        assert f"{least:.6g} instead of {one.noise_multiplier:.6g}" in line
+        assert line in book_lines(plan.book)
+        assert (declared.rule, declared.adaptivity) == ("exact", None)
+    assert Plan.parse(json.loads(plan.to_json())) == plan
+
+
+def test_the_rule_of_an_account_counts_with_what_is_reserved(
+    past: list[BookedRun], tmp_path: Path
+) -> None:
+    """The plan fits into the account, its ceiling and the book of runs, and can be reserved."""
+    budgets = Budgets(str(tmp_path / "book.sqlite"))
+    plan = solve_from_book(_spec(), past)
+    for name, budget in (("strict", 1.0), ("loose", 2.0)):
+        history = plan.history(plan.group(name))
+        budgets.open(f"site:{name}", 0.9 * budget, 1e-4, typical=history)
+        budgets.open(name, budget, 1e-4, typical=history, ceilings=[f"site:{name}"])
+    other = {"strict": History.repeated(Release(3.0, 0.02), 30)}
+    budgets.reserve("other", other)
+    limits = {name: budgets.limits(name) for name in ("strict", "loose")}
+    smaller = solve_from_book(_spec(), past, limits=limits)
+    assert smaller.group("strict").epsilon < plan.group("strict").epsilon
+    charges = {one.name: smaller.history(one) for one in smaller.groups}
+    budgets.reserve("this", charges)
+    with pytest.raises(InputError, match="rule: must be renyi, as of the account strict"):
+        solve_from_book(_spec(), past, limits=limits, rule="exact")
+    fresh = solve_from_book(_spec(), (), limits={"strict": budgets.limits("strict")[:1]})
+    assert fresh.book is not None
+    assert [one.group for one in fresh.book] == ["strict"]
+
+
+def test_a_filter_that_does_not_cover_the_plan_is_one_line(past: list[BookedRun]) -> None:
+    with pytest.raises(InputError, match=r"^rule: must cover .*everybody takes part.*'gaussian'$"):
+        solve_from_book(_spec(), past, rule="gaussian")
+
+
 def test_groups_without_a_past_are_planned_as_ever(past: list[BookedRun]) -> None:
     plan = solve_from_book(_spec(), past, population="elsewhere")
     assert plan.groups == solve(_spec()).groups
@@ -70,7 +139,7 @@ def test_groups_without_a_past_are_planned_as_ever(past: list[BookedRun]) -> Non
 @pytest.mark.parametrize("strict", [0.42, 0.4241])
 def test_a_spent_budget_is_refused_with_every_number(past: list[BookedRun], strict: float) -> None:
     with pytest.raises(InfeasibleError) as refused:
-        solve_from_book(_spec(strict, planning={"ratios": "uniform"}), past)
+        solve_from_book(_spec(strict, planning={"ratios": "uniform"}), past, rule="exact")
     line = str(refused.value)
     assert len(line.splitlines()) == 1
     assert "loose" not in line
@@ -86,7 +155,7 @@ def test_a_spent_budget_is_refused_with_every_number(past: list[BookedRun], stri
     assert spent == pytest.approx(0.424, abs=1e-3)
     assert strict * 0.99 <= adds <= strict
     assert max(spent, adds) < total <= nearest < spent + adds
-    plan = solve_from_book(_spec(nearest, planning={"ratios": "uniform"}), past)
+    plan = solve_from_book(_spec(nearest, planning={"ratios": "uniform"}), past, rule="exact")
     assert plan.group("strict").epsilon >= 0.98 * strict > LEAST_SHARE * nearest
 
 
