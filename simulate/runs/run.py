@@ -30,7 +30,7 @@ from simulate.runs.evidence import EvidenceWriter
 from simulate.runs.folder import check_finished, existing_run
 from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger
 from simulate.runs.record import initial_record, record_at, spent_by_group, write_finished
-from simulate.runs.request import Request, prepare
+from simulate.runs.request import Request, prepare, with_main_key
 from simulate.tasks import MULTI_CLASS
 from simulate.tracking.callback import Callback, opened
 
@@ -85,7 +85,8 @@ def execute(
         LostRankError: when another process ends; the run is saved likewise.
         PrivplanError: as ``prepare``, or when the folder holds another run or is in use.
     """
-    return run_prepared(request, on_all_ranks(ranks, lambda: prepare(request, ranks)), report)
+    experiment = with_main_key(on_all_ranks(ranks, lambda: prepare(request, ranks)))
+    return run_prepared(request, experiment, report)
 
 
 def run_prepared(
@@ -125,7 +126,7 @@ def execute_nonzero_rank(request: Request, ranks: Ranks) -> None:
         EndedByRankError: when another rank reports an error, or on Ctrl-C.
     """
     try:
-        experiment = on_all_ranks(ranks, lambda: prepare(request, ranks))
+        experiment = with_main_key(on_all_ranks(ranks, lambda: prepare(request, ranks)))
         on_all_ranks(ranks, lambda: None)
         received: list[Progress | None] = all_gather(ranks, [], experiment.device)
         [progress] = received
