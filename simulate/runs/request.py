@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from privplan.attestation.attestor import signer_of
 from privplan.attestation.keys import SigningKey
@@ -30,7 +28,6 @@ from simulate.models.registry import MODELS, model
 from simulate.parallel.distributed import (
     SINGLE_PROCESS,
     Ranks,
-    all_gather,
     device_of,
 )
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
@@ -176,8 +173,7 @@ def _metric(request: Request) -> Metric | None:
 def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
     """The key of the noise: read for a run that exists, else new; None for seeded noise.
 
-    A key is for one run: two runs with one key may share noise. Other ranks than the main one get
-    a key that ``with_main_key`` replaces.
+    A key is for one run: two runs with one key may share noise.
     """
     path = request.noise_key_file
     if request.noise not in NOISES:
@@ -186,11 +182,9 @@ def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
         if path is not None:
             raise InputError.one("noise-key-file", "is only for --noise secure", str(path))
         return None
-    if ranks.local != ranks.rank:
-        rule = "must be on one machine with secure noise, whose key is not sent over a network"
+    if ranks.size > 1:
+        rule = "must be 1 with secure noise, whose key is not sent to other processes"
         raise InputError.one("processes", rule, ranks.size)
-    if not ranks.is_main:
-        return NoiseKey.new()
     if (request.folder / RECORD).exists():
         if path is None:
             rule = f"must be given for the run with secure noise in {request.folder}"
@@ -200,18 +194,6 @@ def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
         rule = "must be a new file for a new run, since a key is for one run"
         raise InputError.one("noise-key-file", rule, str(path))
     return NoiseKey.new()
-
-
-def with_main_key(experiment: Experiment) -> Experiment:
-    """The experiment with the main rank's key of cohorts and noise; called by all ranks.
-
-    Streams are named by round, group and client, so that they do not depend on the processes.
-    """
-    key, ranks = experiment.key, experiment.ranks
-    if key is None or ranks.size == 1:
-        return experiment
-    [content] = all_gather(ranks, [key.content] if ranks.is_main else [], torch.device("cpu"))
-    return replace(experiment, key=NoiseKey(content))
 
 
 def _data(request: Request, chosen: Scheme) -> tuple[Dataset, ClientPartition]:

@@ -30,7 +30,7 @@ from simulate.runs.evidence import EvidenceWriter
 from simulate.runs.folder import check_finished, existing_run
 from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger
 from simulate.runs.record import initial_record, record_at, spent_by_group, write_finished
-from simulate.runs.request import Request, prepare, with_main_key
+from simulate.runs.request import Request, prepare
 from simulate.tasks import MULTI_CLASS
 from simulate.tracking.callback import Callback, opened
 
@@ -85,8 +85,7 @@ def execute(
         LostRankError: when another process ends; the run is saved likewise.
         PrivplanError: as ``prepare``, or when the folder holds another run or is in use.
     """
-    experiment = with_main_key(on_all_ranks(ranks, lambda: prepare(request, ranks)))
-    return run_prepared(request, experiment, report)
+    return run_prepared(request, on_all_ranks(ranks, lambda: prepare(request, ranks)), report)
 
 
 def run_prepared(
@@ -126,7 +125,7 @@ def execute_nonzero_rank(request: Request, ranks: Ranks) -> None:
         EndedByRankError: when another rank reports an error, or on Ctrl-C.
     """
     try:
-        experiment = with_main_key(on_all_ranks(ranks, lambda: prepare(request, ranks)))
+        experiment = on_all_ranks(ranks, lambda: prepare(request, ranks))
         on_all_ranks(ranks, lambda: None)
         received: list[Progress | None] = all_gather(ranks, [], experiment.device)
         [progress] = received

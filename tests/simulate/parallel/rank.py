@@ -1,7 +1,6 @@
 """One rank of several runs, one after the other: started by ``torchrun`` in a test.
 
 The arguments are a plan, a folder, and the algorithms; each has a run of its own in the folder.
-``GDPFed:secure-discrete`` is a run of GDPFed with that noise, and its key in the folder.
 """
 
 import sys
@@ -16,11 +15,7 @@ from simulate.runs.run import execute, execute_nonzero_rank
 def main(plan: str, folder: str, *algorithms: str) -> None:
     with process_group(cuda=False) as ranks:
         for name in algorithms:
-            method, _, noise = name.partition(":")
-            request = Request(
-                Plan.load(Path(plan)), method, "digits", Path(folder) / name, seed=5,
-                noise=noise or "seeded", noise_key_file=Path(folder) / "key" if noise else None,
-            )  # fmt: skip
+            request = Request(Plan.load(Path(plan)), name, "digits", Path(folder) / name, seed=5)
             if ranks.is_main:
                 execute(request, ranks=ranks)
             else:

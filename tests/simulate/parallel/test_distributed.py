@@ -33,7 +33,6 @@ from simulate.parallel.distributed import (
     on_all_ranks,
     rank_slice,
 )
-from simulate.replay.replay import Replay
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
 from tests.simulate.conftest import digits_spec
@@ -41,7 +40,6 @@ from tests.simulate.parallel import rank
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 NAMES = ("GDPFed+", "planned", "P-FedSAM", "Local-only", "DPFedAvg")
-SECURE = "GDPFed+:secure-discrete"
 TOLERANCE = 1e-6
 PATIENCE = 120.0
 """Seconds that a hanging test is given before it fails."""
@@ -58,7 +56,7 @@ def distributed_folder(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> 
     """A folder with a run of each algorithm over two processes."""
     folder = tmp_path_factory.mktemp("two")
     plan.save(folder / "plan.json")
-    command = [*TORCHRUN, rank.__file__, str(folder / "plan.json"), str(folder), *NAMES, SECURE]
+    command = [*TORCHRUN, rank.__file__, str(folder / "plan.json"), str(folder), *NAMES]
     done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
@@ -102,21 +100,6 @@ def _close(ours: torch.Tensor, expected: torch.Tensor) -> None:
 def test_the_verdict_holds_for_two_processes(distributed_folder: Path) -> None:
     verdict = judge(load_run(distributed_folder / "GDPFed+"))
     assert verdict.kept
-
-
-def test_secure_noise_of_two_processes_is_that_of_one_key(distributed_folder: Path) -> None:
-    folder = distributed_folder / SECURE
-    assert judge(load_run(folder)).kept
-    replay = Replay(folder, noise_key=distributed_folder / "key")
-    report = replay.run(None, None, lambda done, total: None)
-    assert report.outcome == "passed", report.reason
-
-
-def test_secure_noise_over_two_machines_is_refused(plan: Plan, tmp_path: Path) -> None:
-    request = Request(plan, "GDPFed+", "digits", tmp_path / "run", noise="secure")
-    second = Ranks(rank=1, size=2, local=0)
-    with pytest.raises(InputError, match="processes: must be on one machine with secure noise"):
-        prepare(request, second)
 
 
 def test_a_run_goes_on_with_as_many_processes_as_it_began(plan: Plan, tmp_path: Path) -> None:
