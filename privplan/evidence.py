@@ -13,6 +13,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +29,8 @@ EVIDENCE = "evidence.jsonl"
 VECTORS = "vectors.bin"
 CLIENTS = "clients.npz"
 FLOAT_BYTES = 4
+MODEL = "model"
+"""Name of the model among the stored vectors of a round."""
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -215,3 +218,47 @@ def stored_vectors(folder: Path, offset: int, count: int, length: int) -> Iterat
                 yield np.frombuffer(content, "<f4")
     except OSError as error:
         raise InputError.one("vectors", f"must be readable ({error.strerror})", str(path)) from None
+
+
+@dataclass(frozen=True)
+class RoundVectors:
+    """Vectors that a run stored for a round.
+
+    Attributes:
+        releases: the releases in the order of the ledger; none where they are not stored.
+        model: the model after the round as ``model``, and the server's vectors by name; none
+            where they are not stored.
+        digests: the recorded digest of each of these vectors, and its own.
+    """
+
+    releases: list[np.ndarray]
+    model: dict[str, np.ndarray]
+    digests: list[tuple[str, str]]
+
+
+def round_vectors(folder: Path, line: RoundEvidence | None, parameters: int) -> RoundVectors:
+    """The stored vectors of a round.
+
+    Args:
+        folder: the run folder.
+        line: evidence of the round; None without.
+        parameters: length of the model.
+
+    Raises:
+        InputError: as ``stored_vectors``.
+    """
+    if line is None:
+        return RoundVectors([], {}, [])
+    releases, models = list[np.ndarray](), list[np.ndarray]()
+    recorded = {MODEL: line.model, **line.server}
+    if line.releases_at is not None:
+        count = len(line.releases)
+        releases = list(stored_vectors(folder, line.releases_at, count, line.length))
+    if line.model_at is not None:
+        models = list(stored_vectors(folder, line.model_at, len(recorded), parameters))
+    pairs = [
+        *zip(line.releases, releases, strict=False),
+        *zip(recorded.values(), models, strict=False),
+    ]
+    digests = [(digest, vector_digest(vector)) for digest, vector in pairs]
+    return RoundVectors(releases, dict(zip(recorded, models, strict=False)), digests)

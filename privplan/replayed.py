@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import platform
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +16,14 @@ from privplan.io.text import load_json
 from privplan.record import REPLAY
 from privplan.values import Count, Natural, NonNegative, Value, parse
 
+PACKAGES = ("privplan", "torch", "numpy")
+"""Packages whose versions a report names."""
+TOLERANCE = 1e-5
+"""Largest deviation that agrees, relative to the largest coordinate or the recorded value."""
 MOST_DIFFERENCES = 100
 """Largest number of differences that a report lists; all are counted."""
+MOST_DEVIATION = 1e100
+"""Largest deviation that a report states; also for deviations that are no number."""
 
 
 class Comparison(Value):
@@ -104,40 +113,72 @@ class ReplayReport(Value):
         return parse(cls, data)
 
 
-def report_of(
-    plan_digest: str,
-    chain: str,
-    comparisons: Sequence[Comparison],
-    differences: Sequence[Difference],
-    missing: str,
-    **fields: Any,
-) -> ReplayReport:
-    """The report of a replay, whose outcome follows from differences and missing evidence.
+class Comparisons:
+    """Comparisons so far, by name, and the differences. Names in ``skipped`` are not compared."""
 
-    Args:
-        plan_digest: digest of the run's plan.
-        chain: hash of the last ledger line.
-        comparisons: the comparisons by name.
-        differences: all differences.
-        missing: what could not be compared; empty when everything was.
-        fields: the other fields of the report.
-    """
-    outcome: Literal["passed", "failed", "not shown"] = "passed"
-    count, trained = sum(one.compared for one in comparisons), len(fields["rounds"])
-    reason = f"{count} comparisons agree; {trained} of {fields['of']} rounds were trained again"
-    if differences:
-        first = min(differences, key=lambda one: one.round or math.inf)
-        where = f"round {first.round}: " if first.round else ""
-        more = f" and {len(differences) - 1} more differences" if differences[1:] else ""
-        outcome, reason = "failed", f"{where}{first.name}: {first.detail}{more}"
-    elif missing:
-        outcome, reason = "not shown", f"missing: {missing}"
-    return ReplayReport(
-        outcome=outcome,
-        reason=reason,
-        plan_digest=plan_digest,
-        chain=chain,
-        comparisons=tuple(comparisons),
-        differences=tuple(differences[:MOST_DIFFERENCES]),
-        **fields,
-    )
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self.differences: list[Difference] = []
+        self.skipped: frozenset[str] = frozenset()
+        self.by_name: dict[str, Comparison] = {}
+
+    def add(self, round_: int, name: str, detail: str, deviation: float, limit: float = 0) -> None:
+        """Add a comparison, which differs when the deviation exceeds the limit or is no number."""
+        if name in self.skipped:
+            return
+        one = self.by_name.get(name, Comparison(name=name, compared=0, differ=0, largest=0))
+        wrong = not deviation <= limit
+        largest = max(one.largest, deviation if deviation < MOST_DEVIATION else MOST_DEVIATION)
+        self.by_name[name] = Comparison(
+            name=name, compared=one.compared + 1, differ=one.differ + wrong, largest=largest
+        )
+        if wrong:
+            self.differences.append(Difference(round=round_, name=name, detail=detail))
+
+    def equal(self, round_: int, name: str, recorded: object, replayed: object) -> None:
+        """Compare two values that must be equal."""
+        self.add(round_, name, both(recorded, replayed), float(recorded != replayed))
+
+    def report(
+        self, plan_digest: str, chain: str, missing: str, fields: Mapping[str, Any]
+    ) -> ReplayReport:
+        """The report of a replay, whose outcome follows from differences and missing evidence.
+
+        Args:
+            plan_digest: digest of the run's plan.
+            chain: hash of the last ledger line.
+            missing: what could not be compared; empty when everything was.
+            fields: the rounds of the report and their selection.
+        """
+        outcome: Literal["passed", "failed", "not shown"] = "passed"
+        compared, trained = tuple(self.by_name.values()), len(fields["rounds"])
+        count = sum(one.compared for one in compared)
+        reason = f"{count} comparisons agree; {trained} of {fields['of']} rounds were trained again"
+        if self.differences:
+            first = min(self.differences, key=lambda one: one.round or math.inf)
+            where = f"round {first.round}: " if first.round else ""
+            others = len(self.differences) - 1
+            more = f" and {others} more differences" if others else ""
+            outcome, reason = "failed", f"{where}{first.name}: {first.detail}{more}"
+        elif missing:
+            outcome, reason = "not shown", f"missing: {missing}"
+        return ReplayReport(
+            outcome=outcome,
+            reason=reason,
+            plan_digest=plan_digest,
+            chain=chain,
+            comparisons=compared,
+            differences=tuple(self.differences[:MOST_DIFFERENCES]),
+            tolerance=TOLERANCE,
+            versions={
+                "python": platform.python_version(),
+                **{one: version(one) for one in PACKAGES},
+            },
+            seconds=time.monotonic() - self._started,
+            **fields,
+        )
+
+
+def both(recorded: object, replayed: object) -> str:
+    """The detail of a difference: the beginnings of two values."""
+    return f"recorded {str(recorded)[:60]}, replayed {str(replayed)[:60]}"

@@ -84,6 +84,26 @@ class NoiseKey:
             raise InputError.one(what, rule, str(path))
         return cls(content)
 
+    @classmethod
+    def load_committed(cls, path: Path, commitment: object, what: str) -> NoiseKey:
+        """Read the key of a run.
+
+        Args:
+            path: the file.
+            commitment: the commitment in the run's record; None for a run with seeded noise.
+            what: the field that error messages name.
+
+        Raises:
+            InputError: as ``load``, or when it is not the key of the run.
+        """
+        if commitment is None:
+            raise InputError.one(what, "is only for runs with secure noise", str(path))
+        key = cls.load(path, what)
+        if key.commitment != commitment:
+            rule = f"must be the key of the run, with commitment {commitment}"
+            raise InputError.one(what, rule, key.commitment)
+        return key
+
 
 class SecureStream:
     """A cryptographic stream with the methods of ``numpy.random.Generator`` that laws use.

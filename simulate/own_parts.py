@@ -12,11 +12,29 @@ from privplan.record import ACCURACY, RunRecord
 from simulate.data.dataset import Dataset
 from simulate.data.own import Data
 from simulate.data.partition.clients import ClientPartition
+from simulate.data.partition.registry import partition, scheme
 from simulate.data.registry import DATASETS, load
 from simulate.models.network import Model
 from simulate.models.own import OwnModel
 from simulate.models.registry import model
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
+
+
+@dataclass(frozen=True)
+class RunParts:
+    """What a run is given.
+
+    Attributes:
+        data: the data set.
+        partition: the records of each client.
+        model: the network.
+        metric: the metric; None for the accuracy of classification.
+    """
+
+    data: Dataset
+    partition: ClientPartition
+    model: Model
+    metric: Metric | None
 
 
 @dataclass(frozen=True)
@@ -40,20 +58,41 @@ class OwnParts:
         """Name of the task that the data are labelled for."""
         return MULTI_CLASS if self.data is None else self.data.task
 
-    def data_of(
-        self, record: RunRecord, plan: Plan, data_dir: Path | None
-    ) -> tuple[Dataset, ClientPartition | None]:
-        """The data set of a run, and its clients where own data name them.
+    def parts_of(self, record: RunRecord, plan: Plan, data_dir: Path | None) -> RunParts:
+        """The data set, the records of each client, the model and the metric of a run.
 
         Raises:
-            InputError: when a run on own data is not given them.
+            InputError: as ``data_of``, ``model_of`` and ``metric_of``.
         """
+        metric = self.metric_of(record)
+        data, assigned = self.data_of(record, plan, data_dir)
+        return RunParts(data, assigned, self.model_of(record, data), metric)
+
+    def data_of(
+        self, record: RunRecord, plan: Plan, data_dir: Path | None
+    ) -> tuple[Dataset, ClientPartition]:
+        """The data set of a run, and the records of each client.
+
+        Raises:
+            InputError: when a run on own data is not given them, or the data are not the run's.
+        """
+        assigned: ClientPartition | None = None
         if self.data is not None:
-            return self.data.prepared(plan.groups)
-        if record.dataset not in DATASETS and "own_model" in record.configuration:
+            data, assigned = self.data.prepared(plan.groups)
+        elif record.dataset not in DATASETS and "own_model" in record.configuration:
             rule = "must be given again for a run on own data, with --data"
             raise InputError.one("data", rule, "none")
-        return load(record.dataset, data_dir), None
+        else:
+            data = load(record.dataset, data_dir)
+        expected = record.configuration.get("data")
+        if data.digest != expected:
+            rule = f"must be the data of the run, with digest {expected}"
+            raise InputError.one("dataset", rule, data.digest)
+        if assigned is None:
+            chosen, labels = scheme(record.partition), data.train_labels.numpy()
+            seed = record.simulation_seed
+            assigned = partition(chosen, labels, plan.groups, seed, data.train_people)
+        return data, assigned
 
     def model_of(self, record: RunRecord, data: Dataset) -> Model:
         """The model of a run.

@@ -40,13 +40,13 @@ class Archive:
 
     Attributes:
         address: its URL.
-        md5: its published sum.
+        checksum: its published SHA-256 sum, or its MD5 sum where no other one is published.
         inside: folder of the archive that is unpacked; ``.`` for all of it.
         only: text that the names of the unpacked files of a zip archive contain.
     """
 
     address: str
-    md5: str
+    checksum: str
     inside: str = "."
     only: str = ""
 
@@ -104,7 +104,7 @@ def locate(
     Args:
         location: the data set's folders.
         data: the data folder.
-        sums: published SHA-256 or MD5 sum of each file, by its name without the suffix; the file
+        sums: published SHA-256 sum of each file, by its name without the suffix; the file
             has the suffix.
         address: URL of the files up to their names; empty when they are not published one by one.
         download: whether missing files are downloaded.
@@ -174,7 +174,7 @@ def fetch_archive(archive: Archive, folder: Path) -> None:
         InputError: when it has another sum, or cannot be read or written.
     """
     name = PurePosixPath(archive.address).name
-    path = fetch(archive.address, folder.parent / name, archive.md5)
+    path = fetch(archive.address, folder.parent / name, archive.checksum)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, suffix=".tmp") as temporary:

@@ -6,6 +6,7 @@ aggregators nor the checks of a verdict, so that a fault there is not repeated h
 - the values and file formats of ``privplan`` (plan, record, ledger, evidence);
 - ``simulate.data``: the data set and the partition are inputs of a run, bound to it by digests,
   and neither draws noise nor selects cohorts;
+- ``simulate.own_parts``: loads both, the model and the metric of a run;
 - ``simulate.models``: the architecture and its initial parameters define what is trained.
   Gradients are autograd's, through the plain forward pass of one client at a time.
 """

@@ -1,23 +1,68 @@
-"""The ledger lines that a round should have, as far as they do not depend on training."""
+"""What a run executes, the ledger lines that it should have, and comparisons with them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from privplan.accounting.release import SamplingLaw
 from privplan.discrete_gaussian import grid_of, scale_for
 from privplan.plan import GroupPlan, Plan
-from privplan.record import GroupShare, ReleaseRecord
+from privplan.planning.weights import RULES
+from privplan.record import GroupShare, ReleaseRecord, RunRecord
+from privplan.replayed import TOLERANCE, Comparisons, both
 from privplan.secure_streams import NoiseKey, SecureStream
-from simulate.data.dataset import Dataset
-from simulate.data.partition.clients import ClientPartition
-from simulate.models.network import Model
+from simulate.own_parts import RunParts
 from simulate.replay import randomness as draw
-from simulate.replay.method import Method, groups_in_round, weight
+
+KINKS = 5e-5
+"""Largest L2 deviation that agrees, relative to the vector: training decides on sides of kinks."""
+At = tuple[int, str]
+"""Round and name of a comparison."""
+TRAINED = ("largest_norm", "clipped", "excluded", "residual", "noise_sum_squares", "batches")
+"""Fields of a ledger line that depend on training, or on noise drawn again."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """An algorithm that can be replayed.
+
+    Attributes:
+        release: ``joint`` (one sum of all groups), ``per_group`` or ``per_client``.
+        weight: rule of the factor on each release.
+        noisy: whether updates are clipped and noise is added.
+        scaled: whether updates are multiplied by the group's scale.
+        top_k: whether each released sum is sparsified.
+    """
+
+    release: str
+    weight: str = "mean"
+    noisy: bool = True
+    scaled: bool = False
+    top_k: bool = False
+
+
+def method_of(plan: Plan, record: RunRecord) -> Method | None:
+    """The method of a run's algorithm under the executed plan; None when it is not supported."""
+    rule = "literal" if record.configuration.get("aggregation") == "paper" else "normalised"
+    planned = Method("joint", scaled=True)
+    if plan.release == "per_group":
+        planned = Method("per_group", "normalised", scaled=True, top_k=True)
+    methods = {
+        "FedAvg": Method("joint", noisy=False),
+        "DP-FedAvg": Method("joint"),
+        "GDPFed": Method("per_group", rule),
+        "GDPFed-op": Method("per_group", rule),
+        "GDPFed+": Method("per_group", rule, top_k=True),
+        "planned": planned,
+        "DPFedAvg": Method("per_client", "client"),
+    }
+    return methods.get(record.algorithm)
 
 
 @dataclass(frozen=True)
@@ -32,9 +77,7 @@ class World:
 
     plan: Plan
     method: Method
-    model: Model
-    data: Dataset
-    partition: ClientPartition
+    run: RunParts
     seed: int
     key: NoiseKey | None = None
     secret: bool = False
@@ -61,12 +104,8 @@ class Line:
     """A ledger line, the parts of its release, and the stream of its noise."""
 
     record: ReleaseRecord
-    parts: tuple[Part, ...]
+    parts: list[Part]
     stream: tuple[int, ...]
-
-    def noise(self, world: World) -> Any:
-        """The generator of the noise, from its start."""
-        return world.source(*self.stream)
 
 
 def planned_lines(world: World, round_: int, recorded: Sequence[ReleaseRecord] = ()) -> list[Line]:
@@ -78,72 +117,114 @@ def planned_lines(world: World, round_: int, recorded: Sequence[ReleaseRecord] =
         recorded: the lines of the run, whose participants are taken where a key is not known.
     """
     by_client, noisy = world.method.release == "per_client", world.method.noisy
-    size, lines = world.model.parameters + (world.plan.clipping is not None), []
-    parts = list(_parts(world, round_, recorded))
-    joint = world.method.release == "joint"
-    for index, together in enumerate([parts] if joint else [[part] for part in parts]):
-        first = together[0]
-        stream = (draw.NOISE, round_, index)
+    size = world.run.model.parameters + (world.plan.clipping is not None)
+    parts, lines = list(_parts(world, round_, recorded)), []
+    releases = [parts] if world.method.release == "joint" else [[part] for part in parts]
+    for index, of_release in enumerate(releases):
+        first, stream = of_release[0], (draw.NOISE, round_, index)
         if by_client:
             stream = (draw.RECORD_NOISE, round_, int(first.clients[0]))
-        steps = first.group.steps or 1
-        stds = [part.group.noise_multiplier * (part.share.clip_bound or 0) for part in together]
-        state = _state(world.source(*stream)) if noisy and not world.secret else ""
+        steps, source = first.group.steps or 1, world.source(*stream)
+        state = source.fingerprint() if isinstance(source, SecureStream) else draw.hashed(source)
+        stds = [one.group.noise_multiplier * (one.share.clip_bound or 0) for one in of_release]
         std, grid, family = max(stds), None, "gaussian" if noisy else "none"
         if world.discrete:
             family, grid = "discrete_gaussian", grid_of(std)
             std = scale_for(std) * grid
         record = ReleaseRecord(
-            round=round_,
-            unit="record" if by_client else "client",
-            family=family,
-            steps=steps,
-            noise_std=std,
-            grid=grid,
-            dimension=size * steps if noisy else 0,
-            noise_sum_squares=0.0,
-            noise_state=state,
-            shares=tuple(part.share for part in together),
-        )
-        lines.append(Line(record, tuple(together), stream))
+            round=round_, unit="record" if by_client else "client", family=family, steps=steps,
+            noise_std=std, grid=grid, dimension=size * steps if noisy else 0,
+            noise_sum_squares=0.0, noise_state=state if noisy and not world.secret else "",
+            shares=tuple(part.share for part in of_release),
+        )  # fmt: skip
+        lines.append(Line(record, of_release, stream))
     return lines
-
-
-def _state(source: Any) -> str:
-    """The hash of a stream's state, as in the ledger's ``noise_state``."""
-    return source.fingerprint() if isinstance(source, SecureStream) else draw.state_hash(source)
 
 
 def _parts(world: World, round_: int, recorded: Sequence[ReleaseRecord]) -> Iterator[Part]:
     """Participants of each group, or of each release of one client, in the order of the ledger."""
     named = {one.group: one.participants for line in recorded for one in line.shares}
-    plan, method, law = world.plan, world.method, str(world.plan.spec.sampling)
-    for index, group in enumerate(groups_in_round(plan, round_)):
-        source = world.source(draw.SAMPLING, round_, index)
-        ratio = draw.executed_ratio(law, group.clients, group.sampling_ratio)
+    plan, method = world.plan, world.method
+    for index, planned in enumerate(plan.groups):
+        (ratio, sigma), size = plan.at_round(planned, round_), planned.clients
+        law: str = plan.spec.sampling
+        cohort = planned.expected_cohort if planned.segments is None else ratio * size
+        changes = {"sampling_ratio": ratio, "expected_cohort": cohort, "noise_multiplier": sigma}
+        group = planned.model_copy(update=changes)
         if method.release == "per_client":
             law, ratio = "poisson", group.record_sampling_ratio or 1.0
-            chosen = list(draw.turn(group.clients, group.sampling_ratio, round_)[:, None])
+            chosen = list(draw.turn(size, group.sampling_ratio, round_)[:, None])
+        elif world.secret:
+            within = [one for one in named.get(group.name) or () if one < size]
+            chosen = [np.array(within, np.int64)]
         else:
-            chosen = [draw.cohort(law, source, group.clients, group.sampling_ratio)]
-            if world.secret:
-                within = [one for one in named.get(group.name) or () if one < group.clients]
-                chosen = [np.array(within, np.int64)]
+            chosen = [draw.cohort(law, world.source(draw.SAMPLING, round_, index), size, ratio)]
         norm = plan.spec.clipping_norm if plan.clipping is None else plan.clipping.bound
+        of_client, rule = group.weight / size, RULES.get(method.weight)
         for positions in chosen:
-            clients = np.asarray(world.partition.members[index])[positions]
-            owned = len(world.partition.records(int(clients[0]))) if group.records else None
+            clients = np.asarray(world.run.partition.members[index])[positions]
+            owned = len(world.run.partition.records(int(clients[0]))) if group.records else None
             share = GroupShare(
-                group=group.name,
-                clients=group.clients,
-                sampling=SamplingLaw(law),
-                sampling_ratio=ratio,
-                cohort=len(positions),
-                participants=tuple(positions.tolist()),
-                records=owned,
+                group=group.name, clients=size, sampling=SamplingLaw(law),
+                weight=of_client if rule is None else rule(group, plan),
+                sampling_ratio=draw.executed_ratio(law, size, ratio), cohort=len(positions),
+                participants=tuple(positions.tolist()), records=owned, largest_norm=0.0, clipped=0,
                 clip_bound=norm * (group.scale if method.scaled else 1) if method.noisy else None,
-                largest_norm=0.0,
-                clipped=0,
-                weight=weight(plan, group, method.weight),
-            )
+            )  # fmt: skip
             yield Part(group, clients, share)
+
+
+def compare_vectors(found: Comparisons, at: At, run: Tensor, replay: Tensor, by: Any = 0) -> None:
+    """Compare vectors that may differ by [d]: the largest coordinate, or else the L2 norm."""
+    deviation, along = deviations(run, replay, by)
+    text = f"deviation of {deviation:.2g} of the largest coordinate, {along:.2g} of the norm"
+    found.add(*at, text, deviation, deviation if along <= KINKS else TOLERANCE)
+
+
+def deviations(run: Tensor, replay: Tensor, slack: Any = 0.0) -> tuple[float, float]:
+    """Deviation relative to the largest coordinate, and in L2 norm relative to the run's."""
+    beyond = ((run.double() - replay.double()).abs() - slack).clamp(min=0)
+    largest = max(float(run.abs().max()), float(replay.abs().max()), 1e-300)
+    norm = max(float(run.double().norm()), 1e-300)
+    return float(beyond.max()) / largest, float(beyond.norm()) / norm
+
+
+def compare_lines(
+    found: Comparisons, recorded: ReleaseRecord, replayed: ReleaseRecord, near: int | None
+) -> None:
+    """Compare ledger lines.
+
+    Args:
+        found: where the comparisons are added.
+        recorded: the line of the run.
+        replayed: the line of the replay.
+        near: updates for which rounding decides whether they were clipped; None for a line
+            without the fields that depend on training.
+    """
+    scale = math.sqrt(replayed.noise_sum_squares or 0.0) or 1.0
+    found.equal(recorded.round, "groups", len(recorded.shares), len(replayed.shares))
+    for (name, one), (_, other) in zip(_fields(recorded), _fields(replayed), strict=False):
+        if (name in TRAINED) == (near is None):
+            continue
+        limit = TOLERANCE if name in TRAINED else 1e-12
+        if one is None or other is None or isinstance(one, str | tuple):
+            deviation, limit = float(one != other), 0.0
+        elif name == "clipped":
+            deviation, limit = abs(one - other), float(near or 0)
+        else:
+            size = scale if name == "residual" else max(abs(one), abs(other), 1e-300)
+            deviation = abs(one - other) / size
+        found.add(recorded.round, name, both(one, other), deviation, limit)
+
+
+def _fields(line: ReleaseRecord) -> Iterator[tuple[str, Any]]:
+    """Fields of a ledger line and its shares by name; the residual as norm and projection."""
+    for name, value in line:
+        if name == "residual":
+            yield name, value and math.sqrt(value.sum_squares)
+            yield name, value and value.along_sum
+        elif name != "shares":
+            yield name, value
+    cohort = "cohort" if line.unit == "client" else "batches"
+    for share in line.shares:
+        yield from ((cohort if name == "cohort" else name, value) for name, value in share)

@@ -21,7 +21,7 @@ def stream(seed: int, purpose: int, *indices: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(words))
 
 
-def state_hash(generator: np.random.Generator) -> str:
+def hashed(generator: np.random.Generator) -> str:
     """The hash of a Philox state, as in the ledger's ``noise_state``."""
     state = generator.bit_generator.state
     counter, key = (np.asarray(state["state"][name]).tolist() for name in ("counter", "key"))

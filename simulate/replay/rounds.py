@@ -1,10 +1,16 @@
-"""One round of a run, executed again: training, clipping, sums, noise, step."""
+"""One round of a run, executed again: local training by autograd, clipping, sums, noise, step.
+
+Server optimisers in float64, one branch each, from the papers: FedAvgM (Hsu, Qi, Brown, 2019) and
+Algorithm 2 of Adaptive Federated Optimization (Reddi et al., ICLR 2021).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,16 +21,30 @@ from privplan.discrete_gaussian import discrete_gaussian
 from privplan.plan import Plan
 from privplan.record import ReleaseRecord, Residual
 from simulate.replay import randomness as draw
-from simulate.replay.lines import Line, World, planned_lines
-from simulate.replay.server import ROUNDS, Vectors, moved
-from simulate.replay.training import NEAR, dp_sgd, learning_rate, sgd
+from simulate.replay.lines import KINKS, Line, Part, World, deviations, planned_lines
 
+AVERAGE, ROUNDS = "averaged_model", "averaging_rounds"
+"""Names of the average of the models and of its count in the evidence."""
+Vectors = dict[str, Tensor]
+"""Vectors of the server's state [d] by name in the evidence."""
+SECOND_MOMENTS: dict[str, Any] = {
+    "adagrad": lambda v, new, beta: v + new,
+    "adam": lambda v, new, beta: beta * v + (1 - beta) * new,
+    "yogi": lambda v, new, beta: v - (1 - beta) * new * torch.sign(v - new),
+}
+"""(second moment, squares of the mean update, beta2) to the second moment, by optimiser."""
 NORM = "clipping_norm"
 """Name of the adaptive clipping norm among the scalars of the server's state."""
-
-
 Known = tuple[Sequence[ReleaseRecord], Sequence[Tensor]]
 """Lines and releases of a round as the run stores them."""
+Finish = Callable[[Tensor, bool], Tensor]
+"""(clipped update, whether it exceeded the norm) to what enters the sum."""
+ROUNDINGS = (1e-7, 3e-7, 1e-6)
+"""Relative changes of a model that are as small as rounding."""
+EXPLAINED = 0.95
+"""Part of a gap that another update of a client must leave, at most, to take its place."""
+NEAR = 1e-5
+"""Relative distance from a threshold within which rounding may decide a comparison."""
 
 
 @dataclass(frozen=True)
@@ -48,23 +68,54 @@ class Round:
         vectors: vectors of the server's state after the round [d], by name.
     """
 
-    releases: tuple[Release, ...]
+    releases: list[Release]
     theta: Tensor
     slack: Tensor
     state: dict[str, float]
-    vectors: Vectors = field(default_factory=dict)
+    vectors: Vectors
 
 
-def first_model(world: World) -> Tensor:
-    """The model before the first round [d]."""
-    source = torch.Generator()
+class Clipped:
+    """The sum [d] of vectors, each clipped, and the evidence of clipping for a ledger share."""
+
+    def __init__(self) -> None:
+        self.total: Any = 0.0
+        self.found: dict[str, float] = {"clipped": 0, "excluded": 0, "largest_norm": 0.0}
+        self.near = 0
+
+    def add(self, vector: Tensor, bound: float, then: Finish | None = None) -> Clipped:
+        """Add a vector [d], clipped to a bound; ``then`` changes it, given whether it exceeds."""
+        vector = vector.double()
+        length = float(vector.norm())
+        if not math.isfinite(length):
+            self.found["excluded"] += 1
+            return self
+        exceeds, self.near = length > bound, self.near + (abs(length / bound - 1) < NEAR)
+        sent = vector * min(1.0, bound / max(length, 1e-300))
+        sent = sent if then is None else then(sent, exceeds)
+        self.found["clipped"] += exceeds
+        self.found["largest_norm"] = max(self.found["largest_norm"], float(sent.norm()))
+        self.total = self.total + sent
+        return self
+
+
+def first_round(world: World) -> Round:
+    """The model and the server's state before the first round."""
+    source, plan, vectors = torch.Generator(), world.plan, Vectors()
     source.manual_seed(int(draw.stream(world.seed, draw.INITIAL).integers(2**63 - 1)))
-    return world.model.initial(source)
+    theta = world.run.model.initial(source)
+    optimizer = plan.spec.server.optimizer if plan.spec.server else ""
+    if optimizer == "momentum":
+        vectors = {"velocity": theta * 0}
+    elif plan.spec.server is not None and optimizer in SECOND_MOMENTS:
+        vectors = {"mean": theta * 0, "squares": theta * 0 + (plan.spec.server.epsilon or 0) ** 2}
+    if plan.spec.averaging is not None:
+        vectors[AVERAGE] = theta
+    state = {} if plan.clipping is None else {NORM: plan.spec.clipping_norm}
+    return Round([], theta, theta * 0, state, vectors)
 
 
-def replay_round(
-    world: World, round_: int, before: Round, workers: int = 1, known: Known = ((), ())
-) -> Round:
+def replay_round(world: World, round_: int, before: Round, workers: int, run: Known) -> Round:
     """Execute a round again.
 
     Args:
@@ -72,138 +123,172 @@ def replay_round(
         round_: the round, from 1.
         before: model and server's state before the round.
         workers: threads, each of which trains one client at a time.
-        known: lines and releases of the run, for a run whose key is not known.
+        run: lines and releases of the run. They say on which side of a kink rounding fell, and
+            where a key is not known, who took part and what was released.
     """
-    theta, state = before.theta, before.state
-    lines, rate = planned_lines(world, round_, known[0]), learning_rate(world.plan, round_)
-    vectors = dict(zip([line.stream for line in lines], known[1], strict=False))
-
-    def one_sum(line: Line) -> Release:
-        norm = state.get(NORM, world.plan.spec.clipping_norm)
-        return _sum(world, line, theta, norm, workers, vectors.get(line.stream))
-
-    def one_client(line: Line) -> Release:
-        return _client(world, line, theta, rate)
-
+    lines = planned_lines(world, round_, run[0])
     if world.method.release == "per_client":
-        releases = tuple(_each(one_client, lines, workers))
+        releases = list(_each(lambda line: _client(world, line, before.theta), lines, workers))
     else:
-        releases = tuple(map(one_sum, lines))
+        pairs = zip(lines, [*run[1], *[None] * len(lines)], strict=False)
+        releases = [_sum(world, line, before, workers, vector) for line, vector in pairs]
     return _after(world, round_, releases, before)
 
 
-def _sum(
-    world: World,
-    line: Line,
-    theta: Tensor,
-    norm: float,
-    workers: int,
-    released: Tensor | None,
-) -> Release:
-    """A noisy sum of clipped updates; its noise is that of a given release, or drawn again."""
-    plan, near, shares = world.plan, 0, []
-    total = torch.zeros(len(theta) + (plan.clipping is not None), dtype=torch.float64)
-    rate = learning_rate(plan, line.record.round)
+def _gradient(world: World, theta: Tensor, rows: np.ndarray) -> Tensor:
+    """Gradient [d] of the mean loss of training records at parameters [d]."""
+    model, data, chosen = world.run.model, world.run.data, torch.from_numpy(rows)
+    theta = theta.detach().requires_grad_()
+    logits = model.logits(theta, data.inputs(data.train_x[chosen]))
+    return torch.autograd.grad(model.objective(logits, data.train_y[chosen]), theta)[0]
 
-    def train(client: int) -> Tensor:
-        source = draw.stream(world.seed, draw.CLIENT, line.record.round, client)
-        own, local = world.partition.records(client), plan.spec.local
+
+def _train(plan: Plan, round_: int, theta: Tensor, steps: Iterable[Any], of: Any) -> Tensor:
+    """Update [d] of one client after SGD with momentum.
+
+    Args:
+        plan: the executed plan.
+        round_: the round, from 1.
+        theta: parameters [d] at the start.
+        steps: what each step is made of.
+        of: (parameters, step) to the gradient [d].
+    """
+    now, speed = theta, torch.zeros_like(theta)
+    for step in steps:
+        speed = plan.spec.local.momentum * speed + of(now, step)
+        now = now - _rate(plan, round_) * speed
+    return now - theta
+
+
+def _rate(plan: Plan, round_: int) -> float:
+    """Local learning rate of a round."""
+    return plan.spec.local.learning_rate * plan.spec.local.learning_rate_decay ** (round_ - 1)
+
+
+def _sum(world: World, line: Line, before: Round, workers: int, released: Tensor | None) -> Release:
+    """A noisy sum of clipped updates; the noise is drawn again, or, without the key, not known."""
+    noise = np.zeros(len(before.theta) + (world.plan.clipping is not None))
+    if world.method.noisy and not world.secret:
+        noise = _noise(world, line, len(noise))
+
+    def summed(gap: Tensor | None) -> tuple[list[Clipped], Tensor, Tensor]:
+        sums = list(_clipped(world, line, before, workers, gap))
+        total = torch.zeros(len(noise), dtype=torch.float64) + sum(one.total for one in sums)
+        return sums, total, (total + torch.from_numpy(noise)).float()
+
+    sums, total, vector = summed(None)
+    if released is not None and world.secret and world.method.noisy:
+        vector = released
+    elif released is not None and KINKS < deviations(released, vector)[1] < 100 * KINKS:
+        sums, total, vector = summed(released.double() - vector.double())
+    pairs = zip(line.parts, sums, strict=True)
+    shares = [one.share.model_copy(update=of.found) for one, of in pairs]
+    changes: dict[str, Any] = {"shares": tuple(shares)}
+    if world.method.noisy:
+        rest, length = vector.double() - total, float(total.norm())
+        along = float(rest @ total) / length if length else None
+        changes["noise_sum_squares"] = float(np.square(noise).sum())
+        changes["residual"] = Residual(sum_squares=float(rest @ rest), along_sum=along)
+    return Release(vector, line.record.model_copy(update=changes), sum(one.near for one in sums))
+
+
+def _clipped(world: World, line: Line, before: Round, workers: int, gap: Any) -> Iterator[Clipped]:
+    """The sum of clipped updates of each part of a release.
+
+    Two float32 kernels may fall on different sides of a rectifier or a maximum whose arguments
+    differ by rounding, and then give other updates. With a gap [d] between the run and a first
+    sum, a client's update is replaced by one from a start that differs by rounding, if that
+    explains a part of the gap.
+    """
+    plan, round_ = world.plan, line.record.round
+    norm = before.state.get(NORM, plan.spec.clipping_norm) if world.method.noisy else math.inf
+
+    def train(client: int, scale: float = 0.0) -> Tensor:
+        source = draw.stream(world.seed, draw.CLIENT, round_, client)
+        own, local, start = world.run.partition.records(client), plan.spec.local, before.theta
         batches = draw.epochs(own, local.steps, local.batch_size, source)
-        return sgd(world.model, world.data, theta, batches, plan, rate).double()
+        if scale:
+            start = start * torch.from_numpy(1 + scale * source.standard_normal(len(start))).float()
+        return _train(plan, round_, start, batches, partial(_gradient, world))
 
     for part in line.parts:
-        clipped, excluded, largest = 0, 0, 0.0
-        for sent in _each(train, part.clients.tolist(), workers):
-            length = float(sent.norm())
-            if not np.isfinite(length):
-                excluded += 1
-                continue
-            if world.method.noisy:
-                clipped, near = clipped + (length > norm), near + (abs(length / norm - 1) < NEAR)
-                sent = _clipped(plan, sent, length, norm)
-                sent = sent * (part.group.scale if world.method.scaled else 1.0)
-                sent = _on_grid(sent, line, part.share.clip_bound or 0.0)
-            total, largest = total + sent, max(largest, float(sent.norm()))
-        found = {"clipped": clipped, "excluded": excluded, "largest_norm": largest}
-        shares.append(part.share.model_copy(update=found))
-    changes: dict[str, Any] = {"shares": tuple(shares)}
-    vector, length = total.float(), float(total.norm())
-    if world.method.noisy:
-        drawn = _noise(world, line, len(total)) if released is None else np.zeros(0)
-        vector = (total + torch.from_numpy(drawn)).float() if released is None else released
-        rest = vector.double() - total
-        along = float(rest @ total) / length if length else None
-        changes["noise_sum_squares"] = float(np.square(drawn).sum())
-        changes["residual"] = Residual(sum_squares=float(rest @ rest), along_sum=along)
-    return Release(vector, line.record.model_copy(update=changes), near)
+        sums, finish, clients = Clipped(), _finish(world, line, part, norm), part.clients.tolist()
+        for client, update in zip(clients, _each(train, clients, workers), strict=True):
+            for scale in () if gap is None else ROUNDINGS:
+                other, now = train(client, scale), Clipped().add(update, norm, finish).total
+                rest = gap + now - Clipped().add(other, norm, finish).total
+                if rest.norm() < EXPLAINED * gap.norm():
+                    update, gap = other, rest
+            sums.add(update, norm, finish)
+        yield sums
 
 
-def _on_grid(update: Tensor, line: Line, bound: float) -> Tensor:
-    """An update rounded towards zero to the line's grid, if any."""
-    grid = line.record.grid
-    if grid is None:
-        return update
-    most, length = bound * (1 - 2.0**-30), float(update.norm())
-    return (update * min(1.0, most / length if length else 1.0) / grid).trunc() * grid
+def _finish(world: World, line: Line, part: Part, norm: float) -> Finish:
+    """What follows clipping: the count for an adaptive norm, the group's scale, the grid."""
+    rule, grid = world.plan.clipping, line.record.grid
+    scale = part.group.scale if world.method.scaled else 1.0
+    most = (part.share.clip_bound or 0.0) * (1 - 2.0**-30)
+
+    def finish(sent: Tensor, exceeds: bool) -> Tensor:
+        if rule is not None:
+            half = rule.update_noise_multiplier / rule.count_noise_multiplier / 2
+            sent = torch.cat([sent / norm, sent.new_tensor([-half if exceeds else half])])
+        sent = sent * scale
+        if grid is None:
+            return sent
+        return (sent * min(1.0, most / max(float(sent.norm()), 1e-300)) / grid).trunc() * grid
+
+    return finish
 
 
 def _noise(world: World, line: Line, size: int) -> np.ndarray:
     """The noise of a line [size], drawn again."""
-    source, grid, std = line.noise(world), line.record.grid, line.record.noise_std
-    if grid is None:
-        noise: np.ndarray = source.standard_normal(size) * std
-        return noise
-    return discrete_gaussian(source, std / grid, size) * grid
+    source, grid, std = world.source(*line.stream), line.record.grid, line.record.noise_std
+    if grid is not None:
+        return discrete_gaussian(source, std / grid, size) * grid
+    return np.asarray(source.standard_normal(size) * std)
 
 
-def _clipped(plan: Plan, update: Tensor, length: float, norm: float) -> Tensor:
-    """An update scaled to the clipping norm; if that is adaptive, divided by it and counted."""
-    if plan.clipping is None:
-        return update * (norm / max(norm, length))
-    counted = plan.clipping.update_noise_multiplier / plan.clipping.count_noise_multiplier / 2
-    count = update.new_tensor([-counted if length > norm else counted])
-    return torch.cat([update / max(norm, length), count])
-
-
-def _client(world: World, line: Line, theta: Tensor, rate: float) -> Release:
-    """The release of one client, who adds noise to each local step."""
-    [part], [client] = line.parts, line.parts[0].clients.tolist()
-    steps, size = line.record.steps, part.group.record_batch or 1.0
-    source = world.source(draw.CLIENT, line.record.round, client)
-    own = world.partition.records(client)
+def _client(world: World, line: Line, theta: Tensor) -> Release:
+    """The release of one client by DP-SGD, record by record (Abadi et al. 2016, Algorithm 1)."""
+    [part], [client], plan = line.parts, line.parts[0].clients.tolist(), world.plan
+    steps, size, round_ = line.record.steps, part.group.record_batch or 1.0, line.record.round
+    source, own = world.source(draw.CLIENT, round_, client), world.run.partition.records(client)
     batches = draw.poisson_batches(own, steps, part.share.sampling_ratio, source)
-    generator, std = line.noise(world), line.record.noise_std
-    noise = [generator.standard_normal(len(theta)) * std for _ in range(steps)]
-    update, found, near = dp_sgd(
-        world.model, world.data, theta, batches, world.plan, rate, noise, size
-    )
-    speed, added = np.zeros(len(theta)), np.zeros(len(theta))
-    for drawn in noise:
-        speed = world.plan.spec.local.momentum * speed + drawn
-        added += speed
+    generator, sums = world.source(*line.stream), Clipped()
+    noise = [generator.standard_normal(len(theta)) * line.record.noise_std for _ in range(steps)]
+
+    def gradient(now: Tensor, step: tuple[np.ndarray, np.ndarray]) -> Tensor:
+        rows, drawn = step
+        sums.total = torch.from_numpy(drawn)
+        for row in rows:
+            sums.add(_gradient(world, now, np.array([row])), plan.spec.clipping_norm)
+        mean: Tensor = (sums.total / size).float()
+        return mean
+
+    update = _train(plan, round_, theta, zip(batches, noise, strict=True), gradient)
     vector = update if update.isfinite().all() else torch.zeros_like(theta)
-    rest = vector.double().numpy() * -(size / rate) - added
-    found |= {"cohort": sum(map(len, batches))}
-    found["excluded"] += vector is not update
-    residual = Residual(sum_squares=float(rest @ rest), along_sum=None)
+    of_noise = _train(plan, round_, theta.double() * 0, noise, lambda now, one: torch.tensor(one))
+    rest = (of_noise - vector.double() * size) / _rate(plan, round_)
+    excluded = sums.found["excluded"] + (vector is not update)
+    found = {**sums.found, "cohort": sum(map(len, batches)), "excluded": excluded}
+    squares = Residual(sum_squares=float(rest @ rest), along_sum=None)
     changes = {
         "noise_sum_squares": float(sum(np.square(drawn).sum() for drawn in noise)),
-        "residual": residual if vector.any() else None,
+        "residual": squares if vector.any() else None,
         "shares": (part.share.model_copy(update=found),),
     }
-    return Release(vector, line.record.model_copy(update=changes), near)
+    return Release(vector, line.record.model_copy(update=changes), sums.near)
 
 
-def _after(world: World, round_: int, releases: tuple[Release, ...], before: Round) -> Round:
+def _after(world: World, round_: int, releases: list[Release], before: Round) -> Round:
     """The model and the state after a round."""
-    theta = before.theta
     plan, kept = world.plan, {one.name: one.kept_fraction for one in world.plan.groups}
     factors = [one.record.shares[0].weight for one in releases]
     if world.method.release == "per_client":  # an update of zero has weight 0
-        pairs = zip(factors, releases, strict=True)
-        factors = [factor if one.vector.any() else 0.0 for factor, one in pairs]
+        factors = [one.record.shares[0].weight * bool(one.vector.any()) for one in releases]
         factors = [factor / (sum(factors) or 1.0) for factor in factors]
-    step = torch.zeros(len(theta) + (plan.clipping is not None), dtype=torch.float64)
+    step = torch.zeros(len(before.theta) + (plan.clipping is not None), dtype=torch.float64)
     slack, state = torch.zeros_like(step), dict(before.state)
     for one, factor in zip(releases, factors, strict=True):
         vector, size = one.vector.double(), one.vector.double().abs()
@@ -216,11 +301,11 @@ def _after(world: World, round_: int, releases: tuple[Release, ...], before: Rou
         step += factor * vector
     if plan.clipping is not None:
         rule, norm = plan.clipping, state[NORM]
-        scale = rule.update_noise_multiplier / rule.count_noise_multiplier
-        excess = 0.5 + float(step[-1]) / scale - rule.quantile
-        state[NORM] = norm * float(np.exp(-rule.learning_rate * excess))
+        counted = float(step[-1]) * rule.count_noise_multiplier / rule.update_noise_multiplier
+        excess = 0.5 + counted - rule.quantile
+        state[NORM] = norm * math.exp(-rule.learning_rate * excess)
         step, slack = step[:-1] * norm, slack[:-1]
-    after, vectors = moved(plan, round_, theta, step, before.vectors)
+    after, vectors = _moved(plan, round_, before, step)
     if plan.spec.averaging is not None:
         state[ROUNDS] = float(round_)
     return Round(releases, after, slack, state, vectors)
@@ -230,3 +315,44 @@ def _each(function: Callable[[Any], Any], items: list[Any], workers: int) -> Ite
     """Results of a function on each item, in order, by threads."""
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         yield from pool.map(function, items)
+
+
+def supported(plan: Plan) -> bool:
+    """Whether the plan's server optimiser can be executed again."""
+    server = plan.spec.server
+    return server is None or server.optimizer in ("sgd", "momentum", *SECOND_MOMENTS)
+
+
+def _moved(plan: Plan, round_: int, start: Round, mean: Tensor) -> tuple[Tensor, Vectors]:
+    """The model and the server's vectors after a round with a mean update [d], float64."""
+    before, after = {name: one.double() for name, one in start.vectors.items()}, Vectors()
+    if plan.spec.server is not None:
+        mean, after = _step(plan.spec.server, mean, before)
+    model = start.theta.double() + mean
+    if plan.spec.averaging is not None:
+        share = _share(plan, round_)
+        after[AVERAGE] = (1 - share) * before[AVERAGE] + share * model
+    return model.float(), {name: one.float() for name, one in after.items()}
+
+
+def _step(of: Any, mean: Tensor, before: Vectors) -> tuple[Tensor, Vectors]:
+    """The step of an optimiser and its vectors; ``of`` has its hyperparameters."""
+    if of.optimizer == "sgd":
+        return of.learning_rate * mean, {}
+    if of.optimizer == "momentum":
+        velocity = before["velocity"] * of.momentum + mean
+        return of.learning_rate * velocity, {"velocity": velocity}
+    first = of.beta1 * before["mean"] + (1 - of.beta1) * mean
+    second = SECOND_MOMENTS[of.optimizer](before["squares"], mean.square(), of.beta2)
+    step = of.learning_rate * first / (second.sqrt() + of.epsilon)
+    return step, {"mean": first, "squares": second}
+
+
+def _share(plan: Plan, round_: int) -> float:
+    """Weight of the model of a round in the average."""
+    averaging, total = plan.spec.averaging, plan.spec.rounds
+    assert averaging is not None
+    if averaging.method == "ema":
+        return 1 / sum((averaging.decay or 0.0) ** age for age in range(round_))
+    averaged = max(1, math.ceil((averaging.fraction or 1.0) * total - 1e-9))
+    return 1.0 if round_ <= total - averaged else 1 / (round_ - (total - averaged))

@@ -25,8 +25,8 @@ from simulate.testing.outputs import (
 
 HUGE = 1e30
 """A coordinate whose square exceeds single precision."""
-LONG, SHORT = 1e3, 1e-3
-"""Norms of long and short updates, in clipping norms."""
+LONG, WITHIN, SHORT = 1e3, 0.5, 1e-3
+"""Norms of long and short updates and of those within the bound, in clipping norms."""
 Update = Callable[[int], Tensor]
 Choice = Callable[[int, np.ndarray, int], np.ndarray]
 """(index of the group, drawn positions, clients of the group) to positions."""
@@ -100,9 +100,10 @@ def _check_participant(bench: Bench, target: _Client) -> None:
     _check_derived(bench, target, own, {"removed": absent, "replaced": other})
     trained = {"its own": own, "other records'": other}
     _compare_all(bench, target, experiment, absent, trained, _ADVERSARIAL)
-    crafted = with_updates(experiment, _others(bench, target))
-    absent = bench.run(_without(bench, target, crafted))
-    _compare_all(bench, target, crafted, absent, {}, _directed(bench))
+    for others in _cohorts(bench, target):
+        crafted = with_updates(experiment, others)
+        absent = bench.run(_without(bench, target, crafted))
+        _compare_all(bench, target, crafted, absent, {}, _directed(bench))
 
 
 def _check_derived(
@@ -202,18 +203,18 @@ def _directed(bench: Bench) -> Mapping[str, Update]:
     }
 
 
-def _others(bench: Bench, target: _Client) -> dict[int, Update]:
-    """Updates of the group's other participants: half of them short, all in one direction.
+def _cohorts(bench: Bench, target: _Client) -> Iterator[dict[int, Update]]:
+    """Updates of the group's other participants, all in one direction.
 
-    The median of their norms changes with one client, and so does every statistic that a faulty
-    algorithm might compute from the cohort.
+    Half of them are short and half of them long, so that a median, a mean or a count changes with
+    one client; or all are within the bound, so that a maximum, a minimum or a deviation does. With
+    it changes every update that a faulty algorithm rescales by the statistic.
     """
     norm = bench.experiment.algorithm.plan.spec.clipping_norm
     half = len(target.others) // 2
-    return {
-        client: _along((SHORT if place < half else LONG) * norm)
-        for place, client in enumerate(target.others)
-    }
+    places = list(enumerate(target.others))
+    yield {client: _along((SHORT if place < half else LONG) * norm) for place, client in places}
+    yield {client: _along(WITHIN * norm) for _, client in places}
 
 
 def check_senders(bench: Bench) -> None:

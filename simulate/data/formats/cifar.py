@@ -133,7 +133,7 @@ for _row in (
         label_bytes=1,
         archive=Archive(
             "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-            "c58f30108f718f92721af3b95e74349a",
+            "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
             inside="cifar-10-batches-py",
         ),
         mean=(0.4914 * 255, 0.4822 * 255, 0.4465 * 255),
@@ -150,7 +150,7 @@ for _row in (
         label_bytes=2,
         archive=Archive(
             "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-            "eb9058c3a382ffc7106e4002c42a8d85",
+            "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
             inside="cifar-100-python",
         ),
         mean=(0.5071 * 255, 0.4865 * 255, 0.4409 * 255),

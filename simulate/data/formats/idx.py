@@ -44,7 +44,7 @@ class IdxDataset:
     Attributes:
         name: its registered name.
         location: its folders.
-        sums: SHA-256 or MD5 sums of the files compressed with gzip, by names without ``.gz``:
+        sums: SHA-256 sums of the files compressed with gzip, by names without ``.gz``:
             training images and labels, test images and labels.
         classes: names of the classes.
         mean: pixel value that becomes 0.
@@ -176,10 +176,10 @@ for _row in (
             zip(
                 FILES,
                 (
-                    "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                    "d53e105ee54ea40749a09fcbcd1e9432",
-                    "9fb629c4189551a2d022fa330f9573f3",
-                    "ec29112dd5afa0611ce80d1b7f02629c",
+                    "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+                    "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+                    "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+                    "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
                 ),
                 strict=True,
             )
@@ -189,8 +189,12 @@ for _row in (
         MNIST_STD,
         address="https://ossci-datasets.s3.amazonaws.com/mnist/",
         writers={
-            "qmnist-train-labels-idx2-int": "0058f8dd561b90ffdd0f734c6a30e5e4",
-            "qmnist-test-labels-idx2-int": "5b5b05890a5e13444e108efe57b788aa",
+            "qmnist-train-labels-idx2-int": (
+                "2c05dc77f6b916b38e455e97ab129a42a444f3dbef09b278a366f82904e0dd9f"
+            ),
+            "qmnist-test-labels-idx2-int": (
+                "9fbcbe594c3766fdf4f0b15c5165dc0d1e57ac604e01422608bb72c906030d06"
+            ),
         },
     ),
     IdxDataset(
@@ -226,7 +230,7 @@ for _row in (
         MNIST_STD,
         archive=Archive(
             "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
-            "58c8d27c78d21e728a6bc7b3cc06412e",
+            "fb9bb67e33772a9cc0b895e4ecf36d2cf35be8b709693c3564cea2a019fcda8e",
             inside="gzip",
             only="emnist-byclass",
         ),

@@ -99,7 +99,7 @@ DATASETS.register(
         Location("CINIC-10", ("CINIC-10", "CINIC10"), "fetch 690 MB with --download"),
         Archive(
             "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",
-            "6ee4d0c996905fe93221de577967a372",
+            "6ee4d0c996905fe93221de577967a372",  # MD5: no other sum is published
         ),
         CLASSES,
         mean=(0.47889522 * 255, 0.47227842 * 255, 0.43047404 * 255),

@@ -144,13 +144,13 @@ def archive(folder: str, files: dict[str, bytes]) -> bytes:
 def published(monkeypatch: pytest.MonkeyPatch, content: bytes) -> str:
     """Every address answers with this; returns its sum."""
     monkeypatch.setattr(urllib.request, "urlopen", lambda address, timeout: io.BytesIO(content))
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+    return hashlib.sha256(content).hexdigest()
 
 
-def with_checksum(monkeypatch: pytest.MonkeyPatch, name: str, md5: str) -> None:
+def with_checksum(monkeypatch: pytest.MonkeyPatch, name: str, checksum: str) -> None:
     """A data set whose published archive has another sum."""
     row = DATASETS.get(name)
-    changed = replace(row, archive=replace(row.archive, md5=md5))
+    changed = replace(row, archive=replace(row.archive, checksum=checksum))
     monkeypatch.setitem(DATASETS._components, name, changed)
 
 
@@ -158,13 +158,13 @@ def test_an_archive_is_fetched_checked_and_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = archive("cifar-10-batches-py/", python_files())
-    md5 = published(monkeypatch, content)
+    checksum = published(monkeypatch, content)
     with pytest.raises(
-        InputError, match=f"must have the md5 sum {DATASETS.get('cifar-10').archive.md5}"
+        InputError, match=f"must have the sha256 sum {DATASETS.get('cifar-10').archive.checksum}"
     ):
         load("cifar-10", tmp_path, download=True)
     assert list(tmp_path.iterdir()) == []
-    with_checksum(monkeypatch, "cifar-10", md5)
+    with_checksum(monkeypatch, "cifar-10", checksum)
     check_cifar_10(load("cifar-10", tmp_path, download=True))
     assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-batches-py"]
 
@@ -173,8 +173,8 @@ def test_an_archive_is_fetched_checked_and_unpacked(
 def test_an_archive_writes_nothing_outside(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    md5 = published(monkeypatch, archive("", {name: b"bad"}))
-    with_checksum(monkeypatch, "cifar-10", md5)
+    checksum = published(monkeypatch, archive("", {name: b"bad"}))
+    with_checksum(monkeypatch, "cifar-10", checksum)
     with pytest.raises(InputError, match="dataset: must unpack"):
         load("cifar-10", tmp_path / "data", download=True)
     assert not list(tmp_path.rglob("outside"))
@@ -298,8 +298,8 @@ def test_an_image_in_another_format_is_refused(tmp_path: Path) -> None:
 
 
 def test_cinic_10_is_fetched_and_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    md5 = published(monkeypatch, archive("", cinic_files(tmp_path / "source")))
-    with_checksum(monkeypatch, "cinic-10", md5)
+    checksum = published(monkeypatch, archive("", cinic_files(tmp_path / "source")))
+    with_checksum(monkeypatch, "cinic-10", checksum)
     data = load("cinic10", tmp_path / "data", download=True)
     assert data.test_y.tolist() == list(range(10))
 

@@ -141,6 +141,23 @@ def test_an_unknown_data_set_lists_the_known_ones() -> None:
         load("imagenet")
 
 
+def test_downloads_use_https_and_sha256_but_for_one_archive() -> None:
+    weak, addresses = set(), []
+    for name, row in DATASETS.items():
+        archive = getattr(row, "archive", None)
+        sums = [] if archive is None else [archive.checksum]
+        if archive is None:
+            sums = [
+                *(getattr(row, "sums", None) or {}).values(),
+                *(getattr(row, "writers", None) or {}).values(),
+            ]
+        weak |= {name for one in sums if len(one) != 64}
+        addresses += [archive.address] if archive else [getattr(row, "address", "")]
+    assert weak == {"cinic-10"}
+    assert all(one.startswith("https://") for one in addresses if one)
+    assert len([one for one in addresses if one]) >= 6
+
+
 def test_a_download_is_checked_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = {name: gzip.compress(content) for name, content in small_files().items()}
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in packed.items()}

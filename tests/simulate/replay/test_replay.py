@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import random
 import shlex
 import subprocess
 import sys
+import tokenize
 from functools import cache
 from pathlib import Path
 
@@ -345,10 +347,28 @@ def test_the_package_imports_no_part_of_the_engine() -> None:
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 assert node.level == 0
-                names = [str(node.module)]
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
             for name in names:
                 own = name.partition(".")[0] in ("privplan", "simulate")
                 assert not own or name.startswith(ALLOWED), (path.name, name)
+
+
+def code_lines(source: str) -> int:
+    """Lines with code: neither blank nor only a comment or a docstring."""
+    blank = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in (*blank, tokenize.ENDMARKER):
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+def test_the_program_is_small() -> None:
+    assert code_lines('"""One."""\n\nx = (  # comment\n    1,\n)\n# two\n') == 3
+    assert sum(code_lines(path.read_text()) for path in PACKAGE.glob("*.py")) <= 600
 
 
 def test_the_engine_is_not_loaded_by_an_import_of_an_import() -> None:

@@ -8,7 +8,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from simulate.components import ClientBatch, LocalResult, Released, State, TransformContext
+from simulate.components import (
+    ClientBatch,
+    LocalResult,
+    Released,
+    State,
+    Transform,
+    TransformContext,
+)
 from simulate.engine import loop
 from simulate.engine.evaluation import AccuracyMeasures, measure
 from simulate.engine.experiment import Experiment
@@ -27,6 +34,52 @@ def _overflowing(honest: Apply, experiment: Experiment) -> Apply:
         return updates * factors[:, None], norms > bound
 
     return apply
+
+
+def _rescaled(
+    statistic: Callable[[Tensor], Tensor], when: str
+) -> Callable[[Experiment], Experiment]:
+    """Updates of a cohort are divided by a statistic of their finite norms, in clipping norms."""
+
+    def breaks(experiment: Experiment) -> Experiment:
+        bound = experiment.algorithm.plan.spec.clipping_norm
+
+        def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
+            norms = updates.norm(dim=1)
+            finite = norms[norms.isfinite()]
+            scale = statistic(finite / bound) if len(finite) else torch.tensor(1.0)
+            return updates / scale.clamp(min=1e-3), None
+
+        part = Transform("rescale", apply, lambda before, group: before)
+        honest = experiment.algorithm.transforms
+        parts = (part, *honest) if when == "before" else (*honest, part)
+        return with_components(experiment, transforms=parts)
+
+    return breaks
+
+
+STATISTICS: dict[str, Callable[[Tensor], Tensor]] = {
+    "maximum": lambda norms: norms.max(),
+    "minimum": lambda norms: norms.min(),
+    "median": lambda norms: norms.median(),
+    "mean": lambda norms: norms.mean(),
+    "deviation": lambda norms: norms.std(correction=0),
+    "root mean square": lambda norms: norms.square().mean().sqrt(),
+    "number": lambda norms: norms.new_tensor(len(norms) / 6),
+}
+"""Statistics of a cohort's norms, by name; the number is in expected cohorts."""
+RESCALED = tuple(
+    Fault(
+        f"rescaled by the cohort's {name} {when} clipping",
+        f"Updates are divided by the {name} of the cohort's norms {when} they are clipped.",
+        "sensitivity",
+        breaks=_rescaled(statistic, when),
+    )
+    for name, statistic in STATISTICS.items()
+    for when in ("before", "after")
+    if (name, when) != ("minimum", "before")
+)
+"""Divided by their minimum before clipping, all updates have the bound's norm in any cohort."""
 
 
 def _trained(
@@ -147,6 +200,7 @@ RULES = {
     "clipping skipped for one group": "sensitivity",
     "median clip not booked": "sensitivity",
     "learning-rate-weighted after clipping": "sensitivity",
+    "sum divided by the realised cohort": "sensitivity",
     "personal parameters released": "coordinates",
     "data-dependent mask booked as public": "coordinates",
     "noise halved": "noise",
@@ -160,5 +214,5 @@ RULES = {
 """Faults of the sabotage bench, and the claim that the kit must find broken."""
 PLANTED = (
     *((fault, rule) for name, rule in RULES.items() for fault in FAULTS if fault.name == name),
-    *((fault, fault.check) for fault in OWN),
+    *((fault, fault.check) for fault in (*OWN, *RESCALED)),
 )

@@ -24,6 +24,8 @@ QUICK_FAULTS = (
     "step divided by the realised cohort",
     "accuracy on private records",
     "head sent in clear",
+    "rescaled by the cohort's maximum before clipping",
+    "rescaled by the cohort's maximum after clipping",
 )
 
 
