@@ -223,6 +223,8 @@ class BaseSpec(Checked):
         yield from self.horizon.faults()
         if self.unit != "client":
             yield Fault("horizon", "is only for unit: client", self.unit)
+        if self.tuning is not None:
+            yield Fault("tuning", "cannot go with a horizon, whose runs are not selected", "both")
         for group in self._groups_with("name", "risk", "noise_multiplier"):
             for field in ("risk", "noise_multiplier"):
                 if getattr(group, field) is not None:
