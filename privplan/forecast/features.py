@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from pydantic import Field
 
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.recipe import DECAY, default_rate, relative_noise
 from privplan.spec.spec import Spec
-from privplan.values import Count, Fraction, NonNegative, Positive, Value
+from privplan.values import Count, Fraction, NonNegative, Positive, Value, is_none
 
 
 class PlanFeatures(Value):
@@ -27,6 +28,7 @@ class PlanFeatures(Value):
         averaged: models in the released average; 1 for the last model.
         parameters: length of the model (d).
         weights: weight of each group in the mean update, summing to 1.
+        clients: expected number of clients per round; None where it is unknown.
     """
 
     rounds: Count
@@ -37,6 +39,7 @@ class PlanFeatures(Value):
     averaged: Positive
     parameters: Count
     weights: tuple[NonNegative, ...]
+    clients: Positive | None = Field(None, exclude_if=is_none)
 
     @property
     def noise_step(self) -> float:
@@ -83,6 +86,7 @@ def features_of(spec: Spec, noise: float, weights: Sequence[float]) -> PlanFeatu
         averaged=models,
         parameters=spec.model.parameters,
         weights=tuple(float(weight) for weight in weights),
+        clients=spec.expected_cohort,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Literal
 
 from pydantic import computed_field
@@ -139,14 +138,14 @@ def _faults(
             yield f"{one.run}: its plan is not of this horizon"
         if one.outcome == "broken":
             yield f"{one.run}: its verdict is broken"
-    seen: dict[str, Path] = {}
+    seen: dict[str, str] = {}
     for run in runs:
         states = {record.noise_state for record in run.ledger.records} - {""}
         # equal noise cancels in the difference of two releases; see privplan.book.store
-        others = {str(seen[state]) for state in states if state in seen}
+        others = {seen[state] for state in states if state in seen}
         if others:
             yield f"{run.folder}: has the noise of {', '.join(sorted(others))} (the same seed?)"
-        seen.update(dict.fromkeys(states, run.folder))
+        seen.update(dict.fromkeys(states, str(run.folder)))
     for group in groups:
         if not group.kept:
             upper = "infinite" if group.realised_upper is None else f"{group.realised_upper:.4g}"
