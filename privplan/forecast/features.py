@@ -119,6 +119,26 @@ class Coverage(Value):
         known: np.ndarray = np.where(frequency > 0, exposed, 1.0)
         return known
 
+    def holders(self, weights: Sequence[float]) -> np.ndarray:
+        """How few hold a class [classes]: 1 where all groups hold it alike, 1 / w in a group of
+        weight w that alone holds it."""
+        shares, weight = np.asarray(self.shares), np.asarray(weights)
+        first, second = weight @ shares, weight @ shares**2
+        few: np.ndarray = np.clip(second / np.maximum(first, 1e-9) ** 2, 1.0, 50.0)
+        return np.where(first > 0, few, 1.0)
+
+    @property
+    def total_skew(self) -> float:
+        """Skew of the clients' labels against those of all clients, in [0, 1]."""
+        shares, clients = np.asarray(self.shares), np.asarray(self.clients)
+        shares = shares / shares.sum(axis=1, keepdims=True)
+        overall = float(((clients / clients.sum() @ shares) ** 2).sum())
+        if overall >= 1:
+            return 0.0
+        own = (shares**2).sum(axis=1)
+        same = float(clients @ (own + self.skew * (1 - own))) / float(clients.sum())
+        return min(max((same - overall) / (1 - overall), 0.0), 1.0)
+
     def frequencies(self) -> np.ndarray:
         """Share of each class overall and in each group [1 + groups, classes]."""
         shares = np.asarray(self.shares)

@@ -15,8 +15,10 @@ and steps past the optimum. With T rounds, less by half the age of an average:
 - Q_c = b a^(-1/2) n^-rho e_c^-gamma_Q d_c is the noise of the model near an optimum (steps b of
   noise and a of signal leave a deviation of b / sqrt(a)), n the averaged models.
 
-e_c is the weight of the class in the mean update over its frequency, l_c its logarithm less the
-mean over records: over-weighted classes win records of others. d_c is the difficulty of the class
+e_c is the weight of the class in the mean update over its frequency, times v_c^-delta, v_c how few
+hold it (1 / w in a group of weight w that alone does): the other clients' updates push it down.
+l_c is the logarithm of e_c less its mean over records: over-weighted classes win records of others.
+d_c is the difficulty of the class
 on the proxy data. So accuracy falls with the noise, and rises with rounds. Accuracy overall and per
 group are means over classes. Weak priors keep what few runs cannot decide.
 """
@@ -53,6 +55,7 @@ PARAMETERS: Mapping[str, tuple[float, float]] = MappingProxyType(
         "clients": (10.0, 1.5),  # s
         "skewed_clients": (4.0, 1.0),  # u
         "bias": (0.3, 1.0),
+        "holders": (0.3, 1.0),  # delta
     }
 )
 """Prior medians of the parameters, and prior standard deviations of their logarithms."""
@@ -138,12 +141,11 @@ class _Arrays:
         # the models of an average are averaged - 1 rounds old; half of that fits the digits
         self.rounds = np.maximum(rounds - (self.averaged - 1) / 2, rounds / 4)
         self.inverse_clients = np.array([1 / plan.clients if plan.clients else 0 for plan in plans])
-        self.skew = np.array([point.coverage.skew for point in points])
+        self.skew = np.array([point.coverage.total_skew for point in points])
         self.exposure = np.array([exposure_of(point) for point in points])
+        holders = [point.coverage.holders(point.plan.weights) for point in points]
+        self.log_holders = np.log(np.array(holders))
         self.frequencies = np.array([point.coverage.frequencies() for point in points])
-        logs = np.log(self.exposure)
-        overall = self.frequencies[:, 0]
-        self.log_exposure = logs - (overall * logs).sum(axis=1, keepdims=True)
 
     def step(self, gradient: float, kappa: float) -> Floats:
         """Length of a step of the server without noise [plans]."""
@@ -173,10 +175,12 @@ def _accuracy(theta: Floats, units: tuple[float, float], at: _Arrays) -> tuple[F
     signal = at.step(t["gradient"], t["kappa"])
     drawn = t["clients"] * (1 + t["skewed_clients"] * at.skew) * at.inverse_clients
     noise = (at.rate * at.clip) ** 2 * (at.noise**2 + drawn) + t["past"] * signal**2
-    ratio = (signal**2 * at.rounds / noise)[:, None] * at.exposure ** (2 * way) / hard
-    moved = (signal * at.rounds)[:, None] * at.exposure**far / hard / units[0]
+    logs = np.log(at.exposure) - t["holders"] * at.log_holders
+    exposure = np.exp(logs)
+    ratio = (signal**2 * at.rounds / noise)[:, None] * exposure ** (2 * way) / hard
+    moved = (signal * at.rounds)[:, None] * exposure**far / hard / units[0]
     left = np.sqrt(noise / signal) * at.averaged ** -t["rho"]
-    scattered = left[:, None] / at.exposure**near * hard / units[1]
+    scattered = left[:, None] / exposure**near * hard / units[1]
     hazard = (
         t["floor"]
         + t["way"] * _power(ratio, -t["sigma"])
@@ -184,7 +188,8 @@ def _accuracy(theta: Floats, units: tuple[float, float], at: _Arrays) -> tuple[F
         + t["near"] * _power(scattered, t["beta"])
     )
     chance = 1 / at.exposure.shape[1]
-    odds = log_odds(chance + (1 - chance) * np.exp(-hazard)) + t["bias"] * at.log_exposure
+    over = logs - (at.frequencies[:, 0] * logs).sum(axis=1, keepdims=True)
+    odds = log_odds(chance + (1 - chance) * np.exp(-hazard)) + t["bias"] * over
     by_class = from_log_odds(odds)
     accuracy: Floats = (at.frequencies @ by_class[:, :, None])[:, :, 0]
     return accuracy, by_class
