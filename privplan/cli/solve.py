@@ -222,6 +222,7 @@ def _solve_horizon(
     """Solve a spec with a horizon, write the horizon and each run's plan, and show them."""
     from privplan.io.files import refuse_overwriting
     from privplan.planning.horizon import plan_path, solve_horizon
+    from privplan.planning.recipe import NOT_TUNED
     from privplan.report.tables import certificate_table, horizon_table
 
     for option, value in options.items():
@@ -237,6 +238,7 @@ def _solve_horizon(
     else:
         render.table(*horizon_table(planned))
         render.table(*certificate_table(planned))
+        render.text(NOT_TUNED)
         for one in written:
             render.text(f"wrote {one}")
     for warning in dict.fromkeys(line for plan in planned.plans for line in plan.warnings):

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from privplan.attestation.anchors import AnchorLog
+
 
 @click.command("verify")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--horizon",
+    type=click.Path(),
+    metavar="HORIZON",
+    help="Judge all runs of this horizon as one composition.",
+)
 @click.option(
     "--anchor-log",
     type=click.Path(path_type=Path),
@@ -26,18 +36,22 @@ import click
 @click.pass_context
 def command(
     ctx: click.Context,
-    run: Path,
+    run: tuple[Path, ...],
+    horizon: str | None,
     anchor_log: Path | None,
     tsa_certificate: Path | None,
     form: str,
 ) -> None:
     """Recompute what RUN (a run folder) spent from its ledger alone, and write the verdict.
 
+    With --horizon, several run folders of one horizon are judged together; nothing is written.
+
     Exit code 0: kept. 4: broken; each failed check says why. 5: unverified: no check failed, but
     evidence is missing; each check that is not shown names it.
     """
-    from privplan.attestation.anchors import AnchorLog, LocalLog, TimeStamps
+    from privplan.attestation.anchors import LocalLog, TimeStamps
     from privplan.cli import render
+    from privplan.errors import InputError
     from privplan.forecast.lines import reached_line
     from privplan.record import ACCURACY
     from privplan.report import verdicts
@@ -48,9 +62,13 @@ def command(
         logs.append(LocalLog(anchor_log))
     if tsa_certificate is not None:
         logs.append(TimeStamps(certificates=tsa_certificate))
-    loaded = load_run(run)
+    if horizon is not None:
+        ctx.exit(_horizon(horizon, run, tuple(logs), form))
+    if len(run) > 1:
+        raise InputError.one("run", "must be one run folder without --horizon", len(run))
+    loaded = load_run(run[0])
     verdict = judge(replace(loaded, logs=tuple(logs)))
-    verdict.save(run)
+    verdict.save(run[0])
     if form == "json":
         render.data(verdict.model_dump(mode="json"))
     else:
@@ -71,3 +89,28 @@ def command(
         render.text(verdicts.evidence_line(verdict))
         render.text(verdicts.closing_line(verdict))
     ctx.exit(verdict.exit_code)
+
+
+def _horizon(path: str, folders: tuple[Path, ...], logs: tuple[AnchorLog, ...], form: str) -> int:
+    """Judge the runs of a horizon and show the verdict; returns the exit code."""
+    from privplan.cli import render
+    from privplan.planning.horizon import HorizonPlan
+    from privplan.report import verdicts
+    from privplan.verification.horizon import judge_horizon
+    from privplan.verification.verify import load_run
+
+    planned = HorizonPlan.load(path)
+    verdict = judge_horizon(planned, [replace(load_run(one), logs=logs) for one in folders])
+    if form == "json":
+        render.data(verdict.model_dump(mode="json"))
+        return verdict.exit_code
+    rows = [[one.run, one.model or "none of them", one.outcome] for one in verdict.runs]
+    render.table("runs", ["run", "plan of the horizon", "verdict"], rows)
+    columns, rows = verdicts.HORIZON_COLUMNS, verdicts.horizon_rows(verdict)
+    render.table(f"horizon {planned.spec.name}", columns, rows, "all releases as one composition")
+    if verdict.missing:
+        render.text(f"not among the runs, so without a cost: {', '.join(verdict.missing)}")
+    for fault in verdict.faults:
+        render.text(f"BROKEN: {fault}")
+    render.text(f"horizon {verdict.outcome}")
+    return verdict.exit_code

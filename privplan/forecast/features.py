@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from pydantic import Field
 
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.recipe import DECAY, default_rate, relative_noise
 from privplan.spec.spec import Spec
-from privplan.values import Count, Fraction, NonNegative, Positive, Value
+from privplan.values import Count, Fraction, NonNegative, Positive, Value, is_none
 
 
 class PlanFeatures(Value):
@@ -27,6 +28,7 @@ class PlanFeatures(Value):
         averaged: models in the released average; 1 for the last model.
         parameters: length of the model (d).
         weights: weight of each group in the mean update, summing to 1.
+        clients: expected number of clients per round; None where it is unknown.
     """
 
     rounds: Count
@@ -37,6 +39,7 @@ class PlanFeatures(Value):
     averaged: Positive
     parameters: Count
     weights: tuple[NonNegative, ...]
+    clients: Positive | None = Field(None, exclude_if=is_none)
 
     @property
     def noise_step(self) -> float:
@@ -83,6 +86,7 @@ def features_of(spec: Spec, noise: float, weights: Sequence[float]) -> PlanFeatu
         averaged=models,
         parameters=spec.model.parameters,
         weights=tuple(float(weight) for weight in weights),
+        clients=spec.expected_cohort,
     )
 
 
@@ -114,6 +118,26 @@ class Coverage(Value):
         exposed: np.ndarray = np.asarray(weights) @ shares / np.maximum(frequency, 1e-9)
         known: np.ndarray = np.where(frequency > 0, exposed, 1.0)
         return known
+
+    def holders(self, weights: Sequence[float]) -> np.ndarray:
+        """How few hold a class [classes]: 1 where all groups hold it alike, 1 / w in a group of
+        weight w that alone holds it."""
+        shares, weight = np.asarray(self.shares), np.asarray(weights)
+        first, second = weight @ shares, weight @ shares**2
+        few: np.ndarray = np.clip(second / np.maximum(first, 1e-9) ** 2, 1.0, 50.0)
+        return np.where(first > 0, few, 1.0)
+
+    @property
+    def total_skew(self) -> float:
+        """Skew of the clients' labels against those of all clients, in [0, 1]."""
+        shares, clients = np.asarray(self.shares), np.asarray(self.clients)
+        shares = shares / shares.sum(axis=1, keepdims=True)
+        overall = float(((clients / clients.sum() @ shares) ** 2).sum())
+        if overall >= 1:
+            return 0.0
+        own = (shares**2).sum(axis=1)
+        same = float(clients @ (own + self.skew * (1 - own))) / float(clients.sum())
+        return min(max((same - overall) / (1 - overall), 0.0), 1.0)
 
     def frequencies(self) -> np.ndarray:
         """Share of each class overall and in each group [1 + groups, classes]."""

@@ -4,7 +4,8 @@ Intervals are those of Lei et al. (JASA 2018, normalised residuals) with leave-o
 (jackknife): the residual of each proxy run, in log odds, by the curve fitted to the other runs,
 over 1 + its distance to the nearest of them. The distance is in units of the median distance of
 the proxy runs, so intervals are wider where the proxy is far. They hold for plans and data that
-are exchangeable with the proxy runs.
+are exchangeable with the proxy runs. For a coverage of classes that no proxy run has, each residual
+is by the curve fitted to the runs of all other partitions, as those plans are.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ from privplan.plan import Forecast, GroupForecast, Plan
 
 LEVEL = 0.9
 """Level of the intervals."""
+_PARTITIONS = 3
+"""Least partitions of proxy runs for errors on partitions that none of them has."""
+_SAME = 0.1
+"""Coverages whose shares and skews differ by no more are taken for the same."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Forecaster:
         self.table, self._anchor = table, anchor
         points = [Point(run.plan, run.coverage) for run in table.runs]
         seen = np.array([[run.accuracy, *run.accuracy_by_group] for run in table.runs])
-        fitted = Fit(points, seen)
+        fitted = Fit(points, seen, [run.accuracy_by_class for run in table.runs])
         self._curve = fitted.curve
         vectors = np.array([_coordinates(point) for point in points])
         self._scale = np.maximum(vectors.std(axis=0), 0.25)
@@ -64,18 +69,39 @@ class Forecaster:
         nearest = np.array([np.linalg.norm(one, axis=1).min() for one in own])
         self._unit = max(float(np.median(nearest)), 1e-9)
         widths = 1 + nearest / self._unit
-        errors, missed = [], []
-        for at, (point, accuracy) in enumerate(zip(points, seen, strict=True)):
-            found = fitted.without(at)(point)
-            errors.append(log_odds(accuracy) - log_odds(found))
-            missed.append(float(accuracy[0] - found[0]))
+        found = [fitted.without(at)(point) for at, point in enumerate(points)]
+        missed = [float(one[0] - other[0]) for one, other in zip(seen, found, strict=True)]
         self._shift, self._anchor_width = 0.0, 0.0
         if anchor is not None:
             predicted = self._curve(anchor.point)[0]
             self._shift = float(log_odds(anchor.accuracy) - log_odds(predicted))
             self._anchor_width = 1 + self.distance(anchor.point)
-        self._scores = _scores(errors, widths, anchored=anchor is not None)
+        errors = [log_odds(seen), log_odds(seen)]
+        for residuals, by in zip(errors, (found, self._by_partition(fitted, points)), strict=True):
+            residuals -= log_odds(np.array(by))
+        self._scores, self._new_scores = (
+            _scores(list(one), widths, anchored=anchor is not None) for one in errors
+        )
         self._missed = tuple(missed)
+
+    def _by_partition(self, fitted: Fit, points: Sequence[Point]) -> list[Floats]:
+        """Accuracy of each proxy run by the curve of all other partitions.
+
+        Of all other runs where there are fewer than three partitions.
+        """
+        names = np.array([run.partition for run in self.table.runs])
+        if len(set(names)) < _PARTITIONS:
+            return [fitted.without(at)(point) for at, point in enumerate(points)]
+        curves = {name: fitted.without_all(names == name) for name in sorted(set(names))}
+        return [curves[name](point) for name, point in zip(names, points, strict=True)]
+
+    def _covered(self, coverage: Coverage) -> bool:
+        """Whether a proxy run has nearly this coverage of classes."""
+        return any(
+            abs(np.subtract(run.coverage.shares, coverage.shares)).max() <= _SAME
+            and abs(run.coverage.skew - coverage.skew) <= _SAME
+            for run in self.table.runs
+        )
 
     def held_out(self) -> tuple[float, ...]:
         """Accuracy minus forecast of each proxy run by the curve of the others, without anchor."""
@@ -103,7 +129,8 @@ class Forecaster:
         distance = self.distance(point)
         width = math.hypot(1 + distance, self._anchor_width)
         odds = log_odds(self._curve(point)) + self._shift
-        half = np.r_[self._scores[0], np.full(len(names), self._scores[1])] * width
+        overall, groups = self._scores if self._covered(coverage) else self._new_scores
+        half = np.r_[overall, np.full(len(names), groups)] * width
         middle, lower, upper = (from_log_odds(odds + sign * half) for sign in (0, -1, 1))
         return Forecast(
             accuracy=float(middle[0]),
@@ -134,6 +161,7 @@ def _coordinates(point: Point) -> Floats:
         plan.clipping_norm / plan.travel,
         plan.averaged,
         plan.parameters,
+        plan.clients or 1.0,
         float(exposure_of(point).min()),
         math.exp(point.coverage.skew),
     )

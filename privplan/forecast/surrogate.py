@@ -1,23 +1,33 @@
-"""Accuracy as a function of a plan's features: a curve with nine parameters, fitted to proxy runs.
+"""Accuracy as a function of a plan's features: a curve of few parameters, fitted to proxy runs.
 
 A scaling law for each class c, like those of loss against data and compute (Kaplan et al., arXiv
-2001.08361), with one more term for the noise:
+2001.08361), with terms for what noise does. Log odds of accuracy are those of
 
-    accuracy_c = chance + (1 - chance) exp(-(E + A P_c^-alpha + B Q_c^beta)).
+    chance + (1 - chance) exp(-(E + S R_c^-sigma + A P_c^-alpha + B Q_c^beta)) + bias l_c.
 
-P_c = a T e_c^gamma is how far the signal moves the model, T less by half the age of an average:
-a = rate (C^-2 + (g travel)^-2)^(-1/2) exp(-kappa h) is the length of a step without noise, h the
-skew of the clients' labels, and e_c the weight of the class in the mean update over its frequency.
-Q_c = rate C N / sqrt(a) n^-rho e_c^-gamma is the noise of the released model near an optimum
-(steps of noise b and signal a leave a deviation of b / sqrt(a)), n the averaged models. So accuracy
-falls with the noise, and rises with rounds and with the weight of a class. Accuracy overall and
-per group are means over classes. Weak priors keep what few runs cannot decide.
+Per round the server moves by a = rate (C^-2 + (g travel)^-2)^(-1/2) exp(-kappa h) along the signal,
+h the skew of the clients' labels, and by b in directions that teach nothing:
+b^2 = (rate C)^2 (N^2 + s (1 + u h) / K) + o a^2, from the noise N, the K clients that are drawn,
+and steps past the optimum. With T rounds, less by half the age of an average:
+
+- R_c = a^2 T e_c^2gamma_R / d_c is the ratio of signal to noise of the way, whatever its length;
+- P_c = a T e_c^gamma_P / d_c is how far the signal moves the model;
+- Q_c = b a^(-1/2) n^-rho e_c^-gamma_Q d_c is the noise of the model near an optimum (steps b of
+  noise and a of signal leave a deviation of b / sqrt(a)), n the averaged models.
+
+e_c is the weight of the class in the mean update over its frequency, times v_c^-delta, v_c how few
+hold it (1 / w in a group of weight w that alone does): the other clients' updates push it down.
+l_c is the logarithm of e_c less its mean over records: over-weighted classes win records of others.
+d_c is the difficulty of the class
+on the proxy data. So accuracy falls with the noise, and rises with rounds. Accuracy overall and per
+group are means over classes. Weak priors keep what few runs cannot decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +36,42 @@ from scipy.optimize import least_squares
 from privplan.forecast.features import Coverage, PlanFeatures
 
 Floats = NDArray[np.float64]
-_CENTRES = np.log([0.05, 0.2, 1.0, 0.1, 1.0, 0.5, 1.0, 0.3, 1.0])
-"""Prior means of the logarithms of E, A, alpha, B, beta, gamma, g, rho and kappa."""
-_SPREADS = np.array([1.5, 2.0, 0.7, 2.0, 0.7, 0.7, 1.0, 0.7, 1.0])
-"""Their prior standard deviations."""
-_NOISE = 0.1
+PARAMETERS: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        "floor": (0.02, 1.5),  # E
+        "way": (0.2, 2.0),  # S
+        "sigma": (0.7, 0.7),
+        "far": (0.02, 2.0),  # A
+        "alpha": (2.0, 0.7),
+        "near": (0.05, 2.0),  # B
+        "beta": (1.5, 0.7),
+        "rho": (0.3, 0.7),
+        "gamma_way": (1.0, 0.7),
+        "gamma_far": (1.0, 0.7),
+        "gamma_near": (1.0, 0.7),
+        "gradient": (2.0, 1.0),  # g
+        "kappa": (1.0, 1.0),
+        "past": (2.0, 1.5),  # o
+        "clients": (10.0, 1.5),  # s
+        "skewed_clients": (4.0, 1.0),  # u
+        "bias": (0.3, 1.0),
+        "holders": (0.3, 1.0),  # delta
+    }
+)
+"""Prior medians of the parameters, and prior standard deviations of their logarithms."""
+DIFFICULTY = 0.3
+"""Prior standard deviation of the logarithm of a class's difficulty, about 1."""
+_NAMES = tuple(PARAMETERS)
+_CENTRES = np.log([centre for centre, _ in PARAMETERS.values()])
+_SPREADS = np.array([spread for _, spread in PARAMETERS.values()])
+_NOISE = 0.2
 """Standard deviation of an accuracy's log odds over seeds, for the weight of the priors."""
+_CLASS_NOISE = 0.6
+"""The same for the accuracy of one class, which has fewer test records."""
+_SMOOTH = 0.03
+"""Accuracies of classes are moved from 0 and 1 by so much before their log odds are taken."""
+_ROBUST = 2.0
+"""Residuals, in standard deviations, from which they count less."""
 _LEAST = 0.005
 """Accuracies are cut to [_LEAST, 1 - _LEAST] before their log odds are taken."""
 
@@ -66,7 +106,8 @@ class Curve:
     """The fitted curve.
 
     Args:
-        theta: logarithms of E, A, alpha, B, beta, gamma, g, rho and kappa.
+        theta: logarithms of the parameters, in the order of PARAMETERS, then of the difficulties
+            of the classes.
         units: units of P and Q: their geometric means over the proxy runs.
     """
 
@@ -75,7 +116,7 @@ class Curve:
 
     def __call__(self, point: Point) -> Floats:
         """Accuracy overall and of each group [1 + groups]."""
-        accuracy: Floats = _accuracy(self.theta, self.units, _Arrays([point]))[0]
+        accuracy: Floats = _accuracy(self.theta, self.units, _Arrays([point]))[0][0]
         return accuracy
 
 
@@ -93,12 +134,17 @@ class _Arrays:
             return np.array([float(getattr(plan, name)) for plan in plans])
 
         self.clip, self.travel, self.rate = map(column, ("clipping_norm", "travel", "rate"))
-        self.averaged, self.noise_step = column("averaged"), column("noise_step")
+        self.averaged, self.noise, self.noise_step = map(
+            column, ("averaged", "noise", "noise_step")
+        )
         rounds = column("rounds")
         # the models of an average are averaged - 1 rounds old; half of that fits the digits
         self.rounds = np.maximum(rounds - (self.averaged - 1) / 2, rounds / 4)
-        self.skew = np.array([point.coverage.skew for point in points])
+        self.inverse_clients = np.array([1 / plan.clients if plan.clients else 0 for plan in plans])
+        self.skew = np.array([point.coverage.total_skew for point in points])
         self.exposure = np.array([exposure_of(point) for point in points])
+        holders = [point.coverage.holders(point.plan.weights) for point in points]
+        self.log_holders = np.log(np.array(holders))
         self.frequencies = np.array([point.coverage.frequencies() for point in points])
 
     def step(self, gradient: float, kappa: float) -> Floats:
@@ -115,19 +161,38 @@ def exposure_of(point: Point) -> Floats:
     return exposed
 
 
-def _accuracy(theta: Floats, units: tuple[float, float], at: _Arrays) -> Floats:
-    """Accuracy overall and per group [plans, 1 + groups]."""
-    floor, far, alpha, near, beta, gamma, gradient, rho, kappa = np.exp(np.clip(theta, -12, 12))
-    exposed = at.exposure ** min(gamma, 5.0)
-    step = at.step(gradient, kappa)
-    progress = (step * at.rounds)[:, None] * exposed / units[0]
-    noise = (at.noise_step * step**-0.5 * at.averaged**-rho)[:, None] / exposed / units[1]
-    arrived = np.exp(np.clip(-alpha * np.log(progress), -20, 20))
-    scattered = np.exp(np.clip(beta * np.log(noise), -20, 20))
-    chance = 1 / exposed.shape[1]
-    by_class = chance + (1 - chance) * np.exp(-(floor + far * arrived + near * scattered))
+def _power(base: Floats, exponent: float) -> Floats:
+    """The power, between exp(-20) and exp(20)."""
+    found: Floats = np.exp(np.clip(exponent * np.log(base), -20, 20))
+    return found
+
+
+def _accuracy(theta: Floats, units: tuple[float, float], at: _Arrays) -> tuple[Floats, Floats]:
+    """Accuracy overall and per group [plans, 1 + groups], and per class [plans, classes]."""
+    values = np.exp(np.clip(theta, -12, 12))
+    t, hard = dict(zip(_NAMES, values[: len(_NAMES)].tolist(), strict=True)), values[len(_NAMES) :]
+    way, far, near = (min(t[f"gamma_{name}"], 5.0) for name in ("way", "far", "near"))
+    signal = at.step(t["gradient"], t["kappa"])
+    drawn = t["clients"] * (1 + t["skewed_clients"] * at.skew) * at.inverse_clients
+    noise = (at.rate * at.clip) ** 2 * (at.noise**2 + drawn) + t["past"] * signal**2
+    logs = np.log(at.exposure) - t["holders"] * at.log_holders
+    exposure = np.exp(logs)
+    ratio = (signal**2 * at.rounds / noise)[:, None] * exposure ** (2 * way) / hard
+    moved = (signal * at.rounds)[:, None] * exposure**far / hard / units[0]
+    left = np.sqrt(noise / signal) * at.averaged ** -t["rho"]
+    scattered = left[:, None] / exposure**near * hard / units[1]
+    hazard = (
+        t["floor"]
+        + t["way"] * _power(ratio, -t["sigma"])
+        + t["far"] * _power(moved, -t["alpha"])
+        + t["near"] * _power(scattered, t["beta"])
+    )
+    chance = 1 / at.exposure.shape[1]
+    over = logs - (at.frequencies[:, 0] * logs).sum(axis=1, keepdims=True)
+    odds = log_odds(chance + (1 - chance) * np.exp(-hazard)) + t["bias"] * over
+    by_class = from_log_odds(odds)
     accuracy: Floats = (at.frequencies @ by_class[:, :, None])[:, :, 0]
-    return accuracy
+    return accuracy, by_class
 
 
 class Fit:
@@ -136,37 +201,80 @@ class Fit:
     Args:
         points: the runs' plans and data.
         accuracies: accuracy overall and of each group of each run [runs, 1 + groups].
+        by_class: accuracy of each class of each run, or None where it was not measured.
     """
 
-    def __init__(self, points: Sequence[Point], accuracies: Floats) -> None:
+    def __init__(
+        self,
+        points: Sequence[Point],
+        accuracies: Floats,
+        by_class: Sequence[Sequence[float] | None],
+    ) -> None:
         self._at, self._seen = _Arrays(points), log_odds(accuracies)
-        groups = self._seen.shape[1] - 1
-        # overall counts as much as all groups
+        groups, classes = self._seen.shape[1] - 1, self._at.exposure.shape[1]
+        # overall counts as much as all groups, and as all classes
         self._scale = np.r_[1.0, np.full(groups, groups**-0.5)] / _NOISE
+        known = [row is not None for row in by_class]
+        filled = [row if row is not None else [0.5] * classes for row in by_class]
+        self._classes = _smooth(np.array(filled, dtype=float))
+        self._class_scale = np.array(known)[:, None] * (classes**-0.5 / _CLASS_NOISE)
+        self._centres = np.r_[_CENTRES, np.zeros(classes)]
+        self._spreads = np.r_[_SPREADS, np.full(classes, DIFFICULTY)]
         steps = self._at.step(1.0, 1.0)
         noise = self._at.noise_step / np.sqrt(steps)
         self._units = _geometric(steps * self._at.rounds), _geometric(noise)
-        self.curve = Curve(self._solve(_CENTRES, np.ones(len(points))), self._units)
+        theta = self._solve(self._centres, np.ones(len(points)))
+        self.curve = Curve(theta, self._units)
+        self._without = self._steps(theta)
 
     def without(self, run: int) -> Curve:
-        """The curve of all runs but one."""
-        used = np.ones(len(self._seen))
-        used[run] = 0.0
-        return Curve(self._solve(self.curve.theta, used), self._units)
+        """The curve of all runs but one, by one Gauss-Newton step from that of all."""
+        return Curve(self.curve.theta + self._without[run], self._units)
+
+    def without_all(self, runs: Floats) -> Curve:
+        """The curve fitted to all runs but those [runs, of bool]."""
+        return Curve(self._solve(self.curve.theta, 1.0 - runs), self._units)
+
+    def _residuals(self, theta: Floats) -> Floats:
+        """Standardised residuals of each run [runs, 1 + groups + classes]."""
+        accuracy, by_class = _accuracy(theta, self._units, self._at)
+        own = (log_odds(accuracy) - self._seen) * self._scale
+        missed = (_smooth(by_class) - self._classes) * self._class_scale
+        joined: Floats = np.concatenate([own, missed], axis=1)
+        return joined
 
     def _solve(self, start: Floats, used: Floats) -> Floats:
-        """Maximum a posteriori in log odds, with a robust loss."""
+        """Maximum a posteriori of the used runs, in log odds, with a robust loss."""
 
         def residuals(theta: Floats) -> Floats:
-            missed = log_odds(_accuracy(theta, self._units, self._at)) - self._seen
-            own = (missed * self._scale * used[:, None]).ravel()
-            priors: Floats = (theta - _CENTRES) / _SPREADS
-            joined: Floats = np.concatenate([own, priors])
+            priors = (theta - self._centres) / self._spreads
+            own = self._residuals(theta) * used[:, None]
+            joined: Floats = np.concatenate([own.ravel(), priors])
             return joined
 
-        found = least_squares(residuals, start, loss="soft_l1", f_scale=3.0, max_nfev=200)
+        found = least_squares(residuals, start, loss="soft_l1", f_scale=_ROBUST, max_nfev=100)
         theta: Floats = found.x
         return theta
+
+    def _steps(self, theta: Floats) -> Floats:
+        """Change of the parameters when a run is left out [runs, parameters]."""
+        own = self._residuals(theta)
+        slopes = np.empty((*own.shape, len(theta)))
+        for at in range(len(theta)):
+            moved = theta.copy()
+            moved[at] += 1e-5
+            slopes[:, :, at] = (self._residuals(moved) - own) / 1e-5
+        weights = (1 + (own / _ROBUST) ** 2) ** -0.5
+        curvature = np.einsum("rip,ri,riq->rpq", slopes, weights, slopes)
+        gradient = np.einsum("rip,ri->rp", slopes, weights * own)
+        whole = curvature.sum(axis=0) + np.diag(self._spreads**-2.0)
+        steps: Floats = np.linalg.solve(whole - curvature, gradient[:, :, None])[:, :, 0]
+        return steps
+
+
+def _smooth(accuracy: Floats) -> Floats:
+    """Log odds of classes' accuracies, finite at 0 and 1."""
+    return log_odds(_SMOOTH + (1 - 2 * _SMOOTH) * accuracy)
 
 
 def _geometric(values: Floats) -> float:

@@ -14,7 +14,7 @@ from privplan.forecast.features import Coverage, PlanFeatures, client_shares, ev
 from privplan.io.files import read_text, write_text
 from privplan.io.text import load_json
 from privplan.spec.spec import Spec
-from privplan.values import Checked, Count, NonNegative, digest, parse, rule
+from privplan.values import Checked, Count, NonNegative, digest, is_none, parse, rule
 
 LEAST_RUNS = 12
 """Least proxy runs for a table: an interval of 90% needs 9 residuals of held-out runs."""
@@ -30,6 +30,7 @@ class ProxyRun(Checked):
         seed: seed of the run.
         accuracy: test accuracy in [0, 1].
         accuracy_by_group: the same per group.
+        accuracy_by_class: the same per class; None where it was not measured.
     """
 
     plan: PlanFeatures
@@ -38,6 +39,7 @@ class ProxyRun(Checked):
     seed: int = 0
     accuracy: NonNegative = Field(le=1)
     accuracy_by_group: tuple[NonNegative, ...]
+    accuracy_by_class: tuple[NonNegative, ...] | None = Field(None, exclude_if=is_none)
 
     @rule
     def _sizes(self) -> Iterator[Fault]:
@@ -50,8 +52,13 @@ class ProxyRun(Checked):
             yield Fault("coverage.shares", "must be of the same classes", "other lengths")
         if any(sum(row) <= 0 for row in self.coverage.shares):
             yield Fault("coverage.shares", "must have a positive sum per group", 0)
-        if any(value > 1 for value in self.accuracy_by_group):
-            yield Fault("accuracy_by_group", "must be at most 1", max(self.accuracy_by_group))
+        by_class = self.accuracy_by_class
+        if by_class is not None and len(by_class) != len(self.coverage.shares[0]):
+            yield Fault("accuracy_by_class", "must be of the classes of coverage", len(by_class))
+        for field in ("accuracy_by_group", "accuracy_by_class"):
+            values = getattr(self, field) or ()
+            if any(value > 1 for value in values):
+                yield Fault(field, "must be at most 1", max(values))
 
 
 class ProxyTable(Checked):

@@ -27,6 +27,8 @@ STEP_LENGTH = 22.0
 """Length of the server's step in a round over the local learning rate (L / eta)."""
 FAR = 1.5
 """Largest ratio between a plan's rounds or noise and those of its recipe's tuning."""
+NOT_TUNED = "not tuned on private data; a choice made by accuracy on them costs privacy"
+"""Line of every plan whose certificate does not pay for tuning."""
 DECAY = 0.8
 """Decay of the average of the models per round."""
 
@@ -67,6 +69,11 @@ def with_server(plan: Plan) -> Plan:
 
 
 def recipe_lines(plan: Plan) -> list[str]:
+    """What the plan's recipe decided and why, and that nothing was tuned on private data."""
+    return [*_decided(plan), *([NOT_TUNED] if plan.spec.tuning is None else [])]
+
+
+def _decided(plan: Plan) -> list[str]:
     """What the plan's recipe decided and why, one line each; empty without a recipe."""
     spec, recipe = plan.spec, plan.spec.recipe
     if recipe is None or recipe.source == "none":
@@ -94,10 +101,7 @@ def recipe_lines(plan: Plan) -> list[str]:
             f"{STEP_LENGTH * spec.local.learning_rate:g} = {STEP_LENGTH:g} local learning rates, "
             f"signal 1 and noise {noise:.3g} in clipping norms"
         )
-    lines += _extrapolation(plan)
-    if spec.tuning is None:
-        lines.append("not tuned on private data; a choice made by accuracy on them costs privacy")
-    return lines
+    return [*lines, *_extrapolation(plan)]
 
 
 def _extrapolation(plan: Plan) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from privplan.record import ACCURACY
 from privplan.verification.checks.check import Check
+from privplan.verification.horizon import HorizonVerdict
 from privplan.verification.verify import GroupVerdict, Verdict
 
 GROUP_COLUMNS = (
@@ -21,6 +22,7 @@ GROUP_COLUMNS = (
     ACCURACY,
     "verdict",
 )
+HORIZON_COLUMNS = ("group", "budget", "planned", "realised upper", "delta", "verdict")
 CHECK_COLUMNS = ("check", "result", "what was found")
 
 
@@ -65,6 +67,21 @@ def _row(group: GroupVerdict, metric: str) -> list[str]:
 def group_rows(verdict: Verdict) -> list[list[str]]:
     """One row per group, for ``group_columns``."""
     return [_row(group, verdict.metric) for group in verdict.groups]
+
+
+def horizon_rows(verdict: HorizonVerdict) -> list[list[str]]:
+    """One row per group over all runs of a horizon, for ``HORIZON_COLUMNS``."""
+    return [
+        [
+            one.group,
+            f"{one.budget:g}",
+            number(one.planned),
+            number(one.realised_upper),
+            f"{one.delta:.3g}",
+            "kept" if one.kept else "EXCEEDED",
+        ]
+        for one in verdict.groups
+    ]
 
 
 def group_caption(verdict: Verdict) -> str:

@@ -14,7 +14,7 @@ from privplan.spec.epsilon_distribution import EpsilonDistribution
 from privplan.spec.fields import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer
 from privplan.spec.horizon import Horizon
 from privplan.spec.objectives import OBJECTIVES, is_objective, only_objectives
-from privplan.spec.planning import Optimised, Planning
+from privplan.spec.planning import CONSTANTS_OF_ROUNDS, Optimised, Planning
 from privplan.spec.recipe import Recipe
 from privplan.spec.server import Averaging, ServerOptimiser
 from privplan.spec.tuning import PrivateTuning
@@ -217,12 +217,24 @@ class BaseSpec(Checked):
                 yield Fault(f"signers.{field}", "must be unique", value)
 
     @rule
+    def _free_rounds(self) -> Iterator[Fault]:
+        """Rounds are decided by the bound's constants or by the default recipe."""
+        recipe, planning = self.recipe, self.planning
+        by_recipe = recipe is not None and {"clipping_norm", "server"} <= {*recipe.decides}
+        if not isinstance(planning, Optimised) or {"rounds", "clipping_norm"} <= {*planning.free}:
+            return  # the latter is a fault of planning itself
+        if "rounds" in planning.free and planning.constants is None and not by_recipe:
+            yield Fault("planning.constants", CONSTANTS_OF_ROUNDS, "nothing")
+
+    @rule
     def _horizon(self) -> Iterator[Fault]:
         if self.horizon is None:
             return
         yield from self.horizon.faults()
         if self.unit != "client":
             yield Fault("horizon", "is only for unit: client", self.unit)
+        if self.tuning is not None:
+            yield Fault("tuning", "cannot go with a horizon, whose runs are not selected", "both")
         for group in self._groups_with("name", "risk", "noise_multiplier"):
             for field in ("risk", "noise_multiplier"):
                 if getattr(group, field) is not None:

@@ -52,6 +52,9 @@ Free = Literal[
     "ratios", "weights", "rounds", "cohort", "clipping_norm", "groups", "epochs", "batch_size"
 ]
 
+CONSTANTS_OF_ROUNDS = "is required when rounds are free (initial_gap and smoothness)"
+"""Rule of the constants of planning."""
+
 
 class Constants(Value):
     """Constants of the convergence bounds, given or estimated on public or proxy data."""
@@ -215,9 +218,9 @@ class Optimised(Planning):
 
     @rule
     def _free_rounds(self) -> Iterator[Fault]:
-        if "rounds" in self.free and self.constants is None:
-            text = "is required when rounds are free (initial_gap and smoothness)"
-            yield Fault("constants", text, "nothing")
+        """Without a clipping norm to decide, the default recipe can decide rounds: see the spec."""
+        if {"rounds", "clipping_norm"} <= {*self.free} and self.constants is None:
+            yield Fault("constants", CONSTANTS_OF_ROUNDS, "nothing")
 
     @rule
     def _free_norm(self) -> Iterator[Fault]:

@@ -118,8 +118,12 @@ def proxy_run(task: tuple[Setting, Variation]) -> dict[str, Any]:
     experiment, measured = trained(held, plan, one.share, one.seed)
     shares = experiment.label_shares()
     accuracies = by_group(measured, shares)
+    features = plan_features(plan)
+    if features.clients is not None:
+        features = features.model_copy(update={"clients": features.clients * one.share})
+    by_class = measured.by_class
     return ProxyRun(
-        plan=plan_features(plan),
+        plan=features,
         coverage=Coverage(
             shares=tuple(tuple(shares[group.name].tolist()) for group in plan.groups),
             clients=client_shares(plan.spec),
@@ -129,6 +133,7 @@ def proxy_run(task: tuple[Setting, Variation]) -> dict[str, Any]:
         seed=one.seed,
         accuracy=measured.accuracy,
         accuracy_by_group=tuple(accuracies[group.name] for group in plan.groups),
+        accuracy_by_class=None if np.isnan(by_class).any() else tuple(by_class.tolist()),
     ).model_dump(mode="json")
 
 

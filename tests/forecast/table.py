@@ -5,13 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from privplan.forecast.features import Coverage, PlanFeatures
-from privplan.forecast.surrogate import Curve, Point, from_log_odds, log_odds
+from privplan.forecast.surrogate import (
+    PARAMETERS,
+    Curve,
+    Point,
+    from_log_odds,
+    log_odds,
+)
 from privplan.forecast.table import ProxyRun, ProxyTable
 
-TRUTH = Curve(
-    np.log([0.02, 0.1, 1.2, 0.1, 1.0, 0.8, 1.5, 0.4, 0.5]),
-    (20.0, 1.0),
-)
+_OWN = {"sigma": 1.0, "far": 0.05, "near": 0.1, "rho": 0.4, "gradient": 1.5, "kappa": 0.5}
+_VALUES = [_OWN.get(name, centre) for name, (centre, _) in PARAMETERS.items()]
+TRUTH = Curve(np.log([*_VALUES, 1.2, 0.8, 1.0, 1.0]), (20.0, 1.0))
 """The curve that the runs follow."""
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privplan.errors import InputError
-from privplan.planning.free_choices import decide_free_choices, total_error
+from privplan.planning.free_choices import decide_free_choices, lost_signal, total_error
 from privplan.planning.objectives import clip_bias
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
@@ -30,6 +30,21 @@ def test_rounds_are_the_best_of_a_scan() -> None:
     for rounds in (1, 3, 8, 12, 16, 20, 24, 40, 100):
         other = Spec.parse({**base, "rounds": rounds})
         assert total_error(settled) <= total_error(other) * (1 + 1e-3)
+
+
+def test_the_default_recipe_decides_rounds_within_uploads() -> None:
+    data = make_spec().model_dump(mode="json", exclude={"clipping_norm", "recipe"})
+    free = ["ratios", "weights", "rounds", "cohort"]
+    planning = {"accountant": "rdp", "free": free, "max_uploads": 1000}
+    spec = Spec.parse({**data, "planning": planning})
+    settled, _ = decide_free_choices(spec)
+    assert settled.rounds * settled.expected_cohort <= 1000 * (1 + 1e-9)
+    base = settled.model_dump(mode="json")
+    for rounds in (4, 10, 30, 100):
+        other = Spec.parse({**base, "rounds": rounds, "cohort": min(1000 / rounds, 500)})
+        assert lost_signal(settled) <= lost_signal(other) * (1 + 1e-3)
+    with pytest.raises(InputError, match="planning.constants: is required when rounds are free"):
+        Spec.parse({**data, "clipping_norm": 1.0, "planning": planning})
 
 
 def test_a_free_cohort_takes_what_its_limits_allow() -> None:

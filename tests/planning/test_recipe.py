@@ -11,7 +11,7 @@ import pytest
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.baselines import strictest, uniform
-from privplan.planning.recipe import recipe_lines, relative_noise
+from privplan.planning.recipe import NOT_TUNED, recipe_lines, relative_noise
 from privplan.planning.record_level import record_level
 from privplan.planning.solver import solve
 from privplan.sensitivity.what_if import with_point
@@ -94,7 +94,7 @@ def test_explicit_fields_stay_as_given(given: dict[str, Any]) -> None:
     plan = solve(spec, second_opinion=False)
     assert (plan.spec.server, plan.spec.averaging) == (spec.server, spec.averaging)
     assert plan.spec.clipping_norm == 1.0
-    assert recipe_lines(plan) == []
+    assert recipe_lines(plan) == [NOT_TUNED]
 
 
 def test_by_name_the_recipe_decides_what_is_left() -> None:

@@ -1,0 +1,86 @@
+"""Verdicts on the runs of a horizon: one composition, against the accountant on all rounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from privplan.accounting.accountant import accountant
+from privplan.accounting.release import History, Release
+from privplan.cli import main
+from privplan.planning.horizon import HorizonPlan
+from privplan.verification.horizon import judge_horizon
+from privplan.verification.verify import load_run
+from tests.verification.honest_run import GROUPS, plan, releases, spec, write_run
+
+RUNS = 3
+
+
+def _spent(sigma: float, ratio: float, runs: int) -> float:
+    """Epsilon of that many runs at the delta of the honest run."""
+    history = History.repeated(Release(sigma, ratio, spec().sampling), runs * spec().rounds)
+    return accountant("pld").epsilon(history, 1e-4, spec().relation).upper
+
+
+@pytest.fixture(scope="module")
+def horizon(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, HorizonPlan]:
+    """A horizon of three equal runs in a folder, with its runs of seeds 1 to 3."""
+    folder = tmp_path_factory.mktemp("horizon")
+    plans = tuple(plan(spec(name=f"two-run-{n}")) for n in range(1, RUNS + 1))
+    groups = [  # what two runs spend: more than one run, less than three
+        {"name": name, "clients": clients, "epsilon": _spent(sigma, ratio, 2) * 1.001}
+        for name, (clients, _, ratio, sigma) in GROUPS.items()
+    ]
+    whole = spec(horizon={"runs": RUNS}, groups=groups)
+    planned = HorizonPlan(spec=whole, shares=(1 / 3,) * RUNS, plans=plans, certificate=())
+    planned.save(folder / "years.json")
+    for number, one in enumerate(plans, start=1):
+        write_run(folder / f"run-{number}", releases(one, number), one)
+    return folder, planned
+
+
+def command(folder: Path, *runs: str) -> tuple[int, str]:
+    arguments = ["verify", *(str(folder / run) for run in runs)]
+    done = CliRunner().invoke(main, [*arguments, "--horizon", str(folder / "years.json")])
+    return done.exit_code, done.output
+
+
+def test_all_runs_are_one_composition(horizon: tuple[Path, HorizonPlan]) -> None:
+    folder, planned = horizon
+    verdict = judge_horizon(planned, [load_run(folder / f"run-{n}") for n in (1, 2)])
+    for group in verdict.groups:
+        _, _, ratio, sigma = GROUPS[group.group]
+        assert group.realised_upper == pytest.approx(_spent(sigma, ratio, 2), rel=1e-9)
+        assert group.kept
+    assert verdict.missing == ("two-run-3",)
+    assert [run.model for run in verdict.runs] == ["two-run-1", "two-run-2"]
+
+
+def test_equal_noise_and_foreign_plans_break_a_horizon(
+    horizon: tuple[Path, HorizonPlan], tmp_path: Path
+) -> None:
+    folder, planned = horizon
+    first = load_run(folder / "run-1")
+    verdict = judge_horizon(planned, [first, first])
+    assert any("has the noise of" in fault for fault in verdict.faults)
+    foreign = plan(spec(name="another"))
+    write_run(tmp_path / "foreign", releases(foreign, 9), foreign)
+    verdict = judge_horizon(planned, [first, load_run(tmp_path / "foreign")])
+    assert any("not of this horizon" in fault for fault in verdict.faults)
+    assert verdict.exit_code == 4
+
+
+def test_the_command_judges_a_horizon(horizon: tuple[Path, HorizonPlan]) -> None:
+    folder, _ = horizon
+    code, output = command(folder, "run-1")
+    assert code == 0
+    assert "horizon kept" in output
+    assert "not among the runs, so without a cost: two-run-2, two-run-3" in output
+    code, output = command(folder, "run-1", "run-2", "run-3")
+    assert code == 4
+    assert "over all runs exceeds the budget" in output
+    done = CliRunner().invoke(main, ["verify", str(folder / "run-1"), str(folder / "run-2")])
+    assert done.exit_code == 2
+    assert "run: must be one run folder without --horizon, found 2" in done.output
