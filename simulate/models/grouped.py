@@ -71,8 +71,12 @@ def gradients(layers: Layers, packed: Packed, x: Tensor, y: Tensor) -> Packed:
     slope = slopes(logits, y)
     slope.div_((y >= 0).sum(1).clamp(min=1).view(-1, 1, 1))
     result: Packed = []
+    pooled: Tensor | None = None
     for index in reversed(range(len(saved))):
-        slope, part = backward(layers[index], packed[index], saved[index], slope, needed=index > 0)
+        layer, part, tensors = layers[index], packed[index], saved[index]
+        before, part = backward(layer, part, tensors, slope, needed=index > 0, pooled=pooled)
+        pooled = slope if isinstance(layer, Pool) else None
+        slope = before
         result.append(part)
     return result[::-1]
 
@@ -136,13 +140,31 @@ def _untall(features: Tensor, like: Tensor) -> Tensor:
 
 
 def backward(
-    layer: Layer, part: Parts, saved: Parts, slope: Tensor, *, needed: bool
+    layer: Layer,
+    part: Parts,
+    saved: Parts,
+    slope: Tensor,
+    *,
+    needed: bool,
+    pooled: Tensor | None = None,
 ) -> tuple[Tensor, Parts]:
-    """Gradients w.r.t. a layer's input (unspecified unless `needed`) and its parameters."""
+    """Gradients w.r.t. a layer's input (unspecified unless `needed`) and its parameters.
+
+    Args:
+        layer: the layer.
+        part: its packed parameters.
+        saved: its tensors from `forward`.
+        slope: gradient with respect to its output.
+        needed: whether the gradient with respect to the input is wanted.
+        pooled: where a pooling follows, the gradient w.r.t. the output of the pooling: it has the
+            same sum as `slope`, which is the gradient of a convolution's bias, in a quarter of
+            the values.
+    """
     match layer:
         case Conv():
-            grad, *rest = _conv_backward(layer, part, saved[0], slope, [needed, True, True])
-            return grad, tuple(rest)
+            wanted = [needed, True, pooled is None]
+            grad, weight, bias = _conv_backward(layer, part, saved[0], slope, wanted)
+            return grad, (weight, bias if pooled is None else pooled.sum((0, 2, 3)))
         case Linear():
             parts = (slope.mT @ saved[0], slope.sum(1, keepdim=True))
             return slope_before(layer, part, saved, slope) if needed else slope, parts
