@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from privplan.plan import Plan
 from privplan.planning.baselines import strictest
+from simulate.aggregators.means import at_plan_norm, mean
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.entry import Hyperparameter, Hyperparameters
 from simulate.algorithms.registry import from_spec, register
@@ -15,7 +16,7 @@ from simulate.local.personal import additive_sgd
 from simulate.mechanisms.gaussian import gaussian_joint
 from simulate.personalisation import own
 from simulate.splits import additive
-from simulate.transforms import clip
+from simulate.transforms import plan_clip
 
 ALPHA = Hyperparameter(
     1.0,
@@ -49,7 +50,8 @@ def ppsgd(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         plan,
         split=additive(),
         local=additive_sgd(hyperparameters["alpha"]),
-        transforms=(clip(plan.spec.clipping_norm),),
+        transforms=(plan_clip(plan),),
         mechanism=gaussian_joint(),
+        aggregator=at_plan_norm(mean(), plan),
         personalisation=own(),
     )

@@ -34,6 +34,7 @@ def executed(experiment: Experiment) -> Executed:
         coordinates=dimension + extra,
         shared=(dimension if shared is None else len(shared)) + extra,
         masks=tuple(masks),
+        appended=extra if masks else 0,
     )
 
 

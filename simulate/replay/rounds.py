@@ -208,16 +208,25 @@ def _after(world: World, round_: int, releases: tuple[Release, ...], before: Rou
     for one, factor in zip(releases, factors, strict=True):
         vector, size = one.vector.double(), one.vector.double().abs()
         fraction = kept[one.record.shares[0].group] if world.method.top_k else 1.0
-        dropped = len(size) - max(1, round(fraction * len(size)))
+        dropped = len(theta) - max(1, round(fraction * len(theta)))
         if dropped > 0:
+            size[len(theta) :] = torch.inf  # a count is no coordinate of the model
             least = size.kthvalue(dropped).values
-            slack += factor * size * ((size - least).abs() <= NEAR * size.max())
+            largest = size[: len(theta)].max()
+            undecided = (size - least).abs() <= NEAR * largest
+            slack += factor * torch.where(undecided, size, 0.0)
             vector = vector * (size > least)
         step += factor * vector
     if plan.clipping is not None:
         rule, norm = plan.clipping, state[NORM]
         scale = rule.update_noise_multiplier / rule.count_noise_multiplier
-        excess = 0.5 + float(step[-1]) / scale - rule.quantile
+        parts = [
+            (factor, plan.group(share.group))
+            for one, factor in zip(releases, factors, strict=True)
+            for share in one.record.shares
+        ]
+        expected = sum(factor * one.scale * one.expected_cohort for factor, one in parts)
+        excess = 0.5 + float(step[-1]) / scale / expected - rule.quantile
         state[NORM] = norm * float(np.exp(-rule.learning_rate * excess))
         step, slack = step[:-1] * norm, slack[:-1]
     after, vectors = moved(plan, round_, theta, step, before.vectors)
