@@ -183,10 +183,16 @@ def by_record(
     return solve_records(Spec.parse(data), strictest=strict)
 
 
-def either(plan: Plan, records: Mapping[str, int], *, weights: str) -> Plan:
-    """``uniform`` for plans of clients, ``by_record`` for plans of records."""
+def either(
+    plan: Plan,
+    records: Mapping[str, int],
+    *,
+    weights: str,
+    of_clients: Callable[[Spec], Plan] = uniform,
+) -> Plan:
+    """``by_record`` for plans of records, another rule for plans of clients."""
     if plan.spec.unit == "client":
-        return uniform(plan.spec)
+        return of_clients(plan.spec)
     return by_record(plan, records, weights=weights)
 
 
