@@ -105,10 +105,10 @@ class GroupPlan(Value):
 
 
 class Clipping(Value):
-    """How the clipping norm follows a private quantile; for plans with one release of all groups.
+    """How the clipping norm follows a private quantile.
 
-    With s_m the scales of the groups and C_1 the spec's clipping norm, round t releases of one
-    and the same cohort
+    With s_m the scales of the groups and C_1 the spec's clipping norm, round t of a plan with one
+    release of all groups releases of one and the same cohort
 
         the sum    sum_m s_m sum_i clip_{C_t}(Delta_i), with noise of standard deviation
                    C_t update_noise_multiplier per coordinate,
@@ -121,7 +121,12 @@ class Clipping(Value):
     (update_noise_multiplier / s_m)^-2 + (2 count_noise_multiplier / s_m)^-2 = sigma_m^-2. That
     is what history and certificate count, once per round. A ledger has one line for both: the sum
     over C_t and, as one more coordinate, the count times update / count_noise_multiplier, so
-    that all coordinates have the same noise.
+    that all coordinates have the same noise. Where a group has its own clipping norm C_m, its
+    clients are clipped at and counted against C_t C_m / C_1, and s_m C_m / C_1 replaces s_m.
+
+    With one release per group each group's sum has its own count, b_t adds the counts up with the
+    weights of the sums, and the two numbers below are those of the group with the least noise
+    multiplier; those of another group are sigma_m over that one times as large.
 
     Attributes:
         quantile: share of the updates that are not clipped, which C moves towards.
@@ -239,14 +244,13 @@ class Plan(Checked):
         """Sum and count do not cost a group more than its noise multiplier."""
         if self.clipping is None:
             return
-        if self.release != "joint":
-            yield Fault("clipping", "needs one release of all groups", self.release)
-            return
         update, count = self.clipping.update_noise_multiplier, self.clipping.count_noise_multiplier
         faced = 1 / math.hypot(1 / update, 1 / (2 * count))
         text = f"must leave each group its noise multiplier; sum and count together have {faced:g}"
+        least = min(group.noise_multiplier for group in self.groups)
         for group in self.groups:
-            planned = group.noise_multiplier * group.scale
+            planned = group.noise_multiplier * self.clip_factor(group) * group.scale
+            planned = planned if self.release == "joint" else least
             if faced < planned * (1 - 1e-9):
                 yield Fault("clipping", text, f"{group.name}: {planned:g}")
 
@@ -272,6 +276,12 @@ class Plan(Checked):
         """Whom the budgets protect."""
         return self.spec.unit
 
+    def clip_factor(self, group: GroupPlan) -> float:
+        """The group's own clipping norm over the spec's; 1 where it has none."""
+        if group.clipping_norm is None:
+            return 1.0
+        return group.clipping_norm / self.spec.clipping_norm
+
     def clip_bound(self, group: GroupPlan) -> float:
         """The most, in L2 norm, that a client of the group adds to a released sum.
 
@@ -279,7 +289,7 @@ class Plan(Checked):
         that sum over this bound: ``noise_std = noise_multiplier * clip_bound(group)``.
         """
         if self.clipping is not None:  # in units of the norm of the round
-            return self.clipping.bound * group.scale
+            return self.clipping.bound * self.clip_factor(group) * group.scale
         return (group.clipping_norm or self.spec.clipping_norm) * group.scale
 
     def at_round(self, group: GroupPlan, round_: int) -> tuple[float, float]:

@@ -198,6 +198,11 @@ class Mask(Value):
     size: Count
 
 
+def is_zero(count: int) -> bool:
+    """For ``exclude_if``: a count of nothing is written as by version 0.1.0, which had none."""
+    return count == 0
+
+
 class Executed(Value):
     """What the executed algorithm said of itself before it saw any data.
 
@@ -206,17 +211,21 @@ class Executed(Value):
         coordinates: length of the global vector (d).
         shared: how many of its coordinates are not personal, so that they may leave a client.
         masks: random masks that narrow them further in each round.
+        appended: how many of its coordinates are appended to every update, such as the count of
+            an adaptive clipping norm; no mask selects among these.
     """
 
     aggregator: str
     coordinates: Count
     shared: Natural
     masks: tuple[Mask, ...] = ()
+    appended: Natural = Field(0, exclude_if=is_zero)
 
     @property
     def released(self) -> int:
         """Most coordinates that leave a client in a round."""
-        return min(self.shared, *(mask.size for mask in self.masks), self.coordinates)
+        masked = (mask.size + self.appended for mask in self.masks)
+        return min(self.shared, *masked, self.coordinates)
 
 
 def is_seeded(noise: str) -> bool:

@@ -68,10 +68,6 @@ class Algorithm:
                 rule = "must follow a transform that bounds each update, such as clip"
                 names = [transform.name for transform in self.transforms]
                 raise InputError.one("algorithm.mechanism", rule, names)
-        masks = [one.name for one in self.transforms if one.public_mask is not None]
-        if masks and extra_coordinates(self):
-            rule = "must not append coordinates beside a public mask"
-            raise InputError.one("algorithm.transforms", rule, masks)
         factors = set(weights(self).values())
         if self.mechanism.joint and len(factors) > 1:
             rule = "must give all groups of a joint sum the same weight"

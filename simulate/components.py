@@ -161,12 +161,16 @@ class LocalRule:
             group's ``record_sampling_ratio`` and ``steps``; else shuffled epochs.
         across_groups: whether ``train`` reads nothing of ``ClientBatch.group``, so that clients
             of several groups may be trained in one batch, which saves time with many groups.
+        sent_noise: number of noisy steps in a round to the factor with which each step, and so its
+            noise, is in the update that is sent; 0 for a step on personal parameters. Momentum
+            acts on the steps with a factor. None for 1 in all steps.
     """
 
     name: str
     train: Train
     poisson: bool = False
     across_groups: bool = False
+    sent_noise: Callable[[int], Sequence[float]] | None = None
 
 
 @dataclass(frozen=True)

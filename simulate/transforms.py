@@ -13,10 +13,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privplan.plan import Clipping, GroupPlan
+from privplan.plan import Clipping, GroupPlan, Plan
 from simulate.components import Transform, TransformContext
 from simulate.norms import ROUNDING, norms, single
 from simulate.server import pseudo_gradient_step
+
+
+def plan_clip(plan: Plan) -> Transform:
+    """Clip to the plan's clipping norm: fixed, each group's own, or following a private quantile.
+
+    Args:
+        plan: the executed plan.
+    """
+    norm = plan.spec.clipping_norm
+    if plan.clipping is not None:
+        return adaptive_clip(plan.clipping, norm)
+    own = any(group.clipping_norm is not None for group in plan.groups)
+    return own_clip(norm) if own else clip(norm)
 
 
 def clip(norm: float) -> Transform:
@@ -73,29 +86,37 @@ def count_scale(clipping: Clipping) -> float:
     return clipping.update_noise_multiplier / clipping.count_noise_multiplier
 
 
-def adaptive_clip(clipping: Clipping) -> Transform:
+def adaptive_clip(clipping: Clipping, first: float | None = None) -> Transform:
     """Clip to the norm C of the round, divide by C, and append the scaled count coordinate.
 
     The result has d + 1 coordinates: clip_C(update) / C, and ``count_scale`` times (the indicator
     of |update| <= C minus 1/2). C is part of the server's state and depends only on earlier
-    releases.
+    releases. The clients of a group with its own clipping norm C_m have C C_m / C_1 for C, and
+    the result is multiplied by C_m / C_1.
 
     Args:
         clipping: the plan's adaptive clipping.
+        first: C_1, the plan's clipping norm; needed where groups have their own.
     """
     scale_of_count = count_scale(clipping)
 
+    def share(group: GroupPlan) -> float:
+        own = group.clipping_norm
+        return 1.0 if own is None or first is None else own / first
+
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
-        norm = context.server[NORM].to(updates.device)
+        own = share(context.group)
+        norm = context.server[NORM].to(updates.device) * own
         norms = torch.linalg.vector_norm(updates, dim=1, dtype=torch.float64)
         long = norms > norm
         factor = (1 - ROUNDING) / torch.where(long, norms, norm)
         indicator = torch.where(long, -0.5, 0.5) * scale_of_count * (1 - ROUNDING)
         unit = updates * factor.to(updates.dtype)[:, None]
-        return torch.cat([unit, indicator.to(updates.dtype)[:, None]], 1), long
+        sent = torch.cat([unit, indicator.to(updates.dtype)[:, None]], 1)
+        return (sent if own == 1 else sent * (own * (1 - ROUNDING))), long
 
     def bound(before: float | None, group: GroupPlan) -> float:
-        return clipping.bound
+        return clipping.bound * share(group)
 
     return Transform("following_clip", apply, bound, extra=1)
 

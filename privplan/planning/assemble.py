@@ -183,7 +183,7 @@ def assemble(
         spec,
         groups,
         release=chosen.release,
-        clipping=_clipping(spec, sure.noise),
+        clipping=quantile_clipping(spec, float(sure.noise.min())),
         objective=chosen.objective,
         bound=chosen.bound,
         noise_std=spec.clipping_norm * nu * math.sqrt(noise_provision(spec)),
@@ -227,12 +227,18 @@ def mean_noise(spec: Spec, chosen: Decisions, weights: Floats, noise: Floats) ->
     return spec.clipping_norm * nu * math.sqrt(noise_provision(spec))
 
 
-def _clipping(spec: Spec, noise: Floats) -> Clipping | None:
-    """Parameters of adaptive clipping; a group of scale 1 has the least noise multiplier."""
+def quantile_clipping(spec: Spec, noise: float) -> Clipping | None:
+    """Parameters of adaptive clipping; None where the spec's clipping norm is fixed.
+
+    Args:
+        spec: the planning problem.
+        noise: the least noise multiplier of the groups, which is that of a client who adds the
+            spec's clipping norm at most to a joint sum.
+    """
     requested = spec.planning.clipping
     if requested is None:
         return None
-    parts = split_noise(float(noise.min()), requested.share)
+    parts = split_noise(noise, requested.share)
     return Clipping(
         quantile=requested.quantile,
         count_noise_multiplier=parts.count,

@@ -9,7 +9,7 @@ server divides by the expected cohort r, so the weight of a group is r_m / r.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
-from privplan.planning.assemble import Decisions, assemble, make_plan
+from privplan.planning.assemble import Decisions, assemble, make_plan, quantile_clipping
 from privplan.planning.group_noise import calibrated
-from privplan.planning.problem import Problem, drawable, problem_of, uniform_cohorts
+from privplan.planning.problem import (
+    Problem,
+    drawable,
+    noise_provision,
+    problem_of,
+    uniform_cohorts,
+)
 from privplan.planning.published import closed_form_value, published_terms
 from privplan.planning.record_level import record_level, solve_records
 from privplan.planning.solver import solve
 from privplan.planning.update_noise import local_steps
+from privplan.spec.planning import QuantileClipping
 from privplan.spec.recipe import without_recipe
 from privplan.spec.spec import Spec
 
@@ -57,7 +64,7 @@ def one_sum(
     noise = np.full(len(groups), max(stds) / mean_clip)
     kept = np.ones(len(groups))
     bound = published_terms(problem, weights, cohorts, noise, kept, "joint")
-    provision = math.sqrt(1 - spec.planning.dropout_tolerance)
+    provision = 1 / math.sqrt(noise_provision(spec))
     return make_plan(
         spec,
         tuple(
@@ -70,12 +77,37 @@ def one_sum(
         noise_std=max(stds) / float(cohorts.sum()) / provision,
         status=f"evaluated: the rule {method}",
         warnings=warnings,
+        clipping=quantile_clipping(spec, max(stds) / mean_clip),
     )
 
 
 def uniform(spec: Spec) -> Plan:
     """GDPFed: the same ratio for every group, each with its own noise, no sparsification."""
     return solve(plain(spec, ratios="uniform"))
+
+
+def unprotected(spec: Spec) -> Plan:
+    """The ratios of ``uniform`` for methods without privacy, which clip nothing."""
+    return solve(plain(spec, ratios="uniform", clipping=None))
+
+
+def median_clipped(make: Callable[[Spec], Plan]) -> Callable[[Spec], Plan]:
+    """A plan whose clipping norm follows a private median, unless the spec says otherwise.
+
+    For methods whose paper clips at the median of the round's norms, which is a release of its
+    own that the paper does not pay for.
+
+    Args:
+        make: makes the plan of a spec.
+    """
+
+    def plan(spec: Spec) -> Plan:
+        planning = spec.planning
+        if planning.clipping is None and planning.median_clipping == "paid":
+            planning = planning.model_copy(update={"clipping": QuantileClipping()})
+        return make(spec.model_copy(update={"planning": planning}))
+
+    return plan
 
 
 def optimised(spec: Spec) -> Plan:
@@ -151,10 +183,16 @@ def by_record(
     return solve_records(Spec.parse(data), strictest=strict)
 
 
-def either(plan: Plan, records: Mapping[str, int], *, weights: str) -> Plan:
-    """``uniform`` for plans of clients, ``by_record`` for plans of records."""
+def either(
+    plan: Plan,
+    records: Mapping[str, int],
+    *,
+    weights: str,
+    of_clients: Callable[[Spec], Plan] = uniform,
+) -> Plan:
+    """``by_record`` for plans of records, another rule for plans of clients."""
     if plan.spec.unit == "client":
-        return uniform(plan.spec)
+        return of_clients(plan.spec)
     return by_record(plan, records, weights=weights)
 
 
@@ -174,7 +212,6 @@ def plain(spec: Spec, **planning: Any) -> Spec:
         "sparsification": "none",
         "release": "per_group",
         "free": ["ratios", "weights"],
-        "clipping": None,
         **planning,
     }
     data["planning"] = {**data["planning"], **changes}

@@ -81,6 +81,11 @@ class Constants(Value):
     )
 
 
+def is_paid(value: Any) -> bool:
+    """For ``exclude_if``: the default leaves no trace in JSON and in digests."""
+    return bool(value == "paid")
+
+
 class QuantileClipping(Value):
     """A clipping norm that follows a private quantile of the update norms."""
 
@@ -140,7 +145,13 @@ class Planning(Checked):
         None,
         exclude_if=is_none,
         description="Let the clipping norm follow a private quantile from clipping_norm on, paid "
-        "out of the budgets; one release of all groups only.",
+        "out of the budgets, in the plan and in every method that clips clients' updates.",
+    )
+    median_clipping: Literal["paid", "fixed"] = Field(
+        "paid",
+        exclude_if=is_paid,
+        description="How methods clip whose paper takes the median of the norms without paying "
+        "for it (DP-FedPGN), where clipping is left out: at a private median, or at clipping_norm.",
     )
     constants: Constants | None = Field(
         None, description="Constants of the bounds; bound and free rounds need them."
@@ -254,9 +265,6 @@ class RuleBased(Planning):
         None,
         description="Weights of the groups: N / n, r^2 / sum r^2, equal, or r^2 / sigma^2 "
         "normalised; participation when left out.",
-    )
-    clipping: Annotated[None, refuse(only_objectives)] = Field(
-        None, exclude_if=is_none, description="Only for an objective."
     )
 
     @rule

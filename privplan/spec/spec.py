@@ -167,11 +167,6 @@ class ClientSpec(Spec):
             yield Fault("planning.free", "cannot hold cohort under full participation", "full")
 
     @rule
-    def _adaptive_clipping(self) -> Iterator[Fault]:
-        if self.planning.clipping is not None and self.release != "joint":
-            yield Fault("planning.clipping", "needs release: joint", self.release)
-
-    @rule
     def _sampling_ratios(self) -> Iterator[Fault]:
         given = self.planning.ratios == "given"
         for group in self._groups_with("name", "clients", "sampling_ratio"):

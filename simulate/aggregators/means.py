@@ -101,14 +101,26 @@ def add_shift(inner: Aggregator, share: float, decay: float) -> Aggregator:
     return Aggregator(f"unshifted {inner.name}", inner.weight, combine, inner.start)
 
 
-def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggregator:
-    """Multiply the mean by the clipping norm C, and update C by the noisy count.
-
-    C becomes C exp(-learning_rate (b - quantile)), with b the noisy share of the expected cohort,
-    weighted by scale, whose updates have norm at most C (Andrew et al., Section 2.1).
+def at_plan_norm(inner: Aggregator, plan: Plan) -> Aggregator:
+    """The aggregator of sums that ``plan_clip`` bounded.
 
     Args:
-        inner: aggregator of the sums whose weights make them a mean.
+        inner: aggregator of the sums of clipped updates.
+        plan: the plan; without adaptive clipping the result is ``inner``.
+    """
+    return inner if plan.clipping is None else adaptive_clipping(inner, plan, plan.clipping)
+
+
+def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggregator:
+    """Multiply the inner step by the clipping norm C, and update C by the noisy counts.
+
+    C becomes C exp(-learning_rate (b - quantile)), with b the noisy share of the expected cohort,
+    weighted as its updates are, whose updates have norm at most C (Andrew et al., Section 2.1).
+    The counts, the last coordinate of each release, do not enter ``inner``.
+
+    Args:
+        inner: aggregator of the sums without their counts, in units of C; its step is multiplied
+            by a positive factor if the sums are.
         plan: the plan.
         clipping: the plan's adaptive clipping.
     """
@@ -119,10 +131,26 @@ def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggr
         return {NORM: first, **inner.start(theta)}
 
     def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
-        mean, state = inner.combine(releases, theta, state)
-        share = 0.5 + mean[-1].double() / scale_of_count
+        counts, _ = weighted_sum(
+            [replace(one, vector=one.vector[-1:]) for one in releases], theta, state
+        )
+        sums = [replace(one, vector=one.vector[:-1]) for one in releases]
+        step, state = inner.combine(sums, theta, state)
+        share = 0.5 + counts[0].double() / scale_of_count / _expected_weight(plan, releases)
         moved = torch.exp(-clipping.learning_rate * (share - clipping.quantile))
         norm = state[NORM]
-        return mean[:-1] * norm.to(mean.dtype), {**state, NORM: norm * moved}
+        return step * norm.to(step.dtype), {**state, NORM: norm * moved}
 
     return Aggregator(f"following clip, {inner.name}", inner.weight, combine, start)
+
+
+def _expected_weight(plan: Plan, releases: Sequence[Released]) -> float:
+    """Sum over the expected cohorts of the factors on the clients' clipped updates.
+
+    1 up to rounding where the weights make a mean; GDPFed+ prints smaller ones.
+    """
+    return sum(
+        part.record.shares[0].weight
+        * sum(one.scale * plan.clip_factor(one) * one.expected_cohort for one in part.groups)
+        for part in releases
+    )

@@ -37,7 +37,7 @@ def client_mean(name: str, weights: Weights) -> Aggregator:
         updates = torch.stack([release.vector for release in releases])
         counts = torch.where(updates.any(1), weights(updates, releases).to(updates.device), 0.0)
         if not counts.any():
-            return torch.zeros_like(theta), state
+            return torch.zeros_like(updates[0]), state
         counts = counts.double() / counts.max()
         return (counts / counts.sum()).to(updates) @ updates, state
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.baselines import strictest, uniform
+from privplan.planning.baselines import strictest, unprotected
+from simulate.aggregators.means import at_plan_norm
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.dp_fedsam import RHO
 from simulate.algorithms.entry import Hyperparameter, Hyperparameters
@@ -18,7 +19,7 @@ from simulate.local.personal import alternating
 from simulate.mechanisms.gaussian import gaussian_joint
 from simulate.personalisation import own
 from simulate.splits import head
-from simulate.transforms import clip
+from simulate.transforms import plan_clip
 
 HEAD_RATE = Hyperparameter(
     1.0,
@@ -36,7 +37,7 @@ ratio of methods without a head of their own, and is the default.
 
 @register(
     "P-FedSAM",
-    plan=from_spec(uniform),
+    plan=from_spec(unprotected),
     unit="none",
     released="the exact sum of the body's updates per round",
     source="Zhang, Guo, Gong (DP2-FedSAM)",
@@ -88,5 +89,10 @@ def shared_body(plan: Plan, rho: float, head_rate: float) -> Algorithm:
 
 def protected(algorithm: Algorithm) -> Algorithm:
     """An algorithm with clipped updates and one noisy sum of all groups."""
-    transforms = (clip(algorithm.plan.spec.clipping_norm),)
-    return replace(algorithm, transforms=transforms, mechanism=gaussian_joint())
+    plan = algorithm.plan
+    return replace(
+        algorithm,
+        transforms=(plan_clip(plan),),
+        mechanism=gaussian_joint(),
+        aggregator=at_plan_norm(algorithm.aggregator, plan),
+    )

@@ -41,7 +41,8 @@ def dp_fedavg_blur(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     Deviations: as DP-FedAvg. At each local step the penalty is half of ``price`` times the excess
         of the local change's squared norm over the squared radius.
     """
-    local = blur(hyperparameters["price"], hyperparameters["radius"] * plan.spec.clipping_norm)
+    norm = None if plan.clipping is not None else plan.spec.clipping_norm
+    local = blur(hyperparameters["price"], hyperparameters["radius"], norm)
     return replace(dp_fedavg(plan, hyperparameters), local=local)
 
 

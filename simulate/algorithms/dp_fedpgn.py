@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.baselines import strictest
+from privplan.planning.baselines import median_clipped, strictest
 from simulate.aggregators.means import add_shift
 from simulate.algorithm import Algorithm
 from simulate.algorithms.entry import Hyperparameter, Hyperparameters, no_server
@@ -28,7 +28,7 @@ SMOOTHING = Hyperparameter(0.01, "strength of the smoothing; the paper's choice"
 
 @register(
     "DP-FedPGN",
-    plan=from_spec(strictest),
+    plan=from_spec(median_clipped(strictest)),
     unit="client",
     released="one noisy sum of shifted, clipped updates per round",
     source="Liu, Tian, Shang, Liu, Liu, Zhou, Ding (DP-FedPGN)",
@@ -45,16 +45,22 @@ def dp_fedpgn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         to the noisy mean again, so neither costs any privacy.
     Deviations: as DP-FedAvg. The shift is added once to the mean over the expected cohort, not by
         each client, so the step does not depend on the size of the cohort. The global learning rate
-        is the local one times the number of local steps, as in the paper's experiments. The
-        clipping norm is the plan's, not the median norm of the updates, which would be a release
-        of its own. Local momentum acts on the client's own gradients.
+        is the local one times the number of local steps, as in the paper's experiments. Local
+        momentum acts on the client's own gradients. The paper clips at the median norm of the
+        round's updates and does not pay for it. Here the clipping norm follows a private median
+        of the shifted updates, whose noisy count is in the same release and the same budget
+        (``median_clipped``), or is the plan's with ``planning.median_clipping: fixed``. The
+        unpaid median has no finite epsilon, as two clients can have it at any two values. Where
+        the client more or less moves it by 0.1% only, the scale of the noise on the 11,173,962
+        coordinates of the paper's ResNet-18 spends epsilon 23.9 at its delta of 1/500 in each of
+        its 300 rounds, before any update is looked at.
     """
     beta, decay = hyperparameters["beta"], plan.spec.local.learning_rate_decay
     plain = dp_fedavg(plan, hyperparameters)
     return replace(
         plain,
         local=pgn(hyperparameters["rho"], beta, decay),
-        transforms=(shift(1 - beta, decay), *plain.transforms),
+        transforms=(shift(1 - beta, decay), *plain.transforms),  # the count is of shifted updates
         aggregator=add_shift(plain.aggregator, 1 - beta, decay),
         server=remembering(),
     )
@@ -62,7 +68,7 @@ def dp_fedpgn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 @register(
     "DP-FedPGN-LS",
-    plan=from_spec(strictest),
+    plan=from_spec(median_clipped(strictest)),
     unit="client",
     released="one noisy sum of shifted, clipped updates per round",
     source="Liu, Tian, Shang, Liu, Liu, Zhou, Ding (DP-FedPGN)",

@@ -14,24 +14,40 @@ from simulate.aggregators.per_client import as_planned, client_mean
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.registry import register
-from simulate.components import Aggregator
+from simulate.components import Aggregator, LocalRule, Personalisation, Split
 from simulate.local.dp_sgd import dp_sgd
 from simulate.mechanisms.per_client import noised_by_client
 from simulate.samplers import rotation
 
 
-def record_level(plan: Plan, aggregator: Aggregator) -> Algorithm:
+def record_level(
+    plan: Plan,
+    aggregator: Aggregator,
+    *,
+    local: LocalRule | None = None,
+    split: Split | None = None,
+    personalisation: Personalisation | None = None,
+) -> Algorithm:
     """DP-SGD at each client, whose updates are released one by one.
 
     Clients take turns by a public schedule where the cohort is smaller than the population.
+
+    Args:
+        plan: a plan of records.
+        aggregator: combines the clients' updates.
+        local: a rule that draws noise on every step; DP-SGD on all parameters when None.
+        split: shared and personal parameters; all are shared when None.
+        personalisation: the models that clients use.
     """
     return compose(
         "record level",
         plan,
         sampler=rotation(),
-        local=dp_sgd(plan.spec.clipping_norm),
+        split=split,
+        local=local or dp_sgd(plan.spec.clipping_norm),
         mechanism=noised_by_client(),
         aggregator=aggregator,
+        personalisation=personalisation,
     )
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privplan.plan import Plan
-from privplan.planning.baselines import strictest, uniform
+from privplan.planning.baselines import strictest, unprotected
+from simulate.aggregators.means import at_plan_norm, mean
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.registry import from_spec, register
@@ -20,12 +21,12 @@ from simulate.mechanisms.gaussian import gaussian_joint
 from simulate.mechanisms.unprotected import silent
 from simulate.personalisation import fine_tuned, own
 from simulate.splits import private
-from simulate.transforms import clip
+from simulate.transforms import plan_clip
 
 
 @register(
     "FedAvg",
-    plan=from_spec(uniform),
+    plan=from_spec(unprotected),
     unit="none",
     released="the exact sum of updates per round",
     source="McMahan, Moore, Ramage, Hampson, Agueera y Arcas, AISTATS 2017",
@@ -60,8 +61,13 @@ def dp_fedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         aggregation would reveal it, not in shares at the clients; the cohort is drawn by the
         plan's law.
     """
-    transforms = (clip(plan.spec.clipping_norm),)
-    return compose("DP-FedAvg", plan, transforms=transforms, mechanism=gaussian_joint())
+    return compose(
+        "DP-FedAvg",
+        plan,
+        transforms=(plan_clip(plan),),
+        mechanism=gaussian_joint(),
+        aggregator=at_plan_norm(mean(), plan),
+    )
 
 
 @register(
@@ -86,7 +92,7 @@ def dp_fedavg_ft(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 @register(
     "Local-only",
-    plan=from_spec(uniform),
+    plan=from_spec(unprotected),
     unit="client",
     released="nothing",
     source="baseline of DP2-FedSAM and HyperFL",

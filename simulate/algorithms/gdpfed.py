@@ -6,16 +6,15 @@ Optimal Client Sampling.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from privplan.plan import Plan
 from privplan.planning.baselines import optimised, uniform
-from simulate.aggregators.means import literal, normalised, top_k
+from simulate.aggregators.means import at_plan_norm, literal, normalised, top_k
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.entry import Hyperparameters, per_group
 from simulate.algorithms.registry import as_given, from_spec, register
+from simulate.components import Aggregator
 from simulate.mechanisms.gaussian import gaussian_a_group
-from simulate.transforms import clip
+from simulate.transforms import plan_clip
 
 
 @register(
@@ -36,12 +35,22 @@ def gdpfed(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         realised cohort, not in shares that fall short when fewer clients report; the cohort is
         drawn by the plan's law.
     """
+    return with_aggregator(plan, weighted(hyperparameters))
+
+
+def weighted(hyperparameters: Hyperparameters) -> Aggregator:
+    """The weights as printed, or those of the mean of the groups' means."""
+    return literal() if hyperparameters.aggregation == "paper" else normalised()
+
+
+def with_aggregator(plan: Plan, aggregator: Aggregator) -> Algorithm:
+    """A noisy sum of clipped updates per group, and an aggregator of these sums."""
     return compose(
         "GDPFed",
         plan,
-        transforms=(clip(plan.spec.clipping_norm),),
+        transforms=(plan_clip(plan),),
         mechanism=gaussian_a_group(),
-        aggregator=literal() if hyperparameters.aggregation == "paper" else normalised(),
+        aggregator=at_plan_norm(aggregator, plan),
     )
 
 
@@ -76,8 +85,8 @@ def gdpfed_plus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
     Source: Algorithms 1 and 3.
     Unit of privacy: client.
-    Released: as GDPFed; top-k is a function of the noisy sums, so it costs no privacy.
+    Released: as GDPFed; top-k is a function of the noisy sums, so it costs no privacy. Where the
+        clipping norm follows a quantile, the counts are not among the coordinates it selects.
     Deviations: as GDPFed. The fractions of coordinates are the plan's.
     """
-    plain = gdpfed(plan, hyperparameters)
-    return replace(plain, aggregator=top_k(plain.aggregator))
+    return with_aggregator(plan, top_k(weighted(hyperparameters)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from privplan.errors import Fault, InputError
 from privplan.plan import Plan
-from privplan.planning.baselines import uniform
+from privplan.planning.baselines import unprotected
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.entry import Hyperparameter, Hyperparameters, Records
 from simulate.algorithms.registry import from_spec, register
@@ -48,12 +48,12 @@ def frozen(plan: Plan, records: Records) -> Plan:
     name = PREFIX + plan.spec.model.name.removeprefix(PREFIX)
     changes = {"name": name, "parameters": model(name).parameters}
     changed = plan.spec.model.model_copy(update=changes)
-    return uniform(plan.spec.model_copy(update={"model": changed}))
+    return unprotected(plan.spec.model_copy(update={"model": changed}))
 
 
 @register(
     "HyperFL",
-    plan=from_spec(uniform),
+    plan=from_spec(unprotected),
     unit="none",
     released="the exact sum of the hypernetworks' updates per round",
     source="Guo, Zeng, Chen, Zhang, Ren, Zhou, Qu (HyperFL), AAAI 2025",

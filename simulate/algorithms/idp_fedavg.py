@@ -9,12 +9,10 @@ from __future__ import annotations
 from privplan.plan import Plan
 from privplan.planning.individual import individual_sample, individual_scale
 from privplan.spec.spec import Spec
-from simulate.algorithm import Algorithm, compose
+from simulate.algorithm import Algorithm
 from simulate.algorithms.entry import Hyperparameters, poisson
 from simulate.algorithms.fedavg import dp_fedavg
 from simulate.algorithms.registry import from_spec, register
-from simulate.mechanisms.gaussian import gaussian_joint
-from simulate.transforms import own_clip
 
 
 def sample_plan(spec: Spec) -> Plan:
@@ -39,8 +37,7 @@ def idp_fedavg_scale(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     Deviations: as DP-FedAvg. The original protects records. The weights of the groups follow from
         the sum; GDPFed+ multiplies with other ones.
     """
-    transforms = (own_clip(plan.spec.clipping_norm),)
-    return compose("IDP-FedAvg-Scale", plan, transforms=transforms, mechanism=gaussian_joint())
+    return dp_fedavg(plan, hyperparameters)
 
 
 @register(

@@ -6,7 +6,6 @@ Differential Privacy, VLDB 2022.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from privplan.plan import Plan
@@ -17,7 +16,7 @@ from simulate.aggregators.projected import projected, projected_clients
 from simulate.algorithm import Algorithm
 from simulate.algorithms.dpfedavg import record_level
 from simulate.algorithms.entry import Hyperparameter, Hyperparameters
-from simulate.algorithms.gdpfed import gdpfed
+from simulate.algorithms.gdpfed import weighted, with_aggregator
 from simulate.algorithms.registry import register
 
 DIRECTIONS = Hyperparameter(
@@ -50,8 +49,7 @@ def pfa(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     directions = int(hyperparameters["directions"])
     if plan.spec.unit == "record":
         return record_level(plan, projected_clients(directions))
-    plain = gdpfed(plan, hyperparameters)
-    return replace(plain, aggregator=projected(plain.aggregator, directions))
+    return with_aggregator(plan, projected(weighted(hyperparameters), directions))
 
 
 @register(
@@ -74,7 +72,7 @@ def weiavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """
     if plan.spec.unit == "record":
         return record_level(plan, client_mean("by epsilon", as_planned))
-    return replace(gdpfed(plan, hyperparameters), aggregator=by_epsilon())
+    return with_aggregator(plan, by_epsilon())
 
 
 @register(

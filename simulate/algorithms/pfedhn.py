@@ -7,7 +7,7 @@ ICML 2021; baselines of HyperFL.
 from __future__ import annotations
 
 from privplan.plan import Plan
-from privplan.planning.baselines import uniform
+from privplan.planning.baselines import unprotected
 from simulate.aggregators.per_client import through_hypernetwork
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.entry import Hyperparameter, Hyperparameters
@@ -23,7 +23,7 @@ SERVER_RATE = Hyperparameter(0.05, "learning rate of the hypernetwork and the em
 
 @register(
     "pFedHN",
-    plan=from_spec(uniform),
+    plan=from_spec(unprotected),
     unit="none",
     released="each client's exact update per round",
     source="Shamsian, Navon, Fetaya, Chechik, ICML 2021",
@@ -47,7 +47,7 @@ def pfedhn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 @register(
     "pFedHN-PC",
-    plan=from_spec(uniform),
+    plan=from_spec(unprotected),
     unit="none",
     released="each client's exact update of the body per round",
     source="Shamsian, Navon, Fetaya, Chechik, ICML 2021",

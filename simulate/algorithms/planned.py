@@ -9,12 +9,12 @@ Have it your way: Individualized Privacy Assignment for DP-SGD, NeurIPS 2023.
 from __future__ import annotations
 
 from privplan.plan import Plan
-from simulate.aggregators.means import adaptive_clipping, mean, normalised, top_k
+from simulate.aggregators.means import at_plan_norm, mean, normalised, top_k
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.registry import as_given, register
 from simulate.mechanisms.gaussian import gaussian_a_group, gaussian_joint
-from simulate.transforms import adaptive_clip, clip, scale
+from simulate.transforms import plan_clip, scale
 
 
 @register(
@@ -36,13 +36,12 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         updates within the norm.
     Deviations: none.
     """
-    joint, clipping = plan.release == "joint", plan.clipping
-    bounded = clip(plan.spec.clipping_norm) if clipping is None else adaptive_clip(clipping)
+    joint = plan.release == "joint"
     combined = mean() if joint else top_k(normalised())
     return compose(
         "planned",
         plan,
-        transforms=(bounded, scale()),
+        transforms=(plan_clip(plan), scale()),
         mechanism=gaussian_joint() if joint else gaussian_a_group(),
-        aggregator=combined if clipping is None else adaptive_clipping(combined, plan, clipping),
+        aggregator=at_plan_norm(combined, plan),
     )

@@ -34,6 +34,7 @@ def executed(experiment: Experiment) -> Executed:
         coordinates=dimension + extra,
         shared=(dimension if shared is None else len(shared)) + extra,
         masks=tuple(masks),
+        appended=extra if masks else 0,
     )
 
 
@@ -104,19 +105,21 @@ def measure_client_release(experiment: Experiment, round_: int, release: Release
     if not release.vector.any():  # the update was not finite, so the client sent zero
         return release
     steps = release.vector.double() * -(batch / experiment.learning_rate(round_))
-    difference = steps - _noise_again(experiment, round_, group, client).to(steps)
+    again = _noise_again(experiment, round_, group, client)
+    shared = experiment.algorithm.split.shared(experiment.model)
+    difference = steps - (again if shared is None else again[shared]).to(steps)
     residual = Residual(sum_squares=float(difference.square().sum()), along_sum=None)
     return replace(release, record=release.record.model_copy(update={"residual": residual}))
 
 
 def _noise_again(experiment: Experiment, round_: int, group: GroupPlan, client: int) -> Tensor:
-    """The planned noise of a client's steps, accumulated as by its momentum [d], float64."""
+    """The planned noise of a client's steps as its momentum sends it, all together [d], float64."""
     std = group.noise_multiplier * experiment.algorithm.plan.spec.clipping_norm
     source = experiment.private_stream(Purpose.RECORD_NOISE, round_, client)
     speed = total = np.zeros(experiment.dimension)
-    for _ in range(group.steps or 0):
-        speed = experiment.local.momentum * speed + std * source.standard_normal(
-            experiment.dimension
-        )
-        total = total + speed
+    steps, sent = group.steps or 0, experiment.algorithm.local.sent_noise
+    for factor in [1.0] * steps if sent is None else sent(steps):
+        drawn = std * source.standard_normal(experiment.dimension)
+        speed = experiment.local.momentum * speed + drawn * (factor != 0)
+        total = total + factor * speed
     return torch.from_numpy(total)

@@ -5,6 +5,8 @@ M. Abadi et al., Deep Learning with Differential Privacy, CCS 2016, Algorithm 1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -27,32 +29,58 @@ def dp_sgd(clipping_norm: float) -> LocalRule:
     """
 
     def train(batch: ClientBatch) -> LocalResult:
-        batch_size = batch.group.record_batch
-        if batch_size is None:
-            raise InputError.one("plan.unit", "must be record for DP-SGD", "client")
-        std = batch.group.noise_multiplier * clipping_norm
-        noise = [RecordNoise(batch.noise(int(client)), std) for client in batch.clients]
-        start = batch.theta.expand(len(batch.clients), -1)
-        thetas, speed, counts = start.clone(), torch.zeros_like(start), _Counts(len(start))
-        for step in range(batch.y.shape[1]):
-            sums = clipped_sums(
-                batch.model,
-                thetas,
-                batch.x[:, step],
-                batch.y[:, step],
-                clipping_norm=clipping_norm,
-                workers=batch.workers,
-            )
-            counts.add(sums, batch.y[:, step])
-            drawn = torch.stack(
-                [source.like(row) for source, row in zip(noise, sums.total, strict=True)]
-            )
-            speed = batch.momentum * speed + (sums.total + drawn) / batch_size
-            thetas = thetas - batch.learning_rate * speed
-        evidence = counts.evidence(noise, batch, clipping_norm)
-        return LocalResult(thetas - start, noise_evidence=evidence)
+        return noisy_descent(batch, batch.theta, clipping_norm)
 
     return LocalRule("dp-sgd", train, poisson=True)
+
+
+def noisy_descent(
+    batch: ClientBatch,
+    start: Tensor,
+    clipping_norm: float,
+    rates: Callable[[int], Tensor] | None = None,
+    sent: Tensor | None = None,
+) -> LocalResult:
+    """Returns the movement [K, d] of clients by DP-SGD from a start, and the evidence.
+
+    Args:
+        batch: input of the local rule.
+        start: parameters [d] or [K, d] at the start.
+        clipping_norm: bound on the norm of a record's gradient, over all coordinates.
+        rates: step, from 0, to the factor on the learning rate of each coordinate [d]; 0 for those
+            that the step does not train, which also keep no momentum of it. 1 when None.
+        sent: coordinates that may leave the client; None for all.
+    """
+    batch_size = batch.group.record_batch
+    if batch_size is None:
+        raise InputError.one("plan.unit", "must be record for DP-SGD", "client")
+    std = batch.group.noise_multiplier * clipping_norm
+    shown = None if sent is None else sent.cpu().numpy()
+    noise = [RecordNoise(batch.noise(int(client)), std, shown) for client in batch.clients]
+    start = start.expand(len(batch.clients), -1)
+    thetas, speed, counts = start.clone(), torch.zeros_like(start), _Counts(len(start))
+    for step in range(batch.y.shape[1]):
+        sums = clipped_sums(
+            batch.model,
+            thetas,
+            batch.x[:, step],
+            batch.y[:, step],
+            clipping_norm=clipping_norm,
+            workers=batch.workers,
+        )
+        counts.add(sums, batch.y[:, step])
+        drawn = torch.stack(
+            [source.like(row) for source, row in zip(noise, sums.total, strict=True)]
+        )
+        noisy = (sums.total + drawn) / batch_size
+        if rates is None:
+            speed = batch.momentum * speed + noisy
+            thetas = thetas - batch.learning_rate * speed
+        else:
+            factors = rates(step)
+            speed = batch.momentum * speed + noisy * (factors != 0)
+            thetas = thetas - batch.learning_rate * factors * speed
+    return LocalResult(thetas - start, noise_evidence=counts.evidence(noise, batch, clipping_norm))
 
 
 class _Counts:

@@ -18,6 +18,7 @@ from simulate.components import ClientBatch, LocalResult, LocalRule
 from simulate.local.sgd import PADDING, gradients_at, pixels
 from simulate.parallel.threads import over_chunks
 from simulate.server import pseudo_gradient_step
+from simulate.transforms import NORM
 
 Gradient = Callable[[Tensor], Tensor]
 """Parameters [K, d] to the gradient of each client's mini-batch there [K, d]."""
@@ -127,22 +128,25 @@ def pgn(rho: float, beta: float, decay: float) -> LocalRule:
     return LocalRule("pgn", train, across_groups=True)
 
 
-def blur(price: float, radius: float) -> LocalRule:
-    """SGD on the loss plus (price / 2) max(0, ||theta - start||^2 - radius^2).
+def blur(price: float, radius: float, norm: float | None = 1.0) -> LocalRule:
+    """SGD on the loss plus (price / 2) max(0, ||theta - start||^2 - (radius norm)^2).
 
     Args:
         price: weight of the penalty; its gradient price (theta - start) applies only outside
             the radius.
-        radius: norm up to which an update has no penalty.
+        radius: norm up to which an update has no penalty, over ``norm``.
+        norm: the clipping norm; None for that of the round, where it follows a quantile.
     """
 
-    def direction(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
-        moved = thetas - starts
-        outside = torch.linalg.vector_norm(moved, dim=1, keepdim=True) > radius
-        penalised: Tensor = gradient(thetas) + price * outside * moved
-        return penalised
-
     def train(batch: ClientBatch) -> LocalResult:
+        free = radius * (float(batch.server[NORM]) if norm is None else norm)
+
+        def direction(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
+            moved = thetas - starts
+            outside = torch.linalg.vector_norm(moved, dim=1, keepdim=True) > free
+            penalised: Tensor = gradient(thetas) + price * outside * moved
+            return penalised
+
         return LocalResult(descend(batch, batch.theta, direction))
 
     return LocalRule("blur", train, across_groups=True)

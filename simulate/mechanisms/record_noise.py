@@ -18,6 +18,7 @@ class RecordNoise:
     Attributes:
         generator: the client's stream of this round.
         std: standard deviation per coordinate, on the sum of clipped gradients of records.
+        sent: coordinates that may leave the client, whose noise is evidence; None for all.
         state: hash of the generator's state before the first draw.
         squares: sum of squares of what was drawn so far.
         drawn: coordinates drawn so far.
@@ -25,6 +26,7 @@ class RecordNoise:
 
     generator: np.random.Generator
     std: float
+    sent: np.ndarray | None = None
     state: str = field(init=False)
     squares: float = 0.0
     drawn: int = 0
@@ -35,6 +37,7 @@ class RecordNoise:
     def like(self, sums: Tensor) -> Tensor:
         """Fresh noise for one step [d], as float32 on the device of the sums."""
         found = self.generator.standard_normal(len(sums)) * self.std
-        self.squares += float(np.square(found).sum())
-        self.drawn += len(found)
+        shown = found if self.sent is None else found[self.sent]
+        self.squares += float(np.square(shown).sum())
+        self.drawn += len(shown)
         return torch.from_numpy(found).to(sums.device).float()

@@ -129,9 +129,8 @@ class Replay:
         found.equal(0, "evidence chain", evidence.fault, None)
         found.equal(0, "data", header.data, world.run.data.digest)
         digest = stored.clients_digest(client_arrays(world.run.partition))
-        named = stored.read_clients(self.folder)
         found.equal(0, "partition", header.clients, digest)
-        if named is not None:
+        if (named := stored.read_clients(self.folder)) is not None:
             found.equal(0, "clients", stored.clients_digest(named), digest)
         theta = again.first_round(world).theta
         first = next(stored.stored_vectors(self.folder, 0, 1, len(theta))).copy()
@@ -141,19 +140,16 @@ class Replay:
         if not last:
             self.missing = self.missing or "the final model (vectors.bin)"
         elif recorded is not None:
-            deviation = abs(
-                self._score(world.run, last.get(again.AVERAGE, last[stored.MODEL])) - recorded
-            )
-            largest = ACCURACY * max(1.0, abs(recorded))
-            found.add(0, "accuracy", f"recorded {recorded}", deviation, largest)
+            model, largest = last.get(again.AVERAGE, last[stored.MODEL]), max(1.0, abs(recorded))
+            deviation = abs(self._score(world.run, model) - recorded)
+            found.add(0, "accuracy", f"recorded {recorded}", deviation, ACCURACY * largest)
 
     def _needed(self, chosen: list[int]) -> list[int]:
         """Chosen rounds and those from the stored model before each to the one after it."""
         models = [number for number, one in self.known.items() if one.model_at is not None]
-        ends, needed = sorted({0, max(chosen), *models}), set[int]()
-        for index in {bisect_left(ends, one) for one in chosen}:
-            needed |= set(range(ends[index - 1] + 1, ends[index] + 1))
-        return sorted(needed)
+        ends = sorted({0, max(chosen), *models})
+        after = {bisect_left(ends, one) for one in chosen}
+        return sorted(one + 1 for end in after for one in range(ends[end - 1], ends[end]))
 
     def _rounds(self, world: World, wanted: list[int], lines: Lines, show: Progress) -> list[int]:
         """Train rounds again and compare them; returns their numbers."""
@@ -189,8 +185,7 @@ class Replay:
         if vectors:
             after = {stored.MODEL: now.theta, **now.vectors}
             found.equal(round_, "server state", sorted(vectors), sorted(after))
-            plain = self.plan.spec.server is None
-            slack = now.slack if plain else (now.slack > 0) * 1e30  # of a top-k selection
+            slack = (now.slack > 0) * 1e30 if self.plan.spec.server else now.slack  # of top-k
             for name in vectors.keys() & after.keys():
                 compare_vectors(found, (round_, name), vectors[name], after[name], slack)
         for name, value in now.state.items():

@@ -288,21 +288,26 @@ def _after(world: World, round_: int, releases: list[Release], before: Round) ->
     if world.method.release == "per_client":  # an update of zero has weight 0
         factors = [one.record.shares[0].weight * bool(one.vector.any()) for one in releases]
         factors = [factor / (sum(factors) or 1.0) for factor in factors]
-    step = torch.zeros(len(before.theta) + (plan.clipping is not None), dtype=torch.float64)
+    dimension = len(before.theta)
+    step = torch.zeros(dimension + (plan.clipping is not None), dtype=torch.float64)
     slack, state = torch.zeros_like(step), dict(before.state)
     for one, factor in zip(releases, factors, strict=True):
         vector, size = one.vector.double(), one.vector.double().abs()
         fraction = kept[one.record.shares[0].group] if world.method.top_k else 1.0
-        dropped = len(size) - max(1, round(fraction * len(size)))
+        dropped = dimension - max(1, round(fraction * dimension))
         if dropped > 0:
-            least = size.kthvalue(dropped).values
-            slack += factor * size * ((size - least).abs() <= NEAR * size.max())
+            least, largest = size[:dimension].kthvalue(dropped).values, size[:dimension].max()
+            size[dimension:] = math.inf  # a count is no coordinate of the model
+            slack += factor * torch.where((size - least).abs() <= NEAR * largest, size, 0.0)
             vector = vector * (size > least)
         step += factor * vector
     if plan.clipping is not None:
         rule, norm = plan.clipping, state[NORM]
+        cohort = {one.name: one.scale * one.expected_cohort for one in plan.groups}
         counted = float(step[-1]) * rule.count_noise_multiplier / rule.update_noise_multiplier
-        excess = 0.5 + counted - rule.quantile
+        pairs = zip(releases, factors, strict=True)
+        expected = sum(f * cohort[share.group] for one, f in pairs for share in one.record.shares)
+        excess = 0.5 + counted / expected - rule.quantile
         state[NORM] = norm * math.exp(-rule.learning_rate * excess)
         step, slack = step[:-1] * norm, slack[:-1]
     after, vectors = _moved(plan, round_, before, step)

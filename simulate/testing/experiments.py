@@ -59,6 +59,9 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
     "per group": {},
     "joint": {"planning": {**_BALANCED, "release": "joint"}},
     "adaptive clipping": {"planning": {**_BALANCED, "clipping": _QUANTILE}},
+    "adaptive clipping per group": {
+        "planning": {"accountant": "rdp", "ratios": "uniform", "clipping": _QUANTILE}
+    },
     "replace one": {"relation": "replace_one", "sampling": "fixed_size"},
     "records": _RECORDS,
 }

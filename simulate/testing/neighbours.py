@@ -36,14 +36,17 @@ class ConstantNoise(np.random.Generator):
     Args:
         source: the stream.
         value: the constant, in standard deviations (scales for Laplace draws).
+        only: index of the one draw that is not 0; None for all.
     """
 
-    def __init__(self, source: np.random.Generator, value: float) -> None:
+    def __init__(self, source: np.random.Generator, value: float, only: int | None = None) -> None:
         super().__init__(source.bit_generator)
-        self._value = value
+        self._value, self._only, self._drawn = value, only, 0
 
     def _constant(self, size: Any) -> Any:
-        return self._value if size is None else np.full(size, self._value)
+        value = self._value if self._only in (None, self._drawn) else 0.0
+        self._drawn += 1
+        return value if size is None else np.full(size, value)
 
     def standard_normal(self, size: Any = None, *_: Any, **__: Any) -> Any:
         """The constant."""
@@ -63,12 +66,18 @@ def _with(experiment: Experiment, **components: Any) -> Experiment:
     return replace(experiment, algorithm=replace(experiment.algorithm, **components))
 
 
-def with_noise(experiment: Experiment, value: float) -> Experiment:
-    """All noise is ``value`` standard deviations on each coordinate; 0 is no noise."""
+def with_noise(experiment: Experiment, value: float, only: int | None = None) -> Experiment:
+    """All noise is ``value`` standard deviations on each coordinate; 0 is no noise.
+
+    Args:
+        experiment: the run.
+        value: the noise.
+        only: index of the one draw of each stream that has noise, such as a step; None for all.
+    """
     local, mechanism = experiment.algorithm.local, experiment.algorithm.mechanism
 
     def constant(noise: Noise) -> Noise:
-        return lambda index: ConstantNoise(noise(index), value)
+        return lambda index: ConstantNoise(noise(index), value, only)
 
     def train(batch: ClientBatch) -> LocalResult:
         return local.train(replace(batch, noise=constant(batch.noise)))

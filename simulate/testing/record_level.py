@@ -3,7 +3,8 @@
 A record influences later local steps through the client's model, which accounting composes
 adaptively. Each step is therefore tested on its own: two mini-batches of the step differ by one
 record after the same earlier steps. The bound is in units of a step's sum; the factor from a sum
-to what the client sends is measured by the noise of one step.
+to what the client sends is measured by noise on that step only. It is 0 for a step on parameters
+that stay at the client, after which nothing may be sent that depends on the record.
 """
 
 from __future__ import annotations
@@ -73,14 +74,13 @@ def _batch(client: int, step: int, record: Record | None) -> Callable[[ClientBat
 def _check_step(bench: Bench, group: str, client: int, step: int) -> None:
     case = f"{group}, client {client}, step {step + 1}"
 
-    def run(record: Record | None, noise: float = 0.0, last: int = step) -> Outputs:
-        changed = with_batches(bench.experiment, _batch(client, last, record))
-        return bench.run(with_noise(changed, noise) if noise else changed)
+    def run(record: Record | None) -> Outputs:
+        return bench.run(with_batches(bench.experiment, _batch(client, step, record)))
 
-    own = _RECORDS["its own"]
-    scale = _noise_scale(bench, case, client, run(own, 0.0, 0), _noisy(bench, client, own))
     absent = run(None)
     present = {words: run(record) for words, record in _RECORDS.items()}
+    noisy = _noisy(bench, client, step, _RECORDS["its own"])
+    scale = _noise_scale(bench, case, client, present["its own"], noisy)
     for words, outputs in present.items():
         _compare(bench, f"{case}, record removed, {words}", client, absent, outputs, scale)
     first = present["its own"]
@@ -91,10 +91,10 @@ def _check_step(bench: Bench, group: str, client: int, step: int) -> None:
     _compare(bench, f"{case}, record replaced, huge or negative", client, *ends, 2 * scale)
 
 
-def _noisy(bench: Bench, client: int, record: Record) -> Outputs:
-    """One step with noise of one standard deviation on each coordinate."""
-    changed = with_batches(bench.plain, _batch(client, 0, record))
-    return bench.run(with_noise(changed, 1.0))
+def _noisy(bench: Bench, client: int, step: int, record: Record) -> Outputs:
+    """Steps up to one that has noise of one standard deviation on each coordinate."""
+    changed = with_batches(bench.plain, _batch(client, step, record))
+    return bench.run(with_noise(changed, 1.0, only=step))
 
 
 def _noise_scale(bench: Bench, case: str, client: int, quiet: Outputs, noisy: Outputs) -> float:

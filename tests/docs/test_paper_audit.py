@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 from privplan.accounting.closed_form import failed_conditions
 from privplan.accounting.release import History, Release
@@ -17,6 +17,7 @@ from privplan.spec.epsilon_distribution import TABLE_7
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from simulate.algorithms.registry import ALGORITHMS
+from simulate.models.registry import model
 from tests.planning.published.papertables import OPTIMISED, RATIOS
 
 ROOT = Path(__file__).parents[2]
@@ -63,3 +64,26 @@ def test_dist1_has_negative_budgets() -> None:
     assert part.normal is not None
     mean, deviation = part.normal
     assert stats.norm.cdf(0, mean, deviation) == pytest.approx(0.0228, abs=1e-4)
+
+
+def scale_delta(epsilon: float, coordinates: int, ratio: float) -> float:
+    """Hockey-stick divergence of N(0, 1) from N(0, ratio^2) in all coordinates, ratio above 1.
+
+    The privacy loss falls with |x|^2, which has a chi-square law under both.
+    """
+    threshold = 2 * (coordinates * math.log(ratio) - epsilon) / (1 - ratio**-2)
+    if threshold <= 0:
+        return 0.0
+    first = stats.chi2.cdf(threshold, coordinates)
+    second = stats.chi2.cdf(threshold / ratio**2, coordinates)
+    return float(first - math.exp(epsilon) * second)
+
+
+def test_an_unpaid_median_shows_in_the_scale_of_the_noise() -> None:
+    """A lower bound on epsilon: what the noise of DP-FedPGN's round tells without its update."""
+    coordinates = model("resnet-18").parameters
+    assert coordinates == 11_173_962
+    found = optimize.brentq(lambda x: scale_delta(x, coordinates, 1.001) - 1 / 500, 1.0, 100.0)
+    assert found == pytest.approx(23.9, abs=0.1)
+    assert "epsilon 23.9" in " ".join((ALGORITHMS.get("DP-FedPGN").function.__doc__ or "").split())
+    assert scale_delta(5.0, coordinates, 1.01) > 0.99  # by 1% it is all but certain

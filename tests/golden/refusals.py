@@ -97,7 +97,8 @@ BAD_CLIENTS: dict[str, Changes] = {
         ("cohort: 30", "sampling: full"),
     ),
     "bound without constants": (("ratios: gdpfed_plus", "ratios: bound"),),
-    "clipping": (("ratios: gdpfed_plus", "ratios: gdpfed_plus, clipping: {quantile: 0.5}"),),
+    "clipping": (("ratios: gdpfed_plus", "ratios: gdpfed_plus, clipping: {quantiles: 0.5}"),),
+    "median clipping": (("ratios: gdpfed_plus", "ratios: gdpfed_plus, median_clipping: free"),),
     "clipping of groups": (
         ("ratios: gdpfed_plus", "ratios: noise, release: per_group, clipping: {quantile: 1.5}"),
     ),

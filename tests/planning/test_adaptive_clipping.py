@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,7 +15,14 @@ from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InputError
 from privplan.plan import Clipping, Plan
 from privplan.planning.adaptive_clipping import combined_noise_multiplier, split_noise, update_noise
-from privplan.planning.baselines import published, strictest, uniform
+from privplan.planning.baselines import (
+    median_clipped,
+    published,
+    strictest,
+    uniform,
+    unprotected,
+)
+from privplan.planning.individual import individual_sample, individual_scale
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
@@ -121,9 +129,44 @@ def test_plans_without_it_keep_their_digest() -> None:
     assert Plan.parse({**saved.model_dump(mode="json"), "digest": saved.digest}) == saved
 
 
-def test_methods_of_papers_plan_the_same_spec_without_it() -> None:
-    for variant in (uniform, strictest, published):
-        assert variant(asked()).clipping is None
+@pytest.mark.parametrize(
+    "variant", [uniform, strictest, published, individual_scale, individual_sample]
+)
+def test_methods_of_papers_pay_for_the_count_out_of_the_same_budgets(
+    variant: Callable[[Spec], Plan],
+) -> None:
+    """Each group faces its noise multiplier in sum and count, as without the count."""
+    plan, plain = variant(asked(share=0.19)), variant(make_spec(planning={"accountant": "rdp"}))
+    assert plan.clipping is not None
+    assert plain.clipping is None
+    ratio = plan.clipping.update_noise_multiplier / plan.clipping.count_noise_multiplier
+    for group, other in zip(plan.groups, plain.groups, strict=True):
+        assert group.noise_multiplier == pytest.approx(other.noise_multiplier, rel=1e-9)
+        std = group.noise_multiplier * plan.clip_bound(group)
+        moved = plan.clip_factor(group)  # what a client adds to the sum over C
+        update, count = std / moved, std / ratio / moved
+        assert combined_noise_multiplier(update, count) == pytest.approx(group.noise_multiplier)
+        assert (2 * count) ** -2 * group.noise_multiplier**2 == pytest.approx(0.19, rel=1e-6)
+    assert plan.noise_std == pytest.approx(plain.noise_std / 0.9, rel=1e-6)
+    for row, other_row in zip(plan.certificate, plain.certificate, strict=True):
+        assert row.epsilon_upper == pytest.approx(other_row.epsilon_upper, rel=1e-9)
+
+
+def test_a_median_that_a_paper_does_not_pay_for_is_paid_unless_it_is_fixed() -> None:
+    make = median_clipped(strictest)
+    default = make(make_spec(planning={"accountant": "rdp"}))
+    assert default.clipping is not None
+    assert default.clipping.quantile == 0.5
+    fixed = make_spec(planning={"accountant": "rdp", "median_clipping": "fixed"})
+    assert make(fixed).clipping is None
+    chosen = make(asked(quantile=0.8)).clipping
+    assert chosen is not None
+    assert chosen.quantile == 0.8
+    assert "median_clipping" not in make_spec().model_dump_json()
+
+
+def test_methods_without_privacy_have_nothing_to_count() -> None:
+    assert unprotected(asked()).clipping is None
 
 
 def test_a_plan_whose_count_overspends_is_refused() -> None:
@@ -141,8 +184,8 @@ def test_a_plan_whose_count_overspends_is_refused() -> None:
     [
         ({"clipping": {"quantile": 1.0}}, "clipping.quantile: must be less than 1"),
         ({"clipping": {"share": 0}}, "clipping.share: must be greater than 0"),
-        ({"clipping": {}, "release": "per_group"}, "needs release: joint"),
-        ({"clipping": {}, "ratios": "uniform"}, "is only for planning.ratios"),
+        ({"median_clipping": "free"}, "median_clipping: must be one of 'paid' or 'fixed'"),
+        ({"clipping": "fixed"}, "clipping: must be a mapping of fields"),
         (
             {"clipping": {}, "free": ["ratios", "clipping_norm"], "update_norms": [1]},
             "cannot hold clipping_norm",

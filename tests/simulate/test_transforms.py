@@ -12,23 +12,24 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privplan.errors import InputError
+from privplan.evidence import read_evidence
 from privplan.ledger import history_of
 from privplan.plan import Clipping, Plan
 from privplan.planning.adaptive_clipping import combined_noise_multiplier, split_noise
 from privplan.planning.solver import solve
+from privplan.record import ReleaseRecord
 from privplan.verification.verify import judge, load_run
-from simulate.algorithm import Algorithm, compose
+from simulate.algorithm import Algorithm
 from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.components import TransformContext
 from simulate.engine.loop import initial_state, run_round
+from simulate.engine.measurements import executed
 from simulate.engine.seeds import Purpose, stream
-from simulate.mechanisms.gaussian import gaussian_joint
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
 from simulate.runs.run import execute
-from simulate.transforms import NORM, adaptive_clip, random_mask
+from simulate.transforms import NORM, adaptive_clip
 from tests.simulate import tiny
 from tests.simulate.conftest import digits_spec
 
@@ -129,12 +130,113 @@ def test_a_trained_plan_keeps_its_budgets_and_moves_the_norm(tmp_path: Path) -> 
         assert history_of(run.ledger.records, group.name) == plan.history(group)
 
 
-def test_a_mask_does_not_go_with_an_appended_count() -> None:
-    plan: Plan = tiny.plan(release="joint", sigmas=(SIGMA, SIGMA))
-    with pytest.raises(InputError, match=r"algorithm\.transforms: must not append coordinates"):
-        compose(
-            "both",
-            plan,
-            transforms=(random_mask(0.5), adaptive_clip(clipping())),
-            mechanism=gaussian_joint(),
-        )
+def of_method(name: str, plan: Plan, **values: float) -> Algorithm:
+    """A registered algorithm under a plan with adaptive clipping, on the tiny world's updates."""
+    plan = plan.model_copy(update={"clipping": clipping()})
+    built = ALGORITHMS.get(name).build(plan, Hyperparameters(values=values))
+    return replace(built, local=tiny.LOCAL)
+
+
+def moved(algorithm: Algorithm) -> tuple[np.ndarray, float, list[ReleaseRecord]]:
+    """The step of the first round, the clipping norm after it, and its ledger lines."""
+    setting, ledger = tiny.setting(algorithm), MemoryLedger("")
+    begin = initial_state(setting)
+    end = run_round(setting, begin, ledger)
+    return (end.theta - begin.theta).numpy(), float(end.server[NORM]), ledger.records
+
+
+def test_one_sum_per_group_by_hand() -> None:
+    """GDPFed+: unit updates (0.6, 0.8), counts of their own, top-k of the model's coordinates."""
+    how, sigmas = clipping(), (2.0, 0.5)
+    step, norm, records = moved(of_method("GDPFed+", tiny.plan(kept=0.5)))
+    worth = how.update_noise_multiplier / how.count_noise_multiplier
+    weights = np.array(tiny.WEIGHTS) / 4
+    expected, count = np.zeros(2), 0.0
+    for index, sigma in enumerate(sigmas):
+        drawn = sigma * how.bound * stream(7, Purpose.NOISE, 1, index).standard_normal(3)
+        total = np.array([1.2, 1.6]) + drawn[:2]  # two clients of norm 1
+        total[np.argmin(np.abs(total))] = 0
+        expected += weights[index] * total * 5.0
+        count += weights[index] * (0.0 + drawn[2])  # one of two is short in each group
+    np.testing.assert_allclose(step, expected, rtol=1e-5)
+    share = 0.5 + count / worth / (2 * weights.sum())
+    assert norm == pytest.approx(5.0 * math.exp(-0.2 * (share - 0.5)), rel=1e-6)
+    assert [one.dimension for one in records] == [3, 3]
+    for one, sigma in zip(records, sigmas, strict=True):
+        assert one.release_for(one.shares[0]).noise_multiplier == pytest.approx(sigma, rel=1e-9)
+
+
+def test_groups_with_their_own_norms_by_hand() -> None:
+    """Norms 2.5 and 5: the first group's clients add half as much to sum and count."""
+    how, plan = clipping(), tiny.plan(release="joint", sigmas=(2 * SIGMA, SIGMA))
+    strict, loose = plan.groups
+    strict = strict.model_copy(update={"clipping_norm": tiny.NORM / 2})
+    plan = plan.model_copy(update={"groups": (strict, loose)})
+    step, norm, [record] = moved(of_method("IDP-FedAvg-Scale", plan))
+    drawn = SIGMA * how.bound * stream(7, Purpose.NOISE, 1, 0).standard_normal(3)
+    worth = how.update_noise_multiplier / how.count_noise_multiplier
+    unit = np.array([0.6, 0.8])
+    np.testing.assert_allclose(step, 5.0 * ((2 * 0.5 + 2) * unit + drawn[:2]) / 4, rtol=1e-5)
+    # norms 5 and 10 against 2.5 are both long, of 5 and 20 against 5 one is
+    count = 0.5 * (-0.5 - 0.5) + (0.5 - 0.5) + drawn[2] / worth
+    share = 0.5 + count / (2 * 0.5 + 2)
+    assert norm == pytest.approx(5.0 * math.exp(-0.2 * (share - 0.5)), rel=1e-6)
+    for one, sigma in zip(record.shares, (2 * SIGMA, SIGMA), strict=True):
+        assert record.release_for(one).noise_multiplier == pytest.approx(sigma, rel=1e-9)
+        assert (one.largest_norm or 0.0) <= (one.clip_bound or 0.0)
+
+
+def test_what_is_counted_is_what_is_clipped() -> None:
+    """DP-FedPGN's second round: the norms of the shifted updates, not of the updates."""
+    plan = tiny.plan(release="joint", sigmas=(1e-9, 1e-9))
+    algorithm = of_method("DP-FedPGN", plan, rho=0.0, beta=0.4)
+    setting, ledger = tiny.setting(algorithm), MemoryLedger("")
+    first = run_round(setting, initial_state(setting), ledger)
+    second = run_round(setting, first, ledger)
+    step, norm = (first.theta - setting.start).numpy(), float(first.server[NORM])
+    updates = [np.array([3.0, 4.0]) * 0.5 * pixel for pixel in (1, 2, 1, 4)]
+    lengths = [np.linalg.norm(one - 0.6 * 0.5 * step) for one in updates]
+    share = np.mean([length <= norm for length in lengths])
+    assert share != np.mean([np.linalg.norm(one) <= norm for one in updates])
+    expected = norm * math.exp(-0.2 * (share - 0.5))
+    assert float(second.server[NORM]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_public_mask_does_not_select_the_count() -> None:
+    """Fed-SMP: one of two coordinates and the count leave the clients."""
+    plan = tiny.plan(release="joint", sigmas=(SIGMA, SIGMA))
+    step, norm, [record] = moved(of_method("Fed-SMP", plan, kept=0.5))
+    assert record.dimension == 2
+    assert np.count_nonzero(step) == 1
+    assert norm != 5.0
+    released = executed(tiny.setting(of_method("Fed-SMP", plan, kept=0.5)))
+    assert (released.coordinates, released.released, released.appended) == (3, 2, 1)
+
+
+METHODS = ("Fed-SMP", "GDPFed+", "IDP-FedAvg-Scale")
+OTHERS = ("DP-FedAvg-BLUR+LUS", "PFA", "WeiAvg", "CENTAUR", "PPSGD", "Time-adaptive HDPFL")
+
+
+@pytest.mark.parametrize(
+    "name", [*METHODS, *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS)]
+)
+def test_a_trained_method_pays_for_its_quantile(name: str, tmp_path: Path) -> None:
+    """The verdict holds, and the ledger's releases are those of the executed plan."""
+    spec = digits_spec(
+        planning={"ratios": "uniform", "accountant": "rdp", "clipping": {}}, rounds=4
+    )
+    execute(Request(solve(spec), name, "digits", tmp_path / "run", seed=1))
+    run = load_run(tmp_path / "run")
+    assert run.plan.clipping is not None
+    verdict = judge(run)
+    assert verdict.kept, verdict.checks
+    for group in run.plan.groups:
+        assert history_of(run.ledger.records, group.name) == run.plan.history(group)
+
+
+def test_dp_fedpgn_pays_for_its_median_by_default(short_plan: Plan, tmp_path: Path) -> None:
+    execute(Request(short_plan, "DP-FedPGN", "digits", tmp_path / "run", seed=1))
+    run = load_run(tmp_path / "run")
+    assert run.plan.clipping is not None
+    assert judge(run).kept
+    assert read_evidence(tmp_path / "run", run.plan.digest).rounds[8].state[NORM] < 1.0

@@ -257,7 +257,7 @@ def test_a_dump_has_the_fields_of_both_units_in_one_order(data: dict[str, Any]) 
 
 
 def test_faults_of_fields_parts_and_rules_are_reported_at_once() -> None:
-    data = changed("planning", {"ratios": "uniform", "clipping": {}, "free": ["rounds"]})
+    data = changed("planning", {"ratios": "uniform", "weights": "optimal", "free": ["rounds"]})
     data["groups"][0] |= {"records": 3, "min_weight": 0.1, "clients": 0}
     data |= {"local": {"epochs": 2}, "rounds": 0, "cohort": 1}
     assert set(_fields(data)) == {
@@ -267,7 +267,7 @@ def test_faults_of_fields_parts_and_rules_are_reported_at_once() -> None:
         "local.epochs",
         "rounds",
         "cohort",
-        "planning.clipping",
+        "planning.weights",
         "planning.free",
     }
 
@@ -284,7 +284,7 @@ SCHEMA_FAULTS = [
     record_data(planning={"heterogeneity": 1.0}),
     record_data(planning={"weights": "optimal"}),
     spec_data(local={"epochs": 2}),
-    spec_data(planning={"ratios": "uniform", "clipping": {}}),
+    spec_data(planning={"ratios": "uniform", "median_clipping": "free"}),
     spec_data(planning={"ratios": "noise", "weights": "epsilon"}),
     spec_data(planning={"ratios": "noise", "calibration": "published"}),
 ]

@@ -145,8 +145,9 @@ def _not_public(seed: int | None, release: ReleaseRecord, executed: Executed) ->
     whole = executed.shared == executed.coordinates
     if seed is None or not whole or any(mask.name != PUBLIC_TRANSFORM for mask in executed.masks):
         return None
-    expected = public_mask.draw_mask(seed, release.round, executed.masks, executed.coordinates)
-    if release.dimension != len(expected):
+    length = executed.coordinates - executed.appended
+    expected = public_mask.draw_mask(seed, release.round, executed.masks, length)
+    if release.dimension != len(expected) + executed.appended:
         return f"noise on {release.dimension} coordinates, the public mask has {len(expected)}"
     if release.support != public_mask.mask_digest(expected):
         return "the coordinates are not those of the public mask, so they depend on data"

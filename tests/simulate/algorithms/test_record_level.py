@@ -50,6 +50,7 @@ from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 from simulate.samplers import rotation
+from simulate.testing import bench_plans
 from tests.simulate import tiny
 
 
@@ -312,6 +313,8 @@ def test_a_plan_of_records_is_refused_by_methods_for_clients(short_plan: Plan) -
         algorithm("GDPFed", plan)
     assert executable(short_plan) == list(ALGORITHMS)
     assert set(executable(plan)) == {
+        "CENTAUR",
+        "PPSGD",
         "WeiAvg",
         "PFA",
         "DPFedAvg",
@@ -501,3 +504,20 @@ def test_table_3_of_robust_hdp() -> None:
     ]
     unit = spec.model.parameters * spec.local.learning_rate**2
     assert [least / unit, *others] == sorted([least / unit, *others])
+
+
+@pytest.mark.parametrize("name", ["CENTAUR", "PPSGD"])
+def test_personal_methods_keep_the_budgets_of_records(name: str, tmp_path: Path) -> None:
+    """What stays at a client is noisy, what leaves it is accounted for step by step."""
+    plan = bench_plans()["records"]
+    execute(Request(plan, name, "digits", tmp_path / "run", seed=2))
+    run = load_run(tmp_path / "run")
+    verdict = judge(run)
+    assert verdict.kept, verdict.checks
+    body = 2080 if name == "CENTAUR" else 2410
+    for line in run.ledger.records:
+        assert (line.unit, line.dimension) == ("record", line.steps * body)
+        assert line.residual is not None
+    for group, found in zip(run.plan.groups, verdict.groups, strict=True):
+        assert found.realised_upper <= group.epsilon
+        assert found.realised_upper == pytest.approx(found.planned, rel=1e-6)

@@ -61,6 +61,12 @@ PLANNING = {
     "per_group": {"ratios": "uniform", "weights": "inverse_variance", "accountant": "rdp"},
     "joint": {"ratios": "balanced", "accountant": "rdp"},
     "quantile": {"ratios": "balanced", "accountant": "rdp", "clipping": {"quantile": 0.6}},
+    "quantiles": {
+        "ratios": "uniform",
+        "accountant": "rdp",
+        "clipping": {"quantile": 0.6},
+        "sparsification": [0.5, 0.6, 0.7],
+    },
 }
 
 
@@ -126,6 +132,16 @@ def test_a_joint_plan_passes(planning: str, tmp_path: Path) -> None:
     report = replayed(tmp_path / "run")
     assert report.outcome == "passed", report.reason
     if planning == "quantile":
+        assert comparison(report, "clipping_norm") == (ROUNDS, 0)
+
+
+@pytest.mark.parametrize("algorithm", ["DP-FedAvg", "GDPFed+", "FedAvg"])
+def test_a_paid_quantile_of_each_method_is_replayed(algorithm: str, tmp_path: Path) -> None:
+    execute(Request(short_plan(planning="quantiles"), algorithm, "digits", tmp_path / "run"))
+    report = replayed(tmp_path / "run")
+    assert report.outcome == "passed", report.reason
+    assert comparison(report, "model") == (ROUNDS, 0)
+    if algorithm != "FedAvg":
         assert comparison(report, "clipping_norm") == (ROUNDS, 0)
 
 

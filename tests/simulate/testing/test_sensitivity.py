@@ -10,7 +10,7 @@ from tests.sabotage.bench import patched
 from tests.sabotage.fault import Fault
 from tests.simulate.testing.planted import PLANTED, RULES
 
-QUICK = ("planned", "CENTAUR")
+QUICK = ("planned", "CENTAUR", "DP-FedPGN")
 QUICK_FAULTS = (
     "scaled after clipping",
     "updates added twice",

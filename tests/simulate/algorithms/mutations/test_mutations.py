@@ -13,11 +13,16 @@ import pytest
 
 from privplan.errors import InputError
 from simulate.algorithms.registry import ALGORITHMS
-from tests.simulate.algorithms.mutations import hypernetworks, records, sums
+from tests.simulate.algorithms.mutations import hypernetworks, personal_records, records, sums
 from tests.simulate.algorithms.references import CASES as REFERENCES
 from tests.simulate.case import Case
 
-CASES: tuple[Case, ...] = (*sums.CASES, *records.CASES, *hypernetworks.CASES)
+CASES: tuple[Case, ...] = (
+    *sums.CASES,
+    *records.CASES,
+    *personal_records.CASES,
+    *hypernetworks.CASES,
+)
 MUTATIONS = [(case, name) for case in CASES for name in case.mutations]
 SURVIVORS: dict[str, str] = {}
 """Mutations that nothing catches, with the reason; none are known."""
@@ -28,6 +33,12 @@ def test_every_method_has_three_mutations() -> None:
     for case in (*REFERENCES, *CASES):
         counts[case.name] += len(case.mutations)
     assert {name: counts[name] for name in ALGORITHMS if counts[name] < 3} == {}
+
+
+def test_personalised_methods_have_three_mutations_at_the_level_of_records() -> None:
+    for name in ("CENTAUR", "PPSGD"):
+        [case] = [one for one in CASES if one.name == name and one.plan.unit == "record"]
+        assert len(case.mutations) >= 3
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -1,0 +1,198 @@
+"""References and mutations of CENTAUR and PPSGD under plans that protect records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from privplan.plan import GroupPlan
+from privplan.planning.baselines import by_record
+from privplan.planning.record_level import solve_records
+from privplan.spec.spec import Spec
+from simulate.algorithm import Algorithm
+from simulate.components import ClientBatch, LocalResult, LocalRule
+from simulate.engine.cohort import client_updates
+from simulate.engine.experiment import Experiment
+from simulate.engine.round import RoundContext, released_coordinates
+from simulate.engine.seeds import Purpose, stream
+from simulate.local.dp_sgd import dp_sgd
+from simulate.local.personal_dp_sgd import head_then_body, noisy_sum
+from simulate.splits import additive, head
+from simulate.testing.neighbours import ConstantNoise
+from tests.simulate import small
+from tests.simulate.algorithms.mutations.records import half_noise, spec
+from tests.simulate.algorithms.mutations.sums import Mutation, slower
+from tests.simulate.algorithms.references.own import BODY
+from tests.simulate.case import Case
+
+STEPS, MOMENTUM, NORM, RATE = 5, 0.5, 0.5, 0.2
+HEAD_RATE, ALPHA = 0.5, 0.4
+
+
+def _spec() -> Spec:
+    """Five noisy steps on all records, with momentum."""
+    data = spec().model_dump(mode="json")
+    data["local"] |= {"epochs": STEPS, "momentum": MOMENTUM}
+    return Spec.parse(data)
+
+
+PLAN = by_record(solve_records(_spec()), {}, weights="population")
+
+
+def clipped(world: Experiment, theta: Tensor, client: int) -> Tensor:
+    """Sum over a client's records of the clipped gradient of each [d]."""
+    records = world.partition.records(client)
+    x, y = world.data.inputs(world.data.train_x[records]), world.data.train_y[records]
+    network, total = small.network_at(world, theta), torch.zeros_like(theta)
+    for index in range(len(y)):
+        loss = nn.functional.cross_entropy(network(x[index, None]), y[index, None])
+        parts = torch.autograd.grad(loss, [*network.parameters()])
+        slope = torch.cat([part.flatten() for part in parts])
+        total += slope * min(1.0, NORM / float(slope.norm()))
+    return total
+
+
+def noisy_gradient(world: Experiment, client: int, group: GroupPlan) -> Callable[[Tensor], Tensor]:
+    """The mean of clipped gradients of a client with the noise of its next step, as a function."""
+    source = stream(world.seed, Purpose.RECORD_NOISE, 1, client)
+
+    def noisy(theta: Tensor) -> Tensor:
+        drawn = source.standard_normal(len(theta)) * group.noise_multiplier * NORM
+        noise = torch.from_numpy(drawn).float()
+        return (clipped(world, theta, client) + noise) / (group.records or 1)
+
+    return noisy
+
+
+Walk = Callable[[Tensor, Tensor, Callable[[Tensor], Tensor]], tuple[Tensor, Tensor]]
+"""(global vector, personal vector, noisy mean gradient of the next step) to what a client sends
+and keeps."""
+
+
+def compare(walk: Walk, first: Callable[[Tensor], Tensor]) -> Callable[[Algorithm], None]:
+    """Compare two clients' first round with a walk by noisy gradients of a loop over records."""
+
+    def check(algorithm: Algorithm) -> None:
+        world = small.setting(algorithm)
+        context = RoundContext(1, world.start, {}, released_coordinates(world, 1), {})
+        sent, kept = client_updates(world, context)
+        assert len(sent) == sum(group.clients for group in algorithm.plan.groups)
+        for update in (sent[0], sent[-1]):
+            noisy = noisy_gradient(world, update.client, PLAN.group(update.group.name))
+            expected, own = walk(world.start, first(world.start), noisy)
+            torch.testing.assert_close(update.vector, expected, rtol=1e-3, atol=1e-5)
+            torch.testing.assert_close(kept[update.client], own, rtol=1e-3, atol=1e-5)
+            assert update.noise_evidence is not None
+            assert update.noise_evidence.drawn[0] == STEPS * len(expected)
+        step, _ = algorithm.aggregator.combine((), world.start, {})
+        assert not step.any()
+
+    return check
+
+
+def body_after_head(
+    theta: Tensor, own: Tensor, noisy: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """CENTAUR: two steps of the head, three of the body, each part with momentum of its own."""
+    body, kept = theta[:BODY].clone(), own.clone()
+    speed = torch.zeros_like(kept)
+    for _ in range(2):
+        speed = MOMENTUM * speed + noisy(torch.cat([body, kept]))[BODY:]
+        kept = kept - HEAD_RATE * RATE * speed
+    speed = torch.zeros_like(body)
+    for _ in range(3):
+        speed = MOMENTUM * speed + noisy(torch.cat([body, kept]))[:BODY]
+        body = body - RATE * speed
+    return body - theta[:BODY], kept
+
+
+def at_the_sum(
+    theta: Tensor, own: Tensor, noisy: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """PPSGD: both parts step along one noisy gradient at their sum."""
+    shared, kept, speed = theta.clone(), own.clone(), torch.zeros_like(theta)
+    for _ in range(STEPS):
+        speed = MOMENTUM * speed + noisy(shared + kept)
+        shared, kept = shared - ALPHA * RATE * speed, kept - RATE * speed
+    return shared - theta, kept
+
+
+def with_rule(rule: LocalRule) -> Mutation:
+    """The algorithm with another local rule."""
+    return lambda one: replace(one, local=rule)
+
+
+def _changed(change: Callable[[ClientBatch, LocalResult], LocalResult]) -> Mutation:
+    """The algorithm whose clients do something else after training."""
+
+    def mutation(one: Algorithm) -> Algorithm:
+        train = one.local.train
+        local = replace(one.local, train=lambda batch: change(batch, train(batch)))
+        return replace(one, local=local)
+
+    return mutation
+
+
+def personal_without_noise(one: Algorithm) -> Algorithm:
+    """What stays at the client was trained without noise."""
+    train = one.local.train
+
+    def quiet(client: int) -> np.random.Generator:
+        return ConstantNoise(np.random.default_rng(client), 0.0)
+
+    def changed(batch: ClientBatch) -> LocalResult:
+        kept = train(replace(batch, noise=quiet)).personal
+        return replace(train(batch), personal=kept)
+
+    return replace(one, local=replace(one.local, train=changed))
+
+
+def swapped(batch: ClientBatch, result: LocalResult) -> LocalResult:
+    """The client keeps what it had."""
+    own = result.personal
+    return replace(result, personal=None if own is None else torch.zeros_like(own))
+
+
+COMMON: dict[str, Mutation] = {
+    "half of the noise": half_noise,
+    "half of the learning rate": slower,
+    "personal parameters without noise": personal_without_noise,
+    "personal parameters forgotten": _changed(swapped),
+}
+CASES = (
+    Case(
+        "CENTAUR",
+        PLAN,
+        compare(body_after_head, lambda theta: theta[BODY:]),
+        {
+            **COMMON,
+            "clipped at twice the norm": with_rule(head_then_body(2 * NORM, head(), HEAD_RATE)),
+            "one learning rate": with_rule(head_then_body(NORM, head(), 1.0)),
+            "the head released": lambda one: replace(
+                one, split=replace(one.split, shared=lambda model: None)
+            ),
+            "head and body at once": with_rule(dp_sgd(NORM)),
+        },
+        {"head_rate": HEAD_RATE},
+    ),
+    Case(
+        "PPSGD",
+        PLAN,
+        compare(at_the_sum, torch.zeros_like),
+        {
+            **COMMON,
+            "clipped at twice the norm": with_rule(noisy_sum(2 * NORM, ALPHA)),
+            "equal steps": with_rule(noisy_sum(NORM, 1.0)),
+            "no offsets": lambda one: replace(
+                one,
+                split=replace(additive(), personal=lambda model, theta: None),
+                local=dp_sgd(NORM),
+            ),
+        },
+        {"alpha": ALPHA},
+    ),
+)
