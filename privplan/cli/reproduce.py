@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 @click.option(
     "--data-dir", type=click.Path(path_type=Path), help="Folder with data sets.  [PRIVPLAN_DATA]"
 )
+@click.option("--download", is_flag=True, help="Fetch missing data sets.")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.option(
     "-o",
@@ -51,6 +53,8 @@ def command(
     seeds: int,
     jobs: int,
     data_dir: Path | None,
+    download: bool,
+    device: str,
     form: str,
     output: Path,
 ) -> None:
@@ -79,6 +83,8 @@ def command(
         from privplan.reproduction.runs import run_table
 
         wanted: Any = size or ("reduced" if "reduced" in chosen.trained else "full")
+        options = [f"--device={device}", *(["--download"] if download else [])]
+        options += [f"--data-dir={data_dir}"] if data_dir is not None else []
         folder = output / f"{chosen.name}-{wanted}"
         with render.progress(chosen.name) as progress:
             result = run_table(
@@ -87,7 +93,7 @@ def command(
                 range(seeds),
                 folder,
                 simulate,
-                data_dir=data_dir,
+                options=options,
                 jobs=jobs,
                 progress=progress,
                 finished=lambda found: _status(found, output),
@@ -143,7 +149,8 @@ def _list(known: Sequence[Table], form: str) -> None:
     rows = []
     for one in known:
         times = ", ".join(f"{size} {minutes:g} min" for size, minutes in one.minutes.items())
-        rows.append([one.name, one.title, times or one.left_out or "seconds"])
+        words = times or one.left_out or (one.sizes["full"] if one.trained else "seconds")
+        rows.append([one.name, one.title, words])
     caption = "minutes of one CPU core, three seeds"
     render.table("Published tables", ["table", "what", "time"], rows, caption, words=True)
 

@@ -40,14 +40,14 @@ class Run:
         row: head of the row.
         seed: the run's seed.
         folder: folder of the row's runs.
-        data_dir: folder with data sets; the simulator's default when None.
+        options: further options of ``privplan simulate``, on which no result depends.
     """
 
     setting: Setting
     row: str
     seed: int
     folder: Path
-    data_dir: Path | None
+    options: tuple[str, ...]
 
     @property
     def method(self) -> Method:
@@ -68,7 +68,7 @@ def run_table(
     folder: Path,
     train: Train,
     *,
-    data_dir: Path | None = None,
+    options: Sequence[str] = (),
     jobs: int = 1,
     progress: Progress = lambda done, total: None,
     finished: Callable[[Result], None] = lambda result: None,
@@ -81,7 +81,7 @@ def run_table(
         seeds: seeds of the runs.
         folder: holds the journal and the run folders; the same call resumes.
         train: executes a run.
-        data_dir: folder with data sets.
+        options: further options of ``privplan simulate``, such as where data are.
         jobs: runs at a time.
         progress: called with the number of finished and of all runs.
         finished: called with the cells so far when a row of a column is finished.
@@ -95,7 +95,7 @@ def run_table(
         raise InputError.one("size", rule, size)
     settings = table.trained[size]()
     runs = [
-        Run(one, row, seed, folder / RUNS / _slug(one.column) / _slug(row), data_dir)
+        Run(one, row, seed, folder / RUNS / _slug(one.column) / _slug(row), tuple(options))
         for one in settings
         for row in one.methods
         for seed in seeds
@@ -197,8 +197,6 @@ def _trained(train: Train, run: Run) -> dict[str, Any]:
     plan_file, folder = run.folder / PLAN, run.folder / f"seed-{run.seed}"
     plan.save(plan_file)
     options = [f"--set={name}={value:g}" for name, value in run.method.hyperparameters.items()]
-    if run.data_dir is not None:
-        options.append(f"--data-dir={run.data_dir}")
     record = train(
         [
             str(plan_file),
@@ -207,6 +205,7 @@ def _trained(train: Train, run: Run) -> dict[str, Any]:
             f"--partition={run.setting.partition}",
             f"--seed={run.seed}",
             *options,
+            *run.options,
             f"--output={folder}",
         ]
     )
