@@ -14,7 +14,9 @@ from click.testing import CliRunner
 from privplan.cli import main
 from privplan.reproduction.papers import gdpfed_plus
 from privplan.reproduction.plans.robust_hdp import noise_scale
+from privplan.reproduction.printed import gdpfed_plus as printed
 from privplan.reproduction.tables import table_of
+from tests.planning.published import papertables
 
 
 def reproduced(name: str, folder: Path) -> tuple[dict[tuple[str, str], Any], dict[str, str]]:
@@ -25,6 +27,15 @@ def reproduced(name: str, folder: Path) -> tuple[dict[tuple[str, str], Any], dic
     assert json.loads((folder / f"{name}.json").read_text())["cells"] == found["cells"]
     cells = {(one["row"], one["column"]): one for one in found["cells"]}
     return cells, {one["claim"]: one["verdict"] for one in found["claims"]}
+
+
+def test_printed_numbers_agree_with_a_second_transcription() -> None:
+    """Those of the planner's tests."""
+    for column, ratios in printed.RATIOS.items():
+        name = f"gdpfed-{column.lower().replace('-', '')}"
+        assert ratios == papertables.RATIOS[name]
+        assert printed.UNIFORM_NOISE[column] == papertables.UNIFORM[name]
+        assert printed.OPTIMISED_NOISE[column] == papertables.OPTIMISED[name]
 
 
 def test_table_5_of_gdpfed_plus(tmp_path: Path) -> None:
