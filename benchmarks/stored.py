@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import re
 from collections.abc import Mapping
 from pathlib import Path
+
+from privplan.io import environment
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SLOWER = 1.1
@@ -15,14 +15,9 @@ SLOWER = 1.1
 
 
 def machine_kind() -> str:
-    """Name of this kind of machine: processor and number of cores."""
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        named = re.search(r"(?m)^model name\s*: (.+)$", info.read_text())
-        model = named[1] if named else model
-    words = re.sub(r"[^A-Za-z0-9]+", "-", model).strip("-").lower()
-    return f"{words}-{os.cpu_count()}"
+    """Name of this kind of machine: processor and number of cores, without other letters."""
+    words = re.sub(r"[^A-Za-z0-9]+", "-", environment.machine_kind().removesuffix(" cores"))
+    return words.strip("-").lower()
 
 
 def _path(benchmark: str) -> Path:

@@ -44,6 +44,7 @@ LAYERS = [
     "convergence planning",
     "forecast",
     "sensitivity verification auditing book lint",
+    "reproduction",
     "guard",
     "report adapters",
     "cli __main__",

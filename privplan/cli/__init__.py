@@ -34,6 +34,7 @@ COMMANDS = {
     "account": "What a mechanism costs, by every accountant.",
     "calibrate": "Find the one parameter that meets a budget.",
     "tradeoff": "What the best attacker can achieve, as a curve.",
+    "reproduce": "Compute or train a published table again.",
     "report": "The public report of a plan or run.",
     "lint": "The true epsilon of a configuration of another framework.",
     "doctor": "Show versions, extras and devices, and what is missing.",

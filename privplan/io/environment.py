@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
 from typing import Any
 
 _REQUIREMENT = re.compile(r"^([\w.-]+)(?:\[[^]]*\])?\s*(?:>=\s*([\w.]+))?")
@@ -66,6 +67,20 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
+
+
+def installed(*names: str) -> dict[str, str]:
+    """Versions of those of the distributions that are installed."""
+    return {name: found for name in names if (found := _version(name)) is not None}
+
+
+def machine_kind() -> str:
+    """Processor and number of cores of this machine."""
+    model, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
+    if info.is_file():
+        named = re.search(r"(?m)^model name\s*: (.+)$", info.read_text(encoding="utf-8"))
+        model = named[1] if named else model
+    return f"{model}, {os.cpu_count()} cores"
 
 
 def devices() -> dict[str, Any]:

@@ -120,6 +120,7 @@ ALLOWED: dict[str, tuple[list[str], set[str]]] = {
     ),
     "export": (["export", "plan.json", "--to", "flower", "-o", "project"], set()),
     "verify": (["verify", "run"], set()),
+    "reproduce": (["reproduce", "gdpfed-plus-table-1"], set()),
     "report": (["report", "--registry", "plan.json"], set()),
     "lint": (["lint", "train.py", "--of=opacus", "--population=1000"], set()),
     "book": (["book", "add", "run"], {"sqlalchemy"}),

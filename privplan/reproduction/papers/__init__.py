@@ -1,0 +1,1 @@
+"""One module per paper, with its tables; ``..tables`` has the registry."""

@@ -1,0 +1,269 @@
+"""Robust-HDP: weights by estimated noise for budgets of records (ICML 2024)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from privplan.reproduction.claims import NOT_REPRODUCED, ORDER, REPRODUCED, Outcome, ahead
+from privplan.reproduction.plans import robust_hdp as plans
+from privplan.reproduction.printed import robust_hdp as printed
+from privplan.reproduction.results import Cell, Result
+from privplan.reproduction.tables import PAPERS, Claim, Method, Paper, Setting, Table
+
+ALGORITHMS = {
+    "WeiAvg": "WeiAvg",
+    "PFA": "PFA",
+    "DPFedAvg": "DPFedAvg",
+    "minimum epsilon": "minimum-epsilon",
+    "Robust-HDP": "Robust-HDP",
+}
+BASELINES = tuple(ALGORITHMS)[:4]
+
+
+def spec_of(name: str, **changes: Any) -> dict[str, Any]:
+    """The paper's setting on MNIST and Fashion-MNIST under one of its distributions."""
+    return {
+        "name": f"robust-hdp-{name.lower()}",
+        "unit": "record",
+        "epsilon_distribution": {
+            "name": name,
+            "clients": plans.CLIENTS,
+            "records": plans.RECORDS,
+            "batch_sizes": list(plans.BATCHES),
+        },
+        "delta": plans.DELTA,
+        "rounds": plans.ROUNDS,
+        "clipping_norm": plans.CLIP,
+        "local": {
+            "epochs": 1, "batch_size": 64, "learning_rate": 0.005, "learning_rate_decay": 1.0
+        },
+        "model": {"name": "cnn-2", "parameters": 28938},
+        "planning": {"accountant": "pld", "weights": "inverse_variance"},
+        **changes,
+    }  # fmt: skip
+
+
+def _spread(name: str, clients: int, batches: Sequence[int]) -> dict[str, Any]:
+    """Budgets and batch sizes of as many clients, who share 48,000 records."""
+    law = {"name": name, "clients": clients, "records": 48_000 // clients}
+    return {"epsilon_distribution": {**law, "batch_sizes": list(batches)}}
+
+
+def _by_clients() -> list[Setting]:
+    """Table 17: Dist6."""
+    found = []
+    for clients in (20, 40, 60):
+        [one] = _settings("mnist", ("Dist6",), **_spread("Dist6", clients, plans.BATCHES))
+        methods = {row: one.methods[row] for row in printed.CLIENTS}
+        found.append(replace(one, column=f"{clients} clients", methods=methods))
+    return found
+
+
+def _skewed(batches: Sequence[int]) -> list[Setting]:
+    """Tables 4 and 22: at most 8 classes per client; learning rates of Table 8."""
+    found = []
+    for name in printed.DISTRIBUTIONS:
+        [one] = _settings("mnist", (name,), **_spread(name, 60, batches))
+        methods = {row: one.methods[row] for row in printed.SKEWED}
+        found.append(replace(one, partition="shards:8", methods=methods))
+    return found
+
+
+def _settings(dataset: str, names: tuple[str, ...], **changes: Any) -> list[Setting]:
+    settings = []
+    for name in names:
+        spec = spec_of(name, **changes)
+        index = printed.DISTRIBUTIONS.index(name)
+        methods = {
+            row: Method(
+                algorithm,
+                changes={
+                    "local": {**spec["local"], "learning_rate": printed.RATES[dataset][row][index]}
+                },
+            )
+            for row, algorithm in ALGORITHMS.items()
+        }
+        settings.append(Setting(name, spec, dataset, methods))
+    return settings
+
+
+def _accuracy(number: int, dataset: str, known: Mapping[str, tuple[float, ...]]) -> Table:
+    return Table(
+        f"robust-hdp-table-{number}",
+        f"Table {number}: accuracy on {'MNIST' if number == 12 else 'Fashion-MNIST'}",
+        (
+            Claim("Robust-HDP is above DPFedAvg", ahead("Robust-HDP", "DPFedAvg")),
+            Claim("Robust-HDP is above minimum epsilon", ahead("Robust-HDP", "minimum epsilon")),
+            Claim("Robust-HDP is above WeiAvg and PFA", ahead("Robust-HDP", "WeiAvg", "PFA")),
+        ),
+        trained={
+            "full": lambda: _settings(dataset, printed.DISTRIBUTIONS),
+            "reduced": lambda: _settings(dataset, ("Dist4",), **SMALL),
+        },
+        printed={
+            (row, name): (value, None)
+            for row, values in known.items()
+            for name, value in zip(printed.DISTRIBUTIONS, values, strict=True)
+        },
+        sizes={"reduced": REDUCED, "full": "the paper's learning rates (Tables 8 and 9)"},
+        minutes={"reduced": 75},
+    )
+
+
+def _lead_columns(result: Result) -> tuple[int, int]:
+    """Columns in which Robust-HDP is above all others, and all columns."""
+    judge = ahead("Robust-HDP", "WeiAvg", "PFA", "DPFedAvg")
+    parts = [result.model_copy(update={"cells": _column(result, one)}) for one in result.columns]
+    return sum(judge(one).verdict in (REPRODUCED, ORDER) for one in parts), len(parts)
+
+
+def _column(result: Result, column: str) -> tuple[Cell, ...]:
+    return tuple(cell for cell in result.cells if cell.column == column)
+
+
+def _mostly(result: Result) -> Outcome:
+    """Whether Robust-HDP is above all others in more than half of the columns."""
+    held, total = _lead_columns(result)
+    return Outcome(ORDER if held > total / 2 else NOT_REPRODUCED, f"in {held} of {total} columns")
+
+
+def _not_ahead(result: Result) -> Outcome:
+    """Whether Robust-HDP is above all others in at most half of the columns."""
+    held, total = _lead_columns(result)
+    return Outcome(ORDER if held <= total / 2 else NOT_REPRODUCED, f"in {held} of {total} columns")
+
+
+SMALL: dict[str, Any] = {"rounds": 10}
+REDUCED = (
+    "Dist4 of nine, 10 rounds in place of 200 with the noise of 10; the paper's learning rates"
+)
+_RESNET = (
+    "needs a GPU: 200 rounds of DP-SGD on ResNet-18 or ResNet-34, 11 and 21 million parameters"
+)
+_SETTING = "it states settings and no results"
+
+PAPERS.register(
+    "robust-hdp",
+    Paper(
+        "Robust-HDP (S. Malekmohammadi, Y. Yu, Y. Cao, ICML 2024)",
+        (
+            Table(
+                "robust-hdp-table-1",
+                "Table 1: features of algorithms",
+                left_out=_SETTING,
+                has_results=False,
+            ),
+            Table("robust-hdp-table-2", "Table 2: notation", left_out=_SETTING, has_results=False),
+            Table(
+                "robust-hdp-table-3",
+                "Table 3: noise of the mean update by method and distribution",
+                (
+                    Claim("Robust-HDP has the least noise", plans.least_noise),
+                    Claim(
+                        "the noise rises from WeiAvg over DPFedAvg to minimum epsilon",
+                        plans.order_of_others,
+                    ),
+                    Claim("the printed values", plans.within_draws),
+                ),
+                planned=plans.table_3,
+                sizes={"full": f"{plans.DRAWS} draws of budgets and batch sizes"},
+            ),
+            Table(
+                "robust-hdp-table-4",
+                "Table 4: heterogeneous MNIST, 60 clients, batches of 128",
+                (Claim("Robust-HDP is above the others in most columns", _mostly),),
+                trained={"full": lambda: _skewed((128,))},
+                printed={
+                    (row, name): (value, None)
+                    for row, values in printed.SKEWED.items()
+                    for name, value in zip(printed.DISTRIBUTIONS, values, strict=True)
+                },
+                sizes={"full": "needs a GPU: 108 runs of 200 rounds of DP-SGD on 48,000 records"},
+            ),
+            *(
+                Table(
+                    f"robust-hdp-table-{number}",
+                    f"Table {number}: {what}",
+                    left_out=_SETTING,
+                    has_results=False,
+                )
+                for number, what in (
+                    (5, "the CNN, cnn-2 here"),
+                    (6, "data sets"),
+                    (7, "Dist1 to Dist9, epsilon_distribution here"),
+                    (8, "learning rates, MNIST"),
+                    (9, "learning rates, Fashion-MNIST"),
+                    (10, "learning rates, CIFAR-10"),
+                    (11, "learning rates, CIFAR-100"),
+                )
+            ),
+            _accuracy(12, "mnist", printed.MNIST),
+            _accuracy(13, "fashion-mnist", printed.FMNIST),
+            *(
+                Table(f"robust-hdp-table-{number}", f"Table {number}: {what}", left_out=_RESNET)
+                for number, what in ((14, "accuracy on CIFAR-10"), (15, "accuracy on CIFAR-100"))
+            ),
+            Table(
+                "robust-hdp-table-16",
+                "Table 16: MNIST by level of privacy, over three runs",
+                left_out="the Dist2, Dist4, Dist6 and Dist8 columns of Table 12",
+            ),
+            Table(
+                "robust-hdp-table-17",
+                "Table 17: MNIST by number of clients",
+                (
+                    Claim(
+                        "Robust-HDP is above the others",
+                        ahead("Robust-HDP", "WeiAvg", "PFA", "DPFedAvg"),
+                    ),
+                ),
+                trained={"full": _by_clients},
+                printed={
+                    (row, f"{clients} clients"): (mean, deviation / 3**0.5)
+                    for row, values in printed.CLIENTS.items()
+                    for clients, (mean, deviation) in zip((20, 40, 60), values, strict=True)
+                },
+                sizes={"full": "needs a GPU: 36 runs of 200 rounds of DP-SGD on 48,000 records"},
+            ),
+            *(
+                Table(f"robust-hdp-table-{number}", f"Table {number}: {what}", left_out=_RESNET)
+                for number, what in (
+                    (18, "CIFAR-10, equal batch sizes"),
+                    (19, "CIFAR-10, equal budgets"),
+                    (20, "CIFAR-10, equal budgets and batch sizes"),
+                    (21, "spread of the clients' accuracy"),
+                )
+            ),
+            Table(
+                "robust-hdp-table-22",
+                "Table 22: heterogeneous MNIST, 60 clients, several batch sizes",
+                (Claim("Robust-HDP is no longer above the others", _not_ahead),),
+                trained={"full": lambda: _skewed(plans.BATCHES)},
+                sizes={"full": "needs a GPU: 108 runs of 200 rounds of DP-SGD on 48,000 records"},
+            ),
+            Table(
+                "robust-hdp-figure-2",
+                "Figure 2: noise of an update by budget and batch size",
+                (
+                    Claim("it falls with epsilon and batch size", plans.falls_with_both),
+                    Claim("most clients have much less noise than the noisiest one", plans.sparse),
+                ),
+                planned=plans.figure_2,
+            ),
+            Table(
+                "robust-hdp-figure-8",
+                "Figure 8: noise multiplier by sampling ratio",
+                (Claim("z rises sublinearly with q", plans.sublinear),),
+                planned=plans.figure_8,
+            ),
+            Table(
+                "robust-hdp-figure-11",
+                "Figure 11: 1/H by number of records",
+                (Claim("1/H rises slowly where N falls", plans.slowly),),
+                planned=plans.figure_11,
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Tables and figures of plans, computed; one module per paper."""

@@ -1,0 +1,1 @@
+"""Numbers as they stand in the papers, one module per paper."""

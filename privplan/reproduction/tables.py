@@ -1,0 +1,142 @@
+"""Published tables, and the registry of the papers that print them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from privplan.errors import InputError, did_you_mean
+from privplan.registry import Registry
+from privplan.reproduction.claims import ORDER, REPRODUCED, Judge, Outcome
+from privplan.reproduction.results import Cell, Result
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of a table of accuracies.
+
+    Attributes:
+        algorithm: name of a registered algorithm.
+        hyperparameters: values that differ from the algorithm's defaults.
+        changes: fields of the spec that differ for this method, such as its clipping norm.
+    """
+
+    algorithm: str
+    hyperparameters: Mapping[str, float] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A column of a table of accuracies: what all methods are trained on.
+
+    Attributes:
+        column: head of the column.
+        spec: plain data of the spec.
+        dataset: name of the data set.
+        methods: methods by head of row.
+        partition: who holds which records.
+    """
+
+    column: str
+    spec: Mapping[str, Any]
+    dataset: str
+    methods: Mapping[str, Method]
+    partition: str = "iid"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of a paper about one of its tables.
+
+    Attributes:
+        text: the statement.
+        judge: its verdict, from a result.
+        tried: what was tried, and what is known beside the result; shown after the evidence.
+    """
+
+    text: str
+    judge: Judge
+    tried: str = ""
+
+    def verdict(self, result: Result) -> Outcome:
+        """The verdict, with what was tried unless the claim came out."""
+        found = self.judge(result)
+        if not self.tried or found.verdict in (REPRODUCED, ORDER):
+            return found
+        return Outcome(found.verdict, f"{found.evidence}; {self.tried}")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or figure of a paper.
+
+    Attributes:
+        name: on the command line, such as ``gdpfed-plus-table-2``.
+        title: in the paper, such as ``Table 2: accuracy``.
+        claims: what the paper says of it.
+        planned: computes the cells of a table of plans.
+        trained: settings of a table of accuracies, by size.
+        printed: printed number and its standard error (or None) by row and column.
+        sizes: what each size means, in words.
+        minutes: CPU minutes on one core, by size; measured or, as ``sizes`` then says, estimated.
+        left_out: why nothing computes it; empty for a table that can be reproduced.
+        has_results: whether it has any; a table of notation or settings has none.
+    """
+
+    name: str
+    title: str
+    claims: tuple[Claim, ...] = ()
+    planned: Callable[[], list[Cell]] | None = None
+    trained: Mapping[str, Callable[[], list[Setting]]] = field(default_factory=dict)
+    printed: Mapping[tuple[str, str], tuple[float, float | None]] = field(default_factory=dict)
+    sizes: Mapping[str, str] = field(default_factory=dict)
+    minutes: Mapping[str, float] = field(default_factory=dict)
+    left_out: str = ""
+    has_results: bool = True
+
+    @property
+    def kind(self) -> str:
+        """``plans``, ``accuracies`` or ``left out``."""
+        return "plans" if self.planned else "accuracies" if self.trained else "left out"
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper with all its tables.
+
+    Attributes:
+        title: authors and title.
+        tables: its tables and the figures that are computed, in their order.
+    """
+
+    title: str
+    tables: tuple[Table, ...]
+
+
+PAPERS: Registry[Paper] = Registry(
+    "paper",
+    "privplan.papers",
+    "privplan.reproduction.papers",
+    order=lambda paper: paper.title.casefold(),
+)
+
+
+def tables() -> list[Table]:
+    """The tables of all papers."""
+    return [table for _, paper in PAPERS.items() for table in paper.tables]
+
+
+def table_of(name: str) -> Table:
+    """The table of a name.
+
+    Raises:
+        InputError: when there is none; the message names the nearest one.
+    """
+    known = {table.name: table for table in tables()}
+    plain = name.strip().lower().replace("_", "-")
+    if plain not in known:
+        near = did_you_mean(plain, known)
+        raise InputError.one("table", f"must be one of privplan reproduce --list{near}", name)
+    return known[plain]

@@ -1,0 +1,51 @@
+"""docs/reproduction.md says what the stored results say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from benchmarks import reproduction
+from privplan.reproduction.claims import NOT_RUN
+from privplan.reproduction.tables import PAPERS, tables
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+
+
+def test_the_page_is_written_from_the_stored_results() -> None:
+    assert reproduction.replaced(PAGE, reproduction.written()) == PAGE
+
+
+def test_every_table_of_the_five_papers_has_its_line() -> None:
+    """As many tables as the papers have: 10, 3, 5, 5 and 22."""
+    assert len(PAPERS.names()) == 5
+    counts = {"gdpfed-plus": 10, "dp2-fedsam": 3, "dp-fedpgn": 5, "hyperfl": 5, "robust-hdp": 22}
+    known = {one.name for one in tables()}
+    for paper, count in counts.items():
+        assert {f"{paper}-table-{number}" for number in range(1, count + 1)} <= known
+    for one in tables():
+        assert f"| {one.title}" in PAGE
+        assert one.claims or one.left_out
+
+
+def test_every_stored_result_is_of_a_table_and_readable() -> None:
+    known = {one.name for one in tables()}
+    files = sorted(reproduction.STORED.glob("*.json"))
+    assert files
+    for path in files:
+        result = reproduction.Result.load(path)
+        assert result.table == path.stem
+        assert result.table in known
+        assert result.machine
+        assert result.versions["privplan"]
+
+
+def test_what_was_not_run_names_its_command_and_its_time() -> None:
+    for one in tables():
+        for _, found in reproduction.outcomes(one):
+            if found.verdict == NOT_RUN and reproduction.stored(one) is None:
+                assert re.search(
+                    r"`privplan reproduce [\w-]+`: .*( about [\d.]+ min|needs a GPU)",
+                    found.evidence,
+                )

@@ -1,0 +1,102 @@
+"""Tables of accuracies: runs by the command, the journal, and what is stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privplan.cli.reproduce import simulate
+from privplan.errors import InputError
+from privplan.io.text import load_yaml
+from privplan.reproduction.results import Result
+from privplan.reproduction.runs import JOURNAL, run_table
+from privplan.reproduction.tables import Method, Setting, Table, tables
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
+
+
+def settings(clipping_norm: float = 1.0) -> list[Setting]:
+    spec = {**load_yaml(preset("digits"), "preset"), "rounds": 2}
+    methods = {
+        "DP-FedAvg": Method("DP-FedAvg"),
+        "DP-FedSAM, rho 0.2": Method("DP-FedSAM", {"rho": 0.2}, {"clipping_norm": clipping_norm}),
+    }
+    return [Setting("digits", spec, "digits", methods)]
+
+
+def table(clipping_norm: float = 1.0) -> Table:
+    return Table(
+        "toy-table-1",
+        "Table 1",
+        trained={"reduced": lambda: settings(clipping_norm)},
+        printed={("DP-FedAvg", "digits"): (50.0, 0.5)},
+    )
+
+
+def refuse(arguments: Sequence[str]) -> Mapping[str, Any]:
+    raise AssertionError(f"trained again: {arguments}")
+
+
+def test_runs_are_trained_once_and_resume(tmp_path: Path) -> None:
+    shown: list[int] = []
+    first = run_table(
+        table(),
+        "reduced",
+        [0],
+        tmp_path,
+        simulate,
+        finished=lambda one: shown.append(len(one.cells)),
+    )
+    assert shown == [1, 2]
+    assert [cell.row for cell in first.cells] == ["DP-FedAvg", "DP-FedSAM, rho 0.2"]
+    record = json.loads((tmp_path / "runs/digits/DP-FedAvg/seed-0/record.json").read_text())
+    cell = first.cells[0]
+    assert cell.values == (100 * record["accuracy"],)
+    assert (cell.published, cell.published_error) == (50.0, 0.5)
+    assert all(0 < (spent or 9) <= 2 for spent in cell.spent.values())  # the strictest budget
+    named = json.loads((tmp_path / "runs/digits/DP-FedSAM-rho-0.2/seed-0/record.json").read_text())
+    assert named["configuration"]["numbers"]["rho"] == 0.2
+    again = run_table(table(), "reduced", [0], tmp_path, refuse)
+    assert again == first
+    assert Result.load(again.save(tmp_path)) == again
+    with pytest.raises(AssertionError, match=r"trained again.*rho"):
+        run_table(table(clipping_norm=0.5), "reduced", [0], tmp_path, refuse)
+    with pytest.raises(AssertionError, match="--seed=1"):
+        run_table(table(), "reduced", [0, 1], tmp_path, refuse)
+
+
+def test_a_folder_of_another_table_is_refused(tmp_path: Path) -> None:
+    (tmp_path / JOURNAL).write_text(
+        json.dumps({"sweep": "another", "point": {"row": "", "column": "", "seed": 0},
+                    "rows": {"accuracy": 1.0, "spent": {}, "seconds": 1.0}}) + "\n"
+    )  # fmt: skip
+    with pytest.raises(InputError, match="must not hold another sweep"):
+        run_table(table(), "reduced", [0], tmp_path, refuse)
+
+
+def test_every_declared_setting_is_a_valid_spec() -> None:
+    """Also of full sizes, which no machine of the tests can train."""
+    from simulate.algorithms.registry import ALGORITHMS
+    from simulate.data.registry import DATASETS
+    from simulate.models.registry import model
+
+    checked: set[str] = set()
+    for one in tables():
+        for size, make in one.trained.items():
+            for setting in make():
+                for row, method in setting.methods.items():
+                    assert setting.dataset in DATASETS, one.name
+                    entry = ALGORITHMS.get(method.algorithm)
+                    assert set(method.hyperparameters) <= set(entry.hyperparameters)
+                    data = {**setting.spec, **method.changes}
+                    text = json.dumps(data, sort_keys=True)
+                    if text in checked:
+                        continue
+                    checked.add(text)
+                    spec = Spec.parse(data)
+                    built = model(spec.model.name)
+                    assert built.parameters == spec.model.parameters, (one.name, size, row)
