@@ -231,7 +231,7 @@ def summary(result: Result, seed: int) -> dict[str, Any]:
         "attack": case.attack,
         "releases": len(result.truths),
         **_setting(scene),
-        **guarantee(case.algorithm, plan, group, _factor(scene)),
+        **guarantee(case.algorithm, plan, group, certified=_certified(scene)),
         "seconds": round(result.seconds, 1),
         "notes": list(result.notes),
     }
@@ -280,18 +280,20 @@ def _setting(scene: Scene) -> dict[str, Any]:
     }
 
 
-def _factor(scene: Scene) -> float:
-    return scene.noise_factor if isinstance(scene, PlanScene) else 1.0
+def _certified(scene: Scene) -> bool:
+    """Whether the noise is the one that the plan's certificate is for."""
+    return not isinstance(scene, PlanScene) or scene.noise_factor == 1.0
 
 
-def guarantee(name: str, plan: Plan, group: GroupPlan, factor: float = 1.0) -> dict[str, Any]:
+def guarantee(name: str, plan: Plan, group: GroupPlan, *, certified: bool = True) -> dict[str, Any]:
     """Unit, noise multiplier and epsilon of a group under the executed plan, as plain data.
 
     Args:
         name: name of the algorithm.
         plan: the executed plan.
         group: the attacked group, by name.
-        factor: factor on the noise multiplier, for sweeps.
+        certified: whether the plan's certificate is for its noise multiplier; if not, epsilon is
+            that of the Renyi accountant at this noise multiplier.
 
     Returns:
         ``unit``, ``noise_multiplier``, ``epsilon`` (an upper bound; ``inf`` without noise),
@@ -301,15 +303,14 @@ def guarantee(name: str, plan: Plan, group: GroupPlan, factor: float = 1.0) -> d
     own = plan.group(group.name)
     if unit == "none":
         return {"unit": "none", "noise_multiplier": 0.0, "epsilon": "inf", "delta": own.delta}
-    sigma = own.noise_multiplier * factor
-    if factor == 1.0:
+    sigma = own.noise_multiplier
+    if certified:
         bounds = [
             one.epsilon_upper for one in plan.certificate if one.group == own.name and one.guarantee
         ]
         epsilon = min(bounds, default=math.inf)
     else:
-        changed = own.model_copy(update={"noise_multiplier": sigma, "segments": None})
-        history = plan.history(changed)
+        history = plan.history(own)
         epsilon = accountant("rdp").epsilon(history, own.delta, plan.spec.relation).upper
     return {
         "unit": unit,
