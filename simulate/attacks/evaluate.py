@@ -224,14 +224,13 @@ def _collected(case: Case, found: Mapping[str, dict[str, Any]]) -> Result:
 def summary(result: Result, seed: int) -> dict[str, Any]:
     """One row of the report as plain data: the attack's scores and those of its null rows."""
     case, scene = result.case, result.case.scene
-    plan = scene.experiment.algorithm.plan
-    group = scene.target
+    factor = scene.noise_factor if isinstance(scene, PlanScene) else 1.0
     line: dict[str, Any] = {
         "algorithm": case.algorithm,
         "attack": case.attack,
         "releases": len(result.truths),
         **_setting(scene),
-        **guarantee(case.algorithm, plan, group, certified=_certified(scene)),
+        **guarantee(case.algorithm, scene.executed, scene.target, factor),
         "seconds": round(result.seconds, 1),
         "notes": list(result.notes),
     }
@@ -280,20 +279,15 @@ def _setting(scene: Scene) -> dict[str, Any]:
     }
 
 
-def _certified(scene: Scene) -> bool:
-    """Whether the noise is the one that the plan's certificate is for."""
-    return not isinstance(scene, PlanScene) or scene.noise_factor == 1.0
-
-
-def guarantee(name: str, plan: Plan, group: GroupPlan, *, certified: bool = True) -> dict[str, Any]:
+def guarantee(name: str, plan: Plan, group: GroupPlan, factor: float = 1.0) -> dict[str, Any]:
     """Unit, noise multiplier and epsilon of a group under the executed plan, as plain data.
 
     Args:
         name: name of the algorithm.
-        plan: the executed plan.
+        plan: the executed plan, noise as planned.
         group: the attacked group, by name.
-        certified: whether the plan's certificate is for its noise multiplier; if not, epsilon is
-            that of the Renyi accountant at this noise multiplier.
+        factor: factor on the noise multiplier, for sweeps; for others than 1 epsilon is that of
+            the Renyi accountant.
 
     Returns:
         ``unit``, ``noise_multiplier``, ``epsilon`` (an upper bound; ``inf`` without noise),
@@ -303,14 +297,15 @@ def guarantee(name: str, plan: Plan, group: GroupPlan, *, certified: bool = True
     own = plan.group(group.name)
     if unit == "none":
         return {"unit": "none", "noise_multiplier": 0.0, "epsilon": "inf", "delta": own.delta}
-    sigma = own.noise_multiplier
-    if certified:
+    sigma = own.noise_multiplier * factor
+    if factor == 1.0:
         bounds = [
             one.epsilon_upper for one in plan.certificate if one.group == own.name and one.guarantee
         ]
         epsilon = min(bounds, default=math.inf)
     else:
-        history = plan.history(own)
+        changed = own.model_copy(update={"noise_multiplier": sigma, "segments": None})
+        history = plan.history(changed)
         epsilon = accountant("rdp").epsilon(history, own.delta, plan.spec.relation).upper
     return {
         "unit": unit,

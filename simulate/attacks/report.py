@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -255,9 +256,9 @@ def sweep_picture(lines: Sequence[Mapping[str, Any]]) -> bytes:
     """PNG: PSNR, re-identification and labels by epsilon, with the best null row."""
     sheet = figure(12.0, 3.6)
     panels = sheet.subplots(1, 3)
-    measures = (
-        ("PSNR (dB)", lambda line: _measure(line, "psnr")),
-        ("re-identified among 1,000", lambda line: _measure(line, "identified")),
+    measures: tuple[tuple[str, Callable[[Mapping[str, Any]], tuple[float, ...] | None]], ...] = (
+        ("PSNR (dB)", partial(_measure, name="psnr")),
+        ("re-identified among 1,000", partial(_measure, name="identified")),
         ("correct labels", _labels),
     )
     for name in dict.fromkeys((line["algorithm"], line["attack"]) for line in lines):
