@@ -28,7 +28,8 @@ class Sweep:
         results: attacks, one per level.
         lines: their rows of the report.
         breaks: per attack ``algorithm``, ``attack``, and the first broken and the last unbroken
-            level above it, each with noise multiplier and epsilon, or None.
+            level above it, each with noise multiplier and epsilon, or None; and the verdict at
+            the planned noise.
     """
 
     results: list[Result]
@@ -65,7 +66,8 @@ def noise_sweep(
             [result] = sweep([_at(case, factor)], options, folder, part)
             found.results.append(result)
             own.append(summary(result, seed))
-            if own[-1]["noise_multiplier"] == 0 or _first_broken(own) is not None:
+            last = own[-1]
+            if not last["noise_multiplier"] or not _tried(last) or _first_broken(own) is not None:
                 break
         found.lines.extend(own)
         found.breaks.append(_breaks(own))
@@ -78,6 +80,11 @@ def _at(case: Case, factor: float) -> Case:
     if isinstance(scene, PlanScene):
         return replace(case, scene=replace(scene, noise_factor=scene.noise_factor * factor))
     return case
+
+
+def _tried(line: Mapping[str, Any]) -> bool:
+    """Whether the attack returned images or labels."""
+    return "scores" in line or "labels" in line
 
 
 def _first_broken(lines: Sequence[Mapping[str, Any]]) -> int | None:
@@ -100,7 +107,8 @@ def _breaks(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "attack": first["attack"],
         "clients": first["clients"],
         "breaks_at": None if broken is None else _level(lines[broken]),
-        "holds_at": _level(lines[below - 1]) if below else None,
+        "holds_at": _level(lines[below - 1]) if below and _tried(first) else None,
+        "verdict": first["verdict"],
     }
 
 
@@ -113,7 +121,7 @@ def sentence(found: Mapping[str, Any]) -> str:
     """One line that says at which noise an attack begins to succeed."""
     broken, holds = found["breaks_at"], found["holds_at"]
     who = f"{found['algorithm']}, {found['attack']}"
-    parts = []
+    parts = [] if broken or holds else [str(found["verdict"])]
     if broken is not None:
         by = ", ".join(broken["better_than_null"])
         parts.append(f"better than null from {_words(broken)} down ({by})")

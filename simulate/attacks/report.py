@@ -116,6 +116,7 @@ MEMBERSHIP_COLUMNS = (
     "algorithm",
     "unit",
     "epsilon",
+    "noise",
     "score",
     "FPR",
     "TPR",
@@ -131,7 +132,7 @@ def membership_table(
     """Title, columns, rows and caption of the membership attack."""
     rows = []
     for one in found:
-        epsilon = one["epsilon"]
+        epsilon, factor = one["epsilon"], one["noise_factor"]
         for score, levels in one["scores"].items():
             for line in levels:
                 rate, low, high = line["tpr"]
@@ -140,6 +141,7 @@ def membership_table(
                         one["algorithm"],
                         one["unit"],
                         epsilon if isinstance(epsilon, str) else f"{epsilon:.3g}",
+                        "planned" if factor == 1 else f"{factor:g} of planned",
                         score,
                         f"{line['fpr']:g}",
                         f"{rate:.3f} [{low:.3f}, {high:.3f}]",
@@ -274,6 +276,7 @@ def sweep_picture(lines: Sequence[Mapping[str, Any]]) -> bytes:
             axes.plot(x, best, "k--", lw=1)
     for axes, (label, _) in zip(panels, measures, strict=True):
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
         axes.set_xlabel("epsilon (upper bound)")
         axes.set_ylabel(label)
         axes.grid(alpha=0.3)

@@ -96,6 +96,8 @@ def test_the_sweep_lowers_the_noise_until_an_attack_succeeds(
     ratios = [high / low for high, low in itertools.pairwise(levels)]
     assert ratios == pytest.approx([10**0.5] * len(ratios))
     assert "better than null from sigma" in done.stdout
+    nothing = call("attack", short_path, "--algorithm", "DP-FedAvg", "--attack", "rog", "--sweep")
+    assert "DP-FedAvg, rog: not available: its network" in nothing.stdout
     assert (output / "epsilon.png").read_bytes().startswith(b"\x89PNG")
 
 
