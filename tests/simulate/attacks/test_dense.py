@@ -21,6 +21,7 @@ from simulate.attacks.measures import psnr
 from simulate.attacks.registry import Options
 from simulate.attacks.rog import NOT_AVAILABLE, restored, rog
 from simulate.attacks.scenes import PlanScene
+from simulate.attacks.tailored import _released
 from simulate.attacks.view import View
 from simulate.data.registry import load
 
@@ -149,6 +150,29 @@ def test_rog_needs_a_network_and_applies_it(plan: Plan, tmp_path: Path) -> None:
     assert second is not None
     torch.testing.assert_close(second, first / 2)
     assert float(first.max()) > 0.3
+
+
+def test_rog_is_null_on_another_update(plan: Plan, tmp_path: Path) -> None:
+    scene = _scene(plan)
+    path = _saved(nn.Identity(), tmp_path / "identity.pt2")
+    guesses = rog(_views(scene), Options(rog_network=path), _quiet)
+    found = torch.cat([guess.images for guess in guesses if guess.images is not None])
+    truth = torch.cat([scene.truth(index).images for index in range(len(scene))])
+    assert (psnr(found, truth) - psnr(found.roll(1, 0), truth)).mean() > 1
+
+
+def test_the_lower_level_of_the_tailored_attack_is_zero_at_the_truth() -> None:
+    """Eq. 10 at the embedding and body gradient of the closed form, and of another release."""
+    views = _views(_scene(_plan("mlp-digits", 2410), "HyperFL"))
+    bodies = [body_gradient(view) for view in views]
+    released = _released(views)
+    embeddings = torch.stack([body.embedding for body in bodies])
+    slopes = torch.stack([body.gradient for body in bodies])
+    hidden, generated = released.body(embeddings)
+    expected = torch.stack([body.body for body in bodies])
+    torch.testing.assert_close(generated, expected, atol=1e-3, rtol=1e-3)
+    assert float(released.distance(embeddings, hidden, slopes).max()) < 1e-4
+    assert float(released.distance(embeddings, hidden, slopes.roll(1, 0)).min()) > 0.05
 
 
 def test_a_wrong_network_of_rog_is_refused(plan: Plan, tmp_path: Path) -> None:
