@@ -224,14 +224,13 @@ def _collected(case: Case, found: Mapping[str, dict[str, Any]]) -> Result:
 def summary(result: Result, seed: int) -> dict[str, Any]:
     """One row of the report as plain data: the attack's scores and those of its null rows."""
     case, scene = result.case, result.case.scene
-    plan = scene.experiment.algorithm.plan
-    group = scene.target
+    factor = scene.noise_factor if isinstance(scene, PlanScene) else 1.0
     line: dict[str, Any] = {
         "algorithm": case.algorithm,
         "attack": case.attack,
         "releases": len(result.truths),
         **_setting(scene),
-        **guarantee(case.algorithm, plan, group, _factor(scene)),
+        **guarantee(case.algorithm, scene.executed, scene.target, factor),
         "seconds": round(result.seconds, 1),
         "notes": list(result.notes),
     }
@@ -280,18 +279,15 @@ def _setting(scene: Scene) -> dict[str, Any]:
     }
 
 
-def _factor(scene: Scene) -> float:
-    return scene.noise_factor if isinstance(scene, PlanScene) else 1.0
-
-
 def guarantee(name: str, plan: Plan, group: GroupPlan, factor: float = 1.0) -> dict[str, Any]:
     """Unit, noise multiplier and epsilon of a group under the executed plan, as plain data.
 
     Args:
         name: name of the algorithm.
-        plan: the executed plan.
+        plan: the executed plan, noise as planned.
         group: the attacked group, by name.
-        factor: factor on the noise multiplier, for sweeps.
+        factor: factor on the noise multiplier, for sweeps; for others than 1 epsilon is that of
+            the Renyi accountant.
 
     Returns:
         ``unit``, ``noise_multiplier``, ``epsilon`` (an upper bound; ``inf`` without noise),

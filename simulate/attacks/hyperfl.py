@@ -18,19 +18,12 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, grad, vmap
 
 from simulate.attacks.closed_form import DenseInput, dense_layers, ratio
-from simulate.attacks.inversion import (
-    Descent,
-    Objective,
-    cosine_distance,
-    descend,
-    named_parameters,
-)
+from simulate.attacks.dense import dense_objective
+from simulate.attacks.inversion import Descent, descend
 from simulate.attacks.registry import Guess, Options
 from simulate.attacks.view import View
-from simulate.models import layers as parts
 from simulate.models.network import join_head, split_head
 
 VANISHED = 0.1
@@ -124,45 +117,6 @@ def last_dense(body: Body) -> tuple[int, DenseInput] | None:
     return index, ratio(gradient[weight].view(shape), gradient[bias])
 
 
-def pseudo_loss_objective(bodies: Sequence[Body]) -> Objective | None:
-    """Cosine distance between gradients of the pseudo-loss and the recovered body gradients.
-
-    Returns:
-        The objective; None when the body has no dense layer.
-    """
-    dense = [last_dense(body) for body in bodies]
-    if any(one is None for one in dense):
-        return None
-    view = bodies[0].view
-    model = view.model
-    layers = model.layers  # type: ignore[attr-defined]  # a chain: it has dense layers
-    [index, *_] = [one[0] for one in dense if one is not None]
-    slopes = torch.stack([one[1].slope for one in dense if one is not None])
-    slopes = slopes / slopes.norm(dim=1, keepdim=True).clamp(min=1e-30)
-    shapes = model.shapes
-    upto = layers[: index + 1]
-    module = parts.module(upto)
-    names = {name for name, _ in module.named_parameters()}
-
-    def chosen(theta: Tensor) -> dict[str, Tensor]:
-        values = named_parameters(shapes, theta)
-        return {name: value for name, value in values.items() if name in names}
-
-    parameters = chosen(torch.stack([body.view.parameters for body in bodies]))
-    target = chosen(torch.stack([body.view.gradient for body in bodies]))
-
-    def pseudo(values: dict[str, Tensor], x: Tensor, slope: Tensor) -> Tensor:
-        outputs: Tensor = functional_call(module, values, (x,))
-        return (outputs * slope).sum()
-
-    gradients = vmap(grad(pseudo), in_dims=(0, 0, 0))
-
-    def objective(inputs: Tensor) -> Tensor:
-        return cosine_distance(gradients(parameters, inputs, slopes), target, None)
-
-    return objective
-
-
 def invert_hypernetwork(
     views: Sequence[View],
     options: Options,
@@ -171,7 +125,7 @@ def invert_hypernetwork(
 ) -> list[Guess]:
     """The closed form on each release, then IG on the pseudo-loss."""
     bodies = [body_gradient(view) for view in views]
-    objective = pseudo_loss_objective(bodies)
+    objective = dense_objective([body.view for body in bodies])
     if objective is None:
         return [Guess(note="the body has no dense layer") for _ in views]
     count = min(views[0].records, options.records)

@@ -3,8 +3,10 @@
 J. Geiping, H. Bauermeister, H. Droege, M. Moeller, Inverting Gradients, NeurIPS 2020, Eq. 4:
 minimise 1 - cosine(gradient of the dummy images, released gradient) + weight * total variation,
 by Adam with the learning rate divided by 10 after 3/8, 5/8 and 7/8 of the steps.
-``ig`` takes the sign of the gradient, a total variation of 1e-2 and starts at grey; ``ig-paper``
-has the settings of HyperFL, Appendix D.1 (no sign, 1e-6, a normal start).
+``ig`` compares features and gradients below the first dense layer (``dense``) where its input
+follows in closed form, takes the sign of the gradient, a total variation of 1e-2, a cosine
+schedule from 0.2, and starts at grey; ``ig-paper`` has the settings of HyperFL, Appendix D.1 (all
+gradients, no sign, 1e-6, 0.1 with steps, a normal start).
 """
 
 from __future__ import annotations
@@ -19,13 +21,12 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from simulate.attacks.closed_form import labels_of
+from simulate.attacks.dense import Objective, dense_objective, known
 from simulate.attacks.registry import Guess, Options, generator, register
 from simulate.attacks.view import View
 from simulate.models.network import Shapes
 
 Progress = Callable[[int, int], None]
-Objective = Callable[[Tensor], Tensor]
-"""Model inputs [K, n, channels, height, width] to one value per release [K]."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +39,34 @@ class Descent:
         signed: whether Adam receives the sign of the gradient.
         grey: whether the first start is at the data set's public mean pixel; else, and for
             restarts, at normal inputs.
-        milestones: shares of the steps after which the rate is divided by 10.
+        milestones: shares of the steps after which the rate is divided by 10; without any, it
+            falls to zero as a half cosine.
+        dense: whether the closed form of the first dense layer is used where there is one.
     """
 
-    rate: float = 0.1
+    rate: float = 0.2
     variation: float = 1e-2
     signed: bool = True
     grey: bool = True
-    milestones: tuple[float, ...] = (3 / 8, 5 / 8, 7 / 8)
+    milestones: tuple[float, ...] = ()
+    dense: bool = True
+
+    def rate_at(self, share: float) -> float:
+        """Learning rate after a share of the steps."""
+        if not self.milestones:
+            return self.rate * (1 + math.cos(math.pi * share)) / 2
+        return self.rate * 0.1 ** sum(share >= milestone for milestone in self.milestones)
 
 
 OURS = Descent()
-PAPER = Descent(variation=1e-6, signed=False, grey=False)
+PAPER = Descent(
+    rate=0.1,
+    variation=1e-6,
+    signed=False,
+    grey=False,
+    milestones=(3 / 8, 5 / 8, 7 / 8),
+    dense=False,
+)
 
 
 def named_parameters(shapes: Shapes, theta: Tensor) -> dict[str, Tensor]:
@@ -103,7 +120,7 @@ def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
 
     gradients = vmap(grad(loss), in_dims=(None if same else 0, 0, 0))
 
-    def objective(inputs: Tensor) -> Tensor:
+    def objective(inputs: Tensor, share: float) -> Tensor:
         found = gradients(parameters, inputs, labels)
         return cosine_distance(found, target, masks)
 
@@ -124,7 +141,7 @@ def descend(
     Inputs are limited to those of pixels in [0, 1] after every step.
 
     Args:
-        objective: value per release.
+        objective: value per release, and the completed share of the steps.
         shape: shape of the images [K, n, channels, height, width].
         view: any of the releases, for the scaling of inputs.
         descent: settings.
@@ -139,7 +156,6 @@ def descend(
     best, lowest = torch.zeros(shape), torch.full((shape[0],), math.inf)
     low, high = (view.inputs(torch.full(shape[2:], end, device=device)) for end in (0.0, 1.0))
     total = options.steps * options.restarts
-    milestones = [max(1, int(options.steps * share)) for share in descent.milestones]
     for start in range(options.restarts):
         source = generator(options, start)
         inputs = torch.randn(shape, generator=source)
@@ -147,21 +163,21 @@ def descend(
             inputs = _grey(view, shape)
         inputs = inputs.to(device).requires_grad_()
         optimiser = torch.optim.Adam([inputs, *extra], lr=descent.rate)
-        schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, milestones, gamma=0.1)
         for step in range(options.steps):
+            share = step / options.steps
+            optimiser.param_groups[0]["lr"] = descent.rate_at(share)
             optimiser.zero_grad()
-            values = objective(inputs)
+            values = objective(inputs, share)
             total_value = (values + descent.variation * total_variation(inputs)).sum()
             torch.autograd.backward(total_value)
             if descent.signed and inputs.grad is not None:
                 inputs.grad.sign_()
             optimiser.step()
-            schedule.step()
             with torch.no_grad():
                 inputs.copy_(torch.minimum(torch.maximum(inputs, low), high))
             progress(start * options.steps + step + 1, total)
         with torch.no_grad():
-            final = objective(inputs).detach().cpu()
+            final = objective(inputs, 1.0).detach().cpu()
         final = torch.where(final.isfinite(), final, math.inf)
         improved = (final < lowest) | (start == 0)
         pixels = view.outputs(inputs.detach()).clamp(0, 1).cpu()
@@ -180,17 +196,28 @@ def _grey(view: View, shape: tuple[int, ...]) -> Tensor:
 def invert(
     views: Sequence[View], options: Options, progress: Progress, descent: Descent
 ) -> list[Guess]:
-    """IG on releases of model parameters; labels are inferred, or unknowns where they cannot be."""
+    """IG on releases of model parameters.
+
+    Labels are inferred, or unknowns where they cannot be. Where the input of the first dense layer
+    is known of every release, neither label nor head is used.
+    """
     count = min(views[0].records, options.records)
     shape = (len(views), count, *views[0].model.input_shape)
     inferred = [labels_of(view) for view in views]
-    known = [one for one in inferred if one is not None]
-    if len(known) == len(views):
-        labels = torch.stack([one[:count] for one in known])
+    known_labels = [one for one in inferred if one is not None]
+    complete = len(known_labels) == len(views)
+    objective = None
+    if descent.dense and all(known(view) is not None for view in views):
+        objective = dense_objective(views)
+    rows: Sequence[Tensor | None] = inferred
+    if objective is not None:
+        images, values = descend(objective, shape, views[0], descent, options, progress)
+    elif complete:
+        labels = torch.stack([one[:count] for one in known_labels])
+        rows = list(labels.cpu())
         images, values = descend(
             gradient_objective(views, labels), shape, views[0], descent, options, progress
         )
-        rows: Sequence[Tensor | None] = list(labels.cpu())
     else:
         logits = torch.zeros(*shape[:2], views[0].model.classes).requires_grad_()
         soft = logits.to(views[0].parameters.device)
@@ -211,8 +238,8 @@ def _finite(value: Tensor) -> float:
 def _soft_objective(views: Sequence[View], logits: Tensor) -> Objective:
     """As ``gradient_objective`` with labels that are unknowns too."""
 
-    def objective(inputs: Tensor) -> Tensor:
-        return gradient_objective(views, logits.softmax(2))(inputs)
+    def objective(inputs: Tensor, share: float) -> Tensor:
+        return gradient_objective(views, logits.softmax(2))(inputs, share)
 
     return objective
 
@@ -229,7 +256,11 @@ def _dispatch(
     return invert(views, options, progress, descent)
 
 
-@register("ig", iterative=True, source="Geiping et al. 2020; signed, TV 1e-2, start at grey")
+@register(
+    "ig",
+    iterative=True,
+    source="Geiping et al. 2020; with features, docs/attacks.md",
+)
 def ig(views: Sequence[View], options: Options, progress: Progress) -> list[Guess]:
     """IG with this project's defaults; on a hypernetwork, after the closed form."""
     return _dispatch(views, options, progress, OURS)

@@ -66,6 +66,7 @@ class Membership:
         partition: partition of the records over clients.
         noise_factor: factor on the executed noise multipliers; other values than 1 are sabotage,
             while the certificate stays that of the plan.
+        planned: whether the plan is the one that the algorithm executes, such as a run's.
     """
 
     plan: Plan
@@ -77,6 +78,7 @@ class Membership:
     hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
     partition: str = "iid"
     noise_factor: float = 1.0
+    planned: bool = False
 
     def __post_init__(self) -> None:
         if self.shadows < LEAST_SHADOWS:
@@ -98,11 +100,18 @@ class Membership:
     @cached_property
     def executed(self) -> Algorithm:
         """The algorithm with the plan that it executes, noise as planned."""
+        if self.planned:
+            entry = ALGORITHMS.get(self.algorithm)
+            return entry.build(self.plan, entry.complete(self.hyperparameters))
         sizes = {
             group.name: int(self._assigned.sizes(members).min())
             for group, members in zip(self.plan.groups, self._assigned.members, strict=True)
         }
         return algorithm(self.algorithm, self.plan, self.hyperparameters, sizes)
+
+    def check(self) -> None:
+        """Raise what the first run would raise, before anything is computed."""
+        self.experiment(0)
 
     @property
     def unit(self) -> str:
@@ -212,9 +221,7 @@ def scores_of_run(attack: Membership, run: int) -> dict[str, list[float]]:
         state, ledger = initial_state(world), MemoryLedger(world.algorithm.plan.digest)
         while state.round < world.rounds:
             state = run_round(world, state, ledger)
-    split = world.algorithm.split
-    theta = split.use(world.model, state.theta, None, np.arange(0))
-    theta = theta if theta.dim() == 1 else theta[0]
+    theta = _public_model(world, state.theta)
     losses, odds = [], []
     for target in range(attack.targets):
         rows = torch.from_numpy(attack._records(target))
@@ -227,6 +234,15 @@ def scores_of_run(attack: Membership, run: int) -> dict[str, list[float]]:
         odds.append(float(_log_odds(loss).mean()))
     coins = [float(coin) for coin in attack.included(run)]
     return {"included": coins, "loss": losses, "odds": odds}
+
+
+def _public_model(world: Experiment, theta: torch.Tensor) -> torch.Tensor:
+    """Parameters of the released model [D], with the initial personal part where there is one."""
+    own = world.personal_start
+    clients = np.arange(0 if own is None else 1)
+    personal = None if own is None else own[None]
+    used = world.algorithm.split.use(world.model, theta, personal, clients)
+    return used if used.dim() == 1 else used[0]
 
 
 def _log_odds(loss: torch.Tensor) -> torch.Tensor:

@@ -25,12 +25,14 @@ class Options:
         restarts: random starts, of which the one with the smallest objective is used.
         records: most records that are reconstructed from one release.
         seed: seed of the starts.
+        rog_network: TorchScript file of ROG's network; empty without.
     """
 
     steps: int = 1000
     restarts: int = 1
     records: int = 10
     seed: int = 0
+    rog_network: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,7 @@ MEMBERSHIP_COLUMNS = (
     "algorithm",
     "unit",
     "epsilon",
+    "noise",
     "score",
     "FPR",
     "TPR",
@@ -130,7 +132,7 @@ def membership_table(
     """Title, columns, rows and caption of the membership attack."""
     rows = []
     for one in found:
-        epsilon = one["epsilon"]
+        epsilon, factor = one["epsilon"], one["noise_factor"]
         for score, levels in one["scores"].items():
             for line in levels:
                 rate, low, high = line["tpr"]
@@ -139,12 +141,13 @@ def membership_table(
                         one["algorithm"],
                         one["unit"],
                         epsilon if isinstance(epsilon, str) else f"{epsilon:.3g}",
+                        "planned" if factor == 1 else f"{factor:g} of planned",
                         score,
                         f"{line['fpr']:g}",
                         f"{rate:.3f} [{low:.3f}, {high:.3f}]",
                         f"{line['bound']:.4f}",
                         f"{line['in']}, {line['out']}",
-                        "above the certificate" if line["crosses"] else "within the certificate",
+                        _membership_result(line, epsilon),
                     ]
                 )
     caption = (
@@ -153,6 +156,12 @@ def membership_table(
     )
     runs = found[0]["runs"] if found else 0
     return f"Membership, {runs} runs per algorithm", MEMBERSHIP_COLUMNS, rows, caption
+
+
+def _membership_result(line: Mapping[str, Any], epsilon: float | str) -> str:
+    if epsilon == "inf":
+        return "no certificate"
+    return "above the certificate" if line["crosses"] else "within the certificate"
 
 
 def write(
@@ -185,7 +194,7 @@ def write(
     if pictured:
         write_bytes(folder / SHEET, contact_sheet(pictured))
         written.append(SHEET)
-    swept = [line for line in lines if "scores" in line and line.get("unit", "none") != "none"]
+    swept = [line for line in lines if line.get("unit", "none") != "none"]
     if len({line["noise_multiplier"] for line in swept}) > 2:
         write_bytes(folder / CURVE, sweep_picture(swept))
         written.append(CURVE)
@@ -198,6 +207,9 @@ def contact_sheet(results: Sequence[Result]) -> bytes:
     columns = max(len(strip[0]) for _, strip in blocks)
     height = 0.62 * 3 * len(blocks) + 0.32 * len(blocks) + 0.2
     sheet = figure(max(4.0, 0.62 * columns + 1.6), height)
+    engine = sheet.get_layout_engine()
+    if engine is not None:
+        engine.set(w_pad=0.12)  # type: ignore[call-arg]  # the labels of the rows need it
     axes = np.atleast_1d(sheet.subplots(len(blocks), 1))
     for axis, (name, strip) in zip(axes, blocks, strict=True):
         axis.imshow(_mosaic(strip, columns), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
@@ -243,25 +255,50 @@ def _mosaic(strip: tuple[list[Tensor], ...], columns: int) -> np.ndarray:
 
 
 def sweep_picture(lines: Sequence[Mapping[str, Any]]) -> bytes:
-    """PNG: PSNR and re-identification by epsilon, with the best null row."""
-    sheet = figure(9.0, 3.6)
-    left, right = sheet.subplots(1, 2)
+    """PNG: PSNR, re-identification and labels by epsilon, with the best null row."""
+    sheet = figure(12.0, 3.6)
+    panels = sheet.subplots(1, 3)
+    measures: tuple[tuple[str, Callable[[Mapping[str, Any]], tuple[float, ...] | None]], ...] = (
+        ("PSNR (dB)", partial(_measure, name="psnr")),
+        ("re-identified among 1,000", partial(_measure, name="identified")),
+        ("correct labels", _labels),
+    )
     for name in dict.fromkeys((line["algorithm"], line["attack"]) for line in lines):
         own = [line for line in lines if (line["algorithm"], line["attack"]) == name]
-        own = [line for line in own if not isinstance(line["epsilon"], str)]
-        own.sort(key=lambda line: line["epsilon"])
-        x = [line["epsilon"] for line in own]
-        for axes, measure in ((left, "psnr"), (right, "identified")):
-            values = np.array([line["scores"][measure] for line in own])
-            spread = np.abs(values[:, 1:] - values[:, :1]).T
-            axes.errorbar(x, values[:, 0], spread, marker="o", capsize=2, label=", ".join(name))
-            best = [max(null[measure][0] for null in line["nulls"].values()) for line in own]
+        own = sorted((line for line in own if not isinstance(line["epsilon"], str)), key=_epsilon)
+        for axes, (_, measure) in zip(panels, measures, strict=True):
+            found = [(_epsilon(line), *value) for line in own if (value := measure(line))]
+            if not found:
+                continue
+            x, values, lows, highs, best = (np.array(column) for column in zip(*found, strict=True))
+            spread = np.stack([values - lows, highs - values])
+            axes.errorbar(x, values, spread, marker="o", capsize=2, label=", ".join(name))
             axes.plot(x, best, "k--", lw=1)
-    for axes, label in ((left, "PSNR (dB)"), (right, "re-identified among 1,000")):
+    for axes, (label, _) in zip(panels, measures, strict=True):
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
         axes.set_xlabel("epsilon (upper bound)")
         axes.set_ylabel(label)
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=7, title="dashed: best null row", title_fontsize=7)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize=7, title="dashed: best null row", title_fontsize=7)
     verbatim(sheet)
     return picture(sheet, "png")
+
+
+def _epsilon(line: Mapping[str, Any]) -> float:
+    return float(line["epsilon"])
+
+
+def _measure(line: Mapping[str, Any], name: str) -> tuple[float, ...] | None:
+    """Mean, interval and best null row of a measure; None where the attack makes no image."""
+    if "scores" not in line:
+        return None
+    return (*line["scores"][name], max(null[name][0] for null in line["nulls"].values()))
+
+
+def _labels(line: Mapping[str, Any]) -> tuple[float, ...] | None:
+    """Share of correct labels, its interval and null; None where none are inferred."""
+    if "labels" not in line:
+        return None
+    return (*line["labels"]["correct"], line["labels"]["null"])

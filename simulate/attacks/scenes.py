@@ -100,14 +100,22 @@ class PlanScene:
         return drawn[: len(self) * self.clients].reshape(len(self), self.clients)
 
     @cached_property
-    def experiment(self) -> Experiment:
-        """The algorithm on clients with one record each; the cohort is set per release."""
+    def _planned(self) -> Algorithm:
+        """The algorithm with the plan that it executes, on clients with all their records."""
         population = self.plan.spec.population
         owned = max(1, len(self.data.train_y) // population)
         records = {group.name: owned for group in self.plan.groups}
-        built = self._one_record(
-            algorithm(self.algorithm, self.plan, self.hyperparameters, records)
-        )
+        return algorithm(self.algorithm, self.plan, self.hyperparameters, records)
+
+    @property
+    def executed(self) -> Plan:
+        """The plan that the algorithm executes, noise as planned."""
+        return self._planned.plan
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The algorithm on clients with one record each; the cohort is set per release."""
+        built = self._one_record(self._planned)
         return Experiment(
             built,
             model(built.plan.spec.model.name),
@@ -234,6 +242,11 @@ class RunScene:
     def truth(self, index: int) -> Truth:
         """The records of observation number ``index``."""
         return self[index].truth
+
+    @property
+    def executed(self) -> Plan:
+        """The plan that the run executed."""
+        return self.experiment.algorithm.plan
 
     @property
     def target(self) -> GroupPlan:

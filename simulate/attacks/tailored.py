@@ -1,11 +1,17 @@
 """The attacks of HyperFL's evaluation on its hypernetwork: every unknown is optimised.
 
-``tailored``: embedding and body gradient are optimised until the hypernetwork gradient that they
-give has the direction of the released one (Eq. 10); then images are optimised against the
-recovered body (the upper level of Eq. 9, which the paper solves by model inversion), here against
-the recovered body gradient, with the head's output gradient unknown. ``joint`` is IG with images,
-embedding and head as unknowns (Eq. 8), the paper's IG row. ``hyperfl.py`` has the closed form that
-makes both unnecessary.
+``tailored``: first embedding and hypernetwork output are optimised until the hypernetwork gradient
+that they give has the direction of the released one (Eq. 10), then images (upper level of Eq. 9).
+Deviations from the paper, which states no settings for this attack:
+1. Of the output, its difference to the generated body is the unknown. For a squared loss that
+   difference is the loss's gradient by the output, so the minimisers are the same.
+2. The upper level matches the body gradient that the first step found, as Eq. 9 is written. The
+   paper replaces it by model inversion (He et al. 2019), for it holds that this gradient cannot be
+   obtained; model inversion needs the client's outputs, which are not released.
+3. Distances are 1 - cosine; half of the steps each, Adam at 0.01, then as IG in the paper; label
+   and head are unknowns of the second step.
+``joint`` is IG with images, embedding, label and head as unknowns (Eq. 8), the paper's IG row.
+``hyperfl.py`` has the closed form that makes both unnecessary.
 
 The gradient of a hypernetwork by its parameters is (s v^T, s, g h^T, g) with v the embedding,
 h the hidden layer, g the body gradient and s = (H^T g) [h > 0]; inner products with the released
@@ -22,7 +28,8 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from simulate.attacks.inversion import Descent, descend, named_parameters
+from simulate.attacks.dense import Objective
+from simulate.attacks.inversion import PAPER, Descent, descend, named_parameters
 from simulate.attacks.registry import Guess, Options, generator, register
 from simulate.attacks.view import View
 from simulate.models.network import join_head, split_head
@@ -93,25 +100,32 @@ def joint(
     views: Sequence[View], options: Options, progress: Progress, descent: Descent
 ) -> list[Guess]:
     """IG with images, labels, embedding and head as unknowns (Eq. 8)."""
+    first = views[0]
+    shape = (len(views), min(first.records, options.records), *first.model.input_shape)
+    objective, unknowns = joint_objective(views, options)
+    images, values = descend(objective, shape, first, descent, options, progress, unknowns)
+    return _guesses(images, values)
+
+
+def joint_objective(views: Sequence[View], options: Options) -> tuple[Objective, Sequence[Tensor]]:
+    """The objective of Eq. 8, and its unknowns beside the images."""
     released, first = _released(views), views[0]
     model, count = first.model, min(first.records, options.records)
-    shape = (len(views), count, *model.input_shape)
     source = generator(options, 7)
     embeddings = _start(len(views), first, source)
     size = model.head.stop - model.head.start
     heads = (0.05 * torch.randn(len(views), size, generator=source)).to(embeddings.device)
-    logits = torch.zeros(*shape[:2], model.classes, device=embeddings.device)
+    logits = torch.zeros(len(views), count, model.classes, device=embeddings.device)
     unknowns = [value.requires_grad_() for value in (embeddings, heads, logits)]
     gradients = _body_gradients(first)
 
-    def objective(inputs: Tensor) -> Tensor:
+    def objective(inputs: Tensor, share: float) -> Tensor:
         hidden, bodies = released.body(embeddings)
         thetas = join_head(model, bodies, heads)
         slopes = split_head(model, gradients(thetas, inputs, logits.softmax(2)))[0]
         return released.distance(embeddings, hidden, slopes)
 
-    images, values = descend(objective, shape, first, descent, options, progress, unknowns)
-    return _guesses(images, values)
+    return objective, unknowns
 
 
 def _start(count: int, view: View, source: torch.Generator) -> Tensor:
@@ -186,25 +200,14 @@ def _invert_body(
     unknowns = [heads.requires_grad_(), logits.requires_grad_()]
     gradients = _body_gradients(first)
 
-    def objective(inputs: Tensor) -> Tensor:
+    def objective(inputs: Tensor, share: float) -> Tensor:
         found = split_head(
             model, gradients(join_head(model, bodies, heads), inputs, logits.softmax(2))
         )[0]
         return 1 - functional.cosine_similarity(found, slopes, dim=1)
-
-    from simulate.attacks.inversion import PAPER
 
     def shifted(done: int, total: int) -> None:
         progress(half + half * done // total, 2 * half)
 
     images, values = descend(objective, shape, first, PAPER, options, shifted, unknowns)
     return _guesses(images, values)
-
-
-ROG_NETWORK = "not available: its network is not on disk"
-
-
-@register("rog", iterative=True, source="Yue et al. 2023")
-def rog(views: Sequence[View], options: Options, progress: Progress) -> list[Guess]:
-    """ROG needs its generative network, which is never downloaded."""
-    return [Guess(note=ROG_NETWORK) for _ in views]

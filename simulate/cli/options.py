@@ -22,6 +22,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 LARGEST_SEED = 2**64 - 1
 """Largest seed that a record can hold."""
 SEED = click.IntRange(min=0, max=LARGEST_SEED)
+Decorator = Callable[[Any], Any]
+SEED_OPTION: Decorator = click.option("--seed", type=SEED, default=0, show_default=True)
+FORMAT: Decorator = click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
 
 
 class _RegistryOption(click.Option):
@@ -114,9 +119,7 @@ _REPORT_OPTIONS = (
         metavar="NAME",
         help="Write metrics for tensorboard, mlflow or wandb, offline; may be repeated.",
     ),
-    click.option(
-        "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
-    ),
+    FORMAT,
 )
 
 

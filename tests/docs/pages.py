@@ -113,7 +113,7 @@ PAGES = {
     ),
     "docs/algorithms.md": Page(),
     "docs/attacks.md": Page(
-        before=DIGITS, words={"--steps 50": "--steps 2", "--images 10": "--images 2"}
+        before=DIGITS, words={"--steps 50": "--steps 2", "--images 10": "--images 3"}
     ),
     "docs/book.md": Page(
         before=(*DIGITS, RUN),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -12,6 +13,8 @@ from click.testing import CliRunner, Result
 import privplan.cli
 from privplan.plan import Plan
 from simulate.attacks import evaluate
+from simulate.attacks import membership as members
+from simulate.attacks.membership import Membership
 from simulate.attacks.registry import ATTACKS
 
 
@@ -74,6 +77,58 @@ def test_a_round_of_a_run_is_replayed(short_path: Path, short_plan: Plan, tmp_pa
     assert "round: must be in [1, 8], the rounds that were run, found 9" in beyond.stderr
 
 
+def test_the_sweep_lowers_the_noise_until_an_attack_succeeds(
+    short_path: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "sweep"
+    arguments = ["attack", short_path, "--algorithm", "FedAvg,DP-FedAvg", "--attack", "closed"]
+    arguments += ["--images", 8, "--sweep", "-o", output]
+    done = call(*arguments)
+    assert done.exit_code == 0, done.stderr
+    data = json.loads((output / "attacks.json").read_text())
+    without, noisy = data["sweep"]
+    assert without["holds_at"] is None
+    assert without["breaks_at"]["epsilon"] == "inf"
+    broken, holds = noisy["breaks_at"], noisy["holds_at"]
+    assert broken["noise_multiplier"] < holds["noise_multiplier"]
+    assert broken["epsilon"] > holds["epsilon"]
+    levels = [line["noise_multiplier"] for line in data["rows"] if line["unit"] == "client"]
+    ratios = [high / low for high, low in itertools.pairwise(levels)]
+    assert ratios == pytest.approx([10**0.5] * len(ratios))
+    assert "better than null from sigma" in done.stdout
+    nothing = call("attack", short_path, "--algorithm", "DP-FedAvg", "--attack", "rog", "--sweep")
+    assert "DP-FedAvg, rog: not available: its network" in nothing.stdout
+    assert (output / "epsilon.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_membership_on_a_run_folder_resumes(
+    short_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, output = tmp_path / "run", tmp_path / "attack"
+    assert call("simulate", short_path, "--algorithm", "planned", "-o", run).exit_code == 0
+    trained: list[int] = []
+
+    def scores(attack: Membership, index: int) -> dict[str, list[float]]:
+        trained.append(index)
+        attack.experiment(index)
+        coins = [float(coin) for coin in attack.included(index)]
+        return {"included": coins, "loss": coins, "odds": coins}
+
+    monkeypatch.setattr(members, "scores_of_run", scores)
+    arguments = ["attack", run, "--attack", "membership", "--targets", 4, "-o", output]
+    done = call(*arguments)
+    assert done.exit_code == 0, done.stderr
+    assert trained == list(range(65))
+    [found] = json.loads((output / "attacks.json").read_text())["membership"]
+    assert (found["algorithm"], found["unit"], found["runs"]) == ("planned", "client", 65)
+    assert found["epsilon"] <= 12.0
+    assert found["scores"]["loss"][0]["tpr"][0] == 1.0
+    assert "above the certificate" in done.stdout  # perfect scores: no run has them
+    trained.clear()
+    assert call(*arguments).exit_code == 0
+    assert trained == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -88,6 +143,16 @@ def test_a_round_of_a_run_is_replayed(short_path: Path, short_plan: Plan, tmp_pa
         (["--algorithm", "FedAvg", "--noise", "x"], "noise: must be numbers above 0"),
         (["--algorithm", "FedAvg", "--dataset", "mnist9"], "dataset: must be one of"),
         (["--algorithm", "FedAvg", "--shadows", "10"], "10 is not in the range"),
+        (["--algorithm", "FedAvg", "--sweep", "--noise", "2"], "sweep: must be left out with"),
+        (
+            ["--algorithm", "FedAvg", "--sweep", "--attack", "membership"],
+            "sweep: must be left out for membership",
+        ),
+        (
+            ["--algorithm", "FedAvg", "--attack", "membership", "--targets", "9999"],
+            "targets: must be in [1, ",
+        ),
+        (["--algorithm", "FedAvg", "--rog-network", "none.pt2"], "rog-network: must be a file"),
     ],
 )
 def test_bad_input_is_one_line(

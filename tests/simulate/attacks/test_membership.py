@@ -124,6 +124,12 @@ def test_the_unit_is_the_plans_and_shadows_are_enough() -> None:
     assert certified_curve(replace(attack, algorithm="FedAvg")).advantage == 1.0
 
 
+@pytest.mark.parametrize("name", ["CENTAUR", "HyperFL", "Local-only"])
+def test_private_parts_are_the_initial_ones(name: str) -> None:
+    attack = Membership(_plan(rounds=1), name, _few(), targets=2)
+    assert np.isfinite(scores_of_run(attack, 0)["odds"]).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("factor", "crosses"), [(1.0, False), (1e-6, True)])
 def test_sabotaged_noise_crosses_the_certificate(factor: float, crosses: bool) -> None:

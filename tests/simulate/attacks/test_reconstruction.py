@@ -13,6 +13,7 @@ from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.attacks.closed_form import closed, labels_of, ratio
+from simulate.attacks.evaluate import guarantee
 from simulate.attacks.hyperfl import body_gradient, last_dense
 from simulate.attacks.inversion import ig, named_parameters
 from simulate.attacks.measures import NULLS, OTHER, better, candidates, null_scores, scores
@@ -142,6 +143,17 @@ def test_inversion_under_dp_fedavg_is_not_above_null(plan: Plan) -> None:
         guesses = attack(_views(scene), Options(steps=30), _quiet)
         images = [guess.images for guess in guesses if guess.images is not None]
         assert _against_nulls(scene, images) == []
+
+
+def test_the_reported_noise_multiplier_is_the_one_of_the_release(plan: Plan) -> None:
+    for factor in (1.0, 0.1):
+        scene = _scene(plan, "DP-FedAvg", noise_factor=factor)
+        clip = plan.spec.clipping_norm
+        row = guarantee("DP-FedAvg", scene.executed, scene.target, factor)
+        assert row["noise_multiplier"] * clip == pytest.approx(scene[0].view.noise_std)
+        assert row["noise_multiplier"] == pytest.approx(
+            factor * plan.groups[0].noise_multiplier, rel=0.2
+        )
 
 
 def test_hyperfl_releases_body_embedding_and_gradient() -> None:
