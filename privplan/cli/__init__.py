@@ -207,7 +207,8 @@ def _missing(
 ) -> click.ClickException:
     """A line that names the package to install; the backend's commands are this project's."""
     package = (error.name or "a package").partition(".")[0]
-    if point is not None and point.dist is not None and point.dist.name == "privplan":
+    own = point is not None and point.dist is not None and point.dist.name == "privplan"
+    if own or package == "torch":  # solve --data and --model call a command of the backend
         needs = f"the simulation backend (no {package}); pip install 'privplan[simulate]'"
     else:
         needs = f"the package {package}, which is not installed"

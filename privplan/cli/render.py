@@ -62,8 +62,9 @@ def warn(message: str) -> None:
 
 
 def status(line: str) -> None:
-    """Print a line on the course of a long command to standard error."""
-    click.echo(printable(line), err=True)
+    """Print a line on the course of a long command to standard error, wrapped where too long."""
+    for part in _wrapped(line, _width(), "", "  "):
+        click.echo(part, err=True)
 
 
 def data(value: Any) -> None:
@@ -157,12 +158,13 @@ def _blocks(
         text(line)
 
 
-def _wrapped(words: str, width: int, indent: str) -> list[str]:
+def _wrapped(words: str, width: int, indent: str, further: str | None = None) -> list[str]:
+    """Words in lines of a width; ``further`` is the indent of all lines but the first."""
     return textwrap.wrap(
         printable(words),
         width,
         initial_indent=indent,
-        subsequent_indent=indent,
+        subsequent_indent=indent if further is None else further,
         break_long_words=False,
         break_on_hyphens=False,
     )

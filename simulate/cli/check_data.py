@@ -53,6 +53,8 @@ def command(
     own = own_model_of(model, model_args, fix=fix)
     data = None if source is None else own_data_of(source, options)
     if for_spec:
+        if own is not None:
+            own.check(data)
         parameters = None if own is None else own.parameters()
         return {"clients": None if data is None else _clients(data), "parameters": parameters}
     if data is None:

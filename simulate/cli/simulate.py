@@ -119,6 +119,7 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
         found = "not finite" if record.accuracy is None else f"{record.accuracy:.4g}"
     render.text(
         f"{record.algorithm} on {record.dataset}: test {record.metric} {found} after "
-        f"{record.rounds_done} rounds, {record.wall_seconds:.1f} s; plot {output / PLOT}"
+        f"{record.rounds_done} rounds, {record.wall_seconds:.1f} s"
     )
+    render.text(f"plot: {output / PLOT}")
     render.text(f"what was spent: privplan verify {output}")

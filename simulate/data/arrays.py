@@ -66,7 +66,7 @@ def records_of(values: Any) -> Tensor:
         InputError: for another type, or records of several shapes.
     """
     try:
-        array = values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values))
+        array = values if isinstance(values, Tensor) else _tensor_of(np.asarray(values))
     except (TypeError, ValueError):
         raise InputError.one(
             "data.x", "must be numbers in an array", type(values).__name__
@@ -79,6 +79,11 @@ def records_of(values: Any) -> Tensor:
         return array.contiguous()
     whole = not array.is_floating_point() and array.dtype != torch.bool
     return array.to(torch.int64 if whole else torch.float32).contiguous()
+
+
+def _tensor_of(array: np.ndarray) -> Tensor:
+    """The array as a tensor; a copy where it is read-only, which torch warns of."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def names_of(where: str, values: Any) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import Partition
 from simulate.tasks import MULTI_CLASS, targets_of, task_of
 
+_log = logging.getLogger(__name__)
 MOST_CLASSES = 100_000
 """Largest label that is taken for a class rather than for a number of another kind."""
 TEST_SHARE = 0.2
@@ -183,6 +185,7 @@ class Data:
             if part.clients is not None:
                 unknown = len(known)
                 owners = [known.get(str(name), unknown) for name in part.clients[test_rows]]
+                _warn_of_strangers(part.clients[test_rows], known)
                 arguments["test_people"] = np.array(owners, np.int64)
                 named = self.groups or dict.fromkeys(known, groups[0].name)
                 of_test = [named.get(str(name), "") for name in part.clients[test_rows]]
@@ -344,6 +347,22 @@ def _groups(clients: np.ndarray | None, group: Any) -> dict[str, str]:
         both = ", ".join(pairs[1][pairs[0] == client])
         raise InputError.one("data.group", f"must be one per client; client {client}", both)
     return {str(name): str(value) for name, value in pairs.T}
+
+
+def _warn_of_strangers(clients: np.ndarray, known: Mapping[str, int]) -> None:
+    """Log how many test records are of clients without training records, which have no group."""
+    names, counts = np.unique(clients, return_counts=True)
+    others = [(str(name), int(n)) for name, n in zip(names, counts, strict=True)]
+    others = [(name, n) for name, n in others if name not in known]
+    if others:
+        _log.warning(
+            "%d of %d test records are of %d clients that have no training records (first %s): "
+            "they count in the whole test score, in no group's",
+            sum(n for _, n in others),
+            len(clients),
+            len(others),
+            others[0][0],
+        )
 
 
 def _partition(people: np.ndarray, sizes: list[int]) -> Partition:

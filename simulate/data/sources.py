@@ -66,7 +66,7 @@ def load_own(source: str, options: DataOptions) -> Data:
         InputError: when it does not exist, cannot be read, or does not fit the options.
     """
     path = Path(source)
-    read = _folder if path.is_dir() else _READERS.get(path.suffix)
+    read = _folder if path.is_dir() else _READERS.get(path.suffix.lower())
     if read is not None:
         if options.group is not None and options.groups is not None:
             rule = "must be left out with --groups, which names the group of each client"
@@ -111,7 +111,11 @@ def load_file(source: Path | str, options: Mapping[str, Any]) -> Data:
     for name in options:
         if name not in known:
             raise InputError.one("data", f"options must be among {', '.join(known)}", name)
-    paths = {name: Path(options[name]) for name in _PATHS if options.get(name) is not None}
+    paths = {name: options[name] for name in _PATHS if options.get(name) is not None}
+    for name, given in paths.items():
+        if not isinstance(given, str | Path):
+            raise InputError.one(name, "must be the path of a file", type(given).__name__)
+        paths[name] = Path(given)
     path = Path(source)
     if not path.exists():
         raise InputError.one("data", "must be a file or folder", str(source))
@@ -139,7 +143,7 @@ def imported(field: str, text: str) -> Any:
 def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
     if options.label is None and options.task != "next-token":
         raise InputError.one("label", "is required for a table: the column of labels", "none")
-    columns = tables.read_csv(path) if path.suffix == ".csv" else tables.read_parquet(path)
+    columns = tables.read_csv(path) if path.suffix.lower() == ".csv" else tables.read_parquet(path)
     statistics = None
     if options.statistics is not None:
         statistics = tables.read_statistics(options.statistics)
@@ -222,7 +226,7 @@ def _npz(path: Path, options: DataOptions, test: Data | None) -> Data:
         rule = "must be left out with NPZ files, whose records are model inputs"
         raise InputError.one("statistics", rule, str(options.statistics))
     with reading(path, "must be an NPZ file of plain arrays"), np.load(path) as file:
-        arrays: dict[str, np.ndarray] = {name: file[name] for name in file.files}
+        arrays = {name: _plain_array(path, file, name) for name in file.files}
 
     def array(role: str, name: str | None, default: str) -> np.ndarray | None:
         if name is None:
@@ -255,6 +259,22 @@ def _npz(path: Path, options: DataOptions, test: Data | None) -> Data:
     )
 
 
+def _plain_array(path: Path, file: Any, name: str) -> np.ndarray:
+    """An array of an NPZ file.
+
+    Raises:
+        InputError: for Python objects, whose loading could run code of the file's author.
+    """
+    try:
+        array: np.ndarray = file[name]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        rule = f"must hold numbers or text in {name}, no Python objects (pickle); convert its dtype"
+        raise InputError.one("data", rule, str(path)) from None
+    return array
+
+
 def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
     """Images ``CLIENT/CLASS/*.png``, or ``CLASS/*.png`` without clients."""
     if options.task != MULTI_CLASS:
@@ -266,13 +286,19 @@ def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
         if getattr(options, name):
             rule = "must be left out with a folder, whose layout is CLIENT/CLASS/*.png"
             raise InputError.one(name, rule, str(getattr(options, name)))
-    by_client = sorted(folder.glob("*/*/*.png"))
-    by_class = sorted(folder.glob("*/*.png"))
+    by_client = sorted(folder.glob("*/*/*.[pP][nN][gG]"))
+    by_class = sorted(folder.glob("*/*.[pP][nN][gG]"))
     if bool(by_client) == bool(by_class):
         found = "both" if by_client else "no image"
         rule = "must hold either CLIENT/CLASS/*.png or CLASS/*.png"
         raise InputError.one("data", rule, f"{found} in {folder}")
     paths = by_client or by_class
+    holding = {path.relative_to(folder).parts[0] for path in paths}
+    present = {part.name for part in folder.iterdir() if part.is_dir() and part.name[0] != "."}
+    if empty := sorted(present - holding):
+        kind = "client" if by_client else "class"
+        rule = f"must hold an image for each {kind}; remove empty folders"
+        raise InputError.one("data", rule, ", ".join(str(folder / name) for name in empty))
     clients = [path.parent.parent.name for path in paths] if by_client else None
     mean, std = _pixel_statistics(options.statistics)
     return Data(

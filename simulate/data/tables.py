@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def columns_of(table: Any) -> dict[str, Sequence[Any]]:
     if names is not None and hasattr(table, "to_pydict"):
         columns = dict(table.to_pydict())
     elif names is not None:
-        columns = {str(name): table[name][:] for name in names}
+        columns = {str(name): _plain(table[name][:]) for name in names}
     elif hasattr(table, "columns") and hasattr(table, "__getitem__"):
         if len({str(name) for name in table.columns}) < len(table.columns):
             raise InputError.one("data", "must have unique names of columns", list(table.columns))
@@ -58,6 +59,16 @@ def columns_of(table: Any) -> dict[str, Sequence[Any]]:
     if len(set(lengths.values())) > 1:
         raise InputError.one("data", "must have columns of one length", lengths)
     return columns
+
+
+def _plain(values: Any) -> Sequence[Any]:
+    """Values of a column of a ``datasets`` table, also of one in the format of torch or NumPy."""
+    found: Sequence[Any] = (
+        values.tolist()
+        if hasattr(values, "tolist")
+        else [value.tolist() if hasattr(value, "tolist") else value for value in values]
+    )
+    return found
 
 
 def read_parquet(path: Path) -> dict[str, Sequence[Any]]:
@@ -76,7 +87,9 @@ def read_parquet(path: Path) -> dict[str, Sequence[Any]]:
 
 
 def read_csv(path: Path, field: str = "data") -> dict[str, list[str]]:
-    """The columns of a CSV file with a header.
+    """The columns of a CSV file with a header, separated by commas, semicolons or tabs.
+
+    The separator is the one that the header has most often. Empty lines are left out.
 
     Raises:
         InputError: when it cannot be read, has no header, or a line has another number of fields.
@@ -84,21 +97,23 @@ def read_csv(path: Path, field: str = "data") -> dict[str, list[str]]:
     import csv
 
     text = read_text(path, field).removeprefix("\ufeff")  # a byte order mark, as spreadsheets write
-    rows = csv.reader(text.splitlines(), strict=True)
+    separator = max(",;\t", key=text.partition("\n")[0].count)
+    content = StringIO(text, newline="")  # keeps line breaks in quoted fields
+    rows = csv.reader(content, delimiter=separator, skipinitialspace=True, strict=True)
     try:
-        header = next(rows, [])
-        lines = list(rows)
+        header = [name.strip() for name in next(rows, [])]
+        lines = [(rows.line_num, line) for line in rows if line]
     except csv.Error as error:
         raise InputError.one(field, f"must be a CSV file ({error})", str(path)) from None
     if not header or not lines:
         raise InputError.one(field, "must have a header and a line per record", str(path))
     if len(set(header)) != len(header):
         raise InputError.one(field, "must have unique names of columns", header)
-    for number, line in enumerate(lines, 2):
+    for number, line in lines:
         if len(line) != len(header):
             rule = f"must have the {len(header)} fields of the header in line {number}"
             raise InputError.one(field, rule, len(line))
-    values = zip(*lines, strict=True)
+    values = zip(*(line for _, line in lines), strict=True)
     return {name: list(column) for name, column in zip(header, values, strict=True)}
 
 

@@ -136,7 +136,7 @@ class Modular:
         """A copy of parameters [K, d]: one tensor [K, ...] per parameter, in the faster format."""
         parts = zip(self.shapes, torch.split(thetas, self._sizes, 1), strict=True)
         fast = self.channels_last
-        return [(_laid_out(torch.unflatten(part, 1, shape), fast),) for (_, shape), part in parts]
+        return [(_laid_out(part.view(len(part), *shape), fast),) for (_, shape), part in parts]
 
     def unpack(self, packed: Packed, clients: int) -> Tensor:
         """The inverse of `pack`: a fresh [K, d]."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from privplan.errors import Fault, InputError
 from simulate.data.arrays import said
 from simulate.data.dataset import Dataset
+from simulate.data.own import Data
 from simulate.models.compiled import Compiled, compiled
 from simulate.models.modular import Modular
 from simulate.models.objective import CROSS_ENTROPY, Objective, with_seeds
@@ -28,6 +29,7 @@ from simulate.models.validation import (
     structure_faults,
     without_batch_norm,
 )
+from simulate.tasks import MULTI_CLASS
 
 Factory = Callable[..., nn.Module]
 """A class or function that returns a fresh module."""
@@ -72,6 +74,26 @@ class OwnModel:
     def parameters(self) -> int:
         """Number of trainable parameters, which a plan calls ``model.parameters``."""
         return sum(part.numel() for part in self._seeded().parameters() if part.requires_grad)
+
+    def check(self, data: Data | None) -> None:
+        """Raises what ``model`` would raise, as far as it is known before a plan.
+
+        Args:
+            data: the data; without them only the structure is checked. Outputs are checked for
+                multi-class data only: what they must be for other tasks depends on the loss.
+
+        Raises:
+            InputError: with every fault of the module.
+        """
+        module = self._seeded()
+        faults = list(structure_faults(module))
+        if data is not None and data.task == MULTI_CLASS:
+            dataset, _ = replace(data, client=None, group=None).prepared(())
+            faults += behaviour(
+                module, probe_of(dataset), len(dataset.classes), CROSS_ENTROPY
+            ).faults
+        if faults:
+            raise InputError(faults)
 
     def model(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -92,13 +93,15 @@ def opened(
 
 
 def require_trackers(names: Sequence[str]) -> None:
-    """Check names before anything is trained.
+    """Check names before anything is written, and that ``package`` of each tracker is installed.
 
     Raises:
-        InputError: for an unknown name.
+        InputError: for an unknown name, or a tracker whose package is not installed.
     """
-    for name in names:
-        TRACKERS.name_of(name)
+    for name in map(TRACKERS.name_of, names):
+        package = getattr(TRACKERS.get(name), "package", None)
+        if package is not None and find_spec(package) is None:
+            raise missing(name, name)
 
 
 def missing(name: str, extra: str) -> InputError:

@@ -43,6 +43,8 @@ class MLflow(Callback):
         InputError: when mlflow is not installed.
     """
 
+    package = "mlflow"
+
     def __init__(self, folder: Path) -> None:
         try:
             from mlflow.tracking import MlflowClient

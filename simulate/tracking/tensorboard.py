@@ -29,6 +29,8 @@ class TensorBoard(Callback):
         InputError: when tensorboard is not installed.
     """
 
+    package = "tensorboard"
+
     def __init__(self, folder: Path) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter

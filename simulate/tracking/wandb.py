@@ -33,6 +33,8 @@ class WeightsAndBiases(Callback):
         InputError: when wandb is not installed.
     """
 
+    package = "wandb"
+
     def __init__(self, folder: Path) -> None:
         try:
             import wandb

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import click
 import pytest
@@ -98,6 +99,23 @@ def test_a_command_that_cannot_be_loaded_is_one_line(name: str, said: str) -> No
     [line] = done.stderr.splitlines()
     assert line.startswith(f"privplan: {name}: ")
     assert said in line
+
+
+def test_solve_with_data_names_the_extra_of_the_backend(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def without_torch(own: object) -> None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr("privplan.cli.solve._measured", without_torch)
+    (tmp_path / "spec.yaml").write_text("name: x\n")
+    words = ["solve", str(tmp_path / "spec.yaml"), "--data", "x.npz"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    [line] = done.stderr.splitlines()
+    assert line.endswith(
+        "solve: needs the simulation backend (no torch); pip install 'privplan[simulate]'"
+    )
 
 
 @pytest.mark.parametrize(

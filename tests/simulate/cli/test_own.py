@@ -42,6 +42,10 @@ class Line(nn.Sequential):
     def __init__(self, outputs=1):
         super().__init__(nn.Linear(4, outputs))
 
+class Dropped(Net):
+    def forward(self, x):
+        return super().forward(nn.functional.dropout(x, 0.5, self.training))
+
 class Normed(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
@@ -117,6 +121,14 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pixels = generator.integers(0, 100, (4, 4)) + 100 * (row % 2)
             Image.fromarray(pixels.astype(np.uint8)).save(path)
     (folder / "groups.csv").write_text("\n".join(groups) + "\n")
+    np.savez(folder / "objects.npz", x=known["x"], y=np.array([{}, None] * 200, object))
+    strangers = {name: known[name] for name in ("x", "y")}
+    np.savez(folder / "strangers.npz", **strangers, client=known["client"] + 15)
+    image = Image.fromarray(np.zeros((4, 4), np.uint8))
+    for kind in ("hollow/c/one", "hollow/d", "bare/one", "bare/two", "bare/.cache"):
+        (folder / kind).mkdir(parents=True)
+    image.save(folder / "hollow" / "c" / "one" / "0.png")
+    image.save(folder / "bare" / "one" / "0.png")
     for name, size in (("one", 4), ("two", 5)):
         path = folder / "mixed" / "c" / "class" / f"{name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -227,6 +239,9 @@ WRONG = {
     f"header.csv {TABLE}": "data: must have a header and a line per record",
     f"lacking.csv {TABLE}": "label: must not be missing in ill, found 'record 0'",
     "empty": "data: must hold either CLIENT/CLASS/*.png or CLASS/*.png, found 'no image in empty'",
+    "objects.npz": "data: must hold numbers or text in y, no Python objects (pickle); convert its",
+    "hollow": "data: must hold an image for each client; remove empty folders, found 'hollow/d'",
+    "bare": "data: must hold an image for each class; remove empty folders, found 'bare/two'",
     "mixed": "data: must have images like the first one, (1, 4, 4)",
     "faces --label x": "label: must be left out with a folder",
     "faces": "data.group: is required with a plan of 2 groups, found 'none'",
@@ -312,6 +327,8 @@ def test_solve_takes_clients_and_parameters_from_data_and_model(workplace, monke
         ("--fix", "fix: is only for --model"),
         ("--model own_code:pairs", "model: must be a torch.nn.Module or return one"),
         ("--model own_code:Net --model-args []", "model-args: must be a JSON object"),
+        ("--model own_code:Normed", "model: must have no batch normalisation, which mixes records"),
+        ("--model own_code:Line --data mine.npz", "model: must return a logit for each of the 2"),
     ],
 )
 def test_solve_refuses_wrong_data_in_one_line(workplace, monkeypatch, words, line) -> None:
@@ -320,6 +337,46 @@ def test_solve_refuses_wrong_data_in_one_line(workplace, monkeypatch, words, lin
     assert done.exit_code == 2, done.output
     assert done.stderr.startswith(f"privplan: {line}"), done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_solve_names_every_fault_of_a_model(workplace, monkeypatch) -> None:
+    monkeypatch.chdir(workplace)
+    done = run("solve spec.yaml --model own_code:Normed --data faces --groups groups.csv")
+    assert done.exit_code == 2
+    rules = [line.partition(",")[0] for line in done.stderr.splitlines()]
+    assert rules == [
+        "privplan: model: must have no batch normalisation",
+        "privplan: model: must take records of shape 1x4x4 (after the batch dimension)",
+    ]
+
+
+def test_test_records_of_other_clients_are_named(workplace, monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(workplace)
+    words = f"--data mine.npz --test strangers.npz --model own_code:Net -o {tmp_path / 'run'}"
+    done = simulate(f"--algorithm planned {words}")
+    assert done.exit_code == 0, done.output
+    assert "300 of 400 test records are of 15 clients that have no training rec" in done.stderr
+
+
+def test_replay_says_that_dropout_is_not_shown(workplace, monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(workplace)
+    own = "--data mine.npz --model own_code:Dropped"
+    done = simulate(f"--algorithm planned {own} -o {tmp_path / 'run'}")
+    assert done.exit_code == 0, done.output
+    replayed = run(f"replay {tmp_path / 'run'} {own}")
+    assert replayed.exit_code == 5
+    assert "not shown: missing: a module that draws random numbers in training" in replayed.output
+
+
+def test_lines_fit_80_columns(workplace, monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(workplace)
+    words = "--data mine.npz --model own_code:Net"
+    done = simulate(f"--algorithm planned {words} -o kept-in-this-folder")
+    both = run(f"compare plan.json --algorithms planned,FedAvg {words} -o {tmp_path / 'both'}")
+    assert done.exit_code == both.exit_code == 0, done.output + both.output
+    assert "plot: kept-in-this-folder" in done.stdout
+    lines = [*done.output.splitlines(), *both.output.splitlines()]
+    assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80
 
 
 def test_groups_test_records_and_parquet_give_the_same_run(workplace, monkeypatch) -> None:

@@ -207,3 +207,26 @@ def test_gradients_of_other_losses_are_those_of_autograd(whole: bool) -> None:
     loss.backward()
     expected = torch.cat([part.grad.flatten() for part in module.parameters()])
     torch.testing.assert_close(found[1], expected)
+
+
+class Scaled(nn.Module):
+    """A module with a parameter without dimensions, such as a learned temperature."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.last = nn.Parameter(torch.tensor(2.0)), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * self.last(x)
+
+
+def test_a_parameter_may_be_a_single_number() -> None:
+    x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
+    model = OwnModel(Scaled, {}, "Scaled").model("m", simulate.Data(x, y).prepared(())[0])
+    theta, module = model.initial(torch.Generator().manual_seed(0)), model.module()
+    nn.utils.vector_to_parameters(theta, module.parameters())
+    records, labels = torch.randn(5, 4, generator=torch.Generator().manual_seed(1)), torch.arange(5)
+    loss = functional.cross_entropy(module(records), labels % 2)
+    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, module.parameters())])
+    found = gradients(model, theta[None], records[None], labels[None] % 2)[0]
+    torch.testing.assert_close(found, expected)

@@ -125,6 +125,17 @@ def test_a_missing_package_names_its_extra(tmp_path: Path, monkeypatch: pytest.M
             TRACKERS.get(name)(tmp_path)
 
 
+def test_a_missing_package_is_named_before_anything_is_written(
+    plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulate.tracking.callback.find_spec", lambda name: None)
+    words = ["simulate", str(plan), "--algorithm", "planned", "--track", "mlflow"]
+    done = CliRunner().invoke(main, [*words, "-o", str(tmp_path / "run")])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("privplan: track: needs its package: pip install 'privplan[mlf")
+    assert not (tmp_path / "run").exists()
+
+
 READ = """
 import json, sys
 kind, folder = sys.argv[1:]
