@@ -120,8 +120,10 @@ class Coverage(Value):
         return known
 
     def holders(self, weights: Sequence[float]) -> np.ndarray:
-        """How few hold a class [classes]: 1 where all groups hold it alike, 1 / w in a group of
-        weight w that alone holds it."""
+        """How few groups hold a class [classes].
+
+        1 where all groups hold it alike, 1 / w where only a group of weight w holds it.
+        """
         shares, weight = np.asarray(self.shares), np.asarray(weights)
         first, second = weight @ shares, weight @ shares**2
         few: np.ndarray = np.clip(second / np.maximum(first, 1e-9) ** 2, 1.0, 50.0)

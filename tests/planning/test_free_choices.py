@@ -43,7 +43,7 @@ def test_the_default_recipe_decides_rounds_within_uploads() -> None:
     for rounds in (4, 10, 30, 100):
         other = Spec.parse({**base, "rounds": rounds, "cohort": min(1000 / rounds, 500)})
         assert lost_signal(settled) <= lost_signal(other) * (1 + 1e-3)
-    with pytest.raises(InputError, match="planning.constants: is required when rounds are free"):
+    with pytest.raises(InputError, match=r"planning\.constants: is required when rounds are free"):
         Spec.parse({**data, "clipping_norm": 1.0, "planning": planning})
 
 
