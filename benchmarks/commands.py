@@ -2,7 +2,8 @@
 
 Every repetition runs each command once and, beside it, a fixed amount of work (a yardstick), so
 that a slower hour of the machine slows both; the tables show medians of CPU seconds, and of
-multiples of the yardstick. ``--base FOLDER`` runs another checkout in turn and shows the ratio.
+multiples of the yardstick. Byte code is cached, as after an installation. ``--base FOLDER`` runs
+another checkout in turn and shows the ratio.
 ``--store`` keeps the result for this kind of machine in ``benchmarks/results``; every other run is
 compared with what is kept there and says which command became slower by more than 10%.
 
@@ -25,6 +26,7 @@ import yaml
 from stored import compare, machine_kind, stored
 
 REPO = Path(__file__).resolve().parent.parent
+BYTE_CODE = Path(tempfile.gettempdir()) / "privplan-benchmark-byte-code"
 YARDSTICK = """
 import numpy
 matrix = numpy.random.default_rng(1).standard_normal((400, 400))
@@ -47,10 +49,23 @@ COMMANDS = {
     "solve, three groups": "solve three.yaml -o out.json",
     "solve, ten groups": "solve ten.yaml -o out.json",
     "solve, first spec": "solve first.yaml -o out.json",
+    "what-if, 100 points": "what-if three.yaml --workers 1 --vary groups.group0.epsilon=0.1:2:10 "
+    "--vary cohort=30:600:10",
+    "frontier": "frontier three.yaml",
+    "solve, free rounds and clipping": "solve free.yaml -o out.json",
     "account": "account --noise-multiplier 1.504 --sampling-ratio 0.02 --rounds 50 --delta 6.98e-5",
     "simulate, digits": "simulate hundred.json --algorithm planned --dataset digits -o {run}",
     "compare all": "compare eight.json --algorithms all --dataset digits --seeds 1 -o {run}",
 }
+
+
+FREE = {
+    "free": ["ratios", "weights", "rounds", "clipping_norm"],
+    "update_norms": [0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5],
+    "constants": {"smoothness": 1.0, "initial_gap": 2.3, "dissimilarity": 1.0, "local_variance": 1},
+    "max_rounds": 400,
+}
+"""Planning choices of a spec whose rounds and clipping norm are free."""
 
 
 def spec(groups: int) -> dict[str, object]:
@@ -75,6 +90,8 @@ def cpu_seconds(command: list[str], folder: Path, checkout: Path) -> float:
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment["PYTHONPYCACHEPREFIX"] = str(BYTE_CODE)
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
@@ -92,6 +109,7 @@ def prepare(folder: Path, checkout: Path) -> None:
     folder.mkdir()
     for groups, name in ((3, "three"), (10, "ten")):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(spec(groups)))
+    (folder / "free.yaml").write_text(yaml.safe_dump({**spec(3), "planning": FREE}))
     for line in SETUP:
         cpu_seconds(shell(line), folder, checkout)
     digits = (folder / "digits.yaml").read_text()

@@ -25,9 +25,11 @@ from typing import Any
 import numpy as np
 from calibration import by_dp_accounting
 
+from privplan.accounting.pld import accountant as pld_accountant
 from privplan.io.text import load_yaml
 from privplan.planning import allocate as search
-from privplan.planning.noise_model import _log_noise, noise_at
+from privplan.planning import loss_nodes
+from privplan.planning.noise_curve import NoiseCurves
 from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of
 from privplan.planning.solver import solve
@@ -50,16 +52,16 @@ def visited(spec: Spec) -> list[tuple[int, float]]:
     task = task_of(spec, problem_of(spec))
     points: list[tuple[int, float]] = []
 
-    def counted(task: search.Task, curves: Any, cohorts: np.ndarray) -> np.ndarray:
-        ratios = cohorts / np.asarray(task.problem.clients, dtype=float)
-        points.extend((m, float(q)) for m, q in enumerate(ratios))
-        return np.array([noise_at(c, ratios[m : m + 1])[0][0] for m, c in enumerate(curves)])
+    def counted(self: NoiseCurves, ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if ratios.ndim == 1:
+            points.extend((m, float(q)) for m, q in enumerate(ratios))
+        return original(self, ratios)
 
-    original, search._noise = search._noise, counted
+    original, NoiseCurves.at = NoiseCurves.at, counted
     try:
         search.allocate(task)
     finally:
-        search._noise = original
+        NoiseCurves.at = original
     return list(dict.fromkeys(points))
 
 
@@ -68,7 +70,8 @@ def time_search(spec: Spec) -> None:
     problem = problem_of(spec)
     ours = []
     for _ in range(RUNS):
-        _log_noise.cache_clear()
+        loss_nodes._node.cache_clear()
+        pld_accountant._bounds.cache_clear()
         start = time.perf_counter()
         solve(spec)
         ours.append(time.perf_counter() - start)

@@ -93,7 +93,11 @@ class Value(BaseModel):
     """A frozen value that refuses unknown fields, and numbers that JSON cannot hold."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", protected_namespaces=(), allow_inf_nan=False
+        frozen=True,
+        extra="forbid",
+        protected_namespaces=(),
+        allow_inf_nan=False,
+        defer_build=True,  # validators are built on first use: a command uses few of all values
     )
 
 
@@ -138,6 +142,8 @@ class Checked(Value):
     ) -> JsonSchemaValue:
         if not cls.variants():
             return handler(core_schema)
+        for kind in cls.variants():
+            kind.model_rebuild()
         kinds = {kind.__name__: kind.__pydantic_core_schema__ for kind in cls.variants()}
         schemas = {name: handler.resolve_ref_schema(handler(kinds[name])) for name in kinds}
         return {"anyOf": [{"title": name, **schema} for name, schema in schemas.items()]}

@@ -13,25 +13,20 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.accounting.accountant import ACCOUNTANTS
 from privplan.planning.dual_bound import lower_bound
 from privplan.planning.error_terms import (
     Allocation,
     Coefficients,
     ReleaseKind,
     best_weights,
+    least_error,
     mean_noise_multiplier,
     terms,
 )
-from privplan.planning.group_noise import group_noise
-from privplan.planning.noise_model import (
-    BASES,
-    NoiseCurve,
-    base_of,
-    build_curve,
-    noise_at,
-    refine,
-)
+from privplan.planning.group_noise import GUARANTEE, group_noise
+from privplan.planning.loss_nodes import least_noise
+from privplan.planning.noise_curve import NoiseCurves
+from privplan.planning.noise_model import FROM_LOSSES, build_curve, cheaper, refine
 from privplan.planning.optimiser import descend, descend_worst, project
 from privplan.planning.problem import Limits, Problem, whole_cohorts
 from privplan.planning.weights import weights as weights_by_rule
@@ -39,9 +34,13 @@ from privplan.planning.weights import weights as weights_by_rule
 Floats = NDArray[np.float64]
 
 _STARTS = 8
+_FEW_STARTS = 2
 _ROUNDS_OF_REFINEMENT = 4
 _CURVE_ERROR = 3e-3
+_NODE_ERROR = 1e-5
 _PROVEN = 1e-3
+_SETTLED = 1e-4
+"""Gap to the dual bound that further searches could close, below which there are none."""
 NEGLIGIBLE = 0.02
 """Weight over population share below which a group has a negligible weight."""
 
@@ -76,31 +75,68 @@ def allocate(task: Task) -> Allocation:
     Raises:
         InfeasibleError: when a group's budget cannot be met.
     """
-    problem, limits = task.problem, task.limits
-    clients = np.asarray(problem.clients, dtype=float)
-    curves = [
-        build_curve(
-            problem, m, task.accountant, limits.min_cohorts[m] / n, limits.max_cohorts[m] / n
-        )
-        for m, n in enumerate(clients)
-    ]
-    starts = _starts(task)
-    if task.accountant in BASES:
-        even = project(starts[0], limits.min_cohorts, limits.max_cohorts, problem.cohort)
-        curves, _ = _refined(task, curves, even)
-    cohorts, agreeing = _search(task, curves, starts)
-    for _ in range(_ROUNDS_OF_REFINEMENT):
-        curves, error = _refined(task, curves, cohorts)
-        if error <= _CURVE_ERROR:
-            break
-        starts_again = [cohorts] if task.release == "joint" else [cohorts, *starts]
-        cohorts, _ = _search(task, curves, starts_again)
-    status = _status(task, curves, cohorts, agreeing)
+    problem = task.problem
+    curves, starts = curves_of(task), _starts(task)
+    few = starts[:_FEW_STARTS]
+    curves, cohorts, agreeing = _optimum(task, curves, few)
+    gap = _dual_gap(task, curves, cohorts)
+    if len(few) < len(starts) and (gap is None or gap > _SETTLED):
+        few = starts
+        curves, cohorts, agreeing = _optimum(task, curves, starts)
+        gap = _dual_gap(task, curves, cohorts)
+    status = _status(task, gap, len(few), agreeing)
     if problem.sampling.law.whole_cohorts:
         cohorts = _whole(task, curves, cohorts)
         status += "; then rounded to whole cohorts"
     noise = _calibrated(task, curves, cohorts)
     return Allocation(cohorts, noise, weights_of(task, cohorts, noise), task.release, status)
+
+
+def estimated(task: Task) -> Allocation:
+    """``allocate`` with the noise of the curves: within 1e-3 of calibrated noise, and faster.
+
+    For choices that compare many tasks; what is chosen is then allocated and certified.
+
+    Raises:
+        InfeasibleError: when a group's budget cannot be met.
+    """
+    curves, cohorts, _ = _optimum(task, curves_of(task), _starts(task)[:_FEW_STARTS])
+    if task.problem.sampling.law.whole_cohorts:
+        cohorts = _whole(task, curves, cohorts)
+    noise = _noise(task, curves, cohorts)
+    return Allocation(cohorts, noise, weights_of(task, cohorts, noise), task.release, "estimated")
+
+
+def curves_of(task: Task) -> NoiseCurves:
+    """The noise curves of all groups over the ratios that the limits allow."""
+    limits = task.limits
+    return NoiseCurves(
+        [
+            build_curve(
+                task.problem,
+                m,
+                task.accountant,
+                float(limits.min_cohorts[m] / n),
+                float(min(limits.max_cohorts[m] / n, 1.0)),
+            )
+            for m, n in enumerate(task.problem.clients)
+        ]
+    )
+
+
+def _optimum(
+    task: Task, curves: NoiseCurves, starts: Sequence[Floats]
+) -> tuple[NoiseCurves, Floats, int]:
+    """The curves refined at the optimum, its cohorts, and how many searches agreed on it."""
+    cohorts, agreeing = _search(task, curves, starts)
+    enough = _NODE_ERROR if task.accountant in FROM_LOSSES else _CURVE_ERROR
+    for _ in range(_ROUNDS_OF_REFINEMENT):
+        curves, error = _refined(task, curves, cohorts)
+        if error <= enough:
+            break
+        starts_again = [cohorts] if task.release == "joint" else [cohorts, *starts]
+        cohorts, _ = _search(task, curves, starts_again)
+    return curves, cohorts, agreeing
 
 
 def weights_of(task: Task, cohorts: Floats, noise: Floats) -> Floats:
@@ -118,13 +154,27 @@ def error_of(task: Task, cohorts: Floats, noise: Floats) -> float:
     return terms(weights, cohorts, noise, task.coefficients, task.release).total
 
 
-def _noise(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats) -> Floats:
-    ratios = cohorts / np.asarray(task.problem.clients, dtype=float)
-    return np.array([noise_at(curve, ratios[m : m + 1])[0][0] for m, curve in enumerate(curves)])
+def _noise(task: Task, curves: NoiseCurves, cohorts: Floats) -> Floats:
+    return curves.at(cohorts / np.asarray(task.problem.clients, dtype=float))[0]
 
 
-def _objective(task: Task, curves: Sequence[NoiseCurve]) -> Callable[[Floats], float]:
+def _objective(task: Task, curves: NoiseCurves) -> Callable[[Floats], float]:
     return lambda cohorts: error_of(task, cohorts, _noise(task, curves, cohorts))
+
+
+def _with_gradient(
+    task: Task, curves: NoiseCurves
+) -> Callable[[Floats], tuple[float, Floats]] | None:
+    """Error of the best weights and its gradient in the cohorts; None where it has no formula."""
+    if task.rule != "optimal" or np.any(task.limits.min_weights > 0):
+        return None
+    clients = np.asarray(task.problem.clients, dtype=float)
+
+    def evaluate(cohorts: Floats) -> tuple[float, Floats]:
+        noise, slopes = curves.at(cohorts / clients)
+        return least_error(cohorts, noise, slopes, task.coefficients, task.release)
+
+    return evaluate
 
 
 def _starts(task: Task) -> list[Floats]:
@@ -140,9 +190,7 @@ def _starts(task: Task) -> list[Floats]:
     return [task.problem.cohort * shape / shape.sum() for shape in shapes[:_STARTS]]
 
 
-def _search(
-    task: Task, curves: Sequence[NoiseCurve], starts: Sequence[Floats]
-) -> tuple[Floats, int]:
+def _search(task: Task, curves: NoiseCurves, starts: Sequence[Floats]) -> tuple[Floats, int]:
     """Returns the best of several local searches, and how many of them reached it."""
     limits, total = task.limits, task.problem.cohort
     objective = _objective(task, curves)
@@ -157,17 +205,17 @@ def _search(
     return [*found, *projected][best], agreeing
 
 
-def _descent(task: Task, curves: Sequence[NoiseCurve], begin: Floats, scale: float) -> Floats:
+def _descent(task: Task, curves: NoiseCurves, begin: Floats, scale: float) -> Floats:
     limits, total, coefficients = task.limits, task.problem.cohort, task.coefficients
     if task.release == "per_group" or task.rule == "optimal":
-        objective = _objective(task, curves)
+        error, both = _objective(task, curves), _with_gradient(task, curves)
         return descend(
-            lambda r: objective(r) / scale,
+            lambda r: error(r) / scale,
             begin,
             limits.min_cohorts,
             limits.max_cohorts,
             total,
-            lambda *points: _errors_beside(task, curves, np.stack(points), scale),
+            None if both is None else lambda r: _scaled(both(r), scale),
         )
 
     def parts(cohorts: Floats) -> Floats:
@@ -184,83 +232,58 @@ def _descent(task: Task, curves: Sequence[NoiseCurve], begin: Floats, scale: flo
     return descend_worst(smooth, parts, begin, limits.min_cohorts, limits.max_cohorts, total)
 
 
-def _errors_beside(
-    task: Task, curves: Sequence[NoiseCurve], points: Floats, scale: float
-) -> tuple[Floats, Floats]:
-    """Error over ``scale`` with each single cohort raised, and with it lowered, shape (groups,).
-
-    A group's noise depends on its own cohort only, so every curve is evaluated three times.
-
-    Args:
-        task: the search task.
-        curves: sigma(q) of each group.
-        points: cohorts, raised and lowered cohorts, shape (3, groups).
-        scale: divisor of the errors.
-    """
-    clients = np.asarray(task.problem.clients, dtype=float)
-    noise = np.stack(
-        [noise_at(curve, points[:, m] / clients[m])[0] for m, curve in enumerate(curves)], axis=1
-    )
-    found = np.empty((2, points.shape[1]))
-    for side in (1, 2):
-        for m in range(points.shape[1]):
-            cohorts, sigma = points[0].copy(), noise[0].copy()
-            cohorts[m], sigma[m] = points[side, m], noise[side, m]
-            found[side - 1, m] = error_of(task, cohorts, sigma) / scale
-    return found[0], found[1]
+def _scaled(found: tuple[float, Floats], scale: float) -> tuple[float, Floats]:
+    return found[0] / scale, found[1] / scale
 
 
-def _accountants(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats) -> list[str]:
+def _accountants(task: Task, curves: NoiseCurves, cohorts: Floats) -> list[str]:
     """The accountant of each group; a group of negligible weight takes the cheaper base.
 
     Loss distributions of very rare participation are costly, and the noise of a group without
     weight does not change the error; the base asks for more noise, certified like all others.
     """
+    if not any(cheaper(task.accountant, delta) != task.accountant for delta in task.problem.deltas):
+        return [task.accountant] * len(cohorts)
     weights = weights_of(task, cohorts, _noise(task, curves, cohorts))
     small = weights < NEGLIGIBLE * task.coefficients.shares
-    bases = [base_of(task.accountant, delta) for delta in task.problem.deltas]
     return [
-        base if negligible and base in ACCOUNTANTS else task.accountant
-        for negligible, base in zip(small, bases, strict=True)
+        cheaper(task.accountant, delta) if negligible else task.accountant
+        for negligible, delta in zip(small, task.problem.deltas, strict=True)
     ]
 
 
-def _calibrated(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats) -> Floats:
+def _calibrated(task: Task, curves: NoiseCurves, cohorts: Floats) -> Floats:
     """The noise of cohorts, exactly calibrated; the curves give the first guess."""
     ratios = np.minimum(cohorts / np.asarray(task.problem.clients, dtype=float), 1.0)
     expected = _noise(task, curves, cohorts)
-    return np.array(
-        [
-            group_noise(
-                task.problem,
-                m,
-                ratios[m],
-                name,
-                near=float(expected[m]) if name == task.accountant else None,
-            )
-            for m, name in enumerate(_accountants(task, curves, cohorts))
-        ]
-    )
+    noise = []
+    for m, name in enumerate(_accountants(task, curves, cohorts)):
+        ratio, near = float(ratios[m]), float(expected[m]) if name == task.accountant else None
+        fixed = task.problem.fixed_noise and task.problem.fixed_noise[m] is not None
+        if name == GUARANTEE and near is not None and not fixed:
+            noise.append(least_noise(task.problem, m, ratio, near))
+        else:
+            noise.append(group_noise(task.problem, m, ratio, name, near=near))
+    return np.array(noise)
 
 
-def _refined(
-    task: Task, curves: Sequence[NoiseCurve], cohorts: Floats
-) -> tuple[list[NoiseCurve], float]:
+def _refined(task: Task, curves: NoiseCurves, cohorts: Floats) -> tuple[NoiseCurves, float]:
     ratios = cohorts / np.asarray(task.problem.clients, dtype=float)
     accountants = _accountants(task, curves, cohorts)
     pairs = [
         refine(curve, task.problem, m, task.accountant, min(float(ratios[m]), 1.0))
         if accountants[m] == task.accountant
         else (curve, 0.0)
-        for m, curve in enumerate(curves)
+        for m, curve in enumerate(curves.curves)
     ]
-    return [curve for curve, _ in pairs], max(error for _, error in pairs)
+    error = max(error for _, error in pairs)
+    return (NoiseCurves([curve for curve, _ in pairs]) if error else curves), error
 
 
-def _status(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats, agreeing: int) -> str:
-    searches = f"best of {len(_starts(task))} searches, {agreeing} of them agree"
+def _dual_gap(task: Task, curves: NoiseCurves, cohorts: Floats) -> float | None:
+    """How far the error may be above the least one, relatively; None where no bound is known."""
     if task.rule != "optimal":
-        return f"multi-start: {searches}; no bound for weights by the rule {task.rule}"
+        return None
     noise = _noise(task, curves, cohorts)
     weights = weights_of(task, cohorts, noise)
     value = terms(weights, cohorts, noise, task.coefficients, task.release).total
@@ -268,12 +291,18 @@ def _status(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats, agreeing:
     bound = lower_bound(
         curves, task.problem, task.limits, task.coefficients, task.release, (value, nu)
     )
-    gap = max((value - bound) / value, 0.0)
+    return max((value - bound) / value, 0.0)
+
+
+def _status(task: Task, gap: float | None, searches: int, agreeing: int) -> str:
+    several = f"best of {searches} searches, {agreeing} of them agree"
+    if gap is None:
+        return f"multi-start: {several}; no bound for weights by the rule {task.rule}"
     kind = "optimal" if gap <= _PROVEN else "multi-start"
-    return f"{kind}: within {gap:.2g} of the dual bound; {searches}"
+    return f"{kind}: within {gap:.2g} of the dual bound; {several}"
 
 
-def _whole(task: Task, curves: Sequence[NoiseCurve], cohorts: Floats) -> Floats:
+def _whole(task: Task, curves: NoiseCurves, cohorts: Floats) -> Floats:
     """Rounds cohorts to whole numbers, then improves them by single moves between groups."""
     objective = _objective(task, curves)
     clients = np.asarray(task.problem.clients, dtype=float)

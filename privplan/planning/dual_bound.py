@@ -15,13 +15,11 @@ grid of cohorts, so the bound needs no convexity of the noise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from privplan.planning.error_terms import Coefficients, ReleaseKind
-from privplan.planning.noise_model import NoiseCurve, noise_at
+from privplan.planning.noise_curve import NoiseCurves
 from privplan.planning.problem import Limits, Problem
 
 Floats = NDArray[np.float64]
@@ -29,11 +27,11 @@ Floats = NDArray[np.float64]
 _GRID = 400
 _LINES = 41
 _REACH = 3.0
-_BISECTIONS = 36
+_BISECTIONS = 26
 
 
 def lower_bound(
-    curves: Sequence[NoiseCurve],
+    curves: NoiseCurves,
     problem: Problem,
     limits: Limits,
     coefficients: Coefficients,
@@ -54,41 +52,48 @@ def lower_bound(
     """
     clients = np.asarray(problem.clients, dtype=float)
     grid = np.geomspace(limits.min_cohorts, limits.max_cohorts, _GRID, axis=1)
-    noise = np.stack([noise_at(curve, grid[m] / clients[m])[0] for m, curve in enumerate(curves)])
+    noise = curves.at(grid / clients[:, None])[0]
     reach = grid / noise
     costs = coefficients.sampling / grid + (coefficients.bias / coefficients.shares)[:, None]
     total = problem.cohort
     if release == "per_group":
         gain = 1 / (coefficients.noise / reach**2 + costs)
-        return 1 / _dual_maximum(gain, grid, total) - coefficients.bias
+        return 1 / float(_dual_maximum(gain[None], grid, total)[0]) - coefficients.bias
     tangent = 2 * (found[0] + coefficients.bias) / found[1]
     return _joint_bound(reach, costs, grid, coefficients.noise, total, tangent) - coefficients.bias
 
 
-def _dual_maximum(gain: Floats, grid: Floats, total: float) -> float:
-    """An upper bound on sum_m gain_m(r_m) with sum r = total: the least dual value evaluated.
+def _dual_maximum(gain: Floats, grid: Floats, total: float) -> Floats:
+    """Upper bounds on sum_m gain_m(r_m) with sum r = total: the least dual values evaluated.
 
     Bisection on the multiplier, by the sum of the cohorts that maximise the Lagrangian.
+
+    Args:
+        gain: shape (problems, groups, cohorts).
+        grid: the cohorts, shape (groups, cohorts).
+        total: sum of the cohorts.
+
+    Returns:
+        Shape (problems,).
     """
-    low, high = 0.0, float(np.max(gain / grid)) * 2
-    rows = np.arange(len(grid))
-    best = np.inf
+    low, high = np.zeros(len(gain)), np.max(gain / grid, axis=(1, 2)) * 2
+    problems, rows = np.arange(len(gain))[:, None], np.arange(len(grid))
+    best, reduced = np.full(len(gain), np.inf), np.empty_like(gain)
     for _ in range(_BISECTIONS):
         price = (low + high) / 2
-        chosen = np.argmax(gain - price * grid, axis=1)
-        value = price * total + float(np.sum(gain[rows, chosen] - price * grid[rows, chosen]))
-        best = min(best, value)
-        if grid[rows, chosen].sum() > total:
-            low = price
-        else:
-            high = price
+        np.multiply(price[:, None, None], grid, out=reduced)
+        np.subtract(gain, reduced, out=reduced)
+        chosen = np.argmax(reduced, axis=2)
+        best = np.minimum(best, price * total + reduced[problems, rows, chosen].sum(axis=1))
+        above = grid[rows, chosen].sum(axis=1) > total
+        low, high = np.where(above, price, low), np.where(above, high, price)
     return best
 
 
 def _joint_bound(
     reach: Floats, costs: Floats, grid: Floats, price: float, total: float, tangent: float
 ) -> float:
-    highest = _dual_maximum(reach, grid, total)
+    highest = float(_dual_maximum(reach[None], grid, total)[0])
     if not np.any(costs > 0):
         return price / highest**2
     slopes, values = _lines(reach, costs, grid, total, tangent)
@@ -104,13 +109,9 @@ def _lines(
     """Slopes nu and intercepts of lines below phi, closest together near ``tangent``."""
     steps = np.linspace(-1, 1, _LINES)
     slopes = tangent * np.exp(np.sign(steps) * np.abs(steps) ** 3 * _REACH)
-    return slopes, np.array([_intercept(slope, reach, costs, grid, total) for slope in slopes])
-
-
-def _intercept(slope: float, reach: Floats, costs: Floats, grid: Floats, total: float) -> float:
-    chosen = np.minimum(reach, slope / (2 * costs))
-    gain = slope * chosen - costs * chosen**2
-    return -_dual_maximum(gain, grid, total)
+    chosen = np.minimum(reach, slopes[:, None, None] / (2 * costs))
+    gain = (slopes[:, None, None] - costs * chosen) * chosen
+    return slopes, -_dual_maximum(gain, grid, total)
 
 
 def _crossings(slopes: Floats, values: Floats) -> Floats:

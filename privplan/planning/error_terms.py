@@ -138,6 +138,47 @@ def best_weights(
     return _joint(reach, costs, coefficients.noise)
 
 
+def least_error(
+    cohorts: Floats,
+    noise: Floats,
+    slopes: Floats,
+    coefficients: Coefficients,
+    release: ReleaseKind,
+) -> tuple[float, Floats]:
+    """The error of the best weights without floors, and its gradient in the cohorts.
+
+    By the envelope theorem the weights count as fixed. For one sum the error plus h^2 is
+    (A + sum b v^2) / (sum v)^2 with v_m = min(H_m, x / b_m): it changes with H_m where v_m is at
+    that cap, and with b_m everywhere. For one sum per group it is 1 / sum_m 1 / c_m with
+    c_m = A / H_m^2 + b_m.
+
+    Args:
+        cohorts: r_m, shape (groups,).
+        noise: sigma_m, shape (groups,).
+        slopes: d log sigma_m / d log r_m, shape (groups,).
+        coefficients: coefficients of the error terms.
+        release: one noisy sum of all groups, or one per group.
+
+    Returns:
+        The error and its gradient, shape (groups,).
+    """
+    price = coefficients.noise
+    costs = coefficients.sampling / cohorts + coefficients.bias / coefficients.shares
+    cost_slope = -coefficients.sampling / cohorts**2
+    reach = cohorts / noise
+    if release == "per_group":
+        total = price / reach**2 + costs
+        inverse = 1 / np.sum(1 / total)
+        slope = 2 * price * (slopes - 1) / (reach**2 * cohorts) + cost_slope
+        return float(inverse - coefficients.bias), np.asarray((inverse / total) ** 2 * slope)
+    values, capped = _joint_values(reach, costs, price)
+    mass = values.sum()
+    error = (price + np.sum(costs * values**2)) / mass**2
+    at_cap = np.where(capped, 2 * (costs * values / mass - error) / mass, 0.0)
+    gradient = at_cap * (1 - slopes) / noise + (values / mass) ** 2 * cost_slope
+    return float(error - coefficients.bias), np.asarray(gradient)
+
+
 def _with_minimum(costs: Floats, min_weights: Floats) -> Floats:
     """Minimises sum c w^2 with w >= min_weights and sum w = 1, c positive."""
     return _water_filling(costs, min_weights, np.ones_like(min_weights))[0]
@@ -145,14 +186,19 @@ def _with_minimum(costs: Floats, min_weights: Floats) -> Floats:
 
 def _joint(reach: Floats, costs: Floats, price: float) -> Floats:
     """Minimises price max(w / H)^2 + sum b w^2 with sum w = 1; the exact solution above."""
+    values, _ = _joint_values(reach, costs, price)
+    return np.asarray(values / values.sum())
+
+
+def _joint_values(reach: Floats, costs: Floats, price: float) -> tuple[Floats, NDArray[np.bool_]]:
+    """The v of the exact solution above, and which of them are at their cap H."""
     order = np.argsort(costs * reach)
     edges = (costs * reach)[order]
     levels = (price + np.cumsum((costs * reach**2)[order])) / np.cumsum(reach[order])
     fits = np.append(levels[:-1] <= edges[1:], True)
     level = levels[int(np.argmax(fits))]
     over = np.divide(level, costs, out=np.full_like(costs, np.inf), where=costs > 0)
-    values = np.minimum(reach, over)
-    return np.asarray(values / values.sum())
+    return np.asarray(np.minimum(reach, over)), np.asarray(reach <= over)
 
 
 def _joint_with_minimum(reach: Floats, costs: Floats, price: float, min_weights: Floats) -> Floats:

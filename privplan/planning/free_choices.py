@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from privplan.errors import InfeasibleError
-from privplan.planning.allocate import allocate
+from privplan.planning.allocate import estimated
 from privplan.planning.objectives import objective_of
 from privplan.planning.objectives.balanced import heterogeneity_of
 from privplan.planning.optimised import task_of
@@ -85,14 +85,17 @@ def _check_limits(spec: Spec) -> None:
 
 
 def total_error(spec: Spec) -> float:
-    """The error of a whole run, which the free variables minimise; see ``Objective.run_error``."""
+    """The error of a whole run, which the free variables minimise; see ``Objective.run_error``.
+
+    With the noise of interpolated curves: what is chosen is then calibrated and certified.
+    """
     problem = problem_of(spec)
-    return objective_of(spec).run_error(spec, problem, allocate(task_of(spec, problem)))
+    return objective_of(spec).run_error(spec, problem, estimated(task_of(spec, problem)))
 
 
 def lost_signal(spec: Spec) -> float:
     """Squared ratio of noise to signal after all rounds of the default recipe."""
-    found = allocate(task_of(spec, problem_of(spec)))
+    found = estimated(task_of(spec, problem_of(spec)))
     multiplier = provisioned_noise_multiplier(spec, found)
     return (multiplier**2 * spec.model.parameters + PAST) / spec.rounds
 
@@ -139,7 +142,15 @@ def _decide_rounds(spec: Spec, decided: Spec) -> Spec:
         return _with_cohort(spec, _with(decided, rounds=max(round(math.exp(log_rounds)), 1)))
 
     cost = total_error if spec.planning.constants is not None else lost_signal
-    return at(minimiser(lambda x: cost(at(x)), 0.0, math.log(most)))
+    costs: dict[int, float] = {}  # many arguments are rounded to one number of rounds
+
+    def cost_at(log_rounds: float) -> float:
+        candidate = at(log_rounds)
+        if candidate.rounds not in costs:
+            costs[candidate.rounds] = cost(candidate)
+        return costs[candidate.rounds]
+
+    return at(minimiser(cost_at, 0.0, math.log(most)))
 
 
 def minimiser(cost: Callable[[float], float], low: float, high: float) -> float:

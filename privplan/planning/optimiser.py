@@ -50,7 +50,7 @@ def descend(
     lower: Floats,
     upper: Floats,
     total: float,
-    beside: Callable[[Floats, Floats, Floats], tuple[Floats, Floats]] | None = None,
+    with_gradient: Callable[[Floats], tuple[float, Floats]] | None = None,
 ) -> Floats:
     """Returns a local minimiser over values in [lower, upper] that sum to ``total``.
 
@@ -63,19 +63,16 @@ def descend(
         lower: least values, shape (groups,).
         upper: largest values, shape (groups,).
         total: sum of the values.
-        beside: values, raised values and lowered values -> objective with each single value
-            raised, and with it lowered, shape (groups,) each; where that is cheaper together.
+        with_gradient: the objective and its gradient; central differences when None.
     """
 
     def value(at: Floats) -> float:
-        return objective(total * at)
+        return objective(total * at) if with_gradient is None else with_gradient(total * at)[0]
 
     def gradient(at: Floats) -> Floats:
-        if beside is None:
+        if with_gradient is None:
             return _gradient(value, at)
-        reach = 1e-6 * at
-        raised, lowered = beside(total * at, total * (at + reach), total * (at - reach))
-        return np.asarray((raised - lowered) / (2 * reach))
+        return total * with_gradient(total * at)[1]
 
     shares = project(start, lower, upper, total) / total
     current, slope = value(shares), gradient(shares)

@@ -14,7 +14,6 @@ from privplan.planning.assemble import Decisions, assemble, failed_conditions
 from privplan.planning.free_choices import decide_free_choices
 from privplan.planning.group_noise import calibrated
 from privplan.planning.optimised import optimised
-from privplan.planning.private_tuning import solve_with_tuning
 from privplan.planning.problem import Problem, drawable, problem_of, uniform_cohorts
 from privplan.planning.published import (
     closed_form_value,
@@ -24,9 +23,6 @@ from privplan.planning.published import (
     solve_published,
 )
 from privplan.planning.recipe import with_server
-from privplan.planning.record_choices import decide_record_choices
-from privplan.planning.record_level import solve_records
-from privplan.planning.risks import STATEMENTS, restated
 from privplan.planning.weights import weights
 from privplan.spec.objectives import is_objective
 from privplan.spec.spec import Spec
@@ -54,7 +50,14 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
         rule = "has several plans; use privplan solve, or privplan.planning.horizon.solve_horizon"
         raise InputError.one("horizon", rule, spec.horizon.split)
     plan = _solved(spec, second_opinion)
-    for _ in range(STATEMENTS if any(group.risk for group in spec.groups) else 0):
+    return _restated(plan, second_opinion) if any(group.risk for group in spec.groups) else plan
+
+
+def _restated(plan: Plan, second_opinion: bool | None) -> Plan:
+    """The plan at the weakest budgets that its groups' risks allow."""
+    from privplan.planning.risks import STATEMENTS, restated
+
+    for _ in range(STATEMENTS):
         weaker = restated(plan)
         if weaker is None:
             break
@@ -65,11 +68,16 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
 def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
     _log.debug("solving %s: %d groups, unit %s", spec.name, len(spec.groups), spec.unit)
     if spec.unit == "record":
+        from privplan.planning.record_choices import decide_record_choices
+        from privplan.planning.record_level import solve_records
+
         decided, notes = decide_record_choices(spec)
         plan = solve_records(decided, second_opinion=bool(second_opinion))
         if notes:
             plan = plan.model_copy(update={"warnings": (*notes, *plan.warnings)})
     elif spec.tuning is not None:
+        from privplan.planning.private_tuning import solve_with_tuning
+
         return solve_with_tuning(spec, lambda run: solve(run, second_opinion=second_opinion))
     else:
         settled, notes = decide_free_choices(spec)

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from privplan.planning.error_terms import Coefficients, best_weights, mean_noise_multiplier, terms
+from privplan.planning.error_terms import (
+    Coefficients,
+    best_weights,
+    least_error,
+    mean_noise_multiplier,
+    terms,
+)
 
 positive = st.floats(0.05, 20)
 
@@ -111,3 +117,29 @@ def test_one_release_is_never_noisier_than_separate_ones(rows: list[tuple[float,
     )
     assert joint <= separate * (1 + 1e-12)
     assert separate <= joint * len(rows) ** 0.5 * (1 + 1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(positive, positive, st.floats(0.1, 0.9)), min_size=2, max_size=5),
+    st.tuples(positive, st.floats(0, 5), st.floats(0, 5)),
+    st.sampled_from(["joint", "per_group"]),
+)
+def test_least_error_and_its_gradient(groups, costs, release):
+    """The error is that of the best weights; its gradient is the limit of differences."""
+    cohorts, scale, slopes = (np.array(column) for column in zip(*groups, strict=True))
+    size = len(cohorts)
+    coefficients = Coefficients(*costs, np.full(size, 1 / size))
+
+    def error(at: np.ndarray) -> float:
+        noise = scale * at**slopes
+        weights = best_weights(at, noise, coefficients, release, np.zeros(size))
+        return terms(weights, at, noise, coefficients, release).total
+
+    found, gradient = least_error(cohorts, scale * cohorts**slopes, slopes, coefficients, release)
+    assert found == pytest.approx(error(cohorts), rel=1e-9, abs=1e-9)
+    for m in range(size):
+        step = np.zeros(size)
+        step[m] = 1e-6 * cohorts[m]
+        difference = (error(cohorts + step) - error(cohorts - step)) / (2 * step[m])
+        assert gradient[m] == pytest.approx(difference, rel=1e-3, abs=1e-4 * found / cohorts[m])

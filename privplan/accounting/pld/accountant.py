@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib.metadata import version
 
 from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
@@ -27,6 +28,7 @@ _RETRIES = 6
 _FLOOR = 0.05
 _GLANCE = 3.0
 _DELTA_TOLERANCE = 1e-3
+_ESTIMATE_TOLERANCE = 3e-4
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,25 @@ class ComposedLoss:
         return max(
             _epsilon(side, delta, _reading(side, delta, self.tolerance), 1.0) for side in sides
         )
+
+    def estimate(self, delta: float, plan: Reading | None = None) -> tuple[float, Reading | None]:
+        """Epsilon at ``delta`` within some 1e-4, and the plan by which it was read.
+
+        An upper bound of one direction: that in which the client is removed, where the other one
+        is its turned form, which spends less; of all directions otherwise. Not for guarantees.
+
+        Args:
+            delta: failure probability, in (0, 1).
+            plan: how a loss nearby was read, which saves half of the time; None to make one.
+        """
+        if self.unbounded or self.mu is not None:
+            return self.epsilon(delta).upper, None
+        sides = list(dict.fromkeys(above for above, _ in self.directions))
+        if all(isinstance(pair, Pair) for pair, _ in sides[0].pairs):
+            sides = sides[:1]
+        if plan is None or len(sides) > 1:
+            plan = _reading(sides[0], delta, _ESTIMATE_TOLERANCE)
+        return max(_epsilon(side, delta, plan, 1.0) for side in sides), plan
 
     def delta(self, epsilon: float) -> Interval:
         """Bounds on delta at ``epsilon``."""
@@ -227,7 +248,13 @@ class PldAccountant:
             InputError: when delta is not in (0, 1).
         """
         checked_delta(delta)
-        return compose(history, Relation(relation), tolerance=self.tolerance).epsilon(delta)
+        return _bounds(history, Relation(relation), delta, self.tolerance)
+
+
+@lru_cache(maxsize=1024)
+def _bounds(history: History, relation: Relation, delta: float, tolerance: float) -> Interval:
+    """Bounds on epsilon, kept for the certificate of what was just calibrated."""
+    return compose(history, relation, tolerance=tolerance).epsilon(delta)
 
 
 ACCOUNTANTS.register("pld", PldAccountant())
