@@ -43,8 +43,8 @@ class Algorithm:
 
     Raises:
         InputError: when the components do not fit: another sampling law than the plan's, noise
-            on an update without a proven bound, or one joint sum for groups of different
-            weights.
+            on an update without a proven bound or without the count of an adaptive clipping norm,
+            or one joint sum for groups of different weights.
     """
 
     name: str
@@ -68,6 +68,12 @@ class Algorithm:
                 rule = "must follow a transform that bounds each update, such as clip"
                 names = [transform.name for transform in self.transforms]
                 raise InputError.one("algorithm.mechanism", rule, names)
+        summed = self.mechanism.noisy and self.mechanism.release_client is None
+        if summed and self.plan.clipping is not None and not extra_coordinates(self):
+            rule = "must have plan_clip where the plan's clipping norm follows a quantile"
+            raise InputError.one(
+                "algorithm.transforms", rule, [transform.name for transform in self.transforms]
+            )
         factors = set(weights(self).values())
         if self.mechanism.joint and len(factors) > 1:
             rule = "must give all groups of a joint sum the same weight"

@@ -112,7 +112,8 @@ def _sampled_bound(release: Release, relation: Relation) -> RenyiBound | None:
     bounds = release.sampling.law.renyi(relation, sigma, q)
     if bounds is None or len(bounds) != 1 or bounds[0].moments is not Moments.SAMPLED:
         return None
-    return bounds[0] if bounds[0].noise_multiplier >= _LEAST_NOISE else None
+    sampled = bounds[0].ratio < 1 and bounds[0].noise_multiplier >= _LEAST_NOISE
+    return bounds[0] if sampled else None
 
 
 def _epsilon_near_the_best(q: float, sigma: float, count: int, delta: float) -> float:

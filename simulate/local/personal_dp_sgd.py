@@ -19,7 +19,8 @@ def head_then_body(clipping_norm: float, split: Split, head_rate: float) -> Loca
     """The first half of a round's noisy steps trains the head, the others the body.
 
     Each step clips the whole gradient of a record and adds noise to all coordinates; the step then
-    uses those of the part that it trains. With an odd number of steps the body takes one more.
+    uses those of the part that it trains. With an odd number of steps the body takes one more;
+    with one step per round the head is never trained.
 
     Args:
         clipping_norm: bound on the norm of a record's gradient.

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privplan.errors import InputError
 from privplan.evidence import read_evidence
 from privplan.ledger import history_of
 from privplan.plan import Clipping, Plan
@@ -19,17 +20,18 @@ from privplan.planning.adaptive_clipping import combined_noise_multiplier, split
 from privplan.planning.solver import solve
 from privplan.record import ReleaseRecord
 from privplan.verification.verify import judge, load_run
-from simulate.algorithm import Algorithm
+from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.components import TransformContext
 from simulate.engine.loop import initial_state, run_round
 from simulate.engine.measurements import executed
 from simulate.engine.seeds import Purpose, stream
+from simulate.mechanisms.gaussian import gaussian_joint
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
 from simulate.runs.run import execute
-from simulate.transforms import NORM, adaptive_clip
+from simulate.transforms import NORM, adaptive_clip, clip
 from tests.simulate import tiny
 from tests.simulate.conftest import digits_spec
 
@@ -211,6 +213,14 @@ def test_a_public_mask_does_not_select_the_count() -> None:
     assert norm != 5.0
     released = executed(tiny.setting(of_method("Fed-SMP", plan, kept=0.5)))
     assert (released.coordinates, released.released, released.appended) == (3, 2, 1)
+
+
+def test_a_method_that_does_not_count_is_refused() -> None:
+    """The bound of a fixed clip is not that of the plan, nor would its norm follow anything."""
+    plan = tiny.plan(release="joint", sigmas=(SIGMA, SIGMA))
+    plan = plan.model_copy(update={"clipping": clipping()})
+    with pytest.raises(InputError, match=r"algorithm\.transforms: must have plan_clip"):
+        compose("fixed", plan, transforms=(clip(5.0),), mechanism=gaussian_joint())
 
 
 METHODS = ("Fed-SMP", "GDPFed+", "IDP-FedAvg-Scale")

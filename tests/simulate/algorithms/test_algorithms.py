@@ -44,8 +44,8 @@ REACHES = {
     "DP-FedAvg-BLUR": 0.65,  # 0.766
     "DP-FedAvg-BLUR+LUS": 0.65,  # 0.763
     "DP-FedAvg-LS": 0.65,  # 0.766
-    "DP-FedPGN": 0.45,  # 0.535
-    "DP-FedPGN-LS": 0.45,  # 0.535
+    "DP-FedPGN": 0.78,  # 0.879
+    "DP-FedPGN-LS": 0.78,  # 0.879
     "GDPFed": 0.60,  # 0.679
     "GDPFed-op": 0.75,  # 0.842
     "GDPFed+": 0.75,  # 0.839
@@ -57,7 +57,7 @@ REACHES = {
     "DPFedAvg": 0.17,  # 0.248
     "minimum-epsilon": 0.15,  # 0.214
     "Robust-HDP": 0.28,  # 0.386
-    "Robust-HDP-norms": 0.28,  # as Robust-HDP
+    "Robust-HDP-norms": 0.28,  # 0.383
     "Robust-HDP-oracle": 0.28,  # 0.363
     "planned": 0.78,  # 0.851
     "P-FedSAM": 0.75,  # 0.790
