@@ -40,7 +40,7 @@ LAYERS = [
     "errors values registry io scipy_functions",
     "laws accounting",
     "spec plan record ledger public_mask replayed evidence seeded_streams secure_streams"
-    " discrete_gaussian attestation",
+    " discrete_gaussian attestation book_budget",
     "convergence planning",
     "forecast",
     "sensitivity verification auditing book lint",

@@ -316,17 +316,28 @@ def guarantee(name: str, plan: Plan, group: GroupPlan, factor: float = 1.0) -> d
 
 
 def _label_row(result: Result) -> dict[str, Any] | None:
-    """Share of correctly inferred labels, and of those inferred from another release."""
+    """Share of correctly inferred labels, and the best null.
+
+    Nulls: labels of another release, as many of each class, and always the most frequent class,
+    which for one record per release is the best blind guess.
+    """
     if any(one is None for one in result.labels):
         return None
     labels = [one for one in result.labels if one is not None]
     truths = [truth.labels for truth in result.truths]
     hits, trials = _label_hits(labels, truths)
-    other, _ = _label_hits([*labels[1:], labels[0]], truths)
-    null = other / trials if len(labels) > 1 else 1 / 10
-    counts = torch.cat(truths).bincount()
-    null = max(null, float(counts.max()) / trials) if len(labels) > 1 else null
+    blind = [_balanced(len(label), result.case.scene) for label in labels]
+    guesses = [blind] if len(labels) == 1 else [blind, [*labels[1:], labels[0]]]
+    null = max(_label_hits(guess, truths)[0] for guess in guesses) / trials
+    null = max(null, 1 / result.case.scene.experiment.model.classes)
+    if len(labels) > 1:
+        null = max(null, float(torch.cat(truths).bincount().max()) / trials)
     return {"correct": [hits / trials, *clopper_pearson(hits, trials)], "n": trials, "null": null}
+
+
+def _balanced(count: int, scene: Scene) -> Tensor:
+    """As many labels of each class as of every other, a guess that needs no release."""
+    return torch.arange(count) % scene.experiment.model.classes
 
 
 def _label_hits(labels: Sequence[Tensor], truths: Sequence[Tensor]) -> tuple[int, int]:

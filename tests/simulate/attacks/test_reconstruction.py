@@ -13,7 +13,7 @@ from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.attacks.closed_form import closed, labels_of, ratio
-from simulate.attacks.evaluate import guarantee
+from simulate.attacks.evaluate import Case, guarantee, summary, sweep
 from simulate.attacks.hyperfl import body_gradient, last_dense
 from simulate.attacks.inversion import ig, named_parameters
 from simulate.attacks.measures import NULLS, OTHER, better, candidates, null_scores, scores
@@ -143,6 +143,16 @@ def test_inversion_under_dp_fedavg_is_not_above_null(plan: Plan) -> None:
         guesses = attack(_views(scene), Options(steps=30), _quiet)
         images = [guess.images for guess in guesses if guess.images is not None]
         assert _against_nulls(scene, images) == []
+
+
+def test_a_balanced_guess_of_the_labels_of_a_sum_is_null(plan: Plan) -> None:
+    scene = PlanScene(plan, "DP-FedAvg", load("digits"), images=40, clients=20)
+    [result] = sweep([Case("closed", scene)], Options(), None)
+    blind = replace(result, labels=(torch.arange(20) % 10,) * 2)
+    row = summary(blind, 0)
+    assert row["labels"]["correct"][0] > 0.6  # far above one in ten
+    for one in (row, summary(result, 0)):
+        assert "label" not in one["better_than_null"]
 
 
 def test_the_reported_noise_multiplier_is_the_one_of_the_release(plan: Plan) -> None:
