@@ -198,6 +198,7 @@ def new_plans(
             "mean": 100 * float(np.mean([run.accuracy for run in runs])),
             "inside": found.lower <= first.accuracy <= found.upper,
             "group_errors": [100 * abs(one.accuracy - seen) for one, seen in groups],
+            "distance": found.distance,
             "mean_group_errors": [
                 100 * abs(one.accuracy - float(seen))
                 for one, seen in zip(found.groups, mean_groups, strict=True)
@@ -261,8 +262,8 @@ def summary(rows: list[dict[str, Any]], asked: list[dict[str, Any]]) -> dict[str
         "interval_width": float(np.mean([row["interval"][1] - row["interval"][0] for row in rows])),
         "rank_correlation": float(spearmanr(forecasts, means).statistic),
         "targets": len(asked),
-        "targets_within_1.5": sum(miss <= 1.5 for miss in misses),
-        "targets_within_1.5_one_run": sum(miss <= 1.5 for miss in first),
+        "targets_within_1.5": int(np.sum(np.less_equal(misses, 1.5))),
+        "targets_within_1.5_one_run": int(np.sum(np.less_equal(first, 1.5))),
         "target_error": float(np.mean(misses)) if misses else 0.0,
     }
 

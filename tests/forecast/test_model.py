@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privplan.errors import InputError
-from privplan.forecast.features import PlanFeatures
+from privplan.forecast.features import Coverage, PlanFeatures
 from privplan.forecast.model import Anchor, Forecaster, forecaster_with
 from privplan.forecast.surrogate import Point
 from privplan.forecast.table import ProxyRun, ProxyTable
@@ -76,6 +76,27 @@ def test_an_anchor_moves_forecasts_to_other_data() -> None:
     anchored = Forecaster(table(), Anchor(Point(known.plan, known.coverage), known.accuracy))
     assert abs(overall(anchored, harder)).mean() < abs(overall(Forecaster(table()), harder)).mean()
     assert overall(anchored, harder[:1])[0] == pytest.approx(0, abs=1e-9)
+
+
+def test_skew_and_holders_of_exclusive_classes() -> None:
+    held = Coverage(shares=((1.0, 0.0, 0.0), (0.0, 0.5, 0.5)), clients=(0.5, 0.5))
+    overall, same = 0.5**2 + 2 * 0.25**2, 0.5 * 1 + 0.5 * 0.5
+    assert held.total_skew == pytest.approx((same - overall) / (1 - overall))
+    assert held.holders((0.2, 0.8)) == pytest.approx([5.0, 1.25, 1.25])
+    even = Coverage(shares=((0.5, 0.5), (0.5, 0.5)), clients=(0.3, 0.7), skew=0.25)
+    assert even.total_skew == pytest.approx(0.25)
+    assert even.holders((0.1, 0.9)) == pytest.approx([1.0, 1.0])
+
+
+def test_accuracies_of_classes_show_which_are_hard() -> None:
+    found = runs(30, seed=12, noise=0.02)
+    by_class = [(0.9, 0.5, 0.5, 0.5) if run.accuracy > 0.5 else None for run in found]
+    rows = tuple(
+        run.model_copy(update={"accuracy_by_class": one})
+        for run, one in zip(found, by_class, strict=True)
+    )
+    fitted = Forecaster(ProxyTable(dataset="made", model="none", classes=4, runs=rows))
+    assert fitted._curve.theta[-4] == min(fitted._curve.theta[-4:])
 
 
 def test_a_table_is_written_and_read(tmp_path: Path) -> None:
