@@ -60,6 +60,7 @@ class Forecaster:
         seen = np.array([[run.accuracy, *run.accuracy_by_group] for run in table.runs])
         fitted = Fit(points, seen, [run.accuracy_by_class for run in table.runs])
         self._curve = fitted.curve
+        self._with_clients = all(run.plan.clients is not None for run in table.runs)
         vectors = np.array([_coordinates(point) for point in points])
         self._scale = np.maximum(vectors.std(axis=0), 0.25)
         self._vectors = vectors / self._scale
@@ -73,9 +74,10 @@ class Forecaster:
         missed = [float(one[0] - other[0]) for one, other in zip(seen, found, strict=True)]
         self._shift, self._anchor_width = 0.0, 0.0
         if anchor is not None:
-            predicted = self._curve(anchor.point)[0]
+            known = self._point(anchor.point.plan, anchor.point.coverage)
+            predicted = self._curve(known)[0]
             self._shift = float(log_odds(anchor.accuracy) - log_odds(predicted))
-            self._anchor_width = 1 + self.distance(anchor.point)
+            self._anchor_width = 1 + self.distance(known)
         errors = [log_odds(seen), log_odds(seen)]
         for residuals, by in zip(errors, (found, self._by_partition(fitted, points)), strict=True):
             residuals -= log_odds(np.array(by))
@@ -112,9 +114,14 @@ class Forecaster:
         vector = _coordinates(point) / self._scale
         return float(np.linalg.norm(self._vectors - vector, axis=1).min()) / self._unit
 
+    def _point(self, plan: PlanFeatures, coverage: Coverage) -> Point:
+        """The point of a plan, without its clients where the proxy runs do not name theirs."""
+        clients = plan.clients if self._with_clients else None
+        return Point(plan.model_copy(update={"clients": clients}), coverage)
+
     def accuracy(self, plan: PlanFeatures, coverage: Coverage) -> float:
         """Forecast accuracy overall, in [0, 1], without its interval."""
-        odds = log_odds(self._curve(Point(plan, coverage))[0])
+        odds = log_odds(self._curve(self._point(plan, coverage))[0])
         return float(from_log_odds(odds + self._shift))
 
     def forecast(self, plan: PlanFeatures, coverage: Coverage, names: Sequence[str]) -> Forecast:
@@ -125,7 +132,7 @@ class Forecaster:
             coverage: which classes its groups hold.
             names: names of its groups.
         """
-        point = Point(plan, coverage)
+        point = self._point(plan, coverage)
         distance = self.distance(point)
         width = math.hypot(1 + distance, self._anchor_width)
         odds = log_odds(self._curve(point)) + self._shift

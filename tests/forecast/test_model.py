@@ -70,6 +70,14 @@ def test_intervals_are_wider_far_from_the_proxy_runs(model: Forecaster) -> None:
     assert width(far_one.lower, far_one.upper) > width(near_one.lower, near_one.upper)
 
 
+def test_clients_do_not_count_for_runs_that_do_not_name_theirs(model: Forecaster) -> None:
+    run = runs(1, seed=10)[0]
+    drawn = run.plan.model_copy(update={"clients": 50.0})
+    assert model.forecast(drawn, run.coverage, ["a", "b"]) == model.forecast(
+        run.plan, run.coverage, ["a", "b"]
+    )
+
+
 def test_an_anchor_moves_forecasts_to_other_data() -> None:
     harder = runs(40, seed=11, noise=0.02, shift=-1.0)
     known = harder[0]
