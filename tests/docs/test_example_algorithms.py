@@ -168,7 +168,7 @@ def test_a_run_in_turns_is_kept_and_a_broken_epoch_is_not(
     seen = [share.participants for line in run.ledger.records for share in line.shares[:1]]
     assert seen == [tuple(range(3 * turn, 3 * turn + 3)) for turn in (0, 1, 2, 3)] * 2
     records = run.ledger.records[:-1]
-    cut = replace(run, ledger=run.ledger._replace(records=records))
+    cut = replace(run, ledger=run.ledger.model_copy(update={"records": records}))
     assert not examples["dp_ftrl"].whole_epochs(cut).passed
 
 
