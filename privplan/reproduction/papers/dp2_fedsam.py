@@ -206,7 +206,7 @@ PAPERS.register(
                     for split, (mean, deviation) in zip(SPLITS, values, strict=True)
                 },
                 sizes={"reduced": _SMALL, "full": _FULL},
-                minutes={"reduced": 4},
+                minutes={"reduced": 7},
             ),
             Table(
                 "dp2-fedsam-table-3",
@@ -219,7 +219,7 @@ PAPERS.register(
                     for epsilon, (mean, deviation) in zip(BUDGETS, values, strict=True)
                 },
                 sizes={"reduced": _SMALL, "full": _FULL},
-                minutes={"reduced": 8},
+                minutes={"reduced": 14},
             ),
             Table(
                 "dp2-fedsam-privacy",
