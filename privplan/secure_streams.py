@@ -115,6 +115,7 @@ class SecureStream:
     def __init__(self, key: bytes) -> None:
         self._key, self._block, self._read = key, 0, 0
         self._words: np.ndarray = np.empty(0, np.uint64)
+        self._used = 0
 
     def fingerprint(self) -> str:
         """A hash of key and position: equal ones would draw equal values."""
@@ -127,10 +128,14 @@ class SecureStream:
         available = len(self._words)
         while available < count:
             size = 1 << min(_FIRST + self._block, _LAST)
+            need = self._used + 8 * (count - available)
+            # The hash is read as far as needed the first time, which is often the only one.
+            last = size if self._used or need > size else need
             prefix = self._key + self._block.to_bytes(8, "little")
-            block = hashlib.shake_256(prefix).digest(size)
-            parts.append(np.frombuffer(block, "<u8"))
-            available, self._block = available + size // 8, self._block + 1
+            block = hashlib.shake_256(prefix).digest(last)
+            parts.append(np.frombuffer(block, "<u8")[self._used // 8 :])
+            available += len(parts[-1])
+            self._block, self._used = (self._block, last) if last < size else (self._block + 1, 0)
         found = np.concatenate(parts) if len(parts) > 1 else parts[0]
         self._words, self._read = found[count:], self._read + count
         return found[:count]

@@ -25,9 +25,14 @@ def test_a_stream_is_shake_256_of_its_own_key() -> None:
     second = hashlib.shake_256(own + (1).to_bytes(8, "little")).digest(2048)
     expected = np.frombuffer(first + second, "<u8")
     assert (KEY.stream(5, 7, 1).words(384) == expected).all()
-    pieces = KEY.stream(5, 7, 1)
-    read = np.concatenate([pieces.words(size) for size in (1, 0, 126, 200, 57)])
-    assert (read == expected).all()
+    for sizes in ((1, 0, 126, 200, 57), (1, 1, 382), (128, 1, 255), (130, 254), (127, 1, 256)):
+        pieces = KEY.stream(5, 7, 1)
+        read = np.concatenate([pieces.words(size) for size in sizes])
+        assert (read == expected).all()
+        again = KEY.stream(5, 7, 1)
+        again.words(384)
+        assert (pieces.words(3000) == again.words(3000)).all()
+        assert pieces.fingerprint() == again.fingerprint()
 
 
 def test_streams_of_other_names_keys_and_positions_differ() -> None:

@@ -60,7 +60,7 @@ def draw_registered(plan: Plan, round_: int, generator: Callable[[], SecureStrea
         ratio, _ = plan.at_round(group, round_)
         source = cast(np.random.Generator, generator())  # it has the methods that laws use
         positions = law.draw(source, group.clients, ratio, round_)
-        drawn[group.name] = tuple(int(one) for one in positions)
+        drawn[group.name] = tuple(np.asarray(positions).tolist())
     return drawn
 
 
@@ -76,11 +76,12 @@ def cohort_of(plan: Plan, round_: int, drawn: Positions, available: Available | 
     Raises:
         InputError: for a group that the plan does not have, or a client that is not registered.
     """
-    there = {group.name: frozenset(range(group.clients)) for group in plan.groups}
-    if available is not None:
-        for name in available:
-            plan.group(name)
-        there = {group.name: _positions(group, available) for group in plan.groups}
+    if available is None:
+        none = dict.fromkeys(drawn, 0)
+        return Cohort(round=round_, clients=dict(drawn), drawn=drawn, missing=none, guarantee=())
+    for name in available:
+        plan.group(name)
+    there = {group.name: _positions(group, available) for group in plan.groups}
     missing = {group.name: group.clients - len(there[group.name]) for group in plan.groups}
     return Cohort(
         round=round_,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from privplan.accounting.accountant import Interval
-from privplan.accounting.release import History
 from privplan.attestation import SigningKey
 from privplan.errors import Fault, InputError
 from privplan.guard.budget import BudgetExceededError, Budgets
@@ -28,7 +27,7 @@ from privplan.guard.lines import (
     sums_of,
 )
 from privplan.guard.opening import check_settings, open_record
-from privplan.guard.prior import add_to_book, prior_history
+from privplan.guard.prior import add_to_book, past_runs
 from privplan.guard.randomness import secure_stream
 from privplan.guard.signing import LedgerSigner
 from privplan.guard.storage import MODEL, RELEASE, Storage
@@ -39,6 +38,7 @@ from privplan.plan import Plan
 from privplan.record import Executed, ReleaseRecord
 
 if TYPE_CHECKING:
+    from privplan.book.rules import Composition
     from privplan.verification.verify import Verdict
 
 Model = np.ndarray | Mapping[str, np.ndarray]
@@ -56,8 +56,8 @@ class Guard:
     Args:
         plan: the plan, or its file; of clients (``unit: client``), with a fixed clipping norm.
         ledger: the run folder, created if missing.
-        book: address of a budget book, whose earlier runs count against the groups' budgets, and
-            to which the run is added when it ends.
+        book: address of a budget book, to which the run is added when it ends, and whose other runs
+            count: by the rule of a plan that was made from a book, else by a filter.
         population: whose groups these are in the book.
         evidence: ``public`` records what no noise protects (cohorts, norms, noise) nowhere, so
             that checks which need it are not shown; ``internal`` records it in the ledger, which
@@ -93,10 +93,10 @@ class Guard:
             stack.enter_context(locked(self.folder))
             self.record_of_run = open_record(self.folder, self.plan, evidence, framework)
             self._storage = Storage(self.folder, self.plan.digest, keep)
-            prior: dict[str, History] = {}
+            past: dict[str, Composition] = {}
             if book is not None:
-                prior = prior_history(book, population, self.plan, self._storage.records)
-            self._budgets = Budgets(self.plan, prior)
+                past = past_runs(book, population, self.plan, self._storage.records)
+            self._budgets = Budgets(self.plan, past)
             for budget in self._budgets.groups.values():
                 _ = budget.affordable_rounds
             self._signer: LedgerSigner | None = None
@@ -323,7 +323,7 @@ class Guard:
         self._storage.prune()
 
     def epsilon(self, group: str) -> Interval:
-        """Bounds on the epsilon that the group's clients have spent, with earlier runs."""
+        """Bounds on the epsilon that the group's clients have spent, with those of the book."""
         self.plan.group(group)
         return self._budgets.groups[group].epsilon(history_of(self._storage.records, group))
 

@@ -12,6 +12,7 @@ import math
 import os
 import re
 import zlib
+from bisect import insort
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,12 @@ class Storage:
         self._ledger, self._folder, self._keep = folder / LEDGER, folder / FOLDER, keep
         self._digest = digest
         self._folder.mkdir(exist_ok=True)
+        found = (_NUMBERED.fullmatch(name) for name in os.listdir(self._folder))
+        numbers = [(one[1], int(one[2])) for one in found if one is not None]
+        self._rounds = {
+            kind: sorted(number for known, number in numbers if known == kind)
+            for kind in (RELEASE, MODEL)
+        }
         self.records: list[ReleaseRecord] = []
         self.chain = digest
         if self._ledger.exists():
@@ -116,7 +123,7 @@ class Storage:
                 machine was not released, so only a signed one needs that.
         """
         data = {"round": round_, "drawn": {name: list(found) for name, found in drawn.items()}}
-        self._write(self._folder / DRAW, json.dumps(data).encode(), sync=sync)
+        self._write(self._folder / DRAW, [json.dumps(data).encode()], sync=sync)
 
     def draw(self, round_: int) -> dict[str, tuple[int, ...]] | None:
         """What the law drew for a round before an interruption; None when it was not drawn.
@@ -165,38 +172,39 @@ class Storage:
         return self._load(MODEL, round_)[0]
 
     def last(self, kind: str) -> int | None:
-        """The last round of which a release or a model is stored."""
-        return max(self._rounds(kind), default=None)
+        """The last round of which a release or a model is stored; no other process writes any."""
+        return max(self._rounds[kind], default=None)
 
     def prune(self) -> None:
         """Remove releases and models beyond those to keep."""
         if self._keep is None:
             return
-        for kind in (RELEASE, MODEL):
-            for round_ in sorted(self._rounds(kind))[: -self._keep]:
+        for kind, rounds in self._rounds.items():
+            for round_ in rounds[: -self._keep]:
                 self._path(kind, round_).unlink(missing_ok=True)
+            del rounds[: -self._keep]
 
     def remove_draw(self) -> None:
         """Remove the draw of the last round, which names its cohort."""
         (self._folder / DRAW).unlink(missing_ok=True)
-
-    def _rounds(self, kind: str) -> list[int]:
-        found = (_NUMBERED.fullmatch(name) for name in os.listdir(self._folder))
-        return [int(one[2]) for one in found if one is not None and one[1] == kind]
 
     def _path(self, kind: str, round_: int) -> Path:
         return self._folder / f"{kind}-{round_}.bin"
 
     def _save(self, kind: str, round_: int, arrays: Arrays, lines: list[Any]) -> None:
         """Write a line of JSON with names, shapes, types and checksums, then the arrays' bytes."""
-        parts = [one.tobytes() for one in arrays.values()]
+        parts = [
+            np.ascontiguousarray(one).reshape(-1).view(np.uint8).data for one in arrays.values()
+        ]
         described = [
             [name, one.dtype.str, list(one.shape), zlib.crc32(part)]
             for (name, one), part in zip(arrays.items(), parts, strict=True)
         ]
         text = json.dumps(lines, allow_nan=False)
         head = json.dumps({"arrays": described, "lines": text, "sum": zlib.crc32(text.encode())})
-        self._write(self._path(kind, round_), b"".join([head.encode(), b"\n", *parts]), sync=True)
+        self._write(self._path(kind, round_), [head.encode(), b"\n", *parts], sync=True)
+        if round_ not in self._rounds[kind]:
+            insort(self._rounds[kind], round_)
 
     def _load(self, kind: str, round_: int) -> tuple[dict[str, np.ndarray], list[Any]]:
         path = self._path(kind, round_)
@@ -219,7 +227,7 @@ class Storage:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise InputError.one(f"guard.{kind}", "must be as it was written", str(path)) from None
 
-    def _write(self, path: Path, content: bytes, *, sync: bool) -> None:
+    def _write(self, path: Path, parts: Sequence[bytes | memoryview], *, sync: bool) -> None:
         """Replace a file; with ``sync``, file and folder are on disk when the method returns.
 
         The lock on the run folder keeps other writers away from the temporary file.
@@ -227,7 +235,8 @@ class Storage:
         temporary = f"{path}.tmp"
         try:
             with open(temporary, "wb") as file:
-                file.write(content)
+                for part in parts:
+                    file.write(part)
                 if sync:
                     file.flush()
                     os.fsync(file.fileno())

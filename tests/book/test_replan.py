@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from privplan.accounting.rdp import ORDERS
 from privplan.accounting.release import History, Relation, Release
 from privplan.book import filters
 from privplan.book.budgets import Budgets
@@ -133,7 +134,18 @@ def test_a_filter_that_does_not_cover_the_plan_is_one_line(past: list[BookedRun]
 def test_groups_without_a_past_are_planned_as_ever(past: list[BookedRun]) -> None:
     plan = solve_from_book(_spec(), past, population="elsewhere")
     assert plan.groups == solve(_spec()).groups
-    assert sum("holds nothing of this group" in line for line in plan.warnings) == 2
+    lines = [line for line in plan.warnings if "holds nothing of this group" in line]
+    assert len(lines) == 2
+    for group, line in zip(plan.groups, lines, strict=True):
+        assert line.startswith(f"elsewhere/{group.name}: ")
+        assert f"the whole budget {group.epsilon:g}, which leaves nothing to later runs" in line
+        said = re.search(r"count it as (\S+) \(renyi filter at order (\S+)\)", line)
+        assert said is not None
+        order = list(ORDERS).index(float(said[2]))
+        cost = filters.cost("renyi", plan.history(group), Relation.ADD_REMOVE, order)
+        counted = filters.spent_epsilon("renyi", cost, group.delta, order)
+        assert float(said[1]) == pytest.approx(counted, rel=1e-5)
+        assert counted > group.epsilon  # so that a later run is refused, as under exact composition
 
 
 @pytest.mark.parametrize("strict", [0.42, 0.4241])

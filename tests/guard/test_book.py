@@ -1,0 +1,181 @@
+"""A guard with a book: earlier runs count by the rule with which the plan was made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privplan.accounting.accountant import accountant
+from privplan.accounting.release import History, Relation
+from privplan.book.budgets import Budgets
+from privplan.book.database import address_of
+from privplan.book.replan import solve_at
+from privplan.book.rules import composition_of
+from privplan.book.spending import account_of
+from privplan.book.store import runs
+from privplan.errors import InputError
+from privplan.guard import Guard
+from privplan.guard.prior import add_to_book
+from privplan.plan import Plan
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+from tests.guard.plans import SIZE
+
+DELTA = 1e-4
+
+
+def spec(epsilon: float, rounds: int = 12, **changes: object) -> Spec:
+    """A strict and a loose group."""
+    groups = [
+        {"name": "strict", "clients": 300, "epsilon": epsilon},
+        {"name": "loose", "clients": 200, "epsilon": 3 * epsilon},
+    ]
+    return Spec.parse(
+        {
+            "name": "guarded",
+            "groups": groups,
+            "rounds": rounds,
+            "cohort": 30,
+            "delta": DELTA,
+            "clipping_norm": 0.5,
+            "model": {"name": "cnn-digits", "parameters": SIZE},
+            **changes,
+        }
+    )
+
+
+def train(
+    plan: Plan, folder: Path, book: str | None = None, population: str = ""
+) -> tuple[int, str | None]:
+    """Rounds that a guard with the book releases, and why it refuses the next."""
+    with Guard(plan, folder, book, population=population) as guard:
+        for round_ in guard.rounds():
+            guard.draw(round_)
+            guard.release(round_, {"strict": np.zeros(SIZE)})
+            guard.record(round_)
+        refusal = guard.refusal()
+        done = guard.round - 1
+        guard.finish()
+    return done, refusal
+
+
+def longer(plan: Plan, rounds: int) -> Plan:
+    """The plan with more rounds of the same noise, and room for them in its own epsilon."""
+    groups = tuple(one.model_copy(update={"epsilon": 2 * one.epsilon}) for one in plan.groups)
+    spec_ = plan.spec.model_copy(update={"rounds": rounds})
+    return plan.model_copy(update={"spec": spec_, "groups": groups})
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two runs of a part of the budgets of later tests."""
+    folder = tmp_path_factory.mktemp("book")
+    address, plan = str(folder / "book.sqlite"), solve(spec(0.5))
+    for name in ("first", "second"):
+        assert train(plan, folder / name)[0] == 12
+        add_to_book(address, "", folder / name)
+    return address
+
+
+def copied(book: str, tmp_path: Path) -> str:
+    """A book of the test's own."""
+    address = tmp_path / "book.sqlite"
+    address.write_bytes(Path(book).read_bytes())
+    return str(address)
+
+
+@pytest.mark.parametrize("rule", [None, "exact"])
+def test_a_plan_from_the_book_runs_in_full_and_no_round_more(
+    book: str, tmp_path: Path, rule: str | None
+) -> None:
+    address = copied(book, tmp_path)
+    plan = solve_at(spec(2.0), address, rule=rule)
+    assert plan.book is not None
+    assert {one.rule for one in plan.book} == {rule or "renyi"}
+    done, refusal = train(longer(plan, 14), tmp_path / "longer", copied(book, tmp_path))
+    assert done == 12  # the plan uses at least 99.8% of the budget over all runs
+    assert refusal is not None
+    phrase = "accountant pld" if rule else "renyi filter at order"
+    assert " over all runs (delta 0.0001, poisson sampling, add_remove, " + phrase in refusal
+    assert refusal.split(", found")[0].endswith("with the release of round 13")
+    assert train(plan, tmp_path / "third", copied(book, tmp_path)) == (
+        12,
+        "round: must be one of the 12 planned rounds, found 13",
+    )
+
+
+def test_a_filter_refuses_what_was_booked_after_planning(book: str, tmp_path: Path) -> None:
+    """The releases stay within the budget under the filter, and would not with one more."""
+    address = copied(book, tmp_path)
+    plan = solve_at(spec(2.0), address)
+    assert train(solve(spec(0.4)), tmp_path / "between")[0] == 12
+    add_to_book(address, "", tmp_path / "between")
+    done, refusal = train(plan, tmp_path / "late", address)
+    assert 0 < done < 12
+    assert refusal is not None
+    account = account_of(runs(address_of(address)), "", refusal.split(".")[1])
+    assert plan.book is not None
+    (stored,) = (one for one in plan.book if one.group == account.group)
+    whole = composition_of(account, stored.budget, DELTA, stored.rule)
+    assert whole.fits(History())
+    one = History([(next(iter(plan.history(plan.group(account.group))))[0], 1)])
+    assert not whole.fits(one)
+    assert f"found {whole.epsilon(one):.6g}" in refusal
+
+
+def test_a_plan_without_a_book_is_composed_by_a_filter(book: str, tmp_path: Path) -> None:
+    """Exact composition, which no adaptively chosen run may use, would accept more rounds."""
+    plan = solve(spec(1.2, planning={"ratios": "uniform"}))
+    done, refusal = train(plan, tmp_path / "run", copied(book, tmp_path))
+    assert refusal is not None
+    assert "renyi filter" in refusal
+    name = refusal.split(".")[1]
+    history = plan.history(plan.group(name))
+    ((release, _),) = history
+    past = account_of(runs(address_of(book)), "", name).history
+    more = past + History([(release, done + 1)])
+    assert (
+        accountant("pld").epsilon(more, DELTA, Relation.ADD_REMOVE).upper
+        <= plan.group(name).epsilon
+    )
+    assert train(plan, tmp_path / "elsewhere", copied(book, tmp_path), "other")[0] == 12
+
+
+def test_the_first_run_fixes_the_filter_also_when_it_goes_on(tmp_path: Path) -> None:
+    """Its own entry does not count twice, and keeps its place at the beginning of the book."""
+    book, plan = str(tmp_path / "book.sqlite"), solve(spec(1.0))
+    with Guard(plan, tmp_path / "first", book) as guard:
+        for round_ in range(1, 4):
+            guard.draw(round_)
+            guard.release(round_, {"strict": np.zeros(SIZE)})
+            guard.record(round_)
+    assert train(solve(spec(0.3, rounds=3, cohort=250)), tmp_path / "later")[0] == 3
+    add_to_book(book, "", tmp_path / "later")
+    with Guard(plan, tmp_path / "first", book) as guard:
+        spent = {group.name: guard.epsilon(group.name) for group in plan.groups}
+    for group in plan.groups:
+        account = account_of(runs(address_of(book)), "", group.name)
+        whole = composition_of(account, group.epsilon, DELTA)
+        assert spent[group.name].upper == whole.epsilon(History())
+        assert 0 < spent[group.name].lower < spent[group.name].upper
+        alone = composition_of(replace(account, histories=account.histories[1:]), 1.0, DELTA)
+        assert alone.order != whole.order
+
+
+def test_a_rule_that_does_not_cover_the_book_is_one_line(book: str, tmp_path: Path) -> None:
+    plan = solve_at(spec(2.0), copied(book, tmp_path))
+    assert plan.book is not None
+    booked = tuple(one.model_copy(update={"rule": "gaussian"}) for one in plan.book)
+    plan = plan.model_copy(update={"book": booked})
+    with pytest.raises(InputError, match=r"^rule: must cover the releases; .*everybody takes part"):
+        Guard(plan, tmp_path / "run", copied(book, tmp_path))
+
+
+def test_a_book_of_accounts_only_has_no_runs(tmp_path: Path) -> None:
+    address = str(tmp_path / "accounts.sqlite")
+    Budgets(address).open("strict", 2.0, 1e-5)
+    with Guard(solve(spec(1.0)), tmp_path / "run", address) as guard:
+        assert guard.may_release()
