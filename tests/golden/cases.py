@@ -223,7 +223,12 @@ def _book() -> Iterator[Case]:
         Edit("spec.yaml", "epsilon: 3.0", "epsilon: 5.0"),
         Edit("spec.yaml", "epsilon: 6.0", "epsilon: 9.0"),
         Edit("spec.yaml", "epsilon: 12.0", "epsilon: 18.0"),
-        call("solve spec.yaml --from-book book.sqlite --no-second-opinion -o next.json"),
+        call(
+            "solve spec.yaml --from-book book.sqlite --rule exact --no-second-opinion -o next.json"
+        ),
+        Edit("spec.yaml", "epsilon: 9.0", "epsilon: 15.0"),
+        Edit("spec.yaml", "epsilon: 18.0", "epsilon: 30.0"),
+        call("solve spec.yaml --from-book book.sqlite --no-second-opinion -o filtered.json"),
         Edit("spec.yaml", "epsilon: 5.0", "epsilon: 1.0"),
         call("solve spec.yaml --from-book book.sqlite --no-second-opinion -o never.json"),
     )
