@@ -39,8 +39,11 @@ Known = tuple[Sequence[ReleaseRecord], Sequence[Tensor]]
 """Lines and releases of a round as the run stores them."""
 Finish = Callable[[Tensor, bool], Tensor]
 """(clipped update, whether it exceeded the norm) to what enters the sum."""
-ROUNDINGS = (1e-7, 3e-7, 1e-6)
-"""Relative changes of a model that are as small as rounding."""
+ROUNDINGS = (1e-7, -1e-7, 3e-7, -3e-7, 1e-6, -1e-6)
+"""Relative changes of a model that are as small as rounding, along a random vector per client.
+
+Where one direction keeps to the side of a kink, the opposite one crosses it.
+"""
 EXPLAINED = 0.95
 """Part of a gap that another update of a client must leave, at most, to take its place."""
 NEAR = 1e-5
@@ -171,7 +174,7 @@ def _sum(world: World, line: Line, before: Round, workers: int, released: Tensor
     if world.method.noisy and not world.secret:
         noise = _noise(world, line, len(noise))
 
-    def summed(gap: Tensor | None) -> tuple[list[Clipped], Tensor, Tensor]:
+    def summed(gap: tuple[Tensor, float] | None) -> tuple[list[Clipped], Tensor, Tensor]:
         sums = list(_clipped(world, line, before, workers, gap))
         total = torch.zeros(len(noise), dtype=torch.float64) + sum(one.total for one in sums)
         return sums, total, (total + torch.from_numpy(noise)).float()
@@ -179,11 +182,12 @@ def _sum(world: World, line: Line, before: Round, workers: int, released: Tensor
     sums, total, vector = summed(None)
     if released is not None and world.secret and world.method.noisy:
         vector = released
-    elif released is not None and KINKS < deviations(released, vector)[1] < 100 * KINKS:
-        sums, total, vector = summed(released.double() - vector.double())
+    elif released is not None and KINKS < (off := deviations(released, vector)[1]) < 100 * KINKS:
+        gap = released.double() - vector.double()
+        sums, total, vector = summed((gap, float(gap.norm()) * KINKS / 2 / off))
     pairs = zip(line.parts, sums, strict=True)
-    shares = [one.share.model_copy(update=of.found) for one, of in pairs]
-    changes: dict[str, Any] = {"shares": tuple(shares)}
+    shares = tuple(one.share.model_copy(update=of.found) for one, of in pairs)
+    changes: dict[str, Any] = {"shares": shares}
     if world.method.noisy:
         rest, length = vector.double() - total, float(total.norm())
         along = float(rest @ total) / length if length else None
@@ -198,9 +202,9 @@ def _clipped(world: World, line: Line, before: Round, workers: int, gap: Any) ->
     Two float32 kernels may fall on different sides of a rectifier or a maximum whose arguments
     differ by rounding, and then give other updates. With a gap [d] between the run and a first
     sum, a client's update is replaced by one from a start that differs by rounding, if that
-    explains a part of the gap.
+    explains a part of the gap, until its norm is that in the pair ``gap`` at most.
     """
-    plan, round_ = world.plan, line.record.round
+    plan, round_, (gap, enough) = world.plan, line.record.round, gap or (None, 0.0)
     norm = before.state.get(NORM, plan.spec.clipping_norm) if world.method.noisy else math.inf
 
     def train(client: int, scale: float = 0.0) -> Tensor:
@@ -214,7 +218,7 @@ def _clipped(world: World, line: Line, before: Round, workers: int, gap: Any) ->
     for part in line.parts:
         sums, finish, clients = Clipped(), _finish(world, line, part, norm), part.clients.tolist()
         for client, update in zip(clients, _each(train, clients, workers), strict=True):
-            for scale in () if gap is None else ROUNDINGS:
+            for scale in ROUNDINGS if gap is not None and gap.norm() > enough else ():
                 other, now = train(client, scale), Clipped().add(update, norm, finish).total
                 rest = gap + now - Clipped().add(other, norm, finish).total
                 if rest.norm() < EXPLAINED * gap.norm():
@@ -258,13 +262,12 @@ def _client(world: World, line: Line, theta: Tensor) -> Release:
     generator, sums = world.source(*line.stream), Clipped()
     noise = [generator.standard_normal(len(theta)) * line.record.noise_std for _ in range(steps)]
 
-    def gradient(now: Tensor, step: tuple[np.ndarray, np.ndarray]) -> Tensor:
+    def gradient(now: Tensor, step: tuple[np.ndarray, np.ndarray]) -> Any:
         rows, drawn = step
         sums.total = torch.from_numpy(drawn)
         for row in rows:
             sums.add(_gradient(world, now, np.array([row])), plan.spec.clipping_norm)
-        mean: Tensor = (sums.total / size).float()
-        return mean
+        return (sums.total / size).float()
 
     update = _train(plan, round_, theta, zip(batches, noise, strict=True), gradient)
     vector = update if update.isfinite().all() else torch.zeros_like(theta)
