@@ -371,6 +371,7 @@ def test_replay_says_that_dropout_is_not_shown(workplace, monkeypatch, tmp_path)
 
 def test_lines_fit_80_columns(workplace, monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(workplace)
+    monkeypatch.setenv("COLUMNS", "80")
     words = "--data mine.npz --model own_code:Net"
     done = simulate(f"--algorithm planned {words} -o kept-in-this-folder")
     both = run(f"compare plan.json --algorithms planned,FedAvg {words} -o {tmp_path / 'both'}")
