@@ -199,9 +199,11 @@ def from_table(
         raise InputError.one("label", "must be another column than client and group", named)
     y = _labels(columns, labels, rest.get("task", MULTI_CLASS))
     inputs = list(features) or [name for name in columns if name not in named]
-    for name in inputs:
+    for index, name in enumerate(inputs):
         if name in labels:
             raise InputError.one("features", "must not hold the label", name)
+        if name in inputs[:index]:
+            raise InputError.one("features", "must name each column once", name)
     x = tables.tokens(columns, inputs)
     x = tables.encode(columns, inputs, statistics) if x is None else x
     return Data(x, y, values.get("client"), groups or values.get("group"), **rest)

@@ -19,6 +19,7 @@ from simulate.models.compiled import Compiled, compiled
 from simulate.models.modular import Modular
 from simulate.models.objective import CROSS_ENTROPY, Objective, with_seeds
 from simulate.models.validation import (
+    COPY_RULE,
     Probe,
     behaviour,
     close,
@@ -27,6 +28,7 @@ from simulate.models.validation import (
     probe_of,
     same_values,
     structure_faults,
+    value_faults,
     without_batch_norm,
 )
 from simulate.tasks import MULTI_CLASS
@@ -57,18 +59,21 @@ class OwnModel:
         Raises:
             InputError: when the user's code fails, or returns no module.
         """
-        if isinstance(self.source, nn.Module):
-            return self._fixed(copy.deepcopy(self.source))
+        given = isinstance(self.source, nn.Module)
         try:
-            module = self.source(**self.arguments)
+            module = copy.deepcopy(self.source) if given else self.source(**self.arguments)
         except (Exception, SystemExit) as error:  # the user's code can fail in any way
-            raise InputError.one("model", "must be built without an error", said(error)) from None
+            rule = COPY_RULE if given else "must be built without an error"
+            raise InputError.one("model", rule, said(error)) from None
         if not isinstance(module, nn.Module):
             rule = f"must be a torch.nn.Module or return one ({self.label})"
             raise InputError.one("model", rule, type(module).__name__)
         return self._fixed(module)
 
     def _fixed(self, module: nn.Module) -> nn.Module:
+        faults = list(value_faults(module))
+        if faults:
+            raise InputError(faults)
         return (without_batch_norm(module) if self.fix else module).cpu().float().train()
 
     def parameters(self) -> int:
@@ -203,7 +208,7 @@ def _fastest(model: Modular, module: nn.Module, probe: Probe, *, vectorised: boo
         expected = gradient(model)
         if vectorised:
             model.clipped_sum(theta, probe.x, labels, 1.0)
-    except Exception as error:  # the user's code can fail in any way
+    except (Exception, SystemExit) as error:  # the user's code can fail in any way
         rule = "must work with torch.func.functional_call"
         rule += " and torch.func.vmap, which this run needs" if vectorised else ""
         raise InputError.one("model", rule, said(error)) from None

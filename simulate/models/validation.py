@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from privplan.errors import Fault
 from simulate.data.arrays import said
@@ -22,6 +23,7 @@ PROBE_RECORDS = 3
 """Records on which a module is tried."""
 MOST_GROUPS = 32
 """Most groups of a group normalisation that replaces batch normalisation (Wu and He 2018)."""
+COPY_RULE = "must be copied by copy.deepcopy; keep locks, files and computed tensors out of it"
 _TOLERANCE = 1e-4
 """Largest relative difference by rounding between equal computations in another order."""
 
@@ -85,6 +87,25 @@ def without_batch_norm(module: nn.Module) -> nn.Module:
     return module
 
 
+def value_faults(module: nn.Module) -> Iterator[Fault]:
+    """Parameters and buffers without real values, which nothing else can be asked of."""
+    lazy, meta, imaginary = [], [], []
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(value):
+            lazy.append(name)
+        elif value.is_meta:
+            meta.append(name)
+        elif value.is_complex() and value.requires_grad:
+            imaginary.append(name)
+    if lazy:
+        rule = "must give the input sizes of its lazy modules, or call them once on a record"
+        yield Fault("model", rule, ", ".join(lazy))
+    if meta:
+        yield Fault("model", "must have values, not be on torch's meta device", ", ".join(meta))
+    if imaginary:
+        yield Fault("model", "must have real parameters, not complex ones", ", ".join(imaginary))
+
+
 def structure_faults(module: nn.Module) -> Iterator[Fault]:
     """Faults that the module's parts show without being run."""
     for name, part in module.named_modules():
@@ -114,7 +135,10 @@ def behaviour(
         classes: least number of logits; None where the objective says what fits.
         objective: the loss.
     """
-    module = copy.deepcopy(module)
+    try:
+        module = copy.deepcopy(module)
+    except Exception as error:  # such as a lock, or a tensor that was computed from parameters
+        return Behaviour(0, False, [Fault("model", COPY_RULE, said(error))])
     before = [value.clone() for value in module.buffers()]
     x = probe.x
     shape = "x".join(map(str, x.shape[1:]))
@@ -127,7 +151,7 @@ def behaviour(
             given = x.clone()
             logits = outputs_of(module.eval()(given))
             single = [outputs_of(module(x[row : row + 1].clone())) for row in range(len(x))]
-    except Exception as error:  # the user's code can fail in any way
+    except (Exception, SystemExit) as error:  # the user's code can fail in any way
         rule = f"must take records of shape {shape} (after the batch dimension)"
         return Behaviour(0, False, [Fault("model", rule, said(error))])
     fault = _shape_fault(logits, probe, classes, objective)
@@ -209,7 +233,7 @@ def loss_faults(
             float(objective(outputs[row : row + 1], y[row : row + 1]).detach())
             for row in range(len(y))
         ]
-    except Exception as error:  # the user's code can fail in any way
+    except (Exception, SystemExit) as error:  # the user's code can fail in any way
         return [Fault("loss", "must take outputs and targets without an error", said(error))]
     if not loss.requires_grad:
         return [Fault("loss", "must be differentiable in the outputs", "no gradient")]

@@ -73,7 +73,7 @@ class Replay:
             return
         parts, secret = own.parts_of(record, plan, data_dir), record.noise == "secure" and not key
         if parts.model.stochastic:
-            self.missing = "a module that draws random numbers, which replay does not support"
+            self.missing = "a module that draws random numbers in training"
             return
         discrete = settings.get("noise") == "secure-discrete" and method.noisy
         self.world = World(plan, method, parts, record.simulation_seed, key, secret, discrete)

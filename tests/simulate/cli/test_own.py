@@ -225,6 +225,7 @@ WRONG = {
     f"mine.csv {TABLE} --client nobody": "client: must be one of the columns",
     f"mine.csv {TABLE} --features age,weight": "features: must be among the columns",
     f"mine.csv {TABLE} --features ill": "features: must not hold the label, found 'ill'",
+    f"mine.csv {TABLE} --features age,age": "features: must name each column once, found 'age'",
     f"mine.csv {TABLE} --features ,": "features: must name a column, found ','",
     f"mine.csv {TABLE} --statistics no-bmi.json": "statistics.bmi: is required for a feature",
     f"mine.csv {TABLE} --statistics flat.json": "statistics.age.std: must be above 0, found 0",
@@ -370,6 +371,7 @@ def test_replay_says_that_dropout_is_not_shown(workplace, monkeypatch, tmp_path)
 
 def test_lines_fit_80_columns(workplace, monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(workplace)
+    monkeypatch.setenv("COLUMNS", "80")
     words = "--data mine.npz --model own_code:Net"
     done = simulate(f"--algorithm planned {words} -o kept-in-this-folder")
     both = run(f"compare plan.json --algorithms planned,FedAvg {words} -o {tmp_path / 'both'}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 
 import numpy as np
 import pytest
@@ -230,3 +231,51 @@ def test_a_parameter_may_be_a_single_number() -> None:
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, module.parameters())])
     found = gradients(model, theta[None], records[None], labels[None] % 2)[0]
     torch.testing.assert_close(found, expected)
+
+
+class Holding(nn.Module):
+    """A linear module that holds something else, or ends the program."""
+
+    def __init__(self, held: str) -> None:
+        super().__init__()
+        self.layer, self.held = nn.Linear(4, 2), held
+        if held == "lock":
+            self.lock = threading.Lock()
+        elif held == "computed":
+            self.scale = self.layer.weight.norm()
+        elif held == "complex":
+            self.turn = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+        elif held == "lazy":
+            self.layer = nn.LazyLinear(2)
+        elif held == "meta":
+            self.layer = nn.Linear(4, 2, device="meta")
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.held == "exit":
+            raise SystemExit(0)
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        ("lock", "model: must be copied by copy.deepcopy; .*found .TypeError: cannot pickle"),
+        ("computed", "model: must be copied by copy.deepcopy; .*found .RuntimeError: Only Tensors"),
+        ("complex", "model: must have real parameters, not complex ones, found 'turn'"),
+        ("lazy", "model: must give the input sizes of its lazy .*, found 'layer.weight, "),
+        ("meta", "model: must have values, not be on torch's meta device, found 'layer.weight, "),
+        ("exit", "model: must take records of shape 4 .*, found 'SystemExit: 0'"),
+    ],
+)
+@pytest.mark.parametrize("given", [False, True])
+def test_modules_without_usable_values_are_refused_in_one_line(
+    held: str, message: str, given: bool
+) -> None:
+    source = Holding(held) if given else Holding
+    own = OwnModel(source, {} if given else {"held": held}, "Holding")
+    x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
+    with pytest.raises(InputError, match=message) as raised:
+        own.model("m", simulate.Data(x, y).prepared(())[0])
+    assert len(str(raised.value).splitlines()) == 1
+    with pytest.raises(InputError, match=message):
+        own.check(simulate.Data(x, y))
