@@ -164,6 +164,14 @@ def _identity(cases: Sequence[Case], options: Options) -> str:
 def _check(point: Any, result: Any) -> None:
     if not isinstance(point, dict) or not isinstance(result["guesses"], list):
         raise TypeError("no chunk of a sweep of attacks")
+    for guess in result["guesses"]:
+        images = guess["images"]
+        if images is not None:
+            held = len(base64.b64decode(images["float32"], validate=True))
+            if held != 4 * math.prod(images["shape"]):
+                raise ValueError("pixels and shape differ")
+        if not {"labels", "numbers", "note"} <= guess.keys() or "seconds" not in result:
+            raise TypeError("no guess of an attack")
 
 
 def _attacked(
@@ -264,18 +272,23 @@ def _verdict(result: Result, found: list[str], labels: dict[str, Any] | None) ->
 
 def _setting(scene: Scene) -> dict[str, Any]:
     if isinstance(scene, RunScene):
-        view = scene[0].view
+        views = [scene[index].view for index in range(len(scene))]
+        clients, records = [view.clients for view in views], [view.records for view in views]
         return {
-            "clients": view.clients,
-            "records": view.records,
-            "local_steps": view.steps,
+            "clients": min(clients),
+            "clients_most": max(clients),
+            "records": min(records),
+            "records_most": max(records),
+            "local_steps": views[0].steps,
             "round": scene.round,
+            "groups": [group.name for group in scene.groups],
         }
     return {
         "clients": scene.clients,
         "records": scene.clients,
         "local_steps": scene.steps,
         "round": 1,
+        "groups": [scene.target.name],
     }
 
 
@@ -290,8 +303,9 @@ def guarantee(name: str, plan: Plan, group: GroupPlan, factor: float = 1.0) -> d
             the Renyi accountant.
 
     Returns:
-        ``unit``, ``noise_multiplier``, ``epsilon`` (an upper bound; ``inf`` without noise),
-        ``delta``.
+        ``unit``, ``noise_multiplier``, ``epsilon`` (an upper bound over all rounds; ``inf``
+        without noise), ``delta``; with noise also ``group``, ``sampling``, ``relation`` and
+        ``accountant``.
     """
     unit = ALGORITHMS.get(name).unit_under(plan)
     own = plan.group(group.name)
@@ -300,18 +314,24 @@ def guarantee(name: str, plan: Plan, group: GroupPlan, factor: float = 1.0) -> d
     sigma = own.noise_multiplier * factor
     if factor == 1.0:
         bounds = [
-            one.epsilon_upper for one in plan.certificate if one.group == own.name and one.guarantee
+            (one.epsilon_upper, one.accountant)
+            for one in plan.certificate
+            if one.group == own.name and one.guarantee
         ]
-        epsilon = min(bounds, default=math.inf)
+        epsilon, by = min(bounds, default=(math.inf, "none"))
     else:
         changed = own.model_copy(update={"noise_multiplier": sigma, "segments": None})
         history = plan.history(changed)
-        epsilon = accountant("rdp").epsilon(history, own.delta, plan.spec.relation).upper
+        epsilon, by = accountant("rdp").epsilon(history, own.delta, plan.spec.relation).upper, "rdp"
     return {
         "unit": unit,
         "noise_multiplier": sigma,
         "epsilon": "inf" if math.isinf(epsilon) else epsilon,
         "delta": own.delta,
+        "group": own.name,
+        "sampling": str(plan.spec.sampling),
+        "relation": str(plan.spec.relation),
+        "accountant": by,
     }
 
 

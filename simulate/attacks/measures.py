@@ -19,7 +19,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import betaincinv, stdtrit
 from torch import Tensor
 
-from simulate.attacks.view import truth_of
+from simulate.attacks.view import truth_of, white
 from simulate.data.dataset import Dataset
 from simulate.engine.seeds import Purpose, stream
 
@@ -81,7 +81,8 @@ class Candidates:
     """Public images beside which an original is looked for.
 
     Attributes:
-        images: pixels of at least ``CANDIDATES`` - 1 images that are no originals [n, ...].
+        images: pixels of images that are no originals [n, ...]; ``CANDIDATES`` - 1, fewer where
+            the data set has no more.
     """
 
     images: Tensor
@@ -99,12 +100,23 @@ class Candidates:
         nearest: np.ndarray = (own < distances).numpy()
         return nearest
 
+    def chance(self, originals: Sequence[Tensor]) -> float:
+        """Chance that a blind guess re-identifies, the mean over releases.
+
+        An image is compared with the nearest original of its release, which for m originals is
+        the nearest of all with chance m / (m + candidates).
+        """
+        counts = [len(one) / (len(one) + len(self.images)) for one in originals]
+        return float(np.mean(counts))
+
 
 def candidates(data: Dataset, exclude: np.ndarray, seed: int) -> Candidates:
-    """Candidates from the training records, without the attacked ones."""
+    """Candidates from the training records without the attacked ones, then from the test set."""
     drawn = stream(seed, Purpose.OWN_TEST, 18).permutation(len(data.train_y))
     chosen = drawn[~np.isin(drawn, exclude)][: CANDIDATES - 1]
-    return Candidates(truth_of(data, chosen).images)
+    found = truth_of(data, chosen).images
+    further = data.test_x[: CANDIDATES - 1 - len(chosen)].float() / white(data)
+    return Candidates(torch.cat([found, further]))
 
 
 def matched(images: Tensor, originals: Tensor) -> Tensor:
@@ -125,12 +137,14 @@ class Scores:
         ssim: SSIM [n]; None when scikit-image is not installed.
         lpips: LPIPS [n]; None when it is not available.
         identified: whether the original is the nearest candidate [n].
+        chance: rate of re-identification by blind guesses.
     """
 
     psnr: np.ndarray
     ssim: np.ndarray | None
     lpips: np.ndarray | None
     identified: np.ndarray
+    chance: float = 1 / CANDIDATES
 
     def summary(self) -> dict[str, Any]:
         """Means with 95% intervals as plain data."""
@@ -142,6 +156,7 @@ class Scores:
             "ssim": NOT_AVAILABLE if self.ssim is None else mean_interval(self.ssim),
             "lpips": NOT_AVAILABLE if self.lpips is None else mean_interval(self.lpips),
             "identified": [hits / trials, *clopper_pearson(hits, trials)],
+            "chance": self.chance,
         }
 
 
@@ -154,6 +169,7 @@ def scores(images: Sequence[Tensor], originals: Sequence[Tensor], among: Candida
             with the original of the best assignment.
         among: candidates of the re-identification.
     """
+    chance = among.chance(originals)
     originals = [matched(*pair) for pair in zip(images, originals, strict=True)]
     found, true = torch.cat(list(images)).cpu(), torch.cat(originals).cpu()
     return Scores(
@@ -161,14 +177,15 @@ def scores(images: Sequence[Tensor], originals: Sequence[Tensor], among: Candida
         ssim(found, true),
         lpips_distance(found, true),
         among.identified(found, true),
+        chance,
     )
 
 
-def mean_interval(values: np.ndarray) -> list[float]:
-    """Mean and its 95% interval by Student's t: [mean, low, high]."""
+def mean_interval(values: np.ndarray) -> list[float | None]:
+    """Mean and its 95% interval by Student's t: [mean, low, high]; one value has no interval."""
     mean = float(values.mean())
     if len(values) < 2:
-        return [mean, mean, mean]
+        return [mean, None, None]
     width = float(stdtrit(len(values) - 1, 0.975)) * float(values.std(ddof=1))
     width /= math.sqrt(len(values))
     return [mean, mean - width, mean + width]
@@ -191,7 +208,7 @@ def _mean_image(images: Tensor, among: Candidates, seed: int) -> Tensor:
 
 
 def _noise(images: Tensor, among: Candidates, seed: int) -> Tensor:
-    source = torch.Generator().manual_seed(seed)
+    source = torch.Generator().manual_seed(seed % 2**64)
     return torch.rand(images.shape, generator=source)
 
 
@@ -225,8 +242,8 @@ def better(attack: Scores, nulls: dict[str, Scores]) -> list[str]:
     """Measures by which an attack is better than every null row.
 
     Better means: the lower end of the 95% interval of the mean paired difference to each null row
-    is above zero; for re-identification, the lower end of the attack's interval is above chance
-    and above every null row's rate.
+    is above zero, which a single image never shows; for re-identification, the lower end of the
+    attack's interval is above chance and above every null row's rate.
     """
     found = []
     if all(_above(attack.psnr, null.psnr) for null in nulls.values()):
@@ -237,10 +254,11 @@ def better(attack: Scores, nulls: dict[str, Scores]) -> list[str]:
         found.append("ssim")
     rates = [float(null.identified.mean()) for null in nulls.values()]
     low, _ = clopper_pearson(int(attack.identified.sum()), len(attack.identified))
-    if low > max([1 / CANDIDATES, *rates]):
+    if low > max([attack.chance, *rates]):
         found.append("identified")
     return found
 
 
 def _above(values: np.ndarray, null: np.ndarray) -> bool:
-    return mean_interval(values - null)[1] > 0 if len(values) > 1 else bool(values[0] > null[0])
+    low = mean_interval(values - null)[1]
+    return low is not None and low > 0

@@ -65,6 +65,8 @@ def _cells(line: Mapping[str, Any]) -> list[str]:
     labels = line.get("labels")
     scores = line.get("scores")
     where = str(line.get("clients", ""))
+    if line.get("clients_most", line.get("clients")) != line.get("clients"):
+        where += f" to {line['clients_most']}"
     if line.get("local_steps", 1) != 1:
         where += f", {line['local_steps']} steps"
     sigma = line.get("noise_multiplier")
@@ -98,13 +100,41 @@ def _score_cells(scores: Mapping[str, Any]) -> list[str]:
             cells.append(value)
         else:
             mean, low, high = value
-            cells.append(f"{mean:{form}} [{low:{form}}, {high:{form}}]")
+            ends = "" if low is None else f" [{low:{form}}, {high:{form}}]"
+            cells.append(f"{mean:{form}}{ends}")
     return cells
+
+
+def caption(lines: Sequence[Mapping[str, Any]]) -> str:
+    """What intervals, results, re-identification and each epsilon of the table mean."""
+    chances = {line["scores"]["chance"] for line in lines if "scores" in line}
+    chance = " to ".join(dict.fromkeys(f"{f(chances):.2g}" for f in (min, max) if chances))
+    parts = [
+        "[low, high]: 95% intervals",
+        "leaks: better than every null row by the named measure",
+        f"re-identified: the original is the nearest of at most 1,000 candidates (chance {chance})",
+    ]
+    return "; ".join([*(parts if chances else parts[:2]), *epsilons(lines)])
+
+
+def epsilons(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What each epsilon holds for: group, delta, sampling law, relation and accountant."""
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        if "accountant" in line and line["epsilon"] != "inf":
+            words = (
+                f"over all rounds, group {line['group']}, delta {line['delta']:.3g}, "
+                f"{line['sampling']} sampling, {line['relation']}, {line['accountant']}"
+            )
+            found.setdefault(words, []).append(str(line["algorithm"]))
+    return [
+        f"epsilon of {', '.join(dict.fromkeys(names))}: {words}" for words, names in found.items()
+    ]
 
 
 def markdown(lines: Sequence[Mapping[str, Any]], title: str) -> str:
     """The table as Markdown."""
-    return f"# {title}\n\n" + _markdown_table(COLUMNS, table_rows(lines))
+    return f"# {title}\n\n{_markdown_table(COLUMNS, table_rows(lines))}\n{caption(lines)}\n"
 
 
 def _markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -150,12 +180,13 @@ def membership_table(
                         _membership_result(line, epsilon),
                     ]
                 )
-    caption = (
+    note = (
         "TPR with its 95% Clopper-Pearson interval; above the certificate: the lower end is above "
         "the trade-off curve at the upper end of the false-positive rate's interval"
     )
+    note = "; ".join([note, *epsilons(found)])
     runs = found[0]["runs"] if found else 0
-    return f"Membership, {runs} runs per algorithm", MEMBERSHIP_COLUMNS, rows, caption
+    return f"Membership, {runs} runs per algorithm", MEMBERSHIP_COLUMNS, rows, note
 
 
 def _membership_result(line: Mapping[str, Any], epsilon: float | str) -> str:
@@ -186,8 +217,8 @@ def write(
     write_text(folder / JSON, to_json({**header, "title": title, "rows": list(lines)}))
     text = markdown(lines, title) if lines else ""
     if header.get("membership"):
-        name, columns, rows, _ = membership_table(header["membership"])
-        text += f"\n# {name}\n\n{_markdown_table(columns, rows)}"
+        name, columns, rows, note = membership_table(header["membership"])
+        text += f"\n# {name}\n\n{_markdown_table(columns, rows)}\n{note}\n"
     write_text(folder / TABLE, text)
     written = [TABLE, JSON]
     pictured = [result for result in results if result.images]
@@ -202,7 +233,10 @@ def write(
 
 
 def contact_sheet(results: Sequence[Result]) -> bytes:
-    """PNG: per attack the originals, the reconstructions, and the null of another update."""
+    """PNG: per attack the originals, the reconstructions, and the null of another update.
+
+    A single release has no other update: its null is blank.
+    """
     blocks = [(_name(result), _strip(result)) for result in results]
     columns = max(len(strip[0]) for _, strip in blocks)
     height = 0.62 * 3 * len(blocks) + 0.32 * len(blocks) + 0.2
@@ -233,7 +267,8 @@ def _name(result: Result) -> str:
 
 def _strip(result: Result) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Originals, reconstructions and reconstructions from the next release's update."""
-    others = [*result.images[1:], result.images[0]]
+    alone = len(result.images) == 1
+    others = [*result.images[1:], result.images[0] * 0 + 1 if alone else result.images[0]]
     rows: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
     for found, truth, other in zip(result.images, result.truths, others, strict=True):
         if len(rows[0]) >= SHOWN:
@@ -294,7 +329,9 @@ def _measure(line: Mapping[str, Any], name: str) -> tuple[float, ...] | None:
     """Mean, interval and best null row of a measure; None where the attack makes no image."""
     if "scores" not in line:
         return None
-    return (*line["scores"][name], max(null[name][0] for null in line["nulls"].values()))
+    mean, low, high = line["scores"][name]
+    ends = (mean, mean) if low is None else (low, high)
+    return (mean, *ends, max(null[name][0] for null in line["nulls"].values()))
 
 
 def _labels(line: Mapping[str, Any]) -> tuple[float, ...] | None:

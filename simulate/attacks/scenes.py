@@ -250,15 +250,29 @@ class RunScene:
 
     @property
     def target(self) -> GroupPlan:
-        """The first group that contributes to the release."""
-        return self.experiment.algorithm.plan.groups[0]
+        """Of the groups whose releases are attacked, the one with the largest epsilon."""
+        return max(self.groups, key=lambda group: group.epsilon)
+
+    @property
+    def groups(self) -> Sequence[GroupPlan]:
+        """The groups whose releases are attacked, in the plan's order."""
+        _, releases = self._replayed
+        names = {group.name for one in releases[: self.images] for group in one.groups}
+        every = self.experiment.algorithm.plan.groups
+        return [group for group in every if group.name in names] or every
 
     @cached_property
-    def _observations(self) -> Sequence[Observation]:
+    def _replayed(self) -> tuple[Progress, tuple[Released, ...]]:
+        """State before the attacked round, and the releases of the round."""
         with one_core():
             before, ledger = self._before()
             releases, _ = recorded(self.experiment, before, ledger, step=False)
         self._check(ledger)
+        return before, releases
+
+    @cached_property
+    def _observations(self) -> Sequence[Observation]:
+        before, releases = self._replayed
         return [self._observation(before, released) for released in releases]
 
     def _before(self) -> tuple[Progress, MemoryLedger]:
@@ -272,6 +286,9 @@ class RunScene:
     def _check(self, ledger: MemoryLedger) -> None:
         """Raises unless the replayed releases are those of the run's ledger."""
         written = read_ledger(self.folder, self.record.plan_digest).records
+        if len(written) < len(ledger.records):
+            rule = f"must hold the {len(ledger.records)} lines of the rounds up to {self.round}"
+            raise InputError.one("ledger", rule, f"{len(written)} in {self.folder / LEDGER}")
         for line, (replayed, record) in enumerate(
             zip(ledger.records, written, strict=False), start=1
         ):

@@ -123,7 +123,7 @@ def of_plan(request: Request, algorithms: Sequence[str], settings: Settings) -> 
     """
     if not algorithms:
         raise InputError.one("algorithm", "must be given for a plan, such as FedAvg", "nothing")
-    entries = [ALGORITHMS.get(name) for name in algorithms]
+    entries = [ALGORITHMS.get(name) for name in dict.fromkeys(map(ALGORITHMS.name_of, algorithms))]
     plan = request.plan
     data = load(request.dataset, request.data_dir, request.download)
     found = Targets((), ())
@@ -202,13 +202,10 @@ def of_run(
     Raises:
         InputError: when the folder holds no run, or a setting does not suit.
     """
-    if settings.clients != (1.0,) or settings.local_steps != 1:
-        rule = "must be left out for a run, which is replayed as it was"
-        raise InputError.one("clients, local-steps", rule, "another value")
     names = [name for name in settings.attacks if name != MEMBERSHIP]
     if names and settings.noise != (1.0,):
         rule = "must be left out for a run, which is replayed as it was"
-        raise InputError.one("noise", rule, "another value")
+        raise InputError.one("noise", rule, ",".join(f"{one:g}" for one in settings.noise))
     chosen = device_of(device, SINGLE_PROCESS)
     scene = run_scene(folder, dataset, settings.round, settings.images, chosen) if names else None
     cases = () if scene is None else tuple(Case(name, scene) for name in names)

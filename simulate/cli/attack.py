@@ -13,6 +13,7 @@ from simulate.cli.options import (
     Decorator,
     data_options,
     hyperparameters_of,
+    refuse_given,
     request_of,
 )
 
@@ -123,8 +124,10 @@ def command(
     from simulate.attacks.registry import Options
     from simulate.attacks.targets import Settings, attack_names, positive_numbers
 
+    names = attack_names(attacks)
+    _refuse_unused(source, names)
     settings = Settings(
-        attacks=attack_names(attacks),
+        attacks=names,
         images=images,
         clients=positive_numbers("clients", clients, whole=True),
         noise=positive_numbers("noise", noise),
@@ -173,13 +176,31 @@ def command(
         if members:
             render.table(*report.membership_table(members), words=True)
         if lines:
-            render.table(title, report.COLUMNS, report.table_rows(lines), _caption(), words=True)
+            render.table(
+                title, report.COLUMNS, report.table_rows(lines), report.caption(lines), words=True
+            )
         for line in breaks:
             render.text(noise_sweep.sentence(line))
     if output is not None:
         written = report.write(output, title, header, lines, results)
         if form == "table":
             render.text(f"written to {output}: {', '.join(written)}")
+
+
+def _refuse_unused(source: Path, attacks: Sequence[str]) -> None:
+    """Raises for each option of the command line that source and attacks leave without effect."""
+    from simulate.attacks.targets import MEMBERSHIP
+
+    context = click.get_current_context()
+    if source.is_dir():
+        rule = "must be left out for a run, which is replayed as it was"
+        own = ("clients", "local_steps", "dataset", "partition", "aggregation", "hyperparameters")
+        refuse_given(context, own, rule)
+    elif source.is_file():
+        refuse_given(context, ("round",), "must be left out for a plan, which has no rounds yet")
+    if MEMBERSHIP not in attacks:
+        names = ("shadows", "targets", "jobs", *(() if source.is_dir() else ("partition",)))
+        refuse_given(context, names, "is only for membership")
 
 
 def _network(path: Path | None) -> str:
@@ -241,10 +262,3 @@ def _title(source: Path, cases: Sequence[Case]) -> str:
     if source.is_dir():
         return f"Attacks on {source.name}: {data}, {network}"
     return f"Attacks on {source.name}: {data}, {network}, one record per client"
-
-
-def _caption() -> str:
-    return (
-        "[low, high]: 95% intervals; leaks: better than every null row by the named measure; "
-        "re-identified: the original is the nearest of 1,000 candidates (chance 0.001)"
-    )

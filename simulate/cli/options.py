@@ -219,10 +219,10 @@ def own_of(context: click.Context, options: dict[str, Any]) -> OwnParts:
     reading = {name: given[name] for name in OWN_DATA_NAMES}
     data = None
     if given["data"] is not None:
-        _refuse_given(context, ["dataset"], "must be left out with --data")
+        refuse_given(context, ["dataset"], "must be left out with --data")
         data = own_data_of(given["data"], reading)
     else:
-        _refuse_given(context, OWN_DATA_NAMES, "is only for --data")
+        refuse_given(context, OWN_DATA_NAMES, "is only for --data")
     model = own_model_of(given["model"], given["model_args"], fix=given["fix"])
     loss, metric = given["loss"], given["metric"]
     from simulate.own_parts import OwnParts
@@ -246,14 +246,23 @@ def _named(field: str, text: str | None) -> Any:
     return imported(field, text)
 
 
-def _refuse_given(context: click.Context, names: Iterable[str], rule: str) -> None:
+def refuse_given(context: click.Context, names: Iterable[str], rule: str) -> None:
     """Raises for each of the options that the command line names."""
     from privplan.errors import Fault, InputError
 
-    given = [
-        Fault(name.replace("_", "-"), rule, str(context.params[name]))
+    options = {option.name: option.opts[0] for option in context.command.params}
+    values = {
+        name: context.params[name]
         for name in names
         if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+    }
+    given = [
+        Fault(
+            options[name].lstrip("-"),
+            rule,
+            " ".join(value) if isinstance(value, tuple) else str(value),
+        )
+        for name, value in values.items()
     ]
     if given:
         raise InputError(given)

@@ -72,6 +72,22 @@ def test_a_round_of_a_run_is_replayed(short_path: Path, short_plan: Plan, tmp_pa
     assert "planned" in done.stdout
     lines = (run / "ledger.jsonl").read_text().splitlines()
     assert len(lines) >= short_plan.spec.rounds
+    row = json.loads(call(*arguments, "--format", "json").stdout)["rows"][0]
+    groups = {group.name: group.epsilon for group in short_plan.groups}
+    assert set(row["groups"]) == set(groups)
+    assert row["group"] == max(groups, key=lambda name: groups[name])
+    assert f"group {row['group']}, delta" in done.stdout
+    ignored = call(*arguments, "--clients", 3, "--local-steps", 2, "--dataset", "mnist")
+    ignored_too = call(*arguments, "--partition", "iid", "--set", "rho=1", "--noise", "0.5")
+    assert (ignored.exit_code, ignored_too.exit_code) == (2, 2)
+    rule = "must be left out for a run, which is replayed as it was, found"
+    for field, found in (("clients", "3"), ("local-steps", "2"), ("dataset", "mnist")):
+        assert f"{field}: {rule} '{found}'" in ignored.stderr
+    assert f"set: {rule} 'rho=1'" in ignored_too.stderr
+    (run / "ledger.jsonl").write_text("\n".join(lines[:1]) + "\n")
+    short = call(*arguments)
+    assert short.exit_code == 2
+    assert "ledger: must hold the " in short.stderr
     beyond = call("attack", run, "--round", 9)
     assert beyond.exit_code == 2
     assert "round: must be in [1, 8], the rounds that were run, found 9" in beyond.stderr
@@ -152,6 +168,9 @@ def test_membership_on_a_run_folder_resumes(
             ["--algorithm", "FedAvg", "--attack", "membership", "--targets", "9999"],
             "targets: must be in [1, ",
         ),
+        (["--algorithm", "FedAvg", "--round", "3"], "round: must be left out for a plan"),
+        (["--algorithm", "FedAvg", "--partition", "iid"], "partition: is only for membership"),
+        (["--algorithm", "FedAvg", "--targets", "2"], "targets: is only for membership"),
         (["--algorithm", "FedAvg", "--rog-network", "none.pt2"], "rog-network: must be a file"),
     ],
 )
@@ -168,3 +187,33 @@ def test_bad_input_is_one_line(
 def test_every_attack_names_its_source() -> None:
     assert {"closed", "ig", "ig-paper", "rog", "tailored"} <= set(ATTACKS.names())
     assert all(attack.source for _, attack in ATTACKS.items())
+
+
+def test_a_name_given_twice_is_attacked_once_and_each_epsilon_is_explained(
+    short_path: Path, short_plan: Plan, tmp_path: Path
+) -> None:
+    words = ["--algorithm", "fedavg,FedAvg,planned", "--attack", "closed", "--images", 2]
+    done = call("attack", short_path, *words, "-o", tmp_path, "--format", "json")
+    first, second = json.loads(done.stdout)["rows"]
+    assert (first["algorithm"], second["algorithm"]) == ("FedAvg", "planned")
+    spec = short_plan.spec
+    assert second["sampling"] == str(spec.sampling)
+    assert second["relation"] == str(spec.relation)
+    assert second["accountant"] == "pld"
+    said = f"delta {second['delta']:.3g}, {spec.sampling} sampling, {spec.relation}, pld"
+    assert said in (tmp_path / "attacks.md").read_text()
+
+
+@pytest.mark.parametrize(("old", "new"), [("float32", "floats"), ('"note"', '"text"')])
+def test_a_damaged_journal_is_one_line(
+    old: str, new: str, short_path: Path, tmp_path: Path
+) -> None:
+    words = ["--algorithm", "FedAvg", "--attack", "closed", "--images", 2, "-o", tmp_path]
+    assert call("attack", short_path, *words).exit_code == 0
+    journal = tmp_path / "attacks.jsonl"
+    journal.write_text(journal.read_text().replace(old, new))
+    damaged = call("attack", short_path, *words)
+    assert damaged.exit_code == 2
+    assert damaged.stderr.splitlines() == [
+        f"privplan: output: must be as it was written; line 1 is none of a sweep, found '{journal}'"
+    ]
