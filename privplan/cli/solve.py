@@ -175,6 +175,8 @@ def command(
         }
         _solve_horizon(problem, spec, output, form, options, second_opinion)
         return
+    if solve_for is not None and target_noise is None and target_accuracy is None:
+        raise InputError.one("solve_for", "needs --target-noise or --target-accuracy", solve_for)
     asked = Inverse(
         target_noise, solve_for, max_uploads, target_accuracy, forecast, anchor, coverage
     )

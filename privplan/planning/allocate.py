@@ -13,14 +13,14 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.planning.dual_bound import lower_bound
+from privplan.errors import InfeasibleError
+from privplan.planning.dual_bound import relative_gap
 from privplan.planning.error_terms import (
     Allocation,
     Coefficients,
     ReleaseKind,
     best_weights,
     least_error,
-    mean_noise_multiplier,
     terms,
 )
 from privplan.planning.group_noise import GUARANTEE, group_noise
@@ -262,8 +262,13 @@ def _calibrated(task: Task, curves: NoiseCurves, cohorts: Floats) -> Floats:
         fixed = task.problem.fixed_noise and task.problem.fixed_noise[m] is not None
         if name == GUARANTEE and near is not None and not fixed:
             noise.append(least_noise(task.problem, m, ratio, near))
-        else:
+            continue
+        try:
             noise.append(group_noise(task.problem, m, ratio, name, near=near))
+        except InfeasibleError:  # the budget may be one that only the tighter accountant meets
+            if name == task.accountant:
+                raise
+            noise.append(group_noise(task.problem, m, ratio, task.accountant))
     return np.array(noise)
 
 
@@ -284,14 +289,16 @@ def _dual_gap(task: Task, curves: NoiseCurves, cohorts: Floats) -> float | None:
     """How far the error may be above the least one, relatively; None where no bound is known."""
     if task.rule != "optimal":
         return None
-    noise = _noise(task, curves, cohorts)
-    weights = weights_of(task, cohorts, noise)
-    value = terms(weights, cohorts, noise, task.coefficients, task.release).total
-    nu = mean_noise_multiplier(weights, cohorts, noise, task.release)
-    bound = lower_bound(
-        curves, task.problem, task.limits, task.coefficients, task.release, (value, nu)
+    weights = weights_of(task, cohorts, _noise(task, curves, cohorts))
+    return relative_gap(
+        curves,
+        task.problem,
+        task.limits,
+        task.coefficients,
+        task.release,
+        (weights, cohorts),
+        _SETTLED,
     )
-    return max((value - bound) / value, 0.0)
 
 
 def _status(task: Task, gap: float | None, searches: int, agreeing: int) -> str:

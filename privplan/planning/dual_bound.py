@@ -3,6 +3,10 @@
 With a multiplier lambda on the cohort constraint the groups separate; each is solved on a fine
 grid of cohorts, so the bound needs no convexity of the noise.
 
+The bias term is not negative, so a bound for a smaller h is a bound, too. Where h^2 dwarfs the
+error, the bound for h itself is a difference of nearly equal numbers, and smaller h have a
+sharper one.
+
 - One sum per group: the error plus h^2 is 1 / sum_m F_m(r_m) with
   F_m = 1 / (A sigma_m^2 / r_m^2 + b_m), and sum F <= lambda R + sum_m max_r (F_m - lambda r)
   for every lambda.
@@ -15,10 +19,17 @@ grid of cohorts, so the bound needs no convexity of the noise.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.planning.error_terms import Coefficients, ReleaseKind
+from privplan.planning.error_terms import (
+    Coefficients,
+    ReleaseKind,
+    mean_noise_multiplier,
+    terms,
+)
 from privplan.planning.noise_curve import NoiseCurves
 from privplan.planning.problem import Limits, Problem
 
@@ -28,6 +39,44 @@ _GRID = 400
 _LINES = 41
 _REACH = 3.0
 _BISECTIONS = 26
+_SMALLER_BIAS = (100.0, 30.0, 10.0, 3.0, 0.0)
+"""Squares of smaller h that are tried, over the error."""
+
+
+def relative_gap(
+    curves: NoiseCurves,
+    problem: Problem,
+    limits: Limits,
+    coefficients: Coefficients,
+    release: ReleaseKind,
+    found: tuple[Floats, Floats],
+    enough: float,
+) -> float:
+    """How far the error of a solution may be above the least one, over that error; in [0, 1].
+
+    Args:
+        curves: sigma(q) of each group.
+        problem: the planning problem.
+        limits: bounds on the cohorts.
+        coefficients: coefficients of the error terms.
+        release: one noisy sum of all groups, or one per group.
+        found: weights and cohorts of the solution, shape (groups,) each.
+        enough: gap below which no sharper bound is looked for.
+    """
+    weights, cohorts = found
+    noise = curves.at(cohorts / np.asarray(problem.clients, dtype=float))[0]
+    nu = mean_noise_multiplier(weights, cohorts, noise, release)
+    value = terms(weights, cohorts, noise, coefficients, release).total
+    smaller = [value * factor for factor in _SMALLER_BIAS if value * factor < coefficients.bias]
+    gap = 1.0
+    for bias in (coefficients.bias, *smaller):
+        reduced = replace(coefficients, bias=bias)
+        error = terms(weights, cohorts, noise, reduced, release).total
+        bound = lower_bound(curves, problem, limits, reduced, release, (error, nu))
+        gap = min(gap, max((value - bound) / value, 0.0))
+        if gap <= enough:
+            break
+    return gap
 
 
 def lower_bound(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from privplan.errors import InfeasibleError
 from privplan.plan import GroupPlan, Plan
+from privplan.planning.group_noise import GUARANTEE, group_noise
+from privplan.planning.noise_model import CHEAPER
+from privplan.planning.problem import problem_of
 
+_SAME = 1.001
 ENOUGH = 0.9
 """Share of a budget below which a plan says why the rest stays unspent."""
 
@@ -34,6 +39,15 @@ def _reason(plan: Plan, group: GroupPlan) -> str:
                 f"the noise is calibrated by {planning.accountant}{tables}, whose bound is looser "
                 "than pld's; planning.accountant: pld spends it"
             )
+    if _nothing_smaller(plan, group):
+        return "no smaller noise multiplier keeps the budget at its sampling ratio"
+    if planning.accountant != CHEAPER and (
+        _certified(plan, group.name, guarantee=False, accountant=CHEAPER) >= ENOUGH * group.epsilon
+    ):
+        return (
+            f"its weight of {group.weight:.3g} is negligible, so its noise is calibrated by "
+            f"{CHEAPER}, which is faster than {GUARANTEE} and looser"
+        )
     if plan.release == "joint" and group.scale * group.noise_multiplier > 0:
         share = group.clients / plan.spec.population
         if "weights" not in planning.free or plan.spec.weighting != "optimal":
@@ -47,6 +61,22 @@ def _reason(plan: Plan, group: GroupPlan) -> str:
             "(planning.heterogeneity) than it gains by noise"
         )
     return "no smaller noise multiplier keeps the budget under this sampling law"
+
+
+def _nothing_smaller(plan: Plan, group: GroupPlan) -> bool:
+    """Whether less noise for the group would break its budget by the guarantee's accountant.
+
+    Epsilon falls by steps where delta covers almost all of the loss, as for rare participation.
+    """
+    if plan.spec.unit != "client" or plan.spec.tuning is not None or group.segments:
+        return False
+    problem, index = problem_of(plan.spec), [one.name for one in plan.groups].index(group.name)
+    noise = group.noise_multiplier
+    try:
+        least = group_noise(problem, index, group.sampling_ratio, GUARANTEE, near=noise)
+    except InfeasibleError:
+        return True
+    return noise <= least * _SAME
 
 
 def _asked(plan: Plan, name: str) -> float | None:

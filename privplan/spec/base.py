@@ -184,10 +184,19 @@ class BaseSpec(Checked):
                 "added, which doubles the distance; full participation needs half of the noise"
             )
         if self.groups_precision is not None and self.groups_precision < 0.99:
+            from privplan.spec.grouping import MOST_GROUPS
+
+            decided = "groups" in self.planning.free
+            more = (
+                f"planning.free: [groups] makes {MOST_GROUPS} at most, and more in "
+                "planning.group_count keep more"
+                if decided
+                else "more in planning.group_count keep more, and planning.free: [groups] makes "
+                f"enough for 99%, but at most {MOST_GROUPS}"
+            )
             lines.append(
                 f"groups_from: {len(self.groups)} groups keep {self.groups_precision:.1%} of the "
-                "precision of clients with scales of their own (by the central limit); more in "
-                "planning.group_count keep more, and planning.free: [groups] makes enough for 99%"
+                f"precision of clients with scales of their own (by the central limit); {more}"
             )
         for group in self.groups:
             if group.risk is not None:  # its delta is a point of a curve, not a failure

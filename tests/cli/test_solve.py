@@ -150,3 +150,10 @@ def test_a_plan_is_no_spec(tmp_path: Path) -> None:
     assert done.exit_code == 2
     [line] = done.stderr.splitlines()
     assert line.startswith("privplan: spec: must be a spec, not a plan that was solved from one")
+
+
+def test_solve_for_needs_a_target(tmp_path: Path) -> None:
+    failed = solve(tmp_path, "--solve-for", "epsilon")
+    assert failed.exit_code == 2
+    rule = "solve_for: needs --target-noise or --target-accuracy, found 'epsilon'"
+    assert failed.stderr == f"privplan: {rule}\n"

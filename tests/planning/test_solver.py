@@ -9,6 +9,7 @@ from privplan.errors import InfeasibleError, UnsupportedError
 from privplan.plan import Plan
 from privplan.planning.baselines import optimised, strictest, uniform
 from privplan.planning.solver import solve
+from privplan.planning.unspent import unspent_lines
 from tests.planning.problems import make_spec
 
 
@@ -174,3 +175,31 @@ def test_variants_of_given_ratios_use_their_cohort() -> None:
 
 def test_the_same_spec_gives_the_same_plan() -> None:
     assert solve(make_spec()).digest == solve(make_spec()).digest
+
+
+def test_a_negligible_group_whose_budget_only_the_tight_accountant_meets() -> None:
+    """RDP certifies no epsilon below 1.24e-5 here; its bound must not make a plan infeasible."""
+    groups = [
+        {"name": "large", "clients": 3000, "epsilon": 3.0, "delta": 1e-4},
+        {"name": "tiny", "clients": 3000, "epsilon": 1e-5, "delta": 1e-8},
+    ]
+    planning = {"accountant": "pld", "ratios": "balanced"}
+    plan = solve(make_spec(groups=groups, cohort=60, rounds=20, planning=planning))
+    assert keeps_every_budget(plan)
+    assert plan.groups[1].weight < 1e-3
+
+
+def test_an_unspent_budget_of_a_negligible_group_says_by_what_it_is_calibrated() -> None:
+    groups = [
+        {"name": "large", "clients": 300, "epsilon": 9.0, "delta": 1e-5},
+        {"name": "small", "clients": 3000, "epsilon": 0.2, "delta": 1e-5},
+    ]
+    planning = {"accountant": "pld", "ratios": "noise", "release": "per_group"}
+    plan = solve(make_spec(groups=groups, cohort=60, rounds=50, planning=planning))
+    spent = {row.group: row.epsilon_upper for row in plan.certificate if row.guarantee}
+    assert spent["small"] < 0.9 * 0.2
+    (line,) = unspent_lines(plan)
+    group = plan.groups[1]
+    least = noise_multiplier(0.2, 1e-5, sampling_ratio=group.sampling_ratio, rounds=50)
+    assert group.noise_multiplier > 1.01 * least
+    assert "is negligible, so its noise is calibrated by rdp" in line

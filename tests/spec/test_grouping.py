@@ -101,3 +101,18 @@ def test_a_million_clients(tmp_path: Path) -> None:
     path.write_text("client,epsilon\n" + "".join(f"{i},{e:.9g}\n" for i, e in enumerate(epsilons)))
     found = group_budgets(*read_budgets(path, "n^-1.1"), 5)
     assert sum(found.clients) == 1_000_000
+
+
+def test_free_groups_that_keep_too_little_do_not_name_free_groups_as_the_remedy(
+    tmp_path: Path,
+) -> None:
+    budgets = np.exp(np.random.default_rng(5).normal(0.2, 0.9, 3000))
+    lines = ["client,epsilon", *(f"c{i},{budget:.4f}" for i, budget in enumerate(budgets))]
+    (tmp_path / "budgets.csv").write_text("\n".join(lines) + "\n")
+    planning = {"ratios": "balanced", "free": ["ratios", "weights", "groups"]}
+    data = spec_data(groups_from="budgets.csv", planning=planning)
+    del data["groups"]
+    spec = Spec.parse(data, tmp_path)
+    assert len(spec.groups) == 12
+    (line,) = [line for line in spec.warnings() if line.startswith("groups_from")]
+    assert line.endswith("[groups] makes 12 at most, and more in planning.group_count keep more")

@@ -1,0 +1,59 @@
+"""Lower bounds on the error: sharp where the bias of weights dwarfs it, and below every plan."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privplan.planning.allocate import Task, curves_of, error_of, weights_of
+from privplan.planning.dual_bound import lower_bound, relative_gap
+from privplan.planning.error_terms import mean_noise_multiplier
+from privplan.planning.optimised import optimised, task_of
+from privplan.planning.problem import problem_of
+from tests.planning.problems import make_spec
+
+Floats = NDArray[np.float64]
+
+
+def unlike_groups() -> Task:
+    """Two groups whose weights must be nearly their shares: h^2 is 1,000 times the error."""
+    groups = [
+        {"name": "strict", "clients": 900, "epsilon": 2.0},
+        {"name": "loose", "clients": 3000, "epsilon": 9.0},
+    ]
+    planning = {"accountant": "pld", "ratios": "balanced", "heterogeneity": 3.0}
+    model = {"name": "mlp-digits", "parameters": 3}
+    spec = make_spec(groups=groups, cohort=800, rounds=40, model=model, planning=planning)
+    return task_of(spec, problem_of(spec))
+
+
+def test_the_gap_is_a_small_share_where_groups_must_count_by_their_size() -> None:
+    task = unlike_groups()
+    curves, clients = curves_of(task), np.asarray(task.problem.clients, dtype=float)
+
+    def noise(cohorts: Floats) -> Floats:
+        return curves.at(cohorts / clients)[0]
+
+    grid = [np.array([r, 800 - r]) for r in np.linspace(1, 780, 600)]
+    errors = np.array([error_of(task, cohorts, noise(cohorts)) for cohorts in grid])
+    given = task.coefficients
+
+    def gap(cohorts: Floats) -> float:
+        found = weights_of(task, cohorts, noise(cohorts)), cohorts
+        return relative_gap(curves, task.problem, task.limits, given, task.release, found, 1e-4)
+
+    best = grid[int(errors.argmin())]
+    assert 0 <= gap(best) < 0.1
+    for worse in (20, 500):
+        assert gap(grid[worse]) >= 1 - errors.min() / errors[worse] - 1e-6
+    weights = weights_of(task, best, noise(best))
+    nu = mean_noise_multiplier(weights, best, noise(best), task.release)
+    for_h = lower_bound(
+        curves, task.problem, task.limits, given, task.release, (float(errors.min()), nu)
+    )
+    assert for_h < 0  # says less than that errors are not negative
+
+
+def test_a_plan_of_everybody_has_a_gap_of_at_most_one() -> None:
+    planning = {"accountant": "pld", "ratios": "balanced", "heterogeneity": 50.0}
+    spec = make_spec(sampling="full", cohort=500, planning=planning)
+    status = optimised(spec, problem_of(spec)).status
+    assert float(status.split("within ")[1].split(" ")[0]) < 0.1
