@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from privplan.errors import InputError
+from simulate.data.arrays import said
 from simulate.models.network import Packed, Shapes
 from simulate.models.objective import CROSS_ENTROPY, Objective, without_seeds
 from simulate.models.randomness import SeededRandomness
@@ -110,7 +111,9 @@ class Modular:
         module, tensors = self._own_copy("evaluation"), self._all(theta)
         rows = ROWS if x.device.type == "cpu" else max(1, len(x))
         blocks = torch.split(x, rows)
-        return torch.cat([_call(module, tensors, block, self.channels_last) for block in blocks])
+        with self._forward():
+            outputs = [_call(module, tensors, block, self.channels_last) for block in blocks]
+        return torch.cat(outputs)
 
     def logits_each(self, thetas: Tensor, x: Tensor) -> Tensor:
         """One model per client: [K, d] and records [K, B, *input_shape] to [K, B, classes]."""
@@ -119,7 +122,8 @@ class Modular:
         def one(theta: Tensor, records: Tensor) -> Tensor:
             return outputs_of(functional_call(module, self._all(theta), (records,)))
 
-        return vmap(one)(thetas, x)
+        with self._forward():
+            return vmap(one)(thetas, x)
 
     def module(self) -> nn.Module:
         """The same network as a plain PyTorch module; parameters in the same order."""
@@ -162,7 +166,8 @@ class Modular:
         module = self._own_copy("batched")
 
         def loss(flat: Tensor, record: Tensor, label: Tensor) -> Tensor:
-            logits = outputs_of(functional_call(module, self._all(flat), (record[None],)))
+            with self._forward():
+                logits = outputs_of(functional_call(module, self._all(flat), (record[None],)))
             return self.objective(logits, label[None])
 
         gradients = vmap(grad(loss), (None, 0, 0), randomness="different")
@@ -214,6 +219,19 @@ class Modular:
             copies["training"] = (module, list(module.parameters()))
         return copies["training"]
 
+    @contextmanager
+    def _forward(self) -> Iterator[None]:
+        """Turns errors of a user's module, which can be of any type, into one line."""
+        try:
+            yield
+        except (InputError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except (Exception, SystemExit) as error:
+            if self.export is None:
+                raise
+            rule = "must compute the outputs of every batch of records"
+            raise InputError.one("model", rule, said(error)) from error
+
     def _randomness(self, y: Tensor) -> tuple[Tensor, SeededRandomness | nullcontext[None]]:
         """Labels [B] of one client's step without a seed, and the context of its forward pass."""
         if not self.stochastic:
@@ -253,7 +271,7 @@ class Modular:
             parameter.data = value
         y, randomness = self._randomness(y)
         with torch.enable_grad():
-            with randomness:
+            with randomness, self._forward():
                 logits = outputs_of(module(_laid_out_images(x, self.channels_last)))
             return torch.autograd.grad(self.objective(logits, y), parameters)
 

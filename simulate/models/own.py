@@ -211,7 +211,7 @@ def _fastest(model: Modular, module: nn.Module, probe: Probe, *, vectorised: boo
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
         rule = "must work with torch.func.functional_call"
         rule += " and torch.func.vmap, which this run needs" if vectorised else ""
-        raise InputError.one("model", rule, said(error)) from None
+        raise InputError.one("model", rule, said(error.__cause__ or error)) from None
     if probe.x.ndim != 4:
         return model
     fast = replace(model, channels_last=True)

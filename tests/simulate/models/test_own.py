@@ -279,3 +279,26 @@ def test_modules_without_usable_values_are_refused_in_one_line(
     assert len(str(raised.value).splitlines()) == 1
     with pytest.raises(InputError, match=message):
         own.check(simulate.Data(x, y))
+
+
+class Picky(nn.Linear):
+    """A module that fails for 7 records."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) == 7:
+            raise KeyError("no\nseven")
+        return super().forward(x)
+
+
+def test_a_module_that_fails_in_training_ends_in_one_line() -> None:
+    x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
+    own = OwnModel(Picky, {}, "Picky").model("m", simulate.Data(x, y).prepared(())[0])
+    theta = own.initial(torch.Generator().manual_seed(0))
+    records, labels = torch.randn(7, 4), torch.zeros(7, dtype=torch.int64)
+    with pytest.raises(InputError, match=r"model: must compute the outputs of every batch.*seven"):
+        own.logits(theta, records)
+    with pytest.raises(InputError, match=r"model: must compute the outputs of every batch.*seven"):
+        own.packed_gradients(own.pack(theta[None]), records[None], labels[None])
