@@ -66,9 +66,9 @@ class Replay:
         if noise_key is not None:
             key = NoiseKey.load_committed(noise_key, settings.get("noise_commitment"), "noise-key")
         method, own = method_of(plan, record), own or OwnParts()
-        canaries = settings.get("canaries")
-        if method is None or canaries or not again.supported(plan):
-            what = "canaries" if canaries else f"algorithm {record.algorithm} or its optimiser"
+        what = "canaries" if settings.get("canaries") else again.unsupported(plan)
+        if what or method is None:
+            what = what or f"algorithm {record.algorithm}"
             self.missing = f"a run with {what}, which replay does not support"
             return
         parts, secret = own.parts_of(record, plan, data_dir), record.noise == "secure" and not key

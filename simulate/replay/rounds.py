@@ -325,10 +325,10 @@ def _each(function: Callable[[Any], Any], items: list[Any], workers: int) -> Ite
         yield from pool.map(function, items)
 
 
-def supported(plan: Plan) -> bool:
-    """Whether the plan's server optimiser can be executed again."""
-    server = plan.spec.server
-    return server is None or server.optimizer in ("sgd", "momentum", *SECOND_MOMENTS)
+def unsupported(plan: Plan) -> str:
+    """The plan's server optimiser if it cannot be executed again; else an empty text."""
+    name = plan.spec.server.optimizer if plan.spec.server else "sgd"
+    return "" if name in ("sgd", "momentum", *SECOND_MOMENTS) else f"server optimiser {name}"
 
 
 def _moved(plan: Plan, round_: int, start: Round, mean: Tensor) -> tuple[Tensor, Vectors]:

@@ -61,6 +61,7 @@ def test_only_the_mechanisms_draw_normal_noise() -> None:
         if re.search(r"standard_normal|\.normal\(|randn|Purpose\.NOISE", path.read_text())
     ]
     assert sorted(drawing) == [
+        "attacks/dense.py",  # where an attacker's search begins
         "attacks/inversion.py",  # where an attacker's search begins
         "attacks/tailored.py",  # likewise
         "engine/loop.py",  # names the stream
