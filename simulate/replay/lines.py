@@ -201,7 +201,8 @@ def compare_lines(
         near: updates for which rounding decides whether they were clipped; None for a line
             without the fields that depend on training.
     """
-    scale = math.sqrt(replayed.noise_sum_squares or 0.0) or 1.0
+    rest = replayed.residual.sum_squares if replayed.residual else 0.0
+    scale = math.sqrt(replayed.noise_sum_squares or rest) or 1.0
     found.equal(recorded.round, "groups", len(recorded.shares), len(replayed.shares))
     for (name, one), (_, other) in zip(_fields(recorded), _fields(replayed), strict=False):
         if (name in TRAINED) == (near is None):

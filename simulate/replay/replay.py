@@ -68,8 +68,7 @@ class Replay:
         method, own = method_of(plan, record), own or OwnParts()
         what = "canaries" if settings.get("canaries") else again.unsupported(plan)
         if what or method is None:
-            what = what or f"algorithm {record.algorithm}"
-            self.missing = f"a run with {what}, which replay does not support"
+            self.missing = f"a run with {what or record.algorithm}, which replay does not support"
             return
         parts, secret = own.parts_of(record, plan, data_dir), record.noise == "secure" and not key
         if parts.model.stochastic:
