@@ -169,9 +169,14 @@ def command(
             "plot": plot,
             "from_book": book,
             "target_noise": target_noise,
+            "solve_for": solve_for,
             "max_uploads": max_uploads,
             "target_accuracy": target_accuracy,
             "forecast": forecast,
+            "anchor": anchor,
+            "coverage": coverage,
+            "population": population or None,
+            "rule": rule,
         }
         _solve_horizon(problem, spec, output, form, options, second_opinion)
         return

@@ -20,7 +20,8 @@ PICTURE = "what-if.png"
     multiple=True,
     required=True,
     metavar="PATH=FROM:TO:COUNT[:log]",
-    help="A number of the spec, for example groups.strict.epsilon=0.1:2:20; may be repeated.",
+    help="A number of the spec, for example groups.strict.epsilon=0.1:2:20; may be repeated for "
+    "other numbers. Values of whole numbers, such as rounds, are rounded; each occurs once.",
 )
 @click.option(
     "--forecast", metavar="PROXY",

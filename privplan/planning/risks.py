@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from privplan.accounting.risk import limit_of, tightest_budget
 from privplan.accounting.tradeoff import LEVELS, TradeOff, profile_of, tradeoff
-from privplan.errors import UnsupportedError
+from privplan.errors import InfeasibleError, UnsupportedError
 from privplan.plan import Plan
 from privplan.spec.spec import Spec
 
@@ -91,4 +91,19 @@ def restated(plan: Plan) -> Spec | None:
     return Spec.parse({**plan.spec.model_dump(mode="json"), "groups": groups})
 
 
-__all__ = ["LEVELS", "STATEMENTS", "GroupRisk", "restated", "risk_rows", "risks_of"]
+def of_risk(error: InfeasibleError, spec: Spec) -> InfeasibleError:
+    """The error, naming the risk of the spec where it names an epsilon that states a risk."""
+    text = str(error)
+    for group in spec.groups:
+        where = f"groups.{group.name}.epsilon: "
+        if group.risk is not None and text.startswith(where):
+            given = group.risk.model_dump(exclude_none=True).items()
+            words = ", ".join(f"{name} {value!r}" for name, value in given)
+            return InfeasibleError(
+                f"groups.{group.name}.risk: {words} cannot be met, which as a budget is epsilon "
+                f"{group.epsilon:g} at delta {spec.delta_of(group):.3g}: {text.removeprefix(where)}"
+            )
+    return error
+
+
+__all__ = ["LEVELS", "STATEMENTS", "GroupRisk", "of_risk", "restated", "risk_rows", "risks_of"]

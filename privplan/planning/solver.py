@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.errors import InputError
+from privplan.errors import InfeasibleError, InputError
 from privplan.plan import ObjectiveValue, Plan
 from privplan.planning.assemble import Decisions, assemble, failed_conditions
 from privplan.planning.free_choices import decide_free_choices
@@ -49,8 +49,14 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
     if spec.horizon is not None:
         rule = "has several plans; use privplan solve, or privplan.planning.horizon.solve_horizon"
         raise InputError.one("horizon", rule, spec.horizon.split)
-    plan = _solved(spec, second_opinion)
-    return _restated(plan, second_opinion) if any(group.risk for group in spec.groups) else plan
+    if not any(group.risk for group in spec.groups):
+        return _solved(spec, second_opinion)
+    from privplan.planning.risks import of_risk
+
+    try:
+        return _restated(_solved(spec, second_opinion), second_opinion)
+    except InfeasibleError as error:
+        raise of_risk(error, spec) from None
 
 
 def _restated(plan: Plan, second_opinion: bool | None) -> Plan:

@@ -30,6 +30,8 @@ SECTIONS = ("planning", "local", "constants")
 LARGEST = 1e100
 """Largest absolute value of the ends of a range."""
 MOST_POINTS = 1_000_000
+WHOLE = "must be a whole number"
+"""How the rule of a number of the spec begins that is an integer."""
 COLUMNS = (
     "group", "clients", "epsilon", "delta", "sampling_ratio", "expected_cohort",
     "noise_multiplier", "weight", "epsilon_upper", "accountant", "sampling", "relation",
@@ -85,8 +87,12 @@ def points(varies: Sequence[Vary]) -> list[dict[str, float]]:
     """All combinations of the varied values, the last number varying fastest.
 
     Raises:
-        InputError: when there are more than ``MOST_POINTS``.
+        InputError: when there are more than ``MOST_POINTS``, or a path is varied twice.
     """
+    paths = [vary.path for vary in varies]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise InputError.one("vary", "must name each path once", path)
     total = math.prod(len(vary.values) for vary in varies)
     if total > MOST_POINTS:
         raise InputError.one("vary", f"must make {MOST_POINTS} points or fewer", total)
@@ -212,7 +218,7 @@ def sweep(
 
     Args:
         data: the spec as plain data.
-        varies: the varied numbers.
+        varies: the varied numbers; those that must be whole are rounded, without repetition.
         folder: where journal and table are written; points in its journal are not solved again.
             Nothing is stored when None.
         workers: number of processes.
@@ -223,6 +229,8 @@ def sweep(
         InputError: when a path is not a number of the spec, or the folder holds another sweep.
         InterruptedSweepError: on Ctrl-C; the same call resumes.
     """
+    points(varies)  # its faults before any number is rounded
+    varies = [_rounded(data, vary) for vary in varies]
     todo = points(varies)
     _require_numbers(data, todo)
     journal = None if folder is None else _journal(folder, data, varies, proxy)
@@ -236,6 +244,22 @@ def sweep(
         if folder is not None:
             write_text(folder / TABLE, csv_text(rows, [vary.path for vary in varies]))
     return rows
+
+
+def _rounded(data: dict[str, Any], vary: Vary) -> Vary:
+    """The varied number, with distinct whole values where the spec takes only whole ones."""
+    from privplan.spec.spec import Spec
+
+    broken = [value for value in vary.values if value != round(value)]
+    try:
+        if broken:
+            Spec.parse(with_point(data, {vary.path: broken[0]}))
+    except InputError as error:
+        for fault in error.faults:
+            if fault.field == vary.path and fault.rule.startswith(WHOLE):
+                whole = dict.fromkeys(float(round(value)) for value in vary.values)
+                return Vary(vary.path, tuple(whole))
+    return vary
 
 
 def _require_numbers(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> None:

@@ -31,7 +31,7 @@ def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats
         epsilon and delta of each client, shape (clients,) each.
 
     Raises:
-        InputError: naming the first line that is not a budget.
+        InputError: naming the first line that is not a budget, or repeats a client.
     """
     text = read_text(path, "groups_from")
     header, _, rows = text.partition("\n")
@@ -39,19 +39,53 @@ def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats
     if columns not in HEADERS:
         rule = "must begin with the line client,epsilon or client,epsilon,delta"
         raise InputError.one("groups_from", rule, header[:60])
-    lines = rows.splitlines()
-    if not any(line.strip() for line in lines):
+    numbered = [pair for pair in enumerate(rows.splitlines(), start=2) if pair[1].strip()]
+    if not numbered:
         raise InputError.one("groups_from", "must name at least one client", str(path))
+    lines = [line for _, line in numbered]
+    places = [f"line {number} of {path.name}" for number, _ in numbered]
     used = range(1, len(columns))
     try:
         table = np.loadtxt(lines, delimiter=",", usecols=used, ndmin=2, comments=None)
-    except ValueError as error:
-        raise InputError.one("groups_from", "must hold numbers", str(error)[:120]) from None
+    except ValueError:
+        raise _no_number(places, lines, columns) from None
+    _check_clients(places, lines)
     epsilons = table[:, 0]
     deltas = table[:, 1] if len(columns) == 3 else np.full(len(table), _law(default_delta, table))
-    _check(lines, epsilons, "epsilon must be positive and finite", (epsilons > 0))
-    _check(lines, deltas, "delta must be in (0, 1)", (deltas > 0) & (deltas < 1))
+    _check(places, epsilons, "epsilon must be positive and finite", (epsilons > 0))
+    _check(places, deltas, "delta must be in (0, 1)", (deltas > 0) & (deltas < 1))
     return epsilons, deltas
+
+
+def _no_number(places: list[str], lines: list[str], columns: tuple[str, ...]) -> InputError:
+    """The error that names the first cell that is not a number."""
+    for place, line in zip(places, lines, strict=True):
+        cells = line.split(",")
+        for column, name in enumerate(columns[1:], start=1):
+            cell = cells[column].strip() if column < len(cells) else ""
+            if not _is_number(cell):
+                return InputError.one("groups_from", f"{place}: {name} must be a number", cell)
+    return InputError.one("groups_from", "must hold numbers", places[0])
+
+
+def _is_number(cell: str) -> bool:
+    """Whether NumPy reads the text as a number, which has no underscores or other digits."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return cell.isascii() and "_" not in cell
+
+
+def _check_clients(places: list[str], lines: list[str]) -> None:
+    """Raise InputError naming the first client that has two lines."""
+    clients = [line.partition(",")[0].strip() for line in lines]
+    if len(set(clients)) < len(clients):
+        seen: set[str] = set()
+        for place, client in zip(places, clients, strict=True):
+            if client in seen:
+                raise InputError.one("groups_from", f"{place}: client must be unique", client)
+            seen.add(client)
 
 
 def _law(delta: float | str, table: Floats) -> float:
@@ -60,11 +94,10 @@ def _law(delta: float | str, table: Floats) -> float:
     return float(delta)
 
 
-def _check(lines: list[str], values: Floats, rule: str, sound: NDArray[np.bool_]) -> None:
+def _check(places: list[str], values: Floats, rule: str, sound: NDArray[np.bool_]) -> None:
     bad = np.flatnonzero(~(sound & np.isfinite(values)))
     if len(bad):
-        kept = [number for number, line in enumerate(lines, start=2) if line.strip()]
-        raise InputError.one("groups_from", f"line {kept[bad[0]]}: {rule}", float(values[bad[0]]))
+        raise InputError.one("groups_from", f"{places[bad[0]]}: {rule}", float(values[bad[0]]))
 
 
 def with_groups(

@@ -162,7 +162,7 @@ class Planning(Checked):
     group_count: Count | None = Field(
         None,
         description="How many groups to make of groups_from; 3 when left out, the fewest that "
-        "keep 99% when groups are free.",
+        "keep 99%, at most 12, when groups are free.",
     )
     max_rounds: Count | None = Field(
         None, description="Most rounds when they are free; ten times the rounds when left out."

@@ -31,7 +31,7 @@ from privplan.values import digest
 from simulate.algorithm import Algorithm
 from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.registry import ALGORITHMS, algorithm
-from simulate.attacks.evaluate import guarantee
+from simulate.attacks.guarantee import guarantee
 from simulate.attacks.measures import clopper_pearson
 from simulate.components import Sampler
 from simulate.data.dataset import Dataset

@@ -141,6 +141,7 @@ def command(
     if sweep:
         _check_sweep(source, settings)
     found = _targets(source, algorithms, settings, options)
+    _warn_of_rest(found.cases)
     lines: list[dict[str, Any]] = []
     results, breaks = [], []
     if found.cases:
@@ -201,6 +202,22 @@ def _refuse_unused(source: Path, attacks: Sequence[str]) -> None:
     if MEMBERSHIP not in attacks:
         names = ("shadows", "targets", "jobs", *(() if source.is_dir() else ("partition",)))
         refuse_given(context, names, "is only for membership")
+    if "rog" not in attacks:
+        refuse_given(context, ("rog_network",), "is only for the attack rog")
+
+
+def _warn_of_rest(cases: Sequence[Case]) -> None:
+    """Prints a warning for each number of clients that does not divide the images."""
+    from privplan.cli import render
+    from simulate.attacks.scenes import PlanScene
+
+    scenes = [case.scene for case in cases if isinstance(case.scene, PlanScene)]
+    for images, clients in dict.fromkeys((scene.images, scene.clients) for scene in scenes):
+        if images % clients:
+            render.warn(
+                f"images: {images} is not a multiple of {clients} clients per release; "
+                f"{images - images % clients} images are attacked"
+            )
 
 
 def _network(path: Path | None) -> str:

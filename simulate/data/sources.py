@@ -194,6 +194,8 @@ def from_table(
     labels = label.split(",") if isinstance(label, str) else list(label or ())
     people = {role: name for role, name in (("client", client), ("group", group)) if name}
     values = {role: tables.text_column(columns, role, name) for role, name in people.items()}
+    if client is not None and client == group:
+        raise InputError.one("group", "must be another column than client", group)
     named = [*labels, *people.values()]
     if len(set(named)) < len(named):
         raise InputError.one("label", "must be another column than client and group", named)

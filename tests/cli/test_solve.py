@@ -78,6 +78,38 @@ def test_infeasible_is_exit_code_3_and_names_the_constraint(tmp_path: Path) -> N
     assert not output.exists()
 
 
+@pytest.mark.parametrize(
+    ("risk", "said"),
+    [
+        ({"advantage": 1e-9}, "groups.strict.risk: advantage 1e-09 cannot be met"),
+        (
+            {"true_positives": 0.010000001, "false_positives": 0.01},
+            "groups.strict.risk: true_positives 0.010000001, false_positives 0.01 cannot be met",
+        ),
+    ],
+)
+def test_a_risk_that_cannot_be_met_is_named(
+    risk: dict[str, float], said: str, tmp_path: Path
+) -> None:
+    done = solve(tmp_path, groups=[{"name": "strict", "clients": 200, "risk": risk}])
+    assert done.exit_code == 3
+    [line] = done.stderr.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("solve-for", "cohort"), ("rule", "renyi"), ("population", "p"), ("anchor", "p=1")],
+)
+def test_an_option_without_effect_on_a_horizon_is_refused(
+    option: str, value: str, tmp_path: Path
+) -> None:
+    done = solve(tmp_path, f"--{option}", value, horizon={"runs": 2})
+    assert done.exit_code == 2
+    [line] = done.stderr.splitlines()
+    assert f"{option.replace('-', '_')}: cannot go with a horizon, found '{value}'" in line
+
+
 def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     done = solve(tmp_path, "-o", str(tmp_path))
     assert done.exit_code == 2

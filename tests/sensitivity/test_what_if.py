@@ -51,6 +51,30 @@ def test_a_sweep_has_a_row_for_each_point_and_group(tmp_path: Path) -> None:
     assert all(row["sampling"] == "poisson" and row["accountant"] == "pld" for row in table)
 
 
+@pytest.mark.parametrize(
+    ("text", "changes", "expected"),
+    [
+        ("rounds=10:20:4", {}, [10, 13, 17, 20]),
+        ("rounds=10:11:5", {}, [10, 11]),
+        ("groups.strict.clients=100.4:101:2", {}, [100, 101]),
+        ("cohort=20:21:3", {}, [20, 20.5, 21]),
+        ("cohort=20:22:4", {"sampling": "fixed_size"}, [20, 21, 22]),
+    ],
+)
+def test_only_numbers_that_must_be_whole_are_rounded(
+    text: str, changes: dict[str, str], expected: list[float]
+) -> None:
+    vary = parse_vary(text)
+    rows = sweep({**DATA, **changes}, [vary])
+    assert not [row["error"] for row in rows if "error" in row]
+    assert list(dict.fromkeys(row[vary.path] for row in rows)) == expected
+
+
+def test_a_path_that_is_varied_twice_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^vary: must name each path once, found 'rounds'$"):
+        sweep(DATA, [parse_vary("rounds=10:20:2"), parse_vary("rounds=30:40:2")])
+
+
 def test_an_interrupted_sweep_goes_on(tmp_path: Path) -> None:
     whole = sweep(DATA, VARIES, tmp_path / "whole")
     seen: list[int] = []

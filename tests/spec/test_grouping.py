@@ -80,10 +80,22 @@ def test_a_spec_from_a_file_of_budgets(tmp_path: Path) -> None:
         ("", "must begin with the line"),
         ("id,eps\n1,2\n", "must begin with the line"),
         ("client,epsilon\n", "must name at least one client"),
-        ("client,epsilon\na,1\nb,-1\n", "line 3: epsilon must be positive and finite"),
-        ("client,epsilon\na,nan\n", "line 2: epsilon must be positive and finite"),
-        ("client,epsilon\na,much\n", "must hold numbers"),
-        ("client,epsilon,delta\na,1,2\n", r"line 2: delta must be in \(0, 1\)"),
+        (
+            "client,epsilon\na,1\nb,-1\n",
+            "line 3 of budgets.csv: epsilon must be positive and finite",
+        ),
+        ("client,epsilon\na,nan\n", "line 2 of budgets.csv: epsilon must be positive and finite"),
+        (
+            "client,epsilon\n\na,1\nb,much\n",
+            "^groups_from: line 4 of budgets.csv: epsilon must be a number, found 'much'$",
+        ),
+        ("client,epsilon,delta\na,1,0.1\nb,1\n", "line 3 of budgets.csv: delta must be a number"),
+        ("client,epsilon\na,1_0\n", "line 2 of budgets.csv: epsilon must be a number, found '1_0'"),
+        (
+            "client,epsilon\nc0,1\nc1,1\n c0,2\n",
+            "^groups_from: line 4 of budgets.csv: client must be unique, found 'c0'$",
+        ),
+        ("client,epsilon,delta\na,1,2\n", r"line 2 of budgets.csv: delta must be in \(0, 1\)"),
     ],
 )
 def test_a_bad_file_names_its_line(text: str, said: str, tmp_path: Path) -> None:

@@ -171,7 +171,11 @@ def test_membership_on_a_run_folder_resumes(
         (["--algorithm", "FedAvg", "--round", "3"], "round: must be left out for a plan"),
         (["--algorithm", "FedAvg", "--partition", "iid"], "partition: is only for membership"),
         (["--algorithm", "FedAvg", "--targets", "2"], "targets: is only for membership"),
-        (["--algorithm", "FedAvg", "--rog-network", "none.pt2"], "rog-network: must be a file"),
+        (
+            ["--algorithm", "FedAvg", "--attack", "rog", "--rog-network", "none.pt2"],
+            "rog-network: must be a file",
+        ),
+        (["--algorithm", "FedAvg", "--rog-network", "x.pt2"], "rog-network: is only for the att"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -182,6 +186,16 @@ def test_bad_input_is_one_line(
     [line] = done.stderr.splitlines()
     assert said in line
     assert not (tmp_path / "out").exists()
+
+
+def test_images_that_do_not_fill_a_release_are_named(short_path: Path) -> None:
+    words = ["--algorithm", "FedAvg", "--attack", "closed", "--clients", "1,2", "--images", 3]
+    done = call("attack", short_path, *words)
+    assert done.exit_code == 0, done.stderr
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    assert warnings == [
+        "warning: images: 3 is not a multiple of 2 clients per release; 2 images are attacked"
+    ]
 
 
 def test_every_attack_names_its_source() -> None:

@@ -13,7 +13,8 @@ from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.attacks.closed_form import closed, labels_of, ratio
-from simulate.attacks.evaluate import Case, guarantee, summary, sweep
+from simulate.attacks.evaluate import Case, summary, sweep
+from simulate.attacks.guarantee import guarantee
 from simulate.attacks.hyperfl import body_gradient, last_dense
 from simulate.attacks.inversion import ig, named_parameters
 from simulate.attacks.measures import NULLS, OTHER, better, candidates, null_scores, scores

@@ -204,6 +204,7 @@ WRONG = {
     f"mine.csv {TABLE} --task binary --label ill,sex": "label: must have numbers in sex, record 0",
     f"mine.csv {TABLE} --label ill,sex": "label: must be one column for multi-class, found 'ill,s",
     f"mine.csv {TABLE} --label ill,ill --task multi-label": "label: must be another column than",
+    f"mine.csv {TABLE} --client sex --group sex": "group: must be another column than client",
     "own_code:data --task regression": "task: must be left out with data that a function returns",
     "own_code:data --groups people.csv": "groups: must be left out with data that a function",
     "nowhere.npz": "data",
