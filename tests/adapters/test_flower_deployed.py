@@ -46,9 +46,9 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def deployed(folder: Path) -> Iterator[None]:
+def deployed(folder: Path, version: str) -> Iterator[None]:
     """SuperLink, SuperNodes and a started run; all their processes are killed at the end."""
-    binaries = Path(flower("1.41")).parent
+    binaries = Path(flower(version)).parent
     link, *nodes = free_ports(1 + CLIENTS)
     home = folder / "home"
     (home / ".flwr").mkdir(parents=True, exist_ok=True)
@@ -120,13 +120,14 @@ def lines(ledger: Path) -> list[str]:
     return text[: text.rfind("\n") + 1].splitlines()
 
 
-def test_a_deployment_is_killed_and_keeps_its_plan(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["1.41", "1.42"])
+def test_a_deployment_is_killed_and_keeps_its_plan(tmp_path: Path, version: str) -> None:
     project = tmp_path / "project"
     export(plan(), "flower", project)
     shutil.copy(Path(__file__).parent / "flower_project" / "task.py", project / "guarded")
     ledger, before = project / "run" / LEDGER, []
     for target in (1, 3, 5, ROUNDS):
-        with deployed(tmp_path):
+        with deployed(tmp_path, version):
             wait_for(lambda target=target: len(lines(ledger)) >= target)
             if target == ROUNDS:
                 with_model = project / "run" / "guard" / f"model-{ROUNDS}.bin"
