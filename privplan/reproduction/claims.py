@@ -62,6 +62,11 @@ class _Lead:
         return abs(self.found - self.printed) <= 2 * math.hypot(self.error, self.printed_error)
 
     @property
+    def clear(self) -> bool:
+        """Whether the row is ahead by more than two standard errors, where they are known."""
+        return self.found > 2 * (self.error or 0.0)
+
+    @property
     def reversed(self) -> bool:
         """Whether the other row is ahead by more than two standard errors."""
         return self.error is not None and self.found < -2 * self.error
@@ -76,8 +81,8 @@ def ahead(first: str, *others: str, columns: Sequence[str] = ()) -> Judge:
     """A judge of: one row has larger numbers than others, in every column.
 
     ``reproduced`` needs the full size and every difference within two standard errors of the
-    published one, ``order reproduced`` every difference above 0, ``contradicted`` the full size and
-    a difference below 0 by more than two standard errors. Differences are paired by seed.
+    published one, ``order reproduced`` every difference above 0 by more than two standard errors,
+    ``contradicted`` the full size and a difference as far below 0. Differences are paired by seed.
 
     Args:
         first: the row that leads.
@@ -89,15 +94,16 @@ def ahead(first: str, *others: str, columns: Sequence[str] = ()) -> Judge:
         leads = list(_leads(result, first, others, columns))
         if not leads:
             return Outcome(NOT_RUN, "no run has these rows")
-        behind = [one for one in leads if one.found <= 0]
+        clear = sum(one.clear for one in leads)
         least = min(leads, key=lambda one: one.found)
         if len(leads) == 1:
             evidence = str(least)
         else:
-            evidence = f"ahead in {len(leads) - len(behind)} of {len(leads)}; least lead {least}"
-        if not behind:
-            exact = result.size == "full" and all(one.agrees for one in leads)
-            return Outcome(REPRODUCED if exact else ORDER, evidence)
+            evidence = f"ahead in {clear} of {len(leads)}; least lead {least}"
+        if result.size == "full" and all(one.found > 0 and one.agrees for one in leads):
+            return Outcome(REPRODUCED, evidence)
+        if clear == len(leads):
+            return Outcome(ORDER, evidence)
         against = result.size == "full" and any(one.reversed for one in leads)
         return Outcome(CONTRADICTED if against else NOT_REPRODUCED, evidence)
 
