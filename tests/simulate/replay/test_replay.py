@@ -315,7 +315,7 @@ def test_an_algorithm_that_is_not_supported_is_not_shown(tmp_path: Path) -> None
     execute(Request(short_plan(), "CENTAUR", "digits", tmp_path / "run"))
     report = replayed(tmp_path / "run")
     assert (report.outcome, report.exit_code) == ("not shown", 5)
-    assert "algorithm CENTAUR" in report.reason
+    assert "a run with CENTAUR" in report.reason
 
 
 def test_other_data_are_refused(run: Path) -> None:
