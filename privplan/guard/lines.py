@@ -227,9 +227,13 @@ def length_of(plan: Plan, given: Sums, known: int | None) -> int:
 def _measured(
     share: GroupShare, given: np.ndarray | GroupTotal | None, drawn: Sequence[int]
 ) -> GroupShare:
-    """The share with what was seen of the cohort; of a bare sum no norms were seen."""
+    """The share with what was seen of the cohort.
+
+    Of a bare sum no norms were seen, unless it is zero: then nobody contributed.
+    """
     seen: dict[str, object] = {"participants": tuple(drawn), "drawn": len(drawn)}
-    total = GroupTotal(1.0) if given is None else given
+    empty = given is None or (isinstance(given, np.ndarray) and not given.any())
+    total = GroupTotal(1.0) if empty else given
     if isinstance(total, GroupTotal):
         seen |= {
             "cohort": total.reported,

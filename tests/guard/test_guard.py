@@ -316,6 +316,25 @@ def test_an_empty_first_cohort_is_released_at_the_planned_length(tmp_path: Path)
         assert guard.finished
 
 
+def test_a_sum_of_zeros_says_that_nobody_contributed(tmp_path: Path) -> None:
+    """Adapters give an empty cohort's sum as zeros: its clipping is shown, its norm being 0."""
+    plan = two_groups()
+    with Guard(plan, tmp_path / "run", evidence="internal") as guard:
+        for round_ in guard.rounds():
+            sums = {"strict": np.zeros(SIZE)}
+            if round_ > 3:  # before, nobody reports
+                for group, _ in guard.draw(round_).members:
+                    guard.total(group).add(np.full(SIZE, 0.05))
+                    sums[group] = guard.total(group)
+            else:
+                guard.draw(round_)
+            guard.record(round_, guard.release(round_, sums).mean)
+        verdict = guard.verdict()
+    empty = [share for record in ledger_of(tmp_path / "run", plan)[:3] for share in record.shares]
+    assert {(share.cohort, share.largest_norm, share.clipped) for share in empty} == {(0, 0.0, 0)}
+    assert verdict.outcome == "kept"
+
+
 def test_a_run_that_the_book_refuses_from_the_start_ends_with_the_refusal(tmp_path: Path) -> None:
     plan, book = two_groups(12), str(tmp_path / "book.sqlite")
     for number in range(5):
