@@ -51,6 +51,14 @@ COMMANDS = {
     "solve, first spec": "solve first.yaml -o out.json",
     "what-if, 100 points": "what-if three.yaml --workers 1 --vary groups.group0.epsilon=0.1:2:10 "
     "--vary cohort=30:600:10",
+    "what-if, 40 budgets": "what-if three.yaml --workers 1 --vary groups.group0.epsilon=0.1:2:40",
+    "what-if, 40 rounds": "what-if three.yaml --workers 1 --vary rounds=10:400:40",
+    "what-if, 40 populations": "what-if three.yaml --workers 1 "
+    "--vary groups.group0.clients=500:6000:40",
+    "what-if, 40 deltas": "what-if three.yaml --workers 1 "
+    "--vary groups.group0.delta=1e-6:1e-4:40:log",
+    "what-if, 40 cohorts": "what-if three.yaml --workers 1 --vary cohort=30:600:40",
+    "what-if, 40 norms": "what-if three.yaml --workers 1 --vary clipping_norm=0.1:4:40",
     "frontier": "frontier three.yaml",
     "solve, free rounds and clipping": "solve free.yaml -o out.json",
     "account": "account --noise-multiplier 1.504 --sampling-ratio 0.02 --rounds 50 --delta 6.98e-5",

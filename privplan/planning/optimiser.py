@@ -65,14 +65,18 @@ def descend(
         total: sum of the values.
         with_gradient: the objective and its gradient; central differences when None.
     """
+    evaluated = start  # the gradient where the objective was last evaluated
 
     def value(at: Floats) -> float:
-        return objective(total * at) if with_gradient is None else with_gradient(total * at)[0]
+        nonlocal evaluated
+        if with_gradient is None:
+            return objective(total * at)
+        found, evaluated = with_gradient(total * at)
+        return found
 
     def gradient(at: Floats) -> Floats:
-        if with_gradient is None:
-            return _gradient(value, at)
-        return total * with_gradient(total * at)[1]
+        """At the point of the last value."""
+        return _gradient(value, at) if with_gradient is None else total * evaluated
 
     shares = project(start, lower, upper, total) / total
     current, slope = value(shares), gradient(shares)
@@ -112,9 +116,10 @@ def _line_search(
     """Backtracking line search with the Armijo condition; returns ``at`` when no step meets it."""
     length = 1.0
     while length > 1e-10:
-        found = value(at + length * step)
+        moved = at + length * step
+        found = value(moved)
         if found <= current + 1e-4 * length * predicted:
-            return at + length * step, found
+            return moved, found
         length /= 2
     return at, current
 

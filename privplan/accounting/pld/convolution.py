@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,27 +45,28 @@ def convolved(rounds: Iterable[Placed], points: int) -> tuple[Array, float]:
     Returns:
         Masses of shape (points,) and the bound.
     """
-    size = np.zeros(points // 2 + 1)
-    angle = np.zeros(points // 2 + 1)
-    product = np.ones(points // 2 + 1, dtype=np.complex128)
-    doubt = np.zeros(points // 2 + 1)
+    every = points // 2 + 1
+    alive = np.arange(every)
+    size, angle, doubt = np.zeros(every), np.zeros(every), np.zeros(every)
+    product = np.ones(every, dtype=np.complex128)
     unit = 2 * FFT_UNITS * UNIT * math.log2(points)
     for places, masses, count in rounds:
-        spectrum = np.fft.rfft(np.bincount(places, masses, points))
+        spectrum = np.fft.rfft(np.bincount(places, masses, points))[alive]
         squares = spectrum.real**2 + spectrum.imag**2
         size += 0.5 * count * np.log(np.maximum(squares, unit**2))
+        left = size > FADED
+        if not left.all():
+            alive, size, angle, doubt = alive[left], size[left], angle[left], doubt[left]
+            product, spectrum, squares = product[left], spectrum[left], squares[left]
         if count <= 2:
             product *= spectrum if count == 1 else spectrum * spectrum
-            doubt += count * unit / (np.sqrt(squares) + unit)
-            continue
-        nonzero = size > FADED
-        angle[nonzero] += count * np.angle(spectrum[nonzero])
-        product[nonzero] *= np.exp(0.5 * count * np.log(squares[nonzero]))
-        doubt[nonzero] += count * unit / (np.sqrt(squares[nonzero]) + unit)
-    nonzero = size > FADED
-    power = np.zeros_like(product)
-    power[nonzero] = product[nonzero] * (np.cos(angle[nonzero]) + 1j * np.sin(angle[nonzero]))
-    errors = doubt[nonzero] * np.exp(np.minimum(size[nonzero], 0.0) + 2 * doubt[nonzero])
+        else:
+            angle += count * np.angle(spectrum)
+            product *= np.exp(0.5 * count * np.log(squares))
+        doubt += count * unit / (np.sqrt(squares) + unit)
+    power = np.zeros(every, dtype=np.complex128)
+    power[alive] = product * (np.cos(angle) + 1j * np.sin(angle))
+    errors = doubt * np.exp(np.minimum(size, 0.0) + 2 * doubt)
     total = np.fft.irfft(power, points)
     norm = math.sqrt(2 * float((errors**2).sum()) / points)
     norm += unit * float(np.linalg.norm(total)) + 2 * math.exp(FADED)
@@ -91,26 +93,37 @@ def cumulants(parts: Sequence[Part], tilts: Array) -> Array:
     """The cumulant at each tilt, shape (tilts,)."""
     total = np.zeros(len(tilts))
     for one, counts in parts:
-        losses, masses = one.losses(), one.masses
-        if not masses.all():
-            losses = np.where(masses > 0, losses, np.nan)
-        ends = np.stack([np.nanmin(losses, axis=1), np.nanmax(losses, axis=1)])
+        losses, masses = one.losses, one.masses
+        found = masses > 0
+        gaps = not found.all()
+        ends = losses[:, [0, -1]].T
+        if gaps:
+            lowest = np.where(found, losses, np.inf).min(axis=1)
+            ends = np.stack([lowest, np.where(found, losses, -np.inf).max(axis=1)])
         block = max(1, _IN_MEMORY // masses.size)
         for first in range(0, len(tilts), block):
             some = tilts[first : first + block, None]
             top = np.maximum(some * ends[0], some * ends[1])
             exponent = some[:, :, None] * losses - top[:, :, None]
-            tilted = np.nan_to_num(np.exp(exponent), copy=False, nan=0.0)
+            tilted = np.exp(np.where(found, exponent, -np.inf) if gaps else exponent)
             sums = np.einsum("trp,rp->tr", tilted, masses)
             total[first : first + block] += (top + np.log(sums)) @ counts
     return total
 
 
+@lru_cache(maxsize=2)
 def tilted_masses(one: Lattice, tilt: float) -> tuple[Array, Array]:
-    """Tilted masses and the log of what they are to be multiplied with, shape (rows, 1)."""
-    exponent = np.where(one.masses > 0, tilt * one.losses(), -np.inf)
+    """Tilted masses that sum to one, and the log of what they are to be multiplied with.
+
+    Returns:
+        Shapes (rows, points) and (rows, 1); not to be changed, since the last ones are kept.
+    """
+    exponent = np.where(one.masses > 0, tilt * one.losses, -np.inf)
     top = exponent.max(axis=1, keepdims=True)
-    return one.masses * np.exp(exponent - top), top
+    weighted = one.masses * np.exp(exponent - top)
+    total = weighted.sum(axis=1, keepdims=True)
+    weighted /= total
+    return weighted, top + np.log(total)
 
 
 def best_tilt(parts: Sequence[Part], goal: float, *, at_loss: bool = False) -> float:
@@ -154,8 +167,7 @@ def tilted_moments(parts: Sequence[Part], tilt: float) -> Moments:
     """Means and standard deviations of the tilted loss of each pair."""
     means, deviations = [], []
     for one, _ in parts:
-        losses, weights = one.losses(), tilted_masses(one, tilt)[0]
-        weights /= weights.sum(axis=1, keepdims=True)
+        losses, weights = one.losses, tilted_masses(one, tilt)[0]
         mean = (weights * losses).sum(axis=1)
         deviations.append(np.sqrt((weights * (losses - mean[:, None]) ** 2).sum(axis=1)))
         means.append(mean)
@@ -205,8 +217,8 @@ def _window(parts: Sequence[Part], tilt: float, scale: float) -> _Window:
 
 def _extremes(parts: Sequence[Part]) -> tuple[float, float]:
     """Least and largest composed loss of the lattices."""
-    low = sum(float(counts @ one.losses()[:, 0]) for one, counts in parts)
-    return low, sum(float(counts @ one.losses()[:, -1]) for one, counts in parts)
+    low = sum(float(counts @ one.losses[:, 0]) for one, counts in parts)
+    return low, sum(float(counts @ one.losses[:, -1]) for one, counts in parts)
 
 
 def compose_at(parts: Sequence[Part], tilt: float) -> Composed | None:
@@ -219,12 +231,13 @@ def compose_at(parts: Sequence[Part], tilt: float) -> Composed | None:
     points = next_fast_len(int(wanted))
     offset = sum(float(counts @ one.offset) for one, counts in parts)
     start = math.floor((window.bottom - offset) / step)
+    turn = start % points
     log_scale, drift = _scale(parts, tilt)
     masses, error = convolved(_placed(parts, tilt, points), points)
     infinite = sum(float(counts @ (one.infinite + one.slack)) for one, counts in parts)
-    blur = 8 * UNIT * sum(float(counts @ np.abs(one.losses()).max(axis=1)) for one, counts in parts)
+    blur = 8 * UNIT * sum(float(counts @ _largest(one)) for one, counts in parts)
     return untilted(
-        Tilted(np.roll(masses, -start % points), error, tilt, log_scale, drift, step),
+        Tilted(np.concatenate([masses[turn:], masses[:turn]]), error, tilt, log_scale, drift, step),
         offset + step * np.arange(start, start + points, dtype=np.float64),
         aliased=window.aliased,
         outside=window.missed + infinite,
@@ -272,13 +285,15 @@ def untilted(
     """
     points, tilt, step = len(losses), found.tilt, found.step
     exponent = found.log_scale - tilt * losses
-    weights = np.exp(np.minimum(exponent, _LARGEST_WEIGHT))
+    heavy = exponent[0] > _LARGEST_WEIGHT
+    weights = np.exp(np.minimum(exponent, _LARGEST_WEIGHT) if heavy else exponent)
     values = suffix_deltas(found.masses * weights, step)
     decay, gap = math.exp(-2 * tilt * step), -math.expm1(-2 * tilt * step)
     norm = min(1 / math.sqrt(gap), step * math.sqrt(decay * (1 + decay) / gap) / gap)
     rounding = (found.error * norm + aliased * min(1.0, 1 / (math.e * tilt))) * weights
     rounding += (found.drift + 4 * points * UNIT) * np.abs(values)
-    rounding[exponent > _LARGEST_WEIGHT] = math.inf
+    if heavy:
+        rounding[exponent > _LARGEST_WEIGHT] = math.inf
     return Composed(losses, values, rounding, outside, blur)
 
 
@@ -286,16 +301,19 @@ def _scale(parts: Sequence[Part], tilt: float) -> tuple[float, float]:
     """Log of the scale of the tilted masses, and their relative error by the tilting."""
     log_scale = drift = 0.0
     for one, counts in parts:
-        weighted, top = tilted_masses(one, tilt)
-        log_scale += float(counts @ (top[:, 0] + np.log(weighted.sum(axis=1))))
-        drift += float(counts @ (tilt * np.abs(one.losses()).max(axis=1) + 8.0)) * UNIT
+        log_scale += float(counts @ tilted_masses(one, tilt)[1][:, 0])
+        drift += float(counts @ (tilt * _largest(one) + 8.0)) * UNIT
     return log_scale, drift
+
+
+def _largest(one: Lattice) -> Array:
+    """Largest absolute loss of each row, shape (rows,)."""
+    return np.maximum(np.abs(one.losses[:, 0]), np.abs(one.losses[:, -1]))
 
 
 def _placed(parts: Sequence[Part], tilt: float, points: int) -> Iterator[Placed]:
     """Tilted rounds on the circle, a chunk of pairs in memory at a time."""
     for one, counts in parts:
         weighted = tilted_masses(one, tilt)[0]
-        weighted /= weighted.sum(axis=1, keepdims=True)
         for row, count in enumerate(counts):
             yield one.index[row] % points, weighted[row], float(count)

@@ -11,6 +11,7 @@ import numpy as np
 
 from privplan.accounting.pld.convolution import (
     MOST_POINTS,
+    Moments,
     Part,
     best_tilt,
     compose_at,
@@ -128,12 +129,13 @@ def reading_at_delta(side: Side, delta: float, tolerance: float) -> Reading:
     delta = max(delta, 1e-200)  # so that no tail underflows
     parts = _coarse(side, 1e-4 * delta / side.rounds)
     tilt = best_tilt(parts, math.log(1 / delta))
-    spread = tilted_moments(parts, tilt).spread
+    moments = tilted_moments(parts, tilt)
+    spread = moments.spread
     prefactor = max(math.log(tilt * (1 + tilt) * math.sqrt(2 * math.pi) * spread), 0.0)
     epsilon = (cumulant(parts, tilt) + math.log(1 / delta) - prefactor) / tilt
     change = _SHARE * tolerance * max(epsilon, 0.05 * spread) / (1 + tilt)
     tail = min(0.03 * tolerance * tilt * max(epsilon, spread), 1e-3) * delta / side.rounds
-    return _plan(side, parts, tilt, change, tail)
+    return _plan(side, parts, tilt, moments, change, tail)
 
 
 @lru_cache(maxsize=64)
@@ -143,7 +145,8 @@ def reading_at_epsilon(side: Side, epsilon: float, tolerance: float) -> Reading:
     tilt = best_tilt(parts, epsilon, at_loss=True)
     chernoff = math.exp(min(0.0, cumulant(parts, tilt) - tilt * epsilon))
     tail = min(0.01 * tolerance, 1e-4) * max(chernoff, 1e-200) / side.rounds
-    return _plan(side, parts, tilt, 2 * tolerance / (tilt * (1 + tilt)), tail)
+    change = 2 * tolerance / (tilt * (1 + tilt))
+    return _plan(side, parts, tilt, tilted_moments(parts, tilt), change, tail)
 
 
 def _coarse(side: Side, tail: float) -> list[Part]:
@@ -152,14 +155,15 @@ def _coarse(side: Side, tail: float) -> list[Part]:
     return above.parts(step, tail, Spacing(0.0, 0.0, _COARSE_GROWTH))
 
 
-def _plan(side: Side, parts: list[Part], tilt: float, change: float, tail: float) -> Reading:
+def _plan(
+    side: Side, parts: list[Part], tilt: float, moments: Moments, change: float, tail: float
+) -> Reading:
     """Keep the points dense where the tilted loss lies, and the composed window in memory.
 
     ``change`` is how far apart the variances from above and from below may be. Rounds whose loss
     varies less than the step cost less than ``step^2 / 4``, as they lie on a point; but from below
     they say nothing, so they may only make up a part of ``change``.
     """
-    moments = tilted_moments(parts, tilt)
     least = 1e-3 * tilted_moments(parts, 0.0).spread
     typical = max(moments.spread, least) / math.sqrt(side.rounds)
     step = math.sqrt(4 * change / side.rounds)

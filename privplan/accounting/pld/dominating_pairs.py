@@ -74,11 +74,14 @@ class Rows:
 def log_mixture(ratio: Array, exponent: Array) -> Array:
     """``log(1 - ratio + ratio * exp(exponent))`` without overflow or cancellation."""
     with np.errstate(divide="ignore"):
-        small = np.log1p(ratio * np.expm1(np.minimum(exponent, 30.0)))
-        large = np.log(ratio) + exponent
-    large = large + np.log1p((1 - ratio) / np.maximum(ratio, 1e-300) * np.exp(-exponent.clip(30.0)))
-    found = np.where((exponent > 30.0) & (ratio > 0), large, small)
-    return np.where(ratio == 1.0, exponent, found)
+        found = np.log1p(ratio * np.expm1(np.minimum(exponent, 30.0)))
+    if not exponent.max() <= 30.0:
+        with np.errstate(divide="ignore"):
+            large = np.log(ratio) + exponent
+        above = np.exp(-np.maximum(exponent, 30.0))
+        large = large + np.log1p((1 - ratio) / np.maximum(ratio, 1e-300) * above)
+        found = np.where((exponent > 30.0) & (ratio > 0), large, found)
+    return np.where(ratio == 1.0, exponent, found) if ratio.max() == 1.0 else np.asarray(found)
 
 
 def loss(rows: Rows, outcome: Array) -> Array:
@@ -111,13 +114,16 @@ def _remove_threshold(rows: Rows, level: Array) -> Array:
     ratio = rows.ratio
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         growth = np.expm1(np.minimum(level, 40.0)) / ratio
-        near = np.log1p(np.maximum(growth, -0.5))
-        above_edge = np.expm1((level - rows.edge).clip(0.0, 700.0))
-        low = np.log(above_edge) + np.log1p(-ratio) - np.log(ratio)
-        high = level - np.log(ratio) + np.log1p(-(1 - ratio) * np.exp(-level.clip(30.0)))
-        exponent = np.where(growth > -0.5, near, low)
-        exponent = np.where(level > 30.0, high, exponent)
-        exponent = np.where(ratio == 1.0, level, exponent)
+        exponent = np.log1p(np.maximum(growth, -0.5))
+        if not growth.min() > -0.5:
+            above_edge = np.expm1(np.minimum(np.maximum(level - rows.edge, 0.0), 700.0))
+            low = np.log(above_edge) + np.log1p(-ratio) - np.log(ratio)
+            exponent = np.where(growth > -0.5, exponent, low)
+        if not level.max() <= 30.0:
+            above = np.log1p(-(1 - ratio) * np.exp(-np.maximum(level, 30.0)))
+            exponent = np.where(level > 30.0, level - np.log(ratio) + above, exponent)
+        if ratio.max() == 1.0:
+            exponent = np.where(ratio == 1.0, level, exponent)
     return exponent / rows.shift + rows.shift / 2
 
 

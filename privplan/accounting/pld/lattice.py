@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,7 @@ class Spacing:
         turns = math.ceil(math.log1p(growth * (last - even)) / math.log1p(growth)) + 1
         spread = np.expm1(math.log1p(growth) * np.arange(1, turns + 1)) / growth
         index = np.ceil(even + spread).astype(np.int64)  # sorted; np.unique loads numpy.ma
-        index = index[np.append(np.diff(index) > 0, True)]
+        index = index[np.concatenate([index[1:] > index[:-1], [True]])]
         stop = int(np.searchsorted(index, last)) + 1
         return np.concatenate([plain, index[:stop]])
 
@@ -65,9 +66,11 @@ class Spacing:
 EVEN = Spacing()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Lattice:
     """Masses on the losses ``offset + step * index``.
+
+    Two lattices are equal when they are the same object.
 
     Attributes:
         step: distance of neighbouring multiples.
@@ -85,8 +88,9 @@ class Lattice:
     infinite: Array
     slack: Array
 
+    @cached_property
     def losses(self) -> Array:
-        """The loss of each mass, shape (rows, points)."""
+        """The loss of each mass, shape (rows, points), ascending."""
         return self.offset[:, None] + self.step * self.index
 
 
@@ -199,15 +203,16 @@ def _connect(
 
 def _tails(rows: Rows, bounds: Array) -> tuple[Array, Array]:
     """Mass of P below the first and above the last bound, rounded up, each of shape (rows,)."""
-    infinity = np.full((len(bounds), 1), np.inf)
-    sides = []
-    for ends in ([-infinity, bounds[:, :1]], [bounds[:, -1:], infinity]):
-        mass, error = dominating_pairs.normal_cells(np.concatenate(ends, axis=1))
-        total = (1 - rows.p_ratio) * (mass + error)
-        shifted = np.concatenate(ends, axis=1) - rows.shift
-        mass, error = dominating_pairs.normal_cells(shifted)
-        sides.append((total + rows.p_ratio * (mass + error))[:, 0])
-    return sides[0], sides[1]
+    count = len(bounds)
+    ends = np.empty((2, 2, count, 2))  # without and with the shift, below and above, rows, ends
+    ends[0, 0, :, 0], ends[0, 0, :, 1] = -np.inf, bounds[:, 0]
+    ends[0, 1, :, 0], ends[0, 1, :, 1] = bounds[:, -1], np.inf
+    ends[1] = ends[0] - rows.shift
+    mass, error = dominating_pairs.normal_cells(ends.reshape(4 * count, 2))
+    centred, shifted = (mass + error).reshape(2, 2, count)
+    ratio = rows.p_ratio[:, 0]
+    below, above = (1 - ratio) * centred + ratio * shifted
+    return below, above
 
 
 def lower(rows: Rows, step: float, tail: float, spacing: Spacing = EVEN) -> Lattice:

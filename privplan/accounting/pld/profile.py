@@ -46,10 +46,10 @@ class Composed:
 
     def epsilon_upper(self, delta: float) -> float:
         """An epsilon that suffices for ``delta``; inf when the window cannot show one."""
-        enough = np.flatnonzero(self.deltas(1) <= delta)
-        if not len(enough):
+        enough = self.deltas(1) <= delta
+        first = int(enough.argmax())
+        if not enough[first]:
             return math.inf
-        first = int(enough[0])
         if first == 0:
             return max(0.0, float(self.losses[0]) + self.blur)
         goal = delta - float(self.error[first - 1]) - self.outside
@@ -114,7 +114,7 @@ def suffix_deltas(masses: Array, step: float) -> Array:
         start = max(0, stop - block)
         decay = np.exp(-step * np.arange(stop - start))
         own = np.cumsum((tails[start:stop] * decay)[::-1])[::-1] / decay
-        found[start:stop] = own + after * math.exp(-step) * decay[::-1]
+        found[start:stop] = own + after * math.exp(-step) * decay[::-1] if after else own
         after = float(found[start])
     values = np.zeros_like(masses)
     values[:-1] = -math.expm1(-step) * found[1:]

@@ -113,12 +113,10 @@ class Running:
         one, counts = part
         sums, tilt = self._sums, self.reading.tilt
         weights, top = tilted_masses(one, tilt)
-        masses = weights.sum(axis=1, keepdims=True)
-        weights /= masses
-        losses = one.losses()
+        losses = one.losses
         largest = np.abs(losses).max(axis=1)
         sums.offset.add(math.fsum(counts * one.offset))
-        sums.log_scale.add(math.fsum(counts * (top + np.log(masses))[:, 0]))
+        sums.log_scale.add(math.fsum(counts * top[:, 0]))
         sums.lowest += float(counts @ losses[:, 0])
         sums.highest += float(counts @ losses[:, -1])
         sums.largest += float(counts @ largest)
@@ -137,7 +135,7 @@ class Running:
 
     def _rises(self, one: Lattice, counts: Array, weights: Array) -> Array:
         """``sum_i n_i log E exp(u loss_i)`` under the tilted rounds, at each exponent u."""
-        first = one.losses()[:, 0]
+        first = one.losses[:, 0]
         apart = one.step * (one.index[0] - one.index[0, 0])
         if (one.index - one.index[:, :1] == one.index[0] - one.index[0, 0]).all():
             exponent = np.outer(apart, self._exponents)

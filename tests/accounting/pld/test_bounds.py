@@ -22,7 +22,7 @@ PLD = PldAccountant()
 
 
 def _profile(lattice: lattices.Lattice, epsilon: float) -> float:
-    gain = np.maximum(0.0, -np.expm1(epsilon - lattice.losses()))
+    gain = np.maximum(0.0, -np.expm1(epsilon - lattice.losses))
     return float((lattice.masses * gain).sum())
 
 

@@ -130,7 +130,7 @@ def test_a_stitched_pair_has_the_profile_of_proposition_30():
     # Zhu, Dong and Wang (2022), Proposition 30, with the 2 C-Gaussian as P and Q.
     shift, ratio = 1.4, 0.1
     made = lattice.upper(rows_of(Kind.STITCHED, shift, ratio), 0.002, 1e-14)
-    losses, masses = made.losses()[0], made.masses[0]
+    losses, masses = made.losses[0], made.masses[0]
 
     def above(x):
         inner = math.log1p((x - 1) / ratio)
