@@ -22,6 +22,7 @@ import decimal
 import math
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -95,7 +96,8 @@ class Uniform:
             digits = max(2 * digits, self._bits)
 
 
-def _thresholds() -> np.ndarray:
+@cache
+def _floors() -> np.ndarray:
     """The whole parts of 2^64 exp(-v) for v = _THRESHOLDS, ..., 1, ascending, uint64."""
     found = []
     for v in range(_THRESHOLDS, 0, -1):
@@ -105,16 +107,14 @@ def _thresholds() -> np.ndarray:
     return np.array(found, np.uint64)
 
 
-_FLOORS = _thresholds()
-
-
 def _geometric(source: Words, count: int) -> np.ndarray:
     """Geometric variables [count], int64: P(V >= v) = exp(-v)."""
     words = source.words(count)
-    above = np.searchsorted(_FLOORS, words, side="right")
+    floors = _floors()
+    above = np.searchsorted(floors, words, side="right")
     v = (_THRESHOLDS - above).astype(np.int64)
     # A word equal to the floor of a threshold, or below all of them, does not decide.
-    unclear = (words == _FLOORS[np.maximum(above - 1, 0)]) | (above == 0)
+    unclear = (words == floors[np.maximum(above - 1, 0)]) | (above == 0)
     for index in np.flatnonzero(unclear):
         number, v[index] = Uniform(int(words[index]), source), 0
         while number.below(Fraction(int(v[index]) + 1)):

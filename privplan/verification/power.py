@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from privplan.scipy_functions import bdtr, bdtrc, chdtr, chdtrc, ndtr
-from privplan.verification import noise_tests
+from privplan.verification import statistics
 from privplan.verification.checks import cohort_independence, noise_law
 from privplan.verification.noise_evidence import BLOCKS, PROJECTIONS, TAILS
 from privplan.verification.statistics import EVIDENCE_FALSE_ALARM
@@ -69,8 +69,8 @@ def truncation(limit: float, coordinates: int) -> float:
         limit: the limit in deviations.
         coordinates: coordinates of all releases.
     """
-    chance = noise_tests.tail_probabilities([limit])
-    p = noise_tests.counts_p_values(np.array([0]), coordinates, chance)[0]
+    chance = statistics.tail_probabilities([limit])
+    p = statistics.counts_p_values(np.array([0]), coordinates, chance)[0]
     return float(p < _DISTRIBUTION / len(TAILS))
 
 
@@ -85,7 +85,7 @@ def correlation(rho: float, rounds: int, groups: int) -> float:
     tests = groups * noise_law.LAGS + groups * (groups - 1) // 2
     normals, products = rounds * PROJECTIONS, (rounds - 1) * PROJECTIONS
     limit = _smallest(
-        lambda s: float(noise_tests.lagged_p_values(np.array([s]), normals)[0]),
+        lambda s: float(statistics.lagged_p_values(np.array([s]), normals)[0]),
         _FOURTH / tests,
         float(normals),
     )
@@ -103,7 +103,7 @@ def repeated_part(part: float, coordinates: int, releases: int) -> float:
     """
     level = _FOURTH / releases / (coordinates - 1)
     limit = _smallest(
-        lambda s: float(noise_tests.lagged_p_values(np.array([s]), coordinates)[0]),
+        lambda s: float(statistics.lagged_p_values(np.array([s]), coordinates)[0]),
         level,
         float(coordinates),
     )
@@ -152,8 +152,6 @@ def repeated_clients(factor: float, clients: int, ratio: float, rounds: int, gro
         rounds: number of rounds.
         groups: groups of the plan.
     """
-    from privplan.verification.cohort_tests import overlaps_p_value
-
     size = round(ratio * clients)
     level = EVIDENCE_FALSE_ALARM / groups / cohort_independence.KINDS / cohort_independence.LAGS
     sizes = [(size, size)] * (rounds - 1)
@@ -162,7 +160,7 @@ def repeated_clients(factor: float, clients: int, ratio: float, rounds: int, gro
     step = 1 if factor > 1 else -1
     limit = round(expected)
     most = size * (rounds - 1)
-    while 0 <= limit <= most and overlaps_p_value([limit], sizes, clients) >= level:
+    while 0 <= limit <= most and statistics.overlaps_p_value([limit], sizes, clients) >= level:
         limit += step
     if not 0 <= limit <= most:
         return 0.0

@@ -23,10 +23,10 @@ from simulate.components import (
     TransformContext,
 )
 from simulate.engine.chunks import TrainedChunk, evidence_rows, trained_chunks
-from simulate.engine.client_state import PersonalState
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import (
     CHUNK_CLIENTS,
+    PersonalState,
     RoundContext,
     positions,
 )

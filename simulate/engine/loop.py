@@ -17,12 +17,11 @@ from privplan.record import RoundMetrics
 from simulate.algorithm import weights
 from simulate.audit import traces
 from simulate.components import Released, State
-from simulate.engine.client_state import PersonalState
 from simulate.engine.cohort import client_updates, group_sums
 from simulate.engine.evaluation import AccuracyMeasures, evaluate_personal, interval, measure
 from simulate.engine.experiment import Experiment
 from simulate.engine.measurements import measure_client_release, measure_releases
-from simulate.engine.round import RoundContext, positions, released_coordinates
+from simulate.engine.round import PersonalState, RoundContext, positions, released_coordinates
 from simulate.engine.seeds import Purpose, stream
 from simulate.local.precision import products_in_tf32
 from simulate.parallel.distributed import broadcast_state

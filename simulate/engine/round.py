@@ -1,10 +1,11 @@
-"""Inputs of a round: cohort, released coordinates, and the batches of the participants.
+"""Inputs of a round: cohort, released coordinates, personal state, and the participants' batches.
 
 Cohort and released coordinates are drawn from the seed without access to data.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,6 @@ from privplan.plan import GroupPlan
 from simulate.algorithm import groups_in_round
 from simulate.components import ClientBatch, State
 from simulate.engine.batches import batches
-from simulate.engine.client_state import PersonalState, personal_rows
 from simulate.engine.experiment import Experiment
 from simulate.engine.seeds import Purpose, stream
 from simulate.models.objective import SEED_BITS, with_seeds
@@ -23,6 +23,12 @@ from simulate.models.objective import SEED_BITS, with_seeds
 CHUNK_CLIENTS = 128
 CHUNK_BYTES = 64 * 2**20
 """Most clients, and most bytes of their mini-batches, in one chunk of local training."""
+
+PersonalState = Mapping[int, Tensor]
+"""Personal vectors [p] by number of the client, on the CPU, of the clients that have taken part.
+
+All other clients have the common initial vector, so memory does not grow with the population.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,27 @@ class RoundContext:
     server: State
     released_coordinates: Tensor | None
     personal: PersonalState
+
+
+def personal_rows(
+    personal: PersonalState, clients: np.ndarray, start: Tensor | None, device: torch.device
+) -> Tensor | None:
+    """Returns the personal vectors of some clients.
+
+    Args:
+        personal: personal vectors so far.
+        clients: numbers of the clients [K].
+        start: personal vector before a client's first round [p]; None when clients have none.
+        device: device of the result.
+
+    Returns:
+        Personal vectors [K, p], or None when clients have none.
+    """
+    if start is None:
+        return None
+    if len(clients) == 0:
+        return start.new_empty((0, len(start))).to(device)
+    return torch.stack([personal.get(int(client), start) for client in clients]).to(device)
 
 
 def released_coordinates(experiment: Experiment, round_: int) -> Tensor | None:

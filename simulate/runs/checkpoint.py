@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import warnings
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from privplan.errors import InputError
 from privplan.io.files import write_bytes
 from privplan.record import CHECKPOINT, RoundMetrics
-from simulate.engine.client_state import from_tensors, to_tensors
 from simulate.engine.loop import Progress
+from simulate.engine.round import PersonalState
 
 VERSION = 3
 
@@ -31,7 +33,7 @@ def save(folder: Path, progress: Progress) -> None:
         "round": progress.round,
         "theta": progress.theta.cpu().clone(),
         "server": {name: value.cpu().clone() for name, value in progress.server.items()},
-        "personal": to_tensors(progress.personal),
+        "personal": _to_tensors(progress.personal),
         "metrics": [point.model_dump() for point in progress.metrics],
         "chain": progress.chain,
         "audit": None if scores is None else torch.from_numpy(scores),
@@ -77,9 +79,26 @@ def _progress(data: Any) -> Progress:
         round=int(data["round"]),
         theta=data["theta"],
         server=dict(data["server"]),
-        personal=from_tensors(data["personal"]),
+        personal=_from_tensors(data["personal"]),
         metrics=tuple(RoundMetrics(**point) for point in data["metrics"]),
         chain=str(data["chain"]),
         canary_scores=None if data["audit"] is None else data["audit"].cpu().numpy(),
         mechanism=dict(data.get("mechanism", {})),
     )
+
+
+def _to_tensors(personal: PersonalState) -> dict[str, Tensor]:
+    """Personal state as tensors in the order of the client numbers, for a checkpoint."""
+    clients = sorted(personal)
+    if not clients:
+        return {}
+    rows = torch.stack([personal[client] for client in clients])
+    return {"clients": torch.tensor(clients, dtype=torch.int64), "rows": rows}
+
+
+def _from_tensors(data: Mapping[str, Tensor]) -> dict[int, Tensor]:
+    """The inverse of ``_to_tensors``."""
+    if not data:
+        return {}
+    pairs = zip(data["clients"].tolist(), data["rows"].cpu(), strict=True)
+    return {int(client): row.clone() for client, row in pairs}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privplan.verification import cohort_tests, noise_tests, power
+from privplan.verification import power, statistics
 from privplan.verification.noise_evidence import (
     NOISE_EVIDENCE,
     TAILS,
@@ -50,12 +50,12 @@ def test_p_values_are_upper_bounds_and_not_trivial() -> None:
     """Simulated frequencies of p-values below a level never exceed it beyond chance."""
     rng, runs, n = np.random.default_rng(2), 4_000, 60
     x, y = rng.standard_normal((2, runs, n))
-    products = noise_tests.product_p_values((x * y).sum(1), n)
-    lagged = noise_tests.lagged_p_values((x * np.roll(x, n // 2, 1)).sum(1), n)
+    products = statistics.product_p_values((x * y).sum(1), n)
+    lagged = statistics.lagged_p_values((x * np.roll(x, n // 2, 1)).sum(1), n)
     for found in (products, lagged):
         assert (found < 0.05).mean() < 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
         assert (found < 0.3).mean() > 0.01
-    ks = [noise_tests.ks_p_value(stats.kstest(row, "norm").statistic, n) for row in x[:1000]]
+    ks = [statistics.ks_p_value(stats.kstest(row, "norm").statistic, n) for row in x[:1000]]
     assert 0.02 < np.mean(np.array(ks) < 0.1) < 0.1 + 3 * np.sqrt(0.09 / 1000)
 
 
@@ -63,8 +63,8 @@ def test_overlap_bound_covers_the_exact_hypergeometric_law() -> None:
     exact = stats.hypergeom(100, 30, 25)
     for found in (0, 2, 15, 20):
         two_sided = 2 * min(exact.cdf(found), exact.sf(found - 1))
-        assert cohort_tests.hypergeometric_p_value(found, 100, 30, 25) == pytest.approx(two_sided)
-        bound = cohort_tests.overlaps_p_value([found], [(30, 25)], 100)
+        assert statistics.hypergeometric_p_value(found, 100, 30, 25) == pytest.approx(two_sided)
+        bound = statistics.overlaps_p_value([found], [(30, 25)], 100)
         assert two_sided <= bound * (1 + 1e-9)
         assert bound < 30 * two_sided + 1e-12
 
@@ -72,7 +72,7 @@ def test_overlap_bound_covers_the_exact_hypergeometric_law() -> None:
 def test_power_of_a_smaller_deviation_agrees_with_a_simulation() -> None:
     count, rng = 20_000, np.random.default_rng(3)
     squares = 0.97**2 * rng.chisquare(count, 4_000)
-    rejected = noise_tests.squares_p_values(squares, np.full(4_000, count))
+    rejected = statistics.squares_p_values(squares, np.full(4_000, count))
     found = float((rejected < EVIDENCE_FALSE_ALARM / 5).mean())
     assert 0.1 < found < 0.99
     assert power.scale(0.97, count) == pytest.approx(found, abs=0.03)
@@ -95,7 +95,7 @@ def test_power_of_a_correlation_agrees_with_a_simulation() -> None:
         fresh[:, number] = rho * fresh[:, number - 1] + np.sqrt(1 - rho**2) * fresh[:, number]
     products = (fresh[:, 1:] * fresh[:, :-1]).sum((1, 2))
     level = EVIDENCE_FALSE_ALARM / 4 / (3 * 8 + 3)
-    found = float((noise_tests.lagged_p_values(products, rounds * 128) < level).mean())
+    found = float((statistics.lagged_p_values(products, rounds * 128) < level).mean())
     assert 0.1 < found < 0.99
     assert power.correlation(rho, rounds, 3) == pytest.approx(found, abs=0.08)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from privplan.laws.participation import total_p_value
 from privplan.plan import GroupPlan
-from privplan.verification import cohort_tests
+from privplan.verification import statistics
 from privplan.verification.checks.check import (
     Check,
     Run,
@@ -79,9 +79,9 @@ def _dependent_rounds(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
         pairs = [(by_round[t], by_round[t + lag]) for t in by_round if t + lag in by_round]
         if not pairs:
             continue
-        overlaps = [cohort_tests.overlap(left, frozenset(right)) for left, right in pairs]
+        overlaps = [statistics.overlap(left, frozenset(right)) for left, right in pairs]
         sizes = [(len(left), len(right)) for left, right in pairs]
-        if cohort_tests.overlaps_p_value(overlaps, sizes, n) < level / LAGS:
+        if statistics.overlaps_p_value(overlaps, sizes, n) < level / LAGS:
             expected = sum(left * right for left, right in sizes) / n
             yield (
                 f"{sum(overlaps)} clients in common with the cohort {lag} rounds before, "
@@ -103,7 +103,7 @@ def _same_cohort(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
             second, other = cohorts[right]
             case = (len(one), len(other), int(common[left, right]))
             if case not in known:
-                known[case] = cohort_tests.hypergeometric_p_value(case[2], n, case[0], case[1])
+                known[case] = statistics.hypergeometric_p_value(case[2], n, case[0], case[1])
             if known[case] < level / number:
                 expected = case[0] * case[1] / n
                 yield (
@@ -121,8 +121,8 @@ def _one_half(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
     tests = max(1, len(halves) * len(cohorts))
     for name, half in halves:
         for round_, cohort in cohorts:
-            found = cohort_tests.overlap(cohort, half)
-            chance = cohort_tests.hypergeometric_p_value(found, n, len(half), len(cohort))
+            found = statistics.overlap(cohort, half)
+            chance = statistics.hypergeometric_p_value(found, n, len(half), len(cohort))
             if chance < level / tests:
                 yield f"round {round_}: {found} of {len(cohort)} participants are of {name}"
 
@@ -130,7 +130,7 @@ def _one_half(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
 def _neighbours(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
     rows = [cohort for _, cohort in cohorts]
     for distance in DISTANCES:
-        if cohort_tests.neighbours_p_value(rows, n, distance) < level / len(DISTANCES):
+        if statistics.neighbours_p_value(rows, n, distance) < level / len(DISTANCES):
             yield f"clients {distance} apart took part in the same rounds too often"
 
 

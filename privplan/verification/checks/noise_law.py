@@ -1,7 +1,7 @@
 """Checks of the measured noise: its distribution, its coverage and its independence.
 
 The measurements (``noise.jsonl``) are the training loop's, not the mechanism's. Each check raises
-a false alarm in at most ``EVIDENCE_FALSE_ALARM`` of honest runs, shared among all its tests.
+a false alarm in at most ``EVIDENCE_FALSE_ALARM`` of honest runs, shared among all its statistics.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privplan.record import ReleaseRecord
-from privplan.verification import noise_tests as tests
+from privplan.verification import statistics
 from privplan.verification.checks.check import Check, Run, first, not_shown, register
 from privplan.verification.noise_evidence import (
     CELLS,
@@ -125,30 +125,33 @@ def _unlike_normal(measured: Measured, rate: float) -> Iterator[str]:
     level = rate / 5
     for release, one in measured:
         where = f"round {release.round}"
-        if tests.ks_p_value(one.ks, one.coordinates) < level / len(measured):
+        if statistics.ks_p_value(one.ks, one.coordinates) < level / len(measured):
             yield f"{where}: Kolmogorov-Smirnov distance {one.ks:.3g} from the normal law"
-        if tests.close_pairs_p_value(one.close, [one.coordinates]) < level / 2 / len(measured):
+        if statistics.close_pairs_p_value(one.close, [one.coordinates]) < level / 2 / len(measured):
             yield f"{where}: {one.close} pairs of equal noise, so it is on a grid or repeated"
     sizes = [one.coordinates for _, one in measured]
     total, close = sum(sizes), sum(one.close for _, one in measured)
-    if tests.close_pairs_p_value(close, sizes) < level / 2:
+    if statistics.close_pairs_p_value(close, sizes) < level / 2:
         yield f"all rounds: {close} pairs of equal noise, so it is on a grid or repeated"
     cells = np.sum([one.cells for _, one in measured], axis=0)
     distance = np.abs(np.cumsum(cells) / total - np.arange(1, CELLS + 1) / CELLS).max()
-    odd_cells = tests.counts_p_values(cells, total, np.full(CELLS, 1 / CELLS))
-    if tests.ks_p_value(float(distance), total) < level / 2 or odd_cells.min() < level / 2 / CELLS:
+    odd_cells = statistics.counts_p_values(cells, total, np.full(CELLS, 1 / CELLS))
+    if (
+        statistics.ks_p_value(float(distance), total) < level / 2
+        or odd_cells.min() < level / 2 / CELLS
+    ):
         yield f"all rounds: distance {distance:.3g} from the normal law"
     tails = np.sum([one.tails for _, one in measured], axis=0)
-    chances = tests.counts_p_values(tails, total, tests.tail_probabilities(TAILS))
+    chances = statistics.counts_p_values(tails, total, statistics.tail_probabilities(TAILS))
     if chances.min() < level / len(TAILS):
         worst = int(chances.argmin())
-        expected = tests.tail_probabilities(TAILS)[worst] * total
+        expected = statistics.tail_probabilities(TAILS)[worst] * total
         yield (
             f"all rounds: {tails[worst]} coordinates beyond {TAILS[worst]:g} deviations, "
             f"about {expected:.3g} expected"
         )
     energy = sum(sum(one.block_squares) for _, one in measured)
-    if tests.squares_p_values(np.array([energy]), np.array([total]))[0] < level:
+    if statistics.squares_p_values(np.array([energy]), np.array([total]))[0] < level:
         yield f"all rounds: {np.sqrt(energy / total):.6g} times the recorded deviation"
 
 
@@ -173,7 +176,7 @@ def _uneven(measured: Measured, rate: float) -> Iterator[str]:
         if not squares:
             continue
         values, sizes = np.array(squares), np.array(lengths)
-        chances = tests.squares_p_values(values, sizes)
+        chances = statistics.squares_p_values(values, sizes)
         worst = int(chances.argmin())
         if chances[worst] < level / 2 / len(values):
             ratio = np.sqrt(values[worst] / sizes[worst])
@@ -183,8 +186,8 @@ def _uneven(measured: Measured, rate: float) -> Iterator[str]:
     for n, group in _by_length(measured).items():
         projections = np.array(group)
         rows, columns = projections.shape
-        energy = tests.squares_p_values(np.square(projections).sum(0), np.full(columns, rows))
-        mean = tests.normal_p_values(projections.sum(0) / np.sqrt(rows))
+        energy = statistics.squares_p_values(np.square(projections).sum(0), np.full(columns, rows))
+        mean = statistics.normal_p_values(projections.sum(0) / np.sqrt(rows))
         share = level * rows / len(measured) / columns
         if energy.min() < share:
             yield f"all rounds: unequal noise on random projections of {n} coordinates"
@@ -202,7 +205,7 @@ def _uneven_in_all(
     """Layers or blocks whose noise over all releases does not have the recorded deviation."""
     numbers = np.array([number for _, number in where])
     energy, counts = np.bincount(numbers, values), np.bincount(numbers, sizes)
-    chances = tests.squares_p_values(energy[1:], counts[1:])
+    chances = statistics.squares_p_values(energy[1:], counts[1:])
     worst = int(chances.argmin())
     if chances[worst] < level / len(chances):
         ratio = np.sqrt(energy[worst + 1] / counts[worst + 1])
@@ -229,7 +232,7 @@ def _dependent(measured: Measured, rate: float) -> Iterator[str]:
     lags = np.array([max(1, one.coordinates - 1) for _, one in measured])
     values = np.array([one.autocorrelation for _, one in measured])
     sizes = np.array([one.coordinates for _, one in measured])
-    chances = tests.lagged_p_values(values, sizes) * lags
+    chances = statistics.lagged_p_values(values, sizes) * lags
     worst = int(chances.argmin())
     if chances[worst] < level / len(measured):
         release, one = measured[worst]
@@ -246,7 +249,10 @@ def _dependent(measured: Measured, rate: float) -> Iterator[str]:
         for release, _ in measured
         if release.residual is not None and release.residual.along_sum is not None
     ]
-    if along and tests.normal_p_values(np.array([sum(along) / np.sqrt(len(along))]))[0] < level:
+    if (
+        along
+        and statistics.normal_p_values(np.array([sum(along) / np.sqrt(len(along))]))[0] < level
+    ):
         yield "all rounds: the noise is correlated with the clean sum"
 
 
@@ -258,7 +264,7 @@ def _dependent_pairs(same: Measured, level: float) -> Iterator[str]:
     if not len(first_):
         return
     products = (vectors @ vectors.T)[first_, second]
-    chances = tests.product_p_values(products, vectors.shape[1])
+    chances = statistics.product_p_values(products, vectors.shape[1])
     worst = int(chances.argmin())
     if chances[worst] < level / len(chances):
         left, right = same[first_[worst]][0], same[second[worst]][0]
@@ -284,7 +290,7 @@ def _dependent_lags(same: Measured, level: float) -> Iterator[str]:
             pairs = [(own[r], own[r + lag]) for r in own if r + lag in own]
             product = sum(float(x @ y) for x, y in pairs)
             normals = len(own) * len(same[0][1].projections)
-            if tests.lagged_p_values(np.array([product]), normals)[0] < level / number:
+            if statistics.lagged_p_values(np.array([product]), normals)[0] < level / number:
                 correlation = product / (len(pairs) * len(same[0][1].projections))
                 yield f"{name}: correlation {correlation:.2g} with the noise {lag} rounds before"
     for position, left in enumerate(groups):
@@ -292,5 +298,5 @@ def _dependent_lags(same: Measured, level: float) -> Iterator[str]:
             both = [found for found in by_round.values() if left in found and right in found]
             product = sum(float(found[left] @ found[right]) for found in both)
             normals = max(1, len(both) * len(same[0][1].projections))
-            if tests.product_p_values(np.array([product]), normals)[0] < level / number:
+            if statistics.product_p_values(np.array([product]), normals)[0] < level / number:
                 yield f"{left} and {right}: correlation {product / normals:.2g} in the same round"
