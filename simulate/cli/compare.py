@@ -11,13 +11,11 @@ import click
 from simulate.cli.options import (
     SEED,
     data_options,
-    own_of,
-    own_options,
     report_options,
     request_of,
     seeds_from,
-    with_own,
 )
+from simulate.cli.own_options import own_of, own_options, with_own
 
 if TYPE_CHECKING:
     from simulate.runs.comparison import ComparisonRow

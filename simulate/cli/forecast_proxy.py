@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from simulate.cli.options import SEED
+from simulate.cli.options import JOBS, SEED_OPTION, proxy_options
 
 WARNING = (
     "forecast-proxy: the table reveals accuracies on the data: they must be public, or stand in "
@@ -25,14 +25,7 @@ def _enough(context: click.Context, parameter: click.Parameter, value: int) -> i
 
 @click.command("forecast-proxy", short_help="Train plans on proxy data, to forecast accuracy.")
 @click.argument("spec", type=click.Path(path_type=Path))
-@click.option(
-    "--dataset", required=True, help="Public or proxy data, never the data that need protection."
-)
-@click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path),
-    help="Folder with the data; else the environment variable PRIVPLAN_DATA.",
-)
+@proxy_options
 @click.option(
     "--partition",
     "partitions",
@@ -56,8 +49,8 @@ def _enough(context: click.Context, parameter: click.Parameter, value: int) -> i
     show_default=True,
     help="Share of the plans' cohorts that takes part, to save time; the noise stays.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
-@click.option("--seed", type=SEED, default=0, show_default=True)
+@JOBS
+@SEED_OPTION
 @click.option(
     "-o", "--output", metavar="PROXY", required=True,
     help="Table to write (JSON); the runs are kept in the folder PROXY.runs, to resume.",

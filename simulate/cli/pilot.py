@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from simulate.cli.options import SEED, own_of, own_options
+from simulate.cli.options import DATA_DIR, SEED_OPTION
+from simulate.cli.own_options import own_of, own_options
 
 WARNING = (
     "pilot: nothing here is private. Clients' updates are looked at one by one, without noise, "
@@ -20,11 +21,7 @@ WARNING = (
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.option("--dataset", help="Public or proxy data, never the data that need protection.")
 @own_options
-@click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path),
-    help="Folder with the data; else the environment variable PRIVPLAN_DATA.",
-)
+@DATA_DIR
 @click.option("--download", is_flag=True, help="Fetch missing data into the user's cache.")
 @click.option(
     "--partition",
@@ -46,7 +43,7 @@ WARNING = (
     help="Records of a client; if left out, as many as the spec's clients would have of this "
     "data set, at least a mini-batch.",
 )
-@click.option("--seed", type=SEED, default=0, show_default=True)
+@SEED_OPTION
 @click.option(
     "--format",
     "form",

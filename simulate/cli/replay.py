@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from simulate.cli.options import SEED, own_of, own_options
+from simulate.cli.options import DATA_DIR, SEED
+from simulate.cli.own_options import own_of, own_options
 
 
 class _Rounds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -30,11 +31,7 @@ class _Rounds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.command("replay", short_help="Execute rounds of a finished run again, and compare.")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--rounds", type=_Rounds(), default="5", show_default=True, help="Rounds to train.")
-@click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path),
-    help="Folder with the data; else the environment variable PRIVPLAN_DATA.",
-)
+@DATA_DIR
 @own_options
 @click.option(
     "--selection-seed",

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from simulate.cli.options import (
-    SEED,
+    SEED_OPTION,
     data_options,
-    own_of,
-    own_options,
     report_options,
     request_of,
-    with_own,
 )
+from simulate.cli.own_options import own_of, own_options, with_own
 
 if TYPE_CHECKING:
     from simulate.parallel.distributed import Ranks
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--algorithm", required=True, help="FedAvg, DP-FedAvg, GDPFed, GDPFed-op, ...")
 @data_options
 @own_options
-@click.option("--seed", type=SEED, default=0, show_default=True)
+@SEED_OPTION
 @click.option(
     "--canaries",
     type=click.IntRange(min=0),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from simulate.cli.options import SEED
+from simulate.cli.options import JOBS, SEED_OPTION, proxy_options
 
 WARNING = (
     "tune: what is chosen by accuracy reveals something of the data: they must be public, or "
@@ -16,14 +16,7 @@ WARNING = (
 
 @click.command("tune", short_help="Choose the training recipe by runs on public or proxy data.")
 @click.argument("spec", type=click.Path(path_type=Path))
-@click.option(
-    "--dataset", required=True, help="Public or proxy data, never the data that need protection."
-)
-@click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path),
-    help="Folder with the data; else the environment variable PRIVPLAN_DATA.",
-)
+@proxy_options
 @click.option("--partition", default="iid", show_default=True, help="Who holds what.")
 @click.option("--algorithm", default="planned", show_default=True, help="The algorithm to tune.")
 @click.option(
@@ -37,8 +30,8 @@ WARNING = (
     "--budget", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES",
     help="Begin the last rungs in time to end after about so many minutes.",
 )  # fmt: skip
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
-@click.option("--seed", type=SEED, default=0, show_default=True)
+@JOBS
+@SEED_OPTION
 @click.option(
     "-o", "--output", metavar="SPEC", required=True,
     help="Spec to write; the trials are kept in the folder SPEC.trials, to resume.",
