@@ -1,6 +1,6 @@
 """Accuracy under the same budgets: the published plan, the default plan, a free clipping norm.
 
-Fashion-MNIST, `cnn-2-valid`, 6,000 clients of 10 images, 50 rounds, 120 clients a round, budgets
+Fashion-MNIST, `cnn-2-valid`, 6,000 clients of 10 images, 50 rounds, 120 clients per round, budgets
 0.5, 1.5 and 3.0. The published plan trains as GDPFed+, the others as `planned`, and FedAvg without
 privacy is beside them. The clipping norm rests on a pilot on MNIST, never on Fashion-MNIST. Runs
 are kept in a folder and are not repeated; then the tables and the picture of docs/planning.md.
@@ -43,7 +43,7 @@ MODEL = {"name": "cnn-2-valid", "parameters": 18378}
 FREE = "planning:\n  free: [ratios, weights, clipping_norm]\n"
 
 Records = dict[tuple[str, str], list[dict[str, Any]]]
-"""Method and split to the records of its runs, one a seed."""
+"""Method and split to the records of its runs, one per seed."""
 
 
 def plan_of(kind: str, data_dir: Path | None) -> Plan:
@@ -132,7 +132,7 @@ def said(runs: list[dict[str, Any]]) -> str:
 
 
 def draw(records: Records, path: Path) -> None:
-    """Accuracy by method with every group as a mark, one panel a split; and a dot a seed."""
+    """Accuracy by method with every group as a mark, one panel per split; and one dot per seed."""
     page = figure(10.0, 3.4)
     panels = page.subplots(1, len(SPLITS), sharey=True)
     marks = dict(zip(GROUPS, "v^s", strict=True))

@@ -68,7 +68,7 @@ def closed_forms(runs: int) -> None:
 
 
 def real_runs(runs: int, canaries: int = 800) -> None:
-    """Print one line a method: real runs, every group and view."""
+    """Print one line per method: real runs, every group and view."""
     excess: dict[str, list[float]] = {name: [] for name in auditors()}
     for seed in range(runs):
         with tempfile.TemporaryDirectory() as parent:

@@ -3,7 +3,7 @@
 A cohort of 1,000 clients of 5 digits each, drawn from three groups; partitions are drawn when a
 client takes part (``iid:5``). Each population has a process of its own, which first plays a round
 of a small one. The table shows the peak of its memory, how much of it came after that small round,
-and medians of CPU seconds a round.
+and medians of CPU seconds per round.
 
     python benchmarks/population.py
 """

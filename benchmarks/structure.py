@@ -116,7 +116,7 @@ def size(repo: Path, files: list[str]) -> dict[str, int]:
 
 
 def entered(repo: Path) -> dict[str, dict[str, int]]:
-    """What each command enters, one process a command, in a folder that is removed afterwards."""
+    """What each command enters, one process per command, in a folder that is removed afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         # The commands of this checkout, before those of the one that is installed.
         project = tomllib.loads((repo / "pyproject.toml").read_text())["project"]

@@ -196,7 +196,7 @@ def assemble(
 def _faced_noise(chosen: Decisions) -> Floats:
     """Noise multipliers that clients face under these weights, shape (groups,).
 
-    In one sum a group's weight is r_m s_m, so that s_m is proportional to w_m / r_m and the
+    In one sum per group's weight is r_m s_m, so that s_m is proportional to w_m / r_m and the
     noise multiplier that its clients face is nu r_m / w_m: the calibrated one where
     w_m sigma_m / r_m is largest, and more elsewhere.
     """
@@ -218,9 +218,9 @@ def _scales(noise: Floats, release: str) -> Floats:
 
 
 def mean_noise(spec: Spec, chosen: Decisions, weights: Floats, noise: Floats) -> float:
-    """Noise of the weighted mean update, a coordinate, before any sparsification.
+    """Noise of the weighted mean update, per coordinate, before any sparsification.
 
-    C sqrt(sum w_m^2 sigma_m^2 / r_m^2) with one sum a group;
+    C sqrt(sum w_m^2 sigma_m^2 / r_m^2) with one sum per group;
     C max_m (w_m sigma_m / r_m) with one sum of all groups; times the root of the provision.
     """
     nu = mean_noise_multiplier(weights, chosen.cohorts, noise, chosen.release)

@@ -80,7 +80,7 @@ def _check_limits(spec: Spec) -> None:
         raise InfeasibleError(
             f"planning.max_uploads: {planning.max_uploads:g} is below the {uploads:g} uploads of "
             f"{spec.rounds} rounds with {cohort:g} clients; the nearest feasible value is "
-            f"{uploads:g}, or {planning.max_uploads / spec.rounds:.4g} clients a round"
+            f"{uploads:g}, or {planning.max_uploads / spec.rounds:.4g} clients per round"
         )
 
 

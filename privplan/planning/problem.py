@@ -161,7 +161,7 @@ def _check_feasible(
     for name, low, high in zip(problem.names, requested, most, strict=True):
         if high <= 0 or low > high * (1 + 1e-12):
             raise InfeasibleError(
-                f"groups.{name}.max_sampling_ratio: allows {high:g} clients a round, below the "
+                f"groups.{name}.max_sampling_ratio: allows {high:g} clients per round, below the "
                 f"{max(low, 1.0):g} that the group needs"
             )
     if least.sum() > problem.cohort * (1 + 1e-12):
@@ -216,7 +216,7 @@ def whole_cohorts(cohorts: Floats, clients: Floats, total: int) -> Floats:
     """
     if not len(cohorts) <= total <= clients.sum():
         raise InfeasibleError(
-            f"cohort: {total} clients a round cannot be one or more from each of "
+            f"cohort: {total} clients per round cannot be one or more from each of "
             f"{len(cohorts)} groups; the nearest that can is "
             f"{int(np.clip(total, len(cohorts), clients.sum()))}"
         )

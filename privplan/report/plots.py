@@ -163,7 +163,7 @@ def frontier_picture(points: Sequence[FrontierPoint], form: str = "png") -> byte
     """
     titles = {
         "rounds": "rounds",
-        "cohort": "clients a round",
+        "cohort": "clients per round",
         "epsilon": "every epsilon, times",
         "groups": "groups made of individual budgets",
     }

@@ -13,7 +13,7 @@ from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.entry import Hyperparameters, per_group
 from simulate.algorithms.registry import as_given, from_spec, register
 from simulate.components import Aggregator
-from simulate.mechanisms.gaussian import gaussian_a_group
+from simulate.mechanisms.gaussian import gaussian_per_group
 from simulate.transforms import plan_clip
 
 
@@ -49,7 +49,7 @@ def with_aggregator(plan: Plan, aggregator: Aggregator) -> Algorithm:
         "GDPFed",
         plan,
         transforms=(plan_clip(plan),),
-        mechanism=gaussian_a_group(),
+        mechanism=gaussian_per_group(),
         aggregator=at_plan_norm(aggregator, plan),
     )
 

@@ -13,7 +13,7 @@ from simulate.aggregators.means import at_plan_norm, mean, normalised, top_k
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.registry import as_given, register
-from simulate.mechanisms.gaussian import gaussian_a_group, gaussian_joint
+from simulate.mechanisms.gaussian import gaussian_joint, gaussian_per_group
 from simulate.transforms import plan_clip, scale
 
 
@@ -42,6 +42,6 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         "planned",
         plan,
         transforms=(plan_clip(plan), scale()),
-        mechanism=gaussian_joint() if joint else gaussian_a_group(),
+        mechanism=gaussian_joint() if joint else gaussian_per_group(),
         aggregator=at_plan_norm(combined, plan),
     )

@@ -35,7 +35,7 @@ WARNING = (
     type=click.IntRange(min=1),
     default=50,
     show_default=True,
-    help="Clients a round, at most all of own data that name their clients.",
+    help="Clients per round, at most all of own data that name their clients.",
 )
 @click.option(
     "--records",

@@ -61,10 +61,10 @@ class Dataset:
         ):
             if len(x) != len(y) or not len(y):
                 found = f"{len(x)} records, {len(y)} labels"
-                raise InputError.one(f"dataset.{part}", "must have one label a record", found)
+                raise InputError.one(f"dataset.{part}", "must have one label per record", found)
             if people is not None and len(people) != len(y):
                 found = f"{len(y)} records, {len(people)} people"
-                raise InputError.one(f"dataset.{part}", "must have one person a record", found)
+                raise InputError.one(f"dataset.{part}", "must have one person per record", found)
             low, high = int(y.min()), int(y.max())
             most = len(self.classes if self.targets is None else self.targets)
             if low < 0 or high >= most:

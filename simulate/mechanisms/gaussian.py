@@ -48,7 +48,7 @@ def share(part: GroupSum, weights: Mapping[str, float]) -> GroupShare:
     )
 
 
-def gaussian_a_group() -> Mechanism:
+def gaussian_per_group() -> Mechanism:
     """One noisy sum per group, with standard deviation sigma_m times the bound of its clients."""
 
     def release(
@@ -59,7 +59,7 @@ def gaussian_a_group() -> Mechanism:
             for index, part in enumerate(sums)
         )
 
-    return Mechanism("secure sum a group, Gaussian", True, False, release)
+    return Mechanism("secure sum per group, Gaussian", True, False, release)
 
 
 def gaussian_joint() -> Mechanism:

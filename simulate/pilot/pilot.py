@@ -213,7 +213,7 @@ def measured_constants(
     clients = sum(len(part) for part in experiment.partition.members)
     return Measured(
         source=(
-            f"{pilot.rounds} rounds, {len(norms) // len(rounds)} of {clients} clients a round, "
+            f"{pilot.rounds} rounds, {len(norms) // len(rounds)} of {clients} clients per round, "
             f"data set {experiment.data.name}, partition {pilot.partition}, seed {pilot.seed}"
         ),
         update_norm=_number(estimators.root_mean_square(norms)),

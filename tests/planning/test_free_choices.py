@@ -58,7 +58,7 @@ def test_a_free_cohort_takes_what_its_limits_allow() -> None:
     assert uploads.cohort == 70
 
 
-def test_more_clients_a_round_never_hurt() -> None:
+def test_more_clients_per_round_never_hurt() -> None:
     base = searched().model_dump(mode="json")
     errors = [total_error(Spec.parse({**base, "cohort": c})) for c in (10, 20, 50, 100, 300, 490)]
     assert errors == sorted(errors, reverse=True)

@@ -33,7 +33,7 @@ def test_variance_costs_the_curvature_that_it_meets() -> None:
 
 
 def test_price_of_noise_is_what_a_quadratic_loses() -> None:
-    """Isotropic noise of variance v a coordinate costs v tr(H) / 2 of the objective.
+    """Isotropic noise of variance v per coordinate costs v tr(H) / 2 of the objective.
 
     One step of length gamma earns gamma / 2 times a squared gradient, so in squared norm of an
     update (gamma^2 times a gradient's) the noise d v costs gamma tr(H) / d times d v.

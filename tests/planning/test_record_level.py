@@ -96,7 +96,7 @@ def test_eq_5_adds_the_noise_to_the_gradients_own_variance() -> None:
 
 
 def test_eq_7_leaves_out_how_a_quadratic_forgets() -> None:
-    """Curvature 1: a step's noise shrinks by 1 - eta a step; Eq. 7 is its limit for small eta."""
+    """Curvature 1: a step's noise shrinks by 1 - eta per step; Eq. 7 is its limit for small eta."""
     p, steps, rate, std = 5, 10, 0.1, 0.5
     updates = dp_sgd(lambda theta, random: theta - 1.0, steps, rate, std, 200_000, p)
     one = p * std**2

@@ -130,7 +130,7 @@ def tried(fault: Fault, seed: int = 1, canaries: int = 0, *, replay: bool = Fals
     Args:
         fault: what is planted.
         seed: seed of the run.
-        canaries: canaries a group in a second run with the same fault, if it weakens privacy
+        canaries: canaries per group in a second run with the same fault, if it weakens privacy
             and its clients do not send for themselves.
         replay: whether all rounds are executed again, if declared evidence should not show the
             fault.

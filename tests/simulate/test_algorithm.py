@@ -13,7 +13,7 @@ from privplan.errors import InputError
 from simulate.aggregators.means import literal
 from simulate.algorithm import Algorithm, compose
 from simulate.components import Transform
-from simulate.mechanisms.gaussian import gaussian_a_group, gaussian_joint
+from simulate.mechanisms.gaussian import gaussian_joint, gaussian_per_group
 from simulate.samplers import by_law
 from simulate.transforms import clip
 from tests.simulate import tiny
@@ -23,7 +23,7 @@ ROOT = Path(simulate.__file__).parent
 
 def test_noise_needs_a_bounded_update() -> None:
     with pytest.raises(InputError, match=r"algorithm\.mechanism: must follow a transform"):
-        compose("bare", tiny.plan(), mechanism=gaussian_a_group())
+        compose("bare", tiny.plan(), mechanism=gaussian_per_group())
 
 
 def test_a_transform_that_proves_nothing_clears_the_bound() -> None:
@@ -31,7 +31,7 @@ def test_a_transform_that_proves_nothing_clears_the_bound() -> None:
         "opaque", lambda updates, context: (updates, None), lambda bound, group: None
     )
     with pytest.raises(InputError, match="opaque"):
-        compose("late", tiny.plan(), transforms=(clip(1.0), opaque), mechanism=gaussian_a_group())
+        compose("late", tiny.plan(), transforms=(clip(1.0), opaque), mechanism=gaussian_per_group())
 
 
 def test_the_sampler_executes_the_plan_s_law() -> None:

@@ -70,7 +70,7 @@ def plan(the_spec: Spec | None = None) -> Plan:
 
 
 def releases(the_plan: Plan, seed: int = 1) -> list[ReleaseRecord]:
-    """One release a round and group, drawn as planned."""
+    """One release per round and group, drawn as planned."""
     rng = np.random.default_rng(seed)
     made = []
     for number in range(1, the_plan.spec.rounds + 1):

@@ -56,7 +56,7 @@ class ComposedLoss:
         return _between(self.directions, delta, self.tolerance)
 
     def epsilon_upper(self, delta: float) -> float:
-        """An epsilon that suffices at ``delta``: one evaluation a direction, no lower bound."""
+        """An epsilon that suffices at ``delta``: one evaluation per direction, no lower bound."""
         if self.unbounded or self.mu is not None:
             return self.epsilon(delta).upper
         sides = dict.fromkeys(above for above, _ in self.directions)

@@ -151,7 +151,7 @@ def best_tilt(parts: Sequence[Part], goal: float, *, at_loss: bool = False) -> f
 
 @dataclass(frozen=True)
 class Moments:
-    """Of the tilted loss: one mean and standard deviation a pair, and the sum's deviation."""
+    """Of the tilted loss: one mean and standard deviation per pair, and the sum's deviation."""
 
     means: Array
     deviations: Array

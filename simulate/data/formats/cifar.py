@@ -94,7 +94,7 @@ def _read_pickled(path: Path, key: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Images [n, 3, 32, 32], uint8, and labels [n], int64, of a pickled batch."""
     batch = read_pickle(path)
     images, labels = batch.get(b"data"), batch.get(key)
-    rule = f"must hold data of {BYTES} bytes a record and as many {key.decode()}"
+    rule = f"must hold data of {BYTES} bytes per record and as many {key.decode()}"
     if not isinstance(images, np.ndarray) or not isinstance(labels, list):
         raise InputError.one("data", rule, str(path))
     if images.dtype != np.uint8 or images.shape != (len(labels), BYTES):

@@ -157,7 +157,7 @@ def test_no_step_tells_how_many_records_a_client_holds(short_plan: Plan) -> None
 def test_what_a_client_sent_less_its_noise_is_its_clipped_records(
     momentum: float, short_plan: Plan
 ) -> None:
-    """By hand: without noise the update is the sums alone, each worth at most C a record."""
+    """By hand: without noise the update is the sums alone, each worth at most C per record."""
     local = short_plan.spec.local.model_copy(update={"momentum": momentum, "batch_size": 2})
     spec = short_plan.spec.model_copy(update={"local": local})
     run = setting("DPFedAvg", solve(spec))

@@ -444,7 +444,7 @@ def test_a_pilot_measures_own_data(workplace, monkeypatch) -> None:
     assert done.exit_code == 0, done.output
     assert "data set real.npz" in done.stdout
     whole = run(f"pilot line.yaml {options.replace('--clients 8', '')}")  # 50 by default
-    assert f"{CLIENTS} of {CLIENTS} clients a round" in whole.stdout, whole.output
+    assert f"{CLIENTS} of {CLIENTS} clients per round" in whole.stdout, whole.output
     for words, line in (
         ("--rounds 1", "dataset: is required without --data, found 'none'"),
         (f"{options} --metric mae", "metric: must be left out: a pilot computes none"),

@@ -33,6 +33,6 @@ def test_batches_do_not_depend_on_who_else_is_trained() -> None:
     assert torch.equal(x[1:2], alone_x)
     assert torch.equal(y[1:2], alone_y)
     assert x.shape == (3, 3, 4, 1, 8, 8)
-    assert (y == PADDING).any()  # three or four records a client
+    assert (y == PADDING).any()  # three or four records per client
     later, _ = batches(data, held, np.array([3]), **{**shared, "round_": 3})
     assert not torch.equal(alone_x, later)

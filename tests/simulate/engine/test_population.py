@@ -9,7 +9,7 @@ from pathlib import Path
 
 CLIENTS = 10**6
 BYTES_A_CLIENT = 48
-"""Most bytes a client: its number in a group, and the same while groups are drawn."""
+"""Most bytes per client: its number in a group, and the same while groups are drawn."""
 CODE = """
 import runpy, sys
 found = runpy.run_path(sys.argv[1])["measure"](int(sys.argv[2]))

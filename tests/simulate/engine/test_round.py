@@ -97,7 +97,7 @@ def test_an_update_that_is_not_finite_adds_zero_and_is_counted() -> None:
     assert [share.cohort for share in records[0].shares] == [2, 2]
 
 
-def test_the_learning_rate_decays_a_round() -> None:
+def test_the_learning_rate_decays_per_round() -> None:
     end = train(tiny.setting(build("FedAvg")), MemoryLedger(""))
     begin = initial_state(tiny.setting(build("FedAvg")))
     moved = (end.theta - begin.theta).numpy()

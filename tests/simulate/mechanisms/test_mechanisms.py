@@ -13,7 +13,7 @@ from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
 from simulate.components import GroupSum, Released
 from simulate.engine.seeds import Purpose, stream
-from simulate.mechanisms.gaussian import gaussian_a_group, gaussian_joint
+from simulate.mechanisms.gaussian import gaussian_joint, gaussian_per_group
 from simulate.mechanisms.unprotected import unprotected
 from tests.simulate import tiny
 
@@ -46,8 +46,8 @@ def drawn(release: Released, total: float) -> np.ndarray:
     return release.vector.double().numpy() - total
 
 
-def test_one_release_a_group_with_its_own_deviation() -> None:
-    releases = gaussian_a_group().release(1, sums(), WEIGHTS, noise)
+def test_one_release_per_group_with_its_own_deviation() -> None:
+    releases = gaussian_per_group().release(1, sums(), WEIGHTS, noise)
     assert [one.record.noise_std for one in releases] == [10.0, 2.5]
     for one in releases:
         values = drawn(one, 3.0)
@@ -60,7 +60,7 @@ def test_one_release_a_group_with_its_own_deviation() -> None:
 
 def test_releases_do_not_share_their_noise() -> None:
     one, two = (
-        drawn(release, 3.0) for release in gaussian_a_group().release(1, sums(), WEIGHTS, noise)
+        drawn(release, 3.0) for release in gaussian_per_group().release(1, sums(), WEIGHTS, noise)
     )
     assert abs(np.corrcoef(one, two)[0, 1]) < 5 / np.sqrt(SIZE)
     assert abs(np.corrcoef(one[1:], one[:-1])[0, 1]) < 5 / np.sqrt(SIZE)
@@ -78,7 +78,7 @@ def test_a_joint_release_has_noise_enough_for_every_group() -> None:
 
 
 def test_without_a_bound_there_is_no_noise_to_draw() -> None:
-    for mechanism in (gaussian_a_group(), gaussian_joint()):
+    for mechanism in (gaussian_per_group(), gaussian_joint()):
         with pytest.raises(InputError, match="needs updates with a proven bound"):
             mechanism.release(1, sums(bound=None), WEIGHTS, noise)
 

@@ -19,7 +19,7 @@ DIGEST = "d" * 64
 
 
 def releases() -> list[ReleaseRecord]:
-    """The six releases of a whole run, two a round."""
+    """The six releases of a whole run, two per round."""
     ledger = MemoryLedger(DIGEST)
     train(tiny.setting(build("GDPFed")), ledger)
     return ledger.records
@@ -109,7 +109,7 @@ def test_every_algorithm_books_every_group_in_every_round(name: str) -> None:
     booked = [(record.round, share.group) for record in ledger.records for share in record.shares]
     rounds = range(1, small.ROUNDS + 1)
     expected = [(round_, group) for round_ in rounds for group in small.EPSILONS]
-    if built.mechanism.release_client is not None:  # a line a client
+    if built.mechanism.release_client is not None:  # a line per client
         assert list(dict.fromkeys(booked)) == expected
     else:
         assert booked == expected

@@ -7,7 +7,7 @@ from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.entry import Hyperparameter, Hyperparameters, per_group
 from simulate.algorithms.registry import as_given, register
 from simulate.components import Server
-from simulate.mechanisms.gaussian import gaussian_a_group
+from simulate.mechanisms.gaussian import gaussian_per_group
 from simulate.transforms import clip
 
 
@@ -39,6 +39,6 @@ def half_step(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         "half-step",
         plan,
         transforms=(clip(plan.spec.clipping_norm),),
-        mechanism=gaussian_a_group(),
+        mechanism=gaussian_per_group(),
         server=shortened(hyperparameters.values["factor"]),
     )

@@ -1,4 +1,4 @@
-"""Methods with one noisy sum a group."""
+"""Methods with one noisy sum per group."""
 
 from __future__ import annotations
 
