@@ -25,11 +25,13 @@ STEP = 1.1
 MOST_GROUPS = 12
 """Largest number of groups whose budgets are varied; beyond it explaining takes too long."""
 _LOOSE = 0.01
+_BIAS = "groups that count more or less than their share of the clients"
 _TERMS = {
     "noise": "privacy noise",
     "privacy_noise": "privacy noise",
     "sampling": "the draw of the clients",
-    "leaning": "groups that count more or less than their share of the clients",
+    "bias": _BIAS,
+    "leaning": _BIAS,  # its name in plans of version 0.1
     "progress": "too few rounds",
     "dissimilarity": "differences between the clients",
     "local_variance": "the scatter of local gradients",

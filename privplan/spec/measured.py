@@ -73,7 +73,7 @@ def entries(measured: Measured) -> dict[str, Any]:
     """What goes under ``planning``, as plain data.
 
     h and the coherence are written at the upper end of their intervals: both are insurance, a
-    price on leaning away from the population and on clipping, and too small a price is the
+    price on weights other than the population's and on clipping, and too small a price is the
     worse mistake. A curvature whose estimate is not positive is written at its upper end too.
     """
     one = measured

@@ -21,7 +21,7 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_shows_formulas_and_numbers(plan_file: Path) -> None:
     done = CliRunner().invoke(main, ["explain", str(plan_file)])
     assert done.exit_code == 0, done.stderr
-    for word in ("balanced", "leaning", "Theorem 3", "needs Delta", "HyperFL", "Robust-HDP"):
+    for word in ("balanced", "bias", "Theorem 3", "needs Delta", "HyperFL", "Robust-HDP"):
         assert word in done.stdout
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -47,6 +48,16 @@ def test_the_group_of_the_largest_gain_decides(plan: Plan) -> None:
     assert lines[0].startswith("The expected error of a round's step is ")
     assert lines[1].startswith(f"{most.group} decides: 10% more of its budget")
     assert any(line.startswith("g0 costs the others: ") for line in lines)
+
+
+def test_a_plan_that_names_the_bias_leaning_is_read_and_explained_as_before(plan: Plan) -> None:
+    terms = {("leaning" if name == "bias" else name): value for name, value in plan.bound.items()}
+    assert "leaning" in terms
+    old = plan.model_copy(update={"bound": terms})
+    read = Plan.parse(json.loads(old.to_json()))
+    assert read == old
+    assert read.digest == old.digest != plan.digest
+    assert reasons(read) == reasons(plan)
 
 
 def test_a_loose_bound_is_explained(plan: Plan) -> None:

@@ -42,7 +42,7 @@ class Balanced(Noise):
         """The three terms of the error, in squared norm of an update."""
         coefficients = self.coefficients(spec, problem)
         error = terms(found.weights, found.cohorts, found.noise, coefficients, found.release)
-        return {"noise": error.noise, "sampling": error.sampling, "leaning": error.bias}
+        return {"noise": error.noise, "sampling": error.sampling, "bias": error.bias}
 
     def bound(self, groups: int, joint: bool) -> Bound:
         """The three terms as expressions."""
@@ -56,7 +56,7 @@ class Balanced(Noise):
             {
                 "noise": price * dim * clip**2 * squared_noise_multiplier(groups, joint),
                 "sampling": scatter * update**2 * sum(w**2 / r for w, r, _ in rows),
-                "leaning": heterogeneity**2 * sum((w - p) ** 2 / p for w, _, p in rows),
+                "bias": heterogeneity**2 * sum((w - p) ** 2 / p for w, _, p in rows),
             },
         )
 
