@@ -1,7 +1,7 @@
 """Assembles plans: certifies a planner's decisions, and makes every ``Plan``.
 
-``make_plan`` is the only place that constructs a plan; ``assemble`` goes from decisions to a
-certified plan and is the last step of the planners of client-level budgets.
+``make_plan`` is the only place in privplan that constructs a plan; ``assemble`` goes from
+decisions to a certified plan and is the last step of the planners of client-level budgets.
 """
 
 from __future__ import annotations

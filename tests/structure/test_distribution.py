@@ -55,6 +55,14 @@ def test_every_link_of_the_documentation_exists() -> None:
     assert broken == []
 
 
+def test_every_file_of_the_architecture_page_exists() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`([\w./]+\.py|[\w/]+/)`", text)
+    assert len(named) > 40
+    roots = (ROOT, ROOT / "privplan", ROOT / "simulate")
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
+
+
 @pytest.mark.slow
 def test_the_source_distribution_has_all_tests(tmp_path: Path) -> None:
     pytest.importorskip("setuptools")
