@@ -183,3 +183,11 @@ class SecureStream:
         if name.startswith("_"):
             raise AttributeError(name)
         raise UnsupportedError(f"secure stream: has no method {name}")
+
+
+def secure_stream() -> SecureStream:
+    """A stream with a new key from the operating system, for one draw.
+
+    The ledger has a hash of its key and position, from which the key cannot be found.
+    """
+    return SecureStream(secrets.token_bytes(KEY_BYTES))

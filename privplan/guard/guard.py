@@ -28,7 +28,6 @@ from privplan.guard.lines import (
 )
 from privplan.guard.opening import check_settings, open_record
 from privplan.guard.prior import add_to_book, past_runs
-from privplan.guard.randomness import secure_stream
 from privplan.guard.signing import LedgerSigner
 from privplan.guard.storage import MODEL, RELEASE, Storage
 from privplan.guard.vectors import GroupTotal, clip
@@ -36,6 +35,7 @@ from privplan.io.files import locked
 from privplan.ledger import history_of
 from privplan.plan import Plan
 from privplan.record import Executed, ReleaseRecord
+from privplan.secure_streams import secure_stream
 
 if TYPE_CHECKING:
     from privplan.book.rules import Composition
