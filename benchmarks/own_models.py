@@ -22,10 +22,10 @@ from contest.workloads import cohort, sum_batched
 from torch import Tensor, nn
 
 import simulate
+from privplan.io.processes import keep_freed
 from simulate.local.sgd import local_sgd
 from simulate.models.compiled import Compiled
 from simulate.models.own import OwnModel
-from simulate.parallel.threads import keep_freed
 
 
 class Residual(nn.Module):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.errors import PrivplanError
-from privplan.io.processes import INTERRUPTED
+from privplan.io.processes import INTERRUPTED, keep_freed
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -131,6 +131,7 @@ class _Commands(SuggestingGroup):
         from privplan.cli import render
 
         render.configure(ctx.meta.get(VERBOSITY, 0))
+        keep_freed()
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:

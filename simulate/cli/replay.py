@@ -66,11 +66,9 @@ def command(
     supported, or evidence is missing. For a run on own data or of an own model repeat its options.
     """
     from privplan.cli import render
-    from simulate.parallel.threads import keep_freed
     from simulate.replay.replay import Replay
 
     own = own_of(ctx, options)
-    keep_freed()
     with render.progress("rounds") as progress:
         report = Replay(run, data_dir, own, noise_key).run(rounds or None, selection_seed, progress)
     report.save(run)

@@ -6,17 +6,15 @@ the machine, so the results are equal bit for bit on any number of cores.
 
 from __future__ import annotations
 
-import ctypes
-import platform
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from privplan.errors import InputError
+from privplan.io.processes import keep_freed
 
 Result = TypeVar("Result")
 
@@ -79,31 +77,3 @@ def by_chunk(
             return list(pool.map(function, chunks))
     finally:
         torch.set_num_threads(threads)
-
-
-# Parameters of glibc's mallopt(3).
-TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8
-
-LIMIT = 2**31 - 1
-OLD_LIMIT = 2**25
-"""Largest mmap threshold that older versions of glibc accept, in bytes."""
-
-
-@cache
-def keep_freed() -> bool:
-    """Configure the C library to keep freed memory for reuse by all threads of the process.
-
-    Every training step frees its activations and allocates as much again. By default the C
-    library returns blocks of megabytes to the system in between, and the system clears each page
-    again: with a residual network that takes up to a quarter of the time of a step. The peak of
-    memory does not change, and the retained memory is available to the whole process.
-
-    Returns:
-        Whether the C library accepted the setting; False if it is not glibc.
-    """
-    if platform.libc_ver()[0] != "glibc":
-        return False
-    option = ctypes.CDLL(None).mallopt
-    option(ARENA_MAX, 1)  # one heap for all threads
-    large = option(MMAP_THRESHOLD, LIMIT) or option(MMAP_THRESHOLD, OLD_LIMIT)
-    return bool(large and option(TRIM_THRESHOLD, LIMIT))

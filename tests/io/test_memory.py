@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
 
 import pytest
 
+from privplan.io.processes import keep_freed
+
 FAULTS = """
 import resource
-import torch
-from simulate.parallel.threads import keep_freed
+import numpy as np
+from privplan.io.processes import keep_freed
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):
-        torch.ones(10 * 2**20)  # 40 MB: above every threshold that the C library finds by itself
+        np.ones(5 * 2**20)  # 40 MB: above every threshold that the C library finds by itself
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-torch.set_num_threads(1)
 given_back = faults()
 assert keep_freed() and keep_freed()
 faults()
@@ -36,9 +38,7 @@ def test_freed_blocks_are_used_again_without_asking_the_system() -> None:
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from simulate.parallel.threads import keep_freed
-
     keep_freed.cache_clear()
-    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    monkeypatch.setattr(os, "confstr", lambda name: None)
     assert not keep_freed()
     keep_freed.cache_clear()
