@@ -20,7 +20,7 @@ from privplan.auditing.findings import (
 )
 from privplan.errors import InputError
 from privplan.io.files import write_text
-from privplan.ledger import history_of, read_ledger
+from privplan.ledger import history_of, read_ledger, worst_client
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.private_tuning import selected_epsilon
 from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord
@@ -37,7 +37,6 @@ from privplan.verification.checks.check import (
     unreleased,
 )
 from privplan.verification.statistics import FALSE_ALARM
-from privplan.verification.worst_client import most_exposed
 
 GUARANTEE = "pld"
 _log = logging.getLogger(__name__)
@@ -178,7 +177,7 @@ def _group_verdict(run: Run, group: GroupPlan) -> tuple[GroupVerdict, WorstOff]:
     """The verdict on a group, and on its worst-off client."""
     relation = Relation(run.plan.spec.relation)
     history = history_of(run.ledger.records, group.name)
-    client, own = most_exposed(run.ledger.records, group.name)
+    client, own = worst_client(run.ledger.records, group.name)
     spent = accountant(GUARANTEE).epsilon(history, group.delta, relation)
     worst_off = (
         spent if own == history else accountant(GUARANTEE).epsilon(own, group.delta, relation)
