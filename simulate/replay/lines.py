@@ -175,7 +175,7 @@ def compare_vectors(found: Comparisons, at: Any, run: Tensor, replay: Tensor, by
     """
     deviation, along = deviations(run, replay, by)
     text = f"deviation of {deviation:.2g} of the largest coordinate, {along:.2g} of the norm"
-    found.add(*at, text, deviation, deviation if along <= KINKS else TOLERANCE)
+    found.add(at[0], at[1], text, deviation, deviation if along <= KINKS else TOLERANCE)
 
 
 def deviations(run: Tensor, replay: Tensor, slack: Any = 0.0) -> tuple[float, float]:

@@ -128,7 +128,7 @@ def replay_round(world: World, round_: int, before: Round, workers: int, run: An
         world: what the run starts from.
         round_: the round, from 1.
         before: model and server's state before the round.
-        workers: threads, each of which trains one client at a time.
+        workers: threads, each of which trains one chunk of clients at a time.
         run: (lines, releases) of the round as the run stores them. They say on which side of a
             kink rounding fell, and where a key is not known, who took part and what was released.
     """
@@ -156,19 +156,19 @@ def _gradients(world: World, theta: Tensor, batch: Sequence[np.ndarray]) -> Tens
 
 
 def _train(plan: Plan, round_: int, theta: Tensor, steps: Iterable[Any], of: Any) -> Tensor:
-    """Update [d] of one client after SGD with momentum.
+    """Updates [..., d] after SGD with momentum.
 
     Args:
         plan: the executed plan.
         round_: the round, from 1.
-        theta: parameters [d] at the start.
+        theta: parameters [..., d] at the start.
         steps: what each step is made of.
-        of: (parameters, step) to the gradient [d].
+        of: (parameters, step) to a fresh tensor with the gradient [..., d].
     """
     now, speed = theta, torch.zeros_like(theta)
     for step in steps:
-        speed = plan.spec.local.momentum * speed + of(now, step)
-        now = now - _rate(plan, round_) * speed
+        speed = of(now, step).add_(speed, alpha=plan.spec.local.momentum)
+        now = now.sub(speed, alpha=_rate(plan, round_))
     return now - theta
 
 
