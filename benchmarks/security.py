@@ -18,37 +18,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from workloads import w1
 
 from privplan.attestation import Attestor, SigningKey, new_key
-from privplan.planning.solver import solve
 from privplan.secure_streams import NoiseKey
-from privplan.spec.spec import Spec
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, one_core, run_round
-from simulate.models.registry import model
 from simulate.runs.ledger_writer import FileLedger
 from simulate.runs.request import Request, prepare
 
 
 def workload(key: SigningKey, folder: Path, rounds: int) -> Experiment:
     """The experiment of W1, whose plan names the key."""
-    groups = [
-        (name, epsilon) for name, epsilon in (("strict", 2.0), ("medium", 6.0), ("loose", 12))
-    ]
-    spec = Spec.parse(
-        {
-            "name": "W1",
-            "groups": [{"name": name, "clients": 2000, "epsilon": e} for name, e in groups],
-            "rounds": rounds,
-            "cohort": 120,
-            "delta": 1e-4,
-            "local": {"steps": 5, "batch_size": 10, "learning_rate": 0.1},
-            "model": {"name": "cnn-2", "parameters": model("cnn-2").parameters},
-            "planning": {"ratios": "uniform", "accountant": "rdp"},
-            "signers": [{"name": "server", "key": key.public}],
-        }
-    )
-    request = Request(solve(spec, second_opinion=False), "GDPFed", "fashion-mnist", folder)
+    plan = w1(rounds, signers=[{"name": "server", "key": key.public}])
+    request = Request(plan, "GDPFed", "fashion-mnist", folder)
     return replace(prepare(request), workers=1)
 
 

@@ -1,10 +1,10 @@
 """Cryptographic random streams, whose key comes from the operating system and is in no record.
 
 A stream is SHAKE-256 (FIPS 202), a sponge with a capacity of 512 bits, keyed by a prefix as in
-KMAC (NIST SP 800-185): without the 256-bit key its output cannot be told from random bits, nor
-can one stream be computed from another. The standard library has it, so that no package is
-needed. Of the key a record holds a commitment, and of each stream a fingerprint: both are hashes,
-from which the key cannot be found.
+KMAC (NIST SP 800-185): without the 256-bit key its output is computationally indistinguishable
+from random bits, and no stream can be computed from another. The standard library
+has it, so that no package is needed. Of the key a record holds a commitment, and of each stream a
+fingerprint: both are hashes, from which the key cannot be found.
 """
 
 from __future__ import annotations

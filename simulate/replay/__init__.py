@@ -8,5 +8,5 @@ aggregators nor the checks of a verdict, so that a fault there is not repeated h
   and neither draws noise nor selects cohorts;
 - ``simulate.own_parts``: loads both, the model and the metric of a run;
 - ``simulate.models``: the architecture and its initial parameters define what is trained.
-  Gradients are autograd's, through the plain forward pass of one client at a time.
+  Gradients are autograd's, through the forward pass of one client or of several at once.
 """

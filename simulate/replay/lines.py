@@ -22,8 +22,6 @@ from simulate.replay import randomness as draw
 
 KINKS = 5e-5
 """Largest L2 deviation that agrees, relative to the vector: training decides on sides of kinks."""
-At = tuple[int, str]
-"""Round and name of a comparison."""
 TRAINED = ("largest_norm", "clipped", "excluded", "residual", "noise_sum_squares", "batches")
 """Fields of a ledger line that depend on training, or on noise drawn again."""
 
@@ -50,19 +48,17 @@ class Method:
 def method_of(plan: Plan, record: RunRecord) -> Method | None:
     """The method of a run's algorithm under the executed plan; None when it is not supported."""
     rule = "literal" if record.configuration.get("aggregation") == "paper" else "normalised"
-    planned = Method("joint", scaled=True)
-    if plan.release == "per_group":
-        planned = Method("per_group", "normalised", scaled=True, top_k=True)
-    methods = {
+    return {
         "FedAvg": Method("joint", noisy=False),
         "DP-FedAvg": Method("joint"),
         "GDPFed": Method("per_group", rule),
         "GDPFed-op": Method("per_group", rule),
         "GDPFed+": Method("per_group", rule, top_k=True),
-        "planned": planned,
+        "planned": Method("per_group", "normalised", scaled=True, top_k=True)
+        if plan.release == "per_group"
+        else Method("joint", scaled=True),
         "DPFedAvg": Method("per_client", "client"),
-    }
-    return methods.get(record.algorithm)
+    }.get(record.algorithm)
 
 
 @dataclass(frozen=True)
@@ -83,11 +79,9 @@ class World:
     secret: bool = False
     discrete: bool = False
 
-    def source(self, purpose: int, *indices: int) -> Any:
+    def source(self, purpose: int, *at: int) -> Any:
         """The generator of a private stream, from its start."""
-        if self.key is not None:
-            return self.key.stream(purpose, *indices)
-        return draw.stream(self.seed, purpose, *indices)
+        return self.key.stream(purpose, *at) if self.key else draw.stream(self.seed, purpose, *at)
 
 
 @dataclass(frozen=True)
@@ -174,11 +168,14 @@ def _parts(world: World, round_: int, recorded: Sequence[ReleaseRecord]) -> Iter
             yield Part(group, clients, share)
 
 
-def compare_vectors(found: Comparisons, at: At, run: Tensor, replay: Tensor, by: Any = 0) -> None:
-    """Compare vectors that may differ by [d]: the largest coordinate, or else the L2 norm."""
+def compare_vectors(found: Comparisons, at: Any, run: Tensor, replay: Tensor, by: Any = 0) -> None:
+    """Compare vectors that may differ by [d]: the largest coordinate, or else the L2 norm.
+
+    ``at`` is the round and the name of the comparison.
+    """
     deviation, along = deviations(run, replay, by)
     text = f"deviation of {deviation:.2g} of the largest coordinate, {along:.2g} of the norm"
-    found.add(*at, text, deviation, deviation if along <= KINKS else TOLERANCE)
+    found.add(at[0], at[1], text, deviation, deviation if along <= KINKS else TOLERANCE)
 
 
 def deviations(run: Tensor, replay: Tensor, slack: Any = 0.0) -> tuple[float, float]:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,6 @@ SECOND_MOMENTS: dict[str, Any] = {
 """(second moment, squares of the mean update, beta2) to the second moment, by optimiser."""
 NORM = "clipping_norm"
 """Name of the adaptive clipping norm among the scalars of the server's state."""
-Known = tuple[Sequence[ReleaseRecord], Sequence[Tensor]]
-"""Lines and releases of a round as the run stores them."""
 Finish = Callable[[Tensor, bool], Tensor]
 """(clipped update, whether it exceeded the norm) to what enters the sum."""
 ROUNDINGS = (1e-7, -1e-7, 3e-7, -3e-7, 1e-6, -1e-6)
@@ -44,6 +43,8 @@ ROUNDINGS = (1e-7, -1e-7, 3e-7, -3e-7, 1e-6, -1e-6)
 
 Where one direction keeps to the side of a kink, the opposite one crosses it.
 """
+KEPT = 2**26
+"""Most values of updates that are kept in memory for another look: 256 MB."""
 EXPLAINED = 0.95
 """Part of a gap that another update of a client must leave, at most, to take its place."""
 NEAR = 1e-5
@@ -79,27 +80,29 @@ class Round:
 
 
 class Clipped:
-    """The sum [d] of vectors, each clipped, and the evidence of clipping for a ledger share."""
+    """The sum [d] of vectors, each clipped, and the evidence of clipping for a ledger share.
 
-    def __init__(self) -> None:
+    Args:
+        bound: the largest norm.
+        then: changes a clipped vector, given whether it exceeded the bound.
+    """
+
+    def __init__(self, bound: float, then: Finish = lambda sent, exceeds: sent) -> None:
+        self.bound, self.then, self.near = bound, then, 0
         self.total: Any = 0.0
         self.found: dict[str, float] = {"clipped": 0, "excluded": 0, "largest_norm": 0.0}
-        self.near = 0
 
-    def add(self, vector: Tensor, bound: float, then: Finish | None = None) -> Clipped:
-        """Add a vector [d], clipped to a bound; ``then`` changes it, given whether it exceeds."""
-        vector = vector.double()
-        length = float(vector.norm())
-        if not math.isfinite(length):
-            self.found["excluded"] += 1
-            return self
-        exceeds, self.near = length > bound, self.near + (abs(length / bound - 1) < NEAR)
-        sent = vector * min(1.0, bound / max(length, 1e-300))
-        sent = sent if then is None else then(sent, exceeds)
-        self.found["clipped"] += exceeds
-        self.found["largest_norm"] = max(self.found["largest_norm"], float(sent.norm()))
-        self.total = self.total + sent
-        return self
+    def add(self, vector: Tensor) -> Any:
+        """Add a vector [d]; returns the sum."""
+        length = float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+        self.found["excluded"] += not math.isfinite(length)
+        if math.isfinite(length):
+            exceeds, near = length > self.bound, abs(length / self.bound - 1) < NEAR
+            sent = self.then(vector.double() * min(1.0, self.bound / max(length, 1e-300)), exceeds)
+            self.found["clipped"], self.near = self.found["clipped"] + exceeds, self.near + near
+            self.found["largest_norm"] = max(self.found["largest_norm"], float(sent.norm()))
+            self.total = self.total + sent
+        return self.total
 
 
 def first_round(world: World) -> Round:
@@ -118,16 +121,16 @@ def first_round(world: World) -> Round:
     return Round([], theta, theta * 0, state, vectors)
 
 
-def replay_round(world: World, round_: int, before: Round, workers: int, run: Known) -> Round:
+def replay_round(world: World, round_: int, before: Round, workers: int, run: Any) -> Round:
     """Execute a round again.
 
     Args:
         world: what the run starts from.
         round_: the round, from 1.
         before: model and server's state before the round.
-        workers: threads, each of which trains one client at a time.
-        run: lines and releases of the run. They say on which side of a kink rounding fell, and
-            where a key is not known, who took part and what was released.
+        workers: threads, each of which trains one chunk of clients at a time.
+        run: (lines, releases) of the round as the run stores them. They say on which side of a
+            kink rounding fell, and where a key is not known, who took part and what was released.
     """
     lines = planned_lines(world, round_, run[0])
     if world.method.release == "per_client":
@@ -138,28 +141,34 @@ def replay_round(world: World, round_: int, before: Round, workers: int, run: Kn
     return _after(world, round_, releases, before)
 
 
-def _gradient(world: World, theta: Tensor, rows: np.ndarray) -> Tensor:
-    """Gradient [d] of the mean loss of training records at parameters [d]."""
-    model, data, chosen = world.run.model, world.run.data, torch.from_numpy(rows)
+def _gradients(world: World, theta: Tensor, batch: Sequence[np.ndarray]) -> Tensor:
+    """Gradients [K, d] of the mean losses of K batches of training records at parameters [K, d].
+
+    Batches are filled up to equal sizes by records that enter no loss.
+    """
+    model, data, sizes = world.run.model, world.run.data, [len(one) for one in batch]
+    rows = torch.from_numpy(np.stack([np.resize(one, max(sizes)) for one in batch]))
+    x, y = data.inputs(data.train_x[rows]), data.train_y[rows]
     theta = theta.detach().requires_grad_()
-    logits = model.logits(theta, data.inputs(data.train_x[chosen]))
-    return torch.autograd.grad(model.objective(logits, data.train_y[chosen]), theta)[0]
+    logits = model.logits_each(theta, x) if len(x) > 1 else model.logits(theta[0], x[0])[None]
+    each = [model.objective(z[:n], c[:n]) for z, c, n in zip(logits, y, sizes, strict=True)]
+    return torch.autograd.grad(torch.stack(each).sum(), theta)[0]
 
 
 def _train(plan: Plan, round_: int, theta: Tensor, steps: Iterable[Any], of: Any) -> Tensor:
-    """Update [d] of one client after SGD with momentum.
+    """Updates [..., d] after SGD with momentum.
 
     Args:
         plan: the executed plan.
         round_: the round, from 1.
-        theta: parameters [d] at the start.
+        theta: parameters [..., d] at the start.
         steps: what each step is made of.
-        of: (parameters, step) to the gradient [d].
+        of: (parameters, step) to a fresh tensor with the gradient [..., d].
     """
     now, speed = theta, torch.zeros_like(theta)
     for step in steps:
-        speed = plan.spec.local.momentum * speed + of(now, step)
-        now = now - _rate(plan, round_) * speed
+        speed = of(now, step).add_(speed, alpha=plan.spec.local.momentum)
+        now = now.sub(speed, alpha=_rate(plan, round_))
     return now - theta
 
 
@@ -168,23 +177,67 @@ def _rate(plan: Plan, round_: int) -> float:
     return plan.spec.local.learning_rate * plan.spec.local.learning_rate_decay ** (round_ - 1)
 
 
+def _updates(world: World, line: Line, theta: Tensor, chunk: Any, scale: float = 0) -> Tensor:
+    """Updates [K, d] of clients, from starts that differ from parameters [d] by a scale.
+
+    Args:
+        world: what the run starts from.
+        line: the release.
+        theta: the model before the round [d].
+        chunk: K pairs of the number of a part of the release and a client.
+        scale: relative change of the start, along a random vector per client.
+    """
+    local, round_, starts, batches = world.plan.spec.local, line.record.round, [], []
+    for _, client in chunk:
+        source = draw.stream(world.seed, draw.CLIENT, round_, client)
+        own = world.run.partition.records(client)
+        batches.append(draw.epochs(own, local.steps, local.batch_size, source))
+        change = scale * source.standard_normal(len(theta)) if scale else np.zeros(1)
+        starts.append(theta * torch.from_numpy(1 + change).float())
+    steps = zip(*batches, strict=True)
+    return _train(world.plan, round_, torch.stack(starts), steps, partial(_gradients, world))
+
+
 def _sum(world: World, line: Line, before: Round, workers: int, released: Tensor | None) -> Release:
-    """A noisy sum of clipped updates; the noise is drawn again, or, without the key, not known."""
-    noise = np.zeros(len(before.theta) + (world.plan.clipping is not None))
+    """A noisy sum of clipped updates; the noise is drawn again, or, without the key, not known.
+
+    Two float32 kernels may fall on different sides of a rectifier or a maximum whose arguments
+    differ by rounding, and then give other updates. Where the release is off by that, a client's
+    update is replaced by one from a start that differs by rounding, if that explains a part of the
+    gap, until the gap is small.
+    """
+    plan, size = world.plan, len(before.theta)
+    noise = np.zeros(size + (plan.clipping is not None))
     if world.method.noisy and not world.secret:
         noise = _noise(world, line, len(noise))
+    norm = before.state.get(NORM, plan.spec.clipping_norm) if world.method.noisy else math.inf
+    empty = [partial(Clipped, norm, _finish(world, line, part, norm)) for part in line.parts]
+    owned = tuple((at, one) for at, part in enumerate(line.parts) for one in part.clients.tolist())
+    many, changed = world.run.model.clients_per_chunk(plan.spec.local.batch_size), dict[Any, Any]()
+    chunks = [owned[at : at + many] for at in range(0, len(owned), many)]
+    train = lru_cache(KEPT // (many * size))(partial(_updates, world, line, before.theta))
 
-    def summed(gap: tuple[Tensor, float] | None) -> tuple[list[Clipped], Tensor, Tensor]:
-        sums = list(_clipped(world, line, before, workers, gap))
+    def summed() -> tuple[list[Clipped], Tensor, Tensor]:
+        sums, updates = [one() for one in empty], chain.from_iterable(_each(train, chunks, workers))
+        for one, update in zip(owned, updates, strict=True):
+            sums[one[0]].add(changed.get(one, update))
         total = torch.zeros(len(noise), dtype=torch.float64) + sum(one.total for one in sums)
         return sums, total, (total + torch.from_numpy(noise)).float()
 
-    sums, total, vector = summed(None)
+    sums, total, vector = summed()
     if released is not None and world.secret and world.method.noisy:
         vector = released
-    elif released is not None and KINKS < (off := deviations(released, vector)[1]) < 100 * KINKS:
-        gap = released.double() - vector.double()
-        sums, total, vector = summed((gap, float(gap.norm()) * KINKS / 2 / off))
+    elif released is not None and KINKS < deviations(released, vector)[1] < 100 * KINKS:
+        gap, enough = released.double() - vector.double(), KINKS / 2 * float(released.norm())
+        for scale, chunk in product(ROUNDINGS, chunks):
+            if gap.norm() <= enough:
+                break
+            for one, now, other in zip(chunk, train(chunk), train(chunk, scale), strict=True):
+                summand = empty[one[0]]().add(changed.get(one, now))
+                rest = gap + summand - empty[one[0]]().add(other)
+                if rest.norm() < EXPLAINED * gap.norm():
+                    changed[one], gap = other, rest
+        sums, total, vector = summed()
     pairs = zip(line.parts, sums, strict=True)
     shares = tuple(one.share.model_copy(update=of.found) for one, of in pairs)
     changes: dict[str, Any] = {"shares": shares}
@@ -196,48 +249,16 @@ def _sum(world: World, line: Line, before: Round, workers: int, released: Tensor
     return Release(vector, line.record.model_copy(update=changes), sum(one.near for one in sums))
 
 
-def _clipped(world: World, line: Line, before: Round, workers: int, gap: Any) -> Iterator[Clipped]:
-    """The sum of clipped updates of each part of a release.
-
-    Two float32 kernels may fall on different sides of a rectifier or a maximum whose arguments
-    differ by rounding, and then give other updates. With a gap [d] between the run and a first
-    sum, a client's update is replaced by one from a start that differs by rounding, if that
-    explains a part of the gap, until its norm is that in the pair ``gap`` at most.
-    """
-    plan, round_, (gap, enough) = world.plan, line.record.round, gap or (None, 0.0)
-    norm = before.state.get(NORM, plan.spec.clipping_norm) if world.method.noisy else math.inf
-
-    def train(client: int, scale: float = 0.0) -> Tensor:
-        source = draw.stream(world.seed, draw.CLIENT, round_, client)
-        own, local, start = world.run.partition.records(client), plan.spec.local, before.theta
-        batches = draw.epochs(own, local.steps, local.batch_size, source)
-        if scale:
-            start = start * torch.from_numpy(1 + scale * source.standard_normal(len(start))).float()
-        return _train(plan, round_, start, batches, partial(_gradient, world))
-
-    for part in line.parts:
-        sums, finish, clients = Clipped(), _finish(world, line, part, norm), part.clients.tolist()
-        for client, update in zip(clients, _each(train, clients, workers), strict=True):
-            for scale in ROUNDINGS if gap is not None and gap.norm() > enough else ():
-                other, now = train(client, scale), Clipped().add(update, norm, finish).total
-                rest = gap + now - Clipped().add(other, norm, finish).total
-                if rest.norm() < EXPLAINED * gap.norm():
-                    update, gap = other, rest
-            sums.add(update, norm, finish)
-        yield sums
-
-
 def _finish(world: World, line: Line, part: Part, norm: float) -> Finish:
     """What follows clipping: the count for an adaptive norm, the group's scale, the grid."""
     rule, grid = world.plan.clipping, line.record.grid
-    scale = part.group.scale if world.method.scaled else 1.0
     most = (part.share.clip_bound or 0.0) * (1 - 2.0**-30)
 
     def finish(sent: Tensor, exceeds: bool) -> Tensor:
         if rule is not None:
             half = rule.update_noise_multiplier / rule.count_noise_multiplier / 2
             sent = torch.cat([sent / norm, sent.new_tensor([-half if exceeds else half])])
-        sent = sent * scale
+        sent = sent * (part.group.scale if world.method.scaled else 1.0)
         if grid is None:
             return sent
         return (sent * min(1.0, most / max(float(sent.norm()), 1e-300)) / grid).trunc() * grid
@@ -259,14 +280,14 @@ def _client(world: World, line: Line, theta: Tensor) -> Release:
     steps, size, round_ = line.record.steps, part.group.record_batch or 1.0, line.record.round
     source, own = world.source(draw.CLIENT, round_, client), world.run.partition.records(client)
     batches = draw.poisson_batches(own, steps, part.share.sampling_ratio, source)
-    generator, sums = world.source(*line.stream), Clipped()
+    generator, sums = world.source(*line.stream), Clipped(plan.spec.clipping_norm)
     noise = [generator.standard_normal(len(theta)) * line.record.noise_std for _ in range(steps)]
 
     def gradient(now: Tensor, step: tuple[np.ndarray, np.ndarray]) -> Any:
         rows, drawn = step
         sums.total = torch.from_numpy(drawn)
         for row in rows:
-            sums.add(_gradient(world, now, np.array([row])), plan.spec.clipping_norm)
+            sums.add(_gradients(world, now[None], [np.array([row])])[0])
         return (sums.total / size).float()
 
     update = _train(plan, round_, theta, zip(batches, noise, strict=True), gradient)
@@ -338,7 +359,7 @@ def _moved(plan: Plan, round_: int, start: Round, mean: Tensor) -> tuple[Tensor,
         mean, after = _step(plan.spec.server, mean, before)
     model = start.theta.double() + mean
     if plan.spec.averaging is not None:
-        share = _share(plan, round_)
+        share = _share(plan.spec.averaging, round_, plan.spec.rounds)
         after[AVERAGE] = (1 - share) * before[AVERAGE] + share * model
     return model.float(), {name: one.float() for name, one in after.items()}
 
@@ -352,14 +373,12 @@ def _step(of: Any, mean: Tensor, before: Vectors) -> tuple[Tensor, Vectors]:
         return of.learning_rate * velocity, {"velocity": velocity}
     first = of.beta1 * before["mean"] + (1 - of.beta1) * mean
     second = SECOND_MOMENTS[of.optimizer](before["squares"], mean.square(), of.beta2)
-    step = of.learning_rate * first / (second.sqrt() + of.epsilon)
-    return step, {"mean": first, "squares": second}
+    mean = of.learning_rate * first / (second.sqrt() + of.epsilon)
+    return mean, {"mean": first, "squares": second}
 
 
-def _share(plan: Plan, round_: int) -> float:
+def _share(averaging: Any, round_: int, total: int) -> float:
     """Weight of the model of a round in the average."""
-    averaging, total = plan.spec.averaging, plan.spec.rounds
-    assert averaging is not None
     if averaging.method == "ema":
         return 1 / sum((averaging.decay or 0.0) ** age for age in range(round_))
     averaged = max(1, math.ceil((averaging.fraction or 1.0) * total - 1e-9))

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from privplan.attestation.attestor import signer_of
 from privplan.attestation.keys import SigningKey
 from privplan.errors import InputError
@@ -28,7 +30,9 @@ from simulate.models.registry import MODELS, model
 from simulate.parallel.distributed import (
     SINGLE_PROCESS,
     Ranks,
+    all_gather,
     device_of,
+    on_all_ranks,
 )
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
 from simulate.tracking.callback import require_trackers
@@ -173,18 +177,24 @@ def _metric(request: Request) -> Metric | None:
 def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
     """The key of the noise: read for a run that exists, else new; None for seeded noise.
 
-    A key is for one run: two runs with one key may share noise.
+    A key is for one run: two runs with one key may share noise. The main rank sends it to the
+    others by the channel on which they send sums without noise.
     """
-    path = request.noise_key_file
     if request.noise not in NOISES:
         raise InputError.one("noise", f"must be one of {', '.join(NOISES)}", request.noise)
     if request.noise == NOISES[0]:
-        if path is not None:
-            raise InputError.one("noise-key-file", "is only for --noise secure", str(path))
+        if request.noise_key_file is not None:
+            found = str(request.noise_key_file)
+            raise InputError.one("noise-key-file", "is only for --noise secure", found)
         return None
-    if ranks.size > 1:
-        rule = "must be 1 with secure noise, whose key is not sent to other processes"
-        raise InputError.one("processes", rule, ranks.size)
+    own = on_all_ranks(ranks, lambda: [_own_key(request).content] if ranks.is_main else [])
+    [content] = all_gather(ranks, own, torch.device("cpu"))
+    return NoiseKey(content)
+
+
+def _own_key(request: Request) -> NoiseKey:
+    """The key of a run with secure noise: read for a run that exists, else new."""
+    path = request.noise_key_file
     if (request.folder / RECORD).exists():
         if path is None:
             rule = f"must be given for the run with secure noise in {request.folder}"

@@ -81,3 +81,26 @@ def test_other_accountants_cover_it_by_the_same_bound() -> None:
         for one in (release, normal)
     ]
     assert bounds[0] == bounds[1]
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize(
+    ("multiplier", "ratio", "rounds", "delta"),
+    [(0.7185341469, 0.1, 3, 1.884371901952303e-3), (1.1, 0.02, 200, 1e-6), (0.6, 0.5, 8, 1e-4)],
+)
+def test_its_upper_bound_is_that_of_the_certificate(
+    multiplier: float, ratio: float, rounds: int, delta: float, relation: Relation
+) -> None:
+    """A ledger of discrete noise spends to the last bit what the plan of normal noise certifies."""
+    normal, discrete = (
+        accountant("pld").epsilon(
+            History.repeated(Release(multiplier, ratio, SamplingLaw.POISSON, family), rounds),
+            delta,
+            relation,
+        )
+        for family in ("gaussian", "discrete_gaussian")
+    )
+    assert discrete.upper == normal.upper
+    assert discrete.lower <= normal.upper
+    if relation is Relation.ADD_REMOVE:
+        assert discrete.upper - discrete.lower < 5e-4 * discrete.upper

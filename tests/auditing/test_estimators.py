@@ -40,8 +40,8 @@ def sampled(ratio: float, sigma: float, rounds: int, canaries: int, seed: int) -
     included = rng.random(canaries) < 0.5
     there = (rng.random((rounds, canaries)) < ratio) & included
     seen = there + sigma * rng.normal(size=(rounds, canaries))
-    told = np.logaddexp(np.log1p(-ratio), np.log(ratio) + (2 * seen - 1) / (2 * sigma**2))
-    return told.sum(0), included
+    scores = np.logaddexp(np.log1p(-ratio), np.log(ratio) + (2 * seen - 1) / (2 * sigma**2))
+    return scores.sum(0), included
 
 
 def test_guesses_are_the_surest_and_few_enough() -> None:

@@ -15,7 +15,7 @@ from simulate.mechanisms.per_client import exposed_by_client
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.transforms import clip, scale, sparsify
 from tests.simulate import tiny
-from tests.simulate.algorithms.test_record_level import told
+from tests.simulate.algorithms.test_record_level import context_of
 from tests.simulate.engine.test_round import build, one_round
 
 FINITE = np.array([3.0, 4.0]) * (1 + 1 + 4) / 4
@@ -89,7 +89,7 @@ def test_clients_who_send_for_themselves_send_zero_and_are_counted() -> None:
         build("FedAvg"), mechanism=exposed_by_client(), local=sending((np.nan, 1.0))
     )
     world = tiny.setting(algorithm, pixels=(1, 255, 1, 4))
-    updates, _ = client_updates(world, told(world))
+    updates, _ = client_updates(world, context_of(world))
     assert [update.excluded for update in updates] == [False, True, False, False]
     assert [update.vector.tolist() for update in updates][1] == [0.0, 0.0]
     ledger = MemoryLedger("")

@@ -268,8 +268,8 @@ def test_every_epsilon_on_screen_names_the_record(tmp_path: Any) -> None:
     words = " ".join(shown.stdout.split())
     assert "poisson sampling of records, unit record, add_remove" in words
     assert words.count("poisson of records") == len(Plan.load(plan).certificate)
-    told = CliRunner().invoke(main, ["explain", plan, "--format", "json"])
-    rows = json.loads(told.stdout)
+    explained = CliRunner().invoke(main, ["explain", plan, "--format", "json"])
+    rows = json.loads(explained.stdout)
     assert [row["value"] for row in rows] == pytest.approx(
         [*noise_variances(Plan.load(plan)), *client_weights(Plan.load(plan))]
     )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from pathlib import Path
+
 import click
 
 from simulate.cli.options import SEED
+from tests.sabotage.fault import Fault
 
 MISSED = 4
 
@@ -38,9 +42,23 @@ MISSED = 4
     default=False,
     help="Execute runs again, with all rounds, whose fault declared evidence should not show.",
 )
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
+@click.option(
+    "--journal",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File of results, from which an interrupted command is resumed.",
+)
 @click.pass_context
 def command(
-    ctx: click.Context, runs: int, form: str, canaries: int, seed: int, seeds: int, replay: bool
+    ctx: click.Context,
+    runs: int,
+    form: str,
+    canaries: int,
+    seed: int,
+    seeds: int,
+    replay: bool,
+    jobs: int,
+    journal: Path | None,
 ) -> None:
     """Break real runs on the digits in every way that is known, and judge each.
 
@@ -48,25 +66,22 @@ def command(
     names, and honest runs pass. 4: one is not.
     """
     from privplan.cli import render
-    from tests.sabotage import COLLECTED, FAULTS, honest, honest_runs, tried
-    from tests.sabotage.table import COLUMNS, HONEST, honest_row, markdown, rows, summary
+    from tests.sabotage import COLLECTED, FAULTS, honest_runs
+    from tests.sabotage.table import COLUMNS, HONEST, markdown, rows, summary
+    from tests.sabotage.work import Task, results
 
-    findings, verdicts, total = [], [], len(FAULTS) + runs
+    def task(fault: Fault, turn: int) -> Task:
+        asked = canaries if fault not in COLLECTED and not turn else 0
+        return Task(fault.name, seed + turn, canaries=asked, replay=replay)
+
+    broken = [[task(fault, turn) for turn in range(seeds)] for fault in FAULTS]
+    honest = [Task(algorithm, own, sampling) for algorithm, sampling, own in honest_runs(runs)]
+    tasks = [*chain.from_iterable(broken), *honest]
     with render.progress("faults and honest runs") as report:
-        for fault in FAULTS:
-            report(len(findings), total)
-            asked = canaries if fault not in COLLECTED else 0
-            findings.append(
-                [
-                    tried(fault, seed + turn, 0 if turn else asked, replay=replay)
-                    for turn in range(seeds)
-                ]
-            )
-        for algorithm, sampling, own in honest_runs(runs):
-            report(len(findings) + len(verdicts), total)
-            verdicts.append((own, honest(algorithm, sampling, own)))
-    passed = sum(verdict.kept for _, verdict in verdicts)
-    honest_rows = [honest_row(own, verdict) for own, verdict in verdicts]
+        found = dict(zip(tasks, results(tasks, jobs, journal, report), strict=True))
+    findings = [[one.finding(found[one]) for one in of_fault] for of_fault in broken]
+    passed = sum(found[one]["kept"] for one in honest)
+    honest_rows = [found[one]["row"] for one in honest]
     for title, columns, cells in (
         ("faults", COLUMNS, rows(findings)),
         ("honest runs", HONEST, honest_rows),

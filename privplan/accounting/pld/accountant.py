@@ -29,6 +29,8 @@ _FLOOR = 0.05
 _GLANCE = 3.0
 _DELTA_TOLERANCE = 1e-3
 _ESTIMATE_TOLERANCE = 3e-4
+_SAME_SHIFT = 1e-5
+"""Relative distance of shifts that moves epsilon by less than the tolerance."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,15 @@ def _between(directions: tuple[tuple[Side, Side], ...], delta: float, tolerance:
     The gap shrinks with the square of the step, which tells the next step. A direction that is
     not the worst is only glanced at, by the plan of the first, and needs no lower bound. Where
     the lower pairs are others than the upper ones, the gap is that of the cell and cannot be
-    closed.
+    closed; but where they differ by rounding, as of the discrete Gaussian, the upper bound is that
+    which equal ones have, so that a ledger meets the certificate of its plan.
     """
+    equal = tuple((above, Side(above.pairs, False)) for above, _ in directions)
+    if equal != directions and all(_nearly_equal(above, below) for above, below in directions):
+        upper = _between(equal, delta, tolerance).upper
+        plans = [(below, _reading(below, delta, tolerance)) for _, below in directions]
+        lower = max(_epsilon(below, delta, plan, 1.0) for below, plan in plans)
+        return Interval(min(lower, upper), upper)
     sides = list(dict.fromkeys(above for above, _ in directions))
     scales = {above: 1.0 if above == sides[0] else _GLANCE for above in sides}
     glance = _reading(sides[0], delta, tolerance)
@@ -131,6 +140,17 @@ def _between(directions: tuple[tuple[Side, Side], ...], delta: float, tolerance:
             break
         uppers[worst] = min(uppers[worst], finer)
     return Interval(min(lowest, max(uppers.values())), max(uppers.values()))
+
+
+def _nearly_equal(above: Side, below: Side) -> bool:
+    """Whether the Gaussian pairs of two sides differ in their shifts by ``_SAME_SHIFT`` at most."""
+    return len(above.pairs) == len(below.pairs) and all(
+        isinstance(one, Pair)
+        and isinstance(other, Pair)
+        and math.isclose(one.shift, other.shift, rel_tol=_SAME_SHIFT)
+        and (replace(one, shift=other.shift), count) == (other, times)
+        for (one, count), (other, times) in zip(above.pairs, below.pairs, strict=True)
+    )
 
 
 def _reading(side: Side, delta: float, tolerance: float) -> Reading:

@@ -23,5 +23,5 @@ def setting(name: str, plan: Plan, held_as: str = "iid", data: str = "digits") -
     return Experiment(built, network, found, held, 3, torch.device("cpu"))
 
 
-def told(run: Experiment) -> RoundContext:
+def context_of(run: Experiment) -> RoundContext:
     return RoundContext(1, run.start, {}, None, {})

@@ -31,7 +31,7 @@ from simulate.runs.request import Request
 from simulate.runs.run import execute
 from simulate.samplers import rotation
 from simulate.testing import bench_plans
-from tests.simulate.algorithms.record_runs import setting, told
+from tests.simulate.algorithms.record_runs import context_of, setting
 
 
 def with_noise(run: Experiment, sigma: float, norm: float) -> Experiment:
@@ -69,7 +69,7 @@ def plain_steps(run: Experiment, client: int, norm: float) -> torch.Tensor:
 @pytest.mark.parametrize("norm", [1e6, 0.5])
 def test_dp_sgd_against_a_loop_over_records(norm: float, short_plan: Plan) -> None:
     run = with_noise(setting("DPFedAvg", short_plan), 1e-12, norm)
-    sent, _ = client_updates(run, told(run))
+    sent, _ = client_updates(run, context_of(run))
     for update in sent[:3]:
         expected = plain_steps(run, update.client, norm)
         torch.testing.assert_close(update.vector, expected, rtol=1e-3, atol=1e-6)
@@ -80,7 +80,7 @@ def test_dp_sgd_against_a_loop_over_records(norm: float, short_plan: Plan) -> No
 
 def test_clipping_is_what_that_comparison_sees(short_plan: Plan) -> None:
     run = with_noise(setting("DPFedAvg", short_plan), 1e-12, 0.5)
-    [update] = client_updates(run, told(run))[0][:1]
+    [update] = client_updates(run, context_of(run))[0][:1]
     unclipped = plain_steps(run, update.client, 1e6)
     assert float((update.vector - unclipped).norm()) > 0.1 * float(unclipped.norm())
 
@@ -88,8 +88,8 @@ def test_clipping_is_what_that_comparison_sees(short_plan: Plan) -> None:
 def test_the_noise_of_every_step_is_in_the_update_and_in_the_ledger(short_plan: Plan) -> None:
     base = setting("DPFedAvg", short_plan)
     quiet, loud = with_noise(base, 1e-12, 0.5), with_noise(base, 3.0, 0.5)
-    still = {one.client: one.vector for one in client_updates(quiet, told(quiet))[0]}
-    sent, _ = client_updates(loud, told(loud))
+    still = {one.client: one.vector for one in client_updates(quiet, context_of(quiet))[0]}
+    sent, _ = client_updates(loud, context_of(loud))
     steps = loud.algorithm.plan.groups[0].steps or 0
     ratios = []
     for update in sent:
@@ -111,7 +111,7 @@ def test_no_step_tells_how_many_records_a_client_holds(short_plan: Plan) -> None
     run = with_noise(setting("DPFedAvg", short_plan), 1e3, 1e-3)
     sizes = run.partition.sizes(np.arange(run.clients))
     assert set(sizes) == {4, 5}
-    sent, _ = client_updates(run, told(run))
+    sent, _ = client_updates(run, context_of(run))
     group = run.algorithm.plan.groups[0]
     std = run.local.learning_rate * 1e3 * 1e-3 / 4 * math.sqrt(group.steps or 0)
     for update in sent[:20]:

@@ -32,7 +32,7 @@ from simulate.algorithms.registry import algorithm
 from simulate.components import Released
 from simulate.engine.cohort import client_updates
 from tests.simulate import tiny
-from tests.simulate.algorithms.record_runs import setting, told
+from tests.simulate.algorithms.record_runs import context_of, setting
 
 
 def released(vector: list[float], epsilon: float) -> Released:
@@ -249,7 +249,7 @@ def test_table_3_of_robust_hdp() -> None:
     text = preset("robust-hdp-fmnist")
     spec = Spec.parse(yaml.safe_load(text))
     run = setting("Robust-HDP", solve(spec), "shards:8", "fashion-mnist")
-    sent, _ = client_updates(run, told(run))
+    sent, _ = client_updates(run, context_of(run))
     own = dict(zip([g.name for g in spec.groups], noise_variances(run.algorithm.plan), strict=True))
     variances = np.array([own[update.group.name] for update in sent])
     weights = 1 / noise_estimates(torch.stack([one.vector for one in sent]), 200_000).numpy()

@@ -1,6 +1,7 @@
 """One rank of several runs, one after the other: started by ``torchrun`` in a test.
 
 The arguments are a plan, a folder, and the algorithms; each has a run of its own in the folder.
+An algorithm with a colon and a noise has its key in the folder too.
 """
 
 import sys
@@ -14,8 +15,13 @@ from simulate.runs.run import execute, execute_nonzero_rank
 
 def main(plan: str, folder: str, *algorithms: str) -> None:
     with process_group(cuda=False) as ranks:
-        for name in algorithms:
-            request = Request(Plan.load(Path(plan)), name, "digits", Path(folder) / name, seed=5)
+        for argument in algorithms:
+            name, _, noise = argument.partition(":")
+            request = Request(
+                Plan.load(Path(plan)), name, "digits", Path(folder) / argument, seed=5,
+                noise=noise or "seeded",
+                noise_key_file=Path(folder) / f"{argument}.key" if noise else None,
+            )  # fmt: skip
             if ranks.is_main:
                 execute(request, ranks=ranks)
             else:

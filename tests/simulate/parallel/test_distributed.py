@@ -20,6 +20,7 @@ from privplan.ledger import read_ledger
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, RunRecord
+from privplan.secure_streams import NoiseKey
 from privplan.verification.verify import judge, load_run
 from simulate.engine import cohort
 from simulate.engine.round import RoundContext, released_coordinates
@@ -33,12 +34,14 @@ from simulate.parallel.distributed import (
     on_all_ranks,
     rank_slice,
 )
+from simulate.replay.replay import Replay
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
 from tests.simulate.conftest import digits_spec
 from tests.simulate.parallel import rank
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+SECURE = ("GDPFed+:secure", "planned:secure-discrete", "DPFedAvg:secure")
 NAMES = ("GDPFed+", "planned", "P-FedSAM", "Local-only", "DPFedAvg")
 TOLERANCE = 1e-6
 PATIENCE = 120.0
@@ -56,7 +59,7 @@ def distributed_folder(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> 
     """A folder with a run of each algorithm over two processes."""
     folder = tmp_path_factory.mktemp("two")
     plan.save(folder / "plan.json")
-    command = [*TORCHRUN, rank.__file__, str(folder / "plan.json"), str(folder), *NAMES]
+    command = [*TORCHRUN, rank.__file__, str(folder / "plan.json"), str(folder), *NAMES, *SECURE]
     done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
@@ -100,6 +103,42 @@ def _close(ours: torch.Tensor, expected: torch.Tensor) -> None:
 def test_the_verdict_holds_for_two_processes(distributed_folder: Path) -> None:
     verdict = judge(load_run(distributed_folder / "GDPFed+"))
     assert verdict.kept
+
+
+@pytest.mark.parametrize("name", SECURE)
+def test_all_processes_draw_from_the_key_of_the_main_one(
+    name: str, distributed_folder: Path
+) -> None:
+    folder, key = distributed_folder / name, distributed_folder / f"{name}.key"
+    record = RunRecord.load(folder)
+    assert record.configuration["processes"] == 2
+    assert record.configuration["noise_commitment"] == NoiseKey.load(key).commitment
+    verdict = judge(load_run(folder))
+    assert verdict.kept, [check.reason for check in verdict.failed]
+    rounds = 1 if name.startswith("DPFedAvg") else None
+    report = Replay(folder, noise_key=key).run(rounds, 1, lambda done, total: None)
+    assert report.outcome == "passed", report.reason
+    names = {one.name for one in report.comparisons}
+    assert {"participants", "noise_state", "noise_sum_squares", "releases"} <= names
+
+
+@pytest.mark.slow
+def test_a_key_that_cannot_be_used_ends_all_processes_in_one_line(
+    plan: Plan, tmp_path: Path
+) -> None:
+    plan.save(tmp_path / "plan.json")
+    key = tmp_path / "noise.key"
+    key.touch()
+    arguments = ["-m", "simulate", str(tmp_path / "plan.json"), "--algorithm=planned"]
+    options = ["--noise=secure", f"--noise-key-file={key}", "-o", str(tmp_path / "run")]
+    done = subprocess.run(
+        [*TORCHRUN, *arguments, *options],
+        env=_environment(), capture_output=True, text=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
+    assert done.returncode != 0
+    [line] = [one for one in done.stderr.splitlines() if one.startswith("privplan: ")]
+    assert "noise-key-file: must be a new file for a new run" in line
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_goes_on_with_as_many_processes_as_it_began(plan: Plan, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from simulate.engine.seeds import Purpose, stream
 from simulate.local.dp_sgd import dp_sgd
 from tests.simulate import small
 from tests.simulate.algorithms.mutations.sums import Mutation, slower
-from tests.simulate.algorithms.test_record_level import common_signal, released, told
+from tests.simulate.algorithms.test_record_level import common_signal, context_of, released
 from tests.simulate.case import Case
 
 NORM, RECORDS, RATE = 0.5, 20, 0.2
@@ -62,7 +62,7 @@ def plan(weights: str, strict: bool = False) -> Plan:
 def check_step(algorithm: Algorithm) -> None:
     """A client's update is a step by its clipped records and the noise of its stream."""
     world = small.setting(algorithm)
-    sent, _ = client_updates(world, told(world))
+    sent, _ = client_updates(world, context_of(world))
     for update in (sent[0], sent[-1]):
         records = world.partition.records(update.client)
         x, y = world.data.inputs(world.data.train_x[records]), world.data.train_y[records]
