@@ -17,7 +17,7 @@ from simulate.algorithm import groups_in_round
 from simulate.components import ClientBatch, State
 from simulate.engine.batches import batches
 from simulate.engine.experiment import Experiment
-from simulate.engine.seeds import Purpose, stream
+from simulate.engine.seeds import Purpose, stream, streams
 from simulate.models.objective import SEED_BITS, with_seeds
 
 CHUNK_CLIENTS = 128
@@ -174,9 +174,7 @@ def client_batch(
 def _seeds(experiment: Experiment, round_: int, clients: np.ndarray, steps: int) -> Tensor:
     """Seeds of the random numbers in training [K, steps], from each client's own stream."""
     drawn = [
-        stream(experiment.seed, Purpose.DROPOUT, round_, int(client)).integers(
-            2**SEED_BITS, size=steps
-        )
-        for client in clients
+        source.integers(2**SEED_BITS, size=steps)
+        for source in streams(experiment.seed, Purpose.DROPOUT, round_, clients=clients)
     ]
     return torch.from_numpy(np.stack(drawn)) if drawn else torch.zeros(0, steps, dtype=torch.int64)
