@@ -114,7 +114,7 @@ def clients_per_chunk(experiment: Experiment) -> int:
     """Number of clients that are trained in one chunk, limited by the memory of their batches."""
     local = experiment.local
     pixels = int(np.prod(experiment.data.shape))
-    bytes_per_client = 4 * local.steps * local.batch_size * pixels + 16 * max(
+    bytes_per_client = 4 * local.steps * experiment.batch_rows * pixels + 16 * max(
         experiment.model.parameters, experiment.dimension
     )
     return max(1, min(CHUNK_CLIENTS, CHUNK_BYTES // bytes_per_client))
@@ -145,7 +145,7 @@ def client_batch(
         seed=experiment.seed,
         round_=round_,
         steps=(group.steps or local.steps) if poisson else local.steps,
-        size=local.batch_size,
+        size=experiment.batch_rows,
         device=experiment.device,
         ratio=group.record_sampling_ratio if poisson else None,
         key=experiment.key if poisson else None,

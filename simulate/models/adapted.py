@@ -151,8 +151,8 @@ def _fill_with_zeros(network: nn.Module) -> None:
         for key, value in list(part.named_parameters(recurse=False)):
             zeros = torch.zeros(value.shape, dtype=value.dtype)
             setattr(part, key, nn.Parameter(zeros, requires_grad=False))
-        for key, value in list(part.named_buffers(recurse=False)):
-            part.register_buffer(key, torch.zeros(value.shape, dtype=value.dtype))
+        for key, kept in list(part.named_buffers(recurse=False)):
+            part.register_buffer(key, torch.zeros(kept.shape, dtype=kept.dtype))
 
 
 def _sites(network: nn.Module, head: set[str]) -> list[str]:

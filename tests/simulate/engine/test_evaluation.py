@@ -94,6 +94,17 @@ def test_all_test_records_are_evaluated_in_the_end_only(
     assert loop.evaluation_rows(setting, len(setting.data.test_y)) is None
 
 
+def test_a_mini_batch_has_no_more_rows_than_the_largest_client_has_records(
+    short_plan: Plan,
+) -> None:
+    spec = short_plan.spec
+    local = spec.local.model_copy(update={"batch_size": 500})
+    large = short_plan.model_copy(update={"spec": spec.model_copy(update={"local": local})})
+    setting = prepare(Request(large, "FedAvg", "digits", Path("unused"), seed=4))
+    sizes = [len(setting.partition.records(client)) for client in range(setting.clients)]
+    assert setting.batch_rows == max(sizes) < 500
+
+
 def test_a_loss_that_is_not_finite_is_none() -> None:
     data, network = load("digits"), model("mlp-digits")
     theta = torch.full((network.parameters,), torch.inf)
