@@ -25,7 +25,7 @@ import yaml
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from simulate.engine.loop import evaluation_interval, initial_state, run_round
+from simulate.engine.loop import evaluation_schedule, initial_state, run_round
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request, prepare
 
@@ -82,7 +82,7 @@ def measure(clients: int) -> Found:
     run_round(small, initial_state(small), MemoryLedger(""))
     before, started = peak(), time.process_time()
     experiment = prepare(request)
-    evaluation_interval(experiment)
+    evaluation_schedule(experiment)
     ready, rounds = time.process_time(), []
     progress, ledger = initial_state(experiment), MemoryLedger("")
     for _ in range(ROUNDS):

@@ -62,25 +62,33 @@ class Directions:
         vectors[rows[owned], owned] = self.signs[owned] / np.sqrt(sizes[self.owner[owned]])
         return vectors
 
-    def products(self, released_vector: np.ndarray, released: np.ndarray | None) -> np.ndarray:
+    def products(
+        self,
+        released_vector: np.ndarray,
+        released: np.ndarray | None,
+        wanted: slice | None = None,
+    ) -> np.ndarray:
         """Projections of a released vector on each direction, restricted to released coordinates.
 
         Args:
             released_vector: the released vector [k].
             released: released coordinates; None for all.
+            wanted: directions whose products are wanted; all when None.
 
         Returns:
             Products with the restricted, renormalised directions [count]; 0 for a direction
-            without released coordinates.
+            without released coordinates. Those of directions that are not wanted are unspecified.
         """
         if self.owner is None:
-            signs = self.signs if released is None else self.signs[:, released]
-            products = np.empty(self.count)
+            products, wanted = np.zeros(self.count), wanted or slice(0, self.count)
             # A block is converted inside the cache. None has a single row, whose product would
             # be summed in another order.
             bounds = [*range(0, max(1, self.count - 1), BLOCK_ROWS), self.count]
             for block in map(slice, bounds, bounds[1:]):
-                products[block] = signs[block].astype(np.float64) @ released_vector
+                if block.start < wanted.stop and wanted.start < block.stop:
+                    signs = self.signs[block]
+                    signs = signs if released is None else signs[:, released]
+                    products[block] = signs.astype(np.float64) @ released_vector
             return np.asarray(products / np.sqrt(len(released_vector)))
         owner = self.owner if released is None else self.owner[released]
         signs = self.signs if released is None else self.signs[released]

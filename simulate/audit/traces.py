@@ -55,7 +55,9 @@ def score_changes(
         for part in sums:
             if part.group.name in within and part.others is not None:
                 difference = difference - part.others
-        projections = canaries.unit.products(difference.cpu().numpy(), coordinates).reshape(
+        own = [index for index, part in enumerate(sums) if part.group.name in within]
+        wanted = slice(own[0] * canaries.each, (own[-1] + 1) * canaries.each)
+        projections = canaries.unit.products(difference.cpu().numpy(), coordinates, wanted).reshape(
             changes.shape
         )
         for index, part in enumerate(sums):

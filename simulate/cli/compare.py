@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from privplan.io.processes import uncollected
 from simulate.cli.options import (
     SEED,
     data_options,
@@ -101,8 +102,10 @@ def command(
     from privplan.cli import render
     from privplan.forecast.lines import reached_line
     from privplan.record import ACCURACY
-    from simulate.runs.compare import PLOT, TABLE, compare, select
-    from simulate.runs.comparison import finished_line, printed_table
+
+    with uncollected():
+        from simulate.runs.compare import PLOT, TABLE, compare, select
+        from simulate.runs.comparison import finished_line, printed_table
     from simulate.runs.repeated_noise import repeated_noise, run_folders
     from simulate.runs.tuned_comparison import TUNED_TABLE, tuned_comparison, tuned_plan
     from simulate.runs.tuned_table import tuned_plain, tuned_table

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from privplan.io.processes import uncollected
 from simulate.cli.options import (
     SEED_OPTION,
     data_options,
@@ -82,8 +83,9 @@ def command(
 
     torchrun --nproc-per-node K -m simulate PLAN ... spreads one run over K processes.
     """
-    from simulate.parallel.distributed import process_group
-    from simulate.runs.run import execute_nonzero_rank
+    with uncollected():
+        from simulate.parallel.distributed import process_group
+        from simulate.runs.run import execute_nonzero_rank
 
     own = own_of(context, options)
     request = request_of(plan, algorithm, output, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 from privplan.secure_streams import NoiseKey
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition
-from simulate.engine.seeds import Purpose, stream
+from simulate.engine.seeds import Purpose, streams
 from simulate.local.sgd import PADDING
 
 ABSENT = -1
@@ -37,6 +38,11 @@ def schedule(
     """
     chosen = np.full((steps, size), ABSENT, np.int64)
     batches_per_epoch = -(-len(records) // size)
+    if batches_per_epoch == 1:
+        chosen[:, : len(records)] = records
+        for batch in chosen[:, : len(records)]:
+            generator.shuffle(batch)
+        return chosen
     for first in range(0, steps, batches_per_epoch):
         order = generator.permutation(records)
         for step in range(first, min(first + batches_per_epoch, steps)):
@@ -95,19 +101,18 @@ def batches(
         int64, with ``PADDING`` where a batch is shorter; they depend on seed, round and client
         only.
     """
-    indices = [(int(Purpose.CLIENT), round_, int(client)) for client in clients]
-    streams: list[Any] = [stream(seed, Purpose.CLIENT, *index[1:]) for index in indices]
+    sources: Iterable[Any] = streams(seed, Purpose.CLIENT, round_, clients=clients)
     if key is not None:
-        streams = [key.stream(*index) for index in indices]
+        sources = (key.stream(int(Purpose.CLIENT), round_, int(client)) for client in clients)
     owned = [partition.records(int(client)) for client in clients]
     if ratio is None:
         rows = [
-            schedule(own, steps, size, source) for own, source in zip(owned, streams, strict=True)
+            schedule(own, steps, size, source) for own, source in zip(owned, sources, strict=True)
         ]
     else:
         drawn = [
             poisson_schedule(own, steps, ratio, source)
-            for own, source in zip(owned, streams, strict=True)
+            for own, source in zip(owned, sources, strict=True)
         ]
         rows = _padded(drawn)
     chosen = torch.from_numpy(np.stack(rows))

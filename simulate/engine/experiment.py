@@ -113,6 +113,12 @@ class Experiment:
         return self.algorithm.plan.spec.local
 
     @cached_property
+    def batch_rows(self) -> int:
+        """Rows of a mini-batch: the batch size, or the records of the largest client if fewer."""
+        largest = self.partition.sizes(np.concatenate(self.partition.members)).max()
+        return max(1, min(self.local.batch_size, int(largest)))
+
+    @cached_property
     def dimension(self) -> int:
         """Length of the global vector (d)."""
         return self.algorithm.split.dimension(self.model)

@@ -18,7 +18,13 @@ from simulate.algorithm import weights
 from simulate.audit import traces
 from simulate.components import Released, State
 from simulate.engine.cohort import client_updates, group_sums
-from simulate.engine.evaluation import AccuracyMeasures, evaluate_personal, interval, measure
+from simulate.engine.evaluation import (
+    AccuracyMeasures,
+    evaluate_personal,
+    interval,
+    measure,
+    records_within_share,
+)
 from simulate.engine.experiment import Experiment
 from simulate.engine.measurements import measure_client_release, measure_releases
 from simulate.engine.round import PersonalState, RoundContext, positions, released_coordinates
@@ -160,17 +166,20 @@ def _release(
     return measured, personal, score_changes, state
 
 
-def evaluate_if_due(experiment: Experiment, progress: Progress, every: int) -> Progress:
+def evaluate_if_due(
+    experiment: Experiment, progress: Progress, every: int, records: int = EVALUATED_RECORDS
+) -> Progress:
     """Add an evaluation to the metrics every ``every`` rounds and after the last round.
 
-    The same clients or test records are evaluated each time; the run's seed draws them if there
-    are more than EVALUATED_CLIENTS or EVALUATED_RECORDS. The final accuracy of a run uses all
-    test records. Only the main rank evaluates, because it alone writes the metrics.
+    During training the same clients or test records are evaluated each time; the run's seed draws
+    them if there are more than EVALUATED_CLIENTS or ``records``. After the last round the global
+    model is evaluated on all test records. Only the main rank evaluates, because it alone writes
+    the metrics.
     """
-    due = progress.round % every == 0 or progress.round == experiment.rounds
-    if not (due and experiment.ranks.is_main):
+    last = progress.round == experiment.rounds
+    if not ((progress.round % every == 0 or last) and experiment.ranks.is_main):
         return progress
-    rows = evaluation_rows(experiment)
+    rows = None if last else evaluation_rows(experiment, records)
     measures = evaluate(experiment, progress, EVALUATED_CLIENTS, rows)
     score = finite_or_none(measures.accuracy)
     point = RoundMetrics(round=progress.round, accuracy=score, loss=measures.loss)
@@ -181,13 +190,13 @@ def evaluate_if_due(experiment: Experiment, progress: Progress, every: int) -> P
     return replace(progress, metrics=metrics, measures=measures if complete else None)
 
 
-def evaluation_rows(experiment: Experiment) -> Tensor | None:
-    """Indices of the test records that are evaluated during training, sorted; None for all."""
+def evaluation_rows(experiment: Experiment, records: int = EVALUATED_RECORDS) -> Tensor | None:
+    """Indices of ``records`` test records, sorted; None for all if there are no more."""
     total = len(experiment.data.test_y)
-    if total <= EVALUATED_RECORDS:
+    if total <= records:
         return None
     generator = stream(experiment.seed, Purpose.EVALUATION, 1)
-    return torch.from_numpy(np.sort(generator.permutation(total)[:EVALUATED_RECORDS]))
+    return torch.from_numpy(np.sort(generator.permutation(total)[:records]))
 
 
 def evaluate(
@@ -231,12 +240,12 @@ def train(
         State of training after the last round.
     """
     progress = progress or initial_state(experiment)
-    every = evaluation_interval(experiment)
+    every, records = evaluation_schedule(experiment)
     with one_core(), products_in_tf32(False):
         while progress.round < experiment.rounds:
             progress = run_round(experiment, progress, ledger, attestor)
             _log.debug("round %d: %d releases", progress.round, len(progress.releases))
-            progress = evaluate_if_due(experiment, progress, every)
+            progress = evaluate_if_due(experiment, progress, every, records)
             after(progress)
     return progress
 
@@ -252,11 +261,13 @@ def one_core() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def evaluation_interval(experiment: Experiment) -> int:
-    """Number of rounds between two evaluations of a run."""
+def evaluation_schedule(experiment: Experiment) -> tuple[int, int]:
+    """Number of rounds between two evaluations of a run, and of test records in each."""
     local, partition = experiment.local, experiment.partition
     records = partition.sizes(np.concatenate(partition.members)).mean()
     images = round(local.steps * min(local.batch_size, records))
     cohort = sum(group.expected_cohort for group in experiment.algorithm.plan.groups)
-    test_records = min(len(experiment.data.test_y), EVALUATED_RECORDS)
-    return interval(experiment.rounds, cohort, images, test_records)
+    total = len(experiment.data.test_y)
+    every = interval(experiment.rounds, cohort, images, min(total, EVALUATED_RECORDS))
+    most = records_within_share(experiment.rounds, every, cohort, images, total)
+    return every, min(most, EVALUATED_RECORDS)

@@ -17,7 +17,7 @@ from simulate.algorithm import groups_in_round
 from simulate.components import ClientBatch, State
 from simulate.engine.batches import batches
 from simulate.engine.experiment import Experiment
-from simulate.engine.seeds import Purpose, stream
+from simulate.engine.seeds import Purpose, stream, streams
 from simulate.models.objective import SEED_BITS, with_seeds
 
 CHUNK_CLIENTS = 128
@@ -114,7 +114,7 @@ def clients_per_chunk(experiment: Experiment) -> int:
     """Number of clients that are trained in one chunk, limited by the memory of their batches."""
     local = experiment.local
     pixels = int(np.prod(experiment.data.shape))
-    bytes_per_client = 4 * local.steps * local.batch_size * pixels + 16 * max(
+    bytes_per_client = 4 * local.steps * experiment.batch_rows * pixels + 16 * max(
         experiment.model.parameters, experiment.dimension
     )
     return max(1, min(CHUNK_CLIENTS, CHUNK_BYTES // bytes_per_client))
@@ -145,7 +145,7 @@ def client_batch(
         seed=experiment.seed,
         round_=round_,
         steps=(group.steps or local.steps) if poisson else local.steps,
-        size=local.batch_size,
+        size=experiment.batch_rows,
         device=experiment.device,
         ratio=group.record_sampling_ratio if poisson else None,
         key=experiment.key if poisson else None,
@@ -174,9 +174,7 @@ def client_batch(
 def _seeds(experiment: Experiment, round_: int, clients: np.ndarray, steps: int) -> Tensor:
     """Seeds of the random numbers in training [K, steps], from each client's own stream."""
     drawn = [
-        stream(experiment.seed, Purpose.DROPOUT, round_, int(client)).integers(
-            2**SEED_BITS, size=steps
-        )
-        for client in clients
+        source.integers(2**SEED_BITS, size=steps)
+        for source in streams(experiment.seed, Purpose.DROPOUT, round_, clients=clients)
     ]
     return torch.from_numpy(np.stack(drawn)) if drawn else torch.zeros(0, steps, dtype=torch.int64)

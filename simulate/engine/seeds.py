@@ -6,6 +6,7 @@ depend neither on chunk sizes nor on interruptions, and no generator state is us
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 
 import numpy as np
@@ -42,3 +43,17 @@ def stream(seed: int, purpose: Purpose, *indices: int) -> np.random.Generator:
         A Philox generator keyed by all arguments; equal arguments give equal streams.
     """
     return seeded_streams.seeded_stream(seed, int(purpose), *indices)
+
+
+def streams(
+    seed: int, purpose: Purpose, *indices: int, clients: np.ndarray
+) -> Iterator[np.random.Generator]:
+    """Yields the generators of one stream per client, each valid until the next is asked for.
+
+    Args:
+        seed: the run's seed, 0 or more.
+        purpose: purpose of the streams.
+        indices: the indices before the client's number.
+        clients: numbers of the clients [K].
+    """
+    return seeded_streams.seeded_streams(seed, int(purpose), *indices, last=clients)

@@ -119,7 +119,11 @@ def _head(base: Model) -> set[str]:
 
 
 def _widths(base: Model, name: str) -> dict[str, int]:
-    """Number of features of each block, by the block's name, from one pass without data."""
+    """Number of features of each block, by the block's name, from one pass without data.
+
+    The pass is on the CPU, with zeros as parameters: on the device ``meta`` it would
+    import PyTorch's compiler.
+    """
     network, widths = base.module().eval(), {}
     sites = _sites(network, _head(base))
     if not sites:
@@ -135,9 +139,20 @@ def _widths(base: Model, name: str) -> dict[str, int]:
     for site in sites:
         network.get_submodule(site).register_forward_hook(recorder(site))
     kind = torch.int64 if len(base.input_shape) == 1 else torch.float32
-    with torch.no_grad():
+    with torch.no_grad(), torch.device("cpu"):
+        _fill_with_zeros(network)
         network(torch.zeros((2, *base.input_shape), dtype=kind))
     return widths
+
+
+def _fill_with_zeros(network: nn.Module) -> None:
+    """Replace all parameters and buffers by zeros on the current device."""
+    for part in network.modules():
+        for key, value in list(part.named_parameters(recurse=False)):
+            zeros = torch.zeros(value.shape, dtype=value.dtype)
+            setattr(part, key, nn.Parameter(zeros, requires_grad=False))
+        for key, kept in list(part.named_buffers(recurse=False)):
+            part.register_buffer(key, torch.zeros(kept.shape, dtype=kept.dtype))
 
 
 def _sites(network: nn.Module, head: set[str]) -> list[str]:

@@ -83,7 +83,8 @@ def gradients(layers: Layers, packed: Packed, x: Tensor, y: Tensor) -> Packed:
 
 def forward(layers: Layers, packed: Packed, x: Tensor) -> tuple[Tensor, list[Parts]]:
     """Logits [K, B, classes], and for each layer the tensors that its backward pass needs."""
-    value, saved = _wide(x), []
+    value = _flat(x) if isinstance(layers[0], Linear) else _wide(x)
+    saved: list[Parts] = []
     for layer, part in zip(layers, packed, strict=True):
         value, tensors = _forward(layer, part, value, len(x))
         saved.append(tensors)
@@ -98,12 +99,16 @@ def _wide(x: Tensor) -> Tensor:
     return x.permute(1, 3, 4, 0, 2).contiguous().flatten(3).permute(0, 3, 1, 2)
 
 
+def _flat(x: Tensor) -> Tensor:
+    """Records [K, B, C, H, W] as the features of a dense layer [K, B, H * W * C]."""
+    return x.movedim(2, -1).flatten(2)
+
+
 def slopes(logits: Tensor, y: Tensor) -> Tensor:
     """Gradient of each record's cross-entropy w.r.t. its logits [..., classes]; 0 for padding."""
-    slope = torch.softmax(logits, -1)
-    labels = y.clamp(min=0).unsqueeze(-1)
-    slope.scatter_add_(-1, labels, slope.new_full(labels.shape, -1.0))
-    return slope.mul_((y >= 0).unsqueeze(-1))
+    slope, present = torch.softmax(logits, -1), y >= 0
+    slope.add_(y.unsqueeze(-1) == torch.arange(logits.shape[-1]), alpha=-1)
+    return slope if present.all() else slope.mul_(present.unsqueeze(-1))
 
 
 def _forward(layer: Layer, part: Parts, x: Tensor, clients: int) -> tuple[Tensor, Parts]:

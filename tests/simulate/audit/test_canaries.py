@@ -62,6 +62,16 @@ def test_products_are_those_with_the_released_part_of_a_direction(dimension: int
     )
 
 
+@pytest.mark.parametrize("kept", [None, np.arange(0, 50, 2)])
+def test_products_of_some_directions_are_those_of_all(kept: np.ndarray | None) -> None:
+    unit = directions(1, 300, 50)
+    seen = np.random.default_rng(2).normal(size=50 if kept is None else len(kept))
+    every = unit.products(seen, kept)
+    for wanted in (slice(0, 100), slice(100, 200), slice(200, 300)):
+        some = unit.products(seen, kept, wanted)
+        np.testing.assert_array_equal(some[wanted], every[wanted])
+
+
 def test_coins_are_fair_and_only_those_who_are_in_ever_send(short_plan: Plan) -> None:
     built, canaries = algorithm("planned", short_plan), make_canaries(3, 400, 3, 2410)
     assert abs(canaries.included.sum() - 600) < 5 * np.sqrt(300)

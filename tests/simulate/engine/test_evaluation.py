@@ -12,7 +12,13 @@ import torch
 from privplan.plan import Plan
 from simulate.data.registry import load
 from simulate.engine import loop
-from simulate.engine.evaluation import AccuracyMeasures, by_group, interval, measure
+from simulate.engine.evaluation import (
+    AccuracyMeasures,
+    by_group,
+    interval,
+    measure,
+    records_within_share,
+)
 from simulate.models.registry import model
 from simulate.runs import checkpoint
 from simulate.runs.request import Request, prepare
@@ -62,7 +68,7 @@ def test_measuring_on_some_of_the_test_records() -> None:
     assert found.loss == expected.loss
 
 
-def test_all_test_records_are_evaluated_only_in_the_end(
+def test_all_test_records_are_evaluated_in_the_end_only(
     short_plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = execute(Request(short_plan, "FedAvg", "digits", tmp_path / "plain", seed=4)).record
@@ -71,23 +77,53 @@ def test_all_test_records_are_evaluated_only_in_the_end(
     part, setting = execute(asked).record, prepare(asked)
     assert part.accuracy == plain.accuracy == plain.metrics[-1].accuracy
     assert part.accuracy_by_class == plain.accuracy_by_class
-    rows = loop.evaluation_rows(setting)
+    rows = loop.evaluation_rows(setting, 100)
     assert rows is not None
-    assert torch.equal(rows, loop.evaluation_rows(setting))
+    assert torch.equal(rows, loop.evaluation_rows(setting, 100))
     assert len(rows) == len(rows.unique()) == 100
-    assert not torch.equal(rows, loop.evaluation_rows(replace(setting, seed=5)))
+    assert not torch.equal(rows, loop.evaluation_rows(replace(setting, seed=5), 100))
     theta = checkpoint.load(tmp_path / "part", torch.device("cpu")).theta
-    assert (
-        part.metrics[-1].accuracy == measure(setting.model, theta, setting.data, 1, rows).accuracy
-    )
-    monkeypatch.setattr(loop, "EVALUATED_RECORDS", len(setting.data.test_y))
-    assert loop.evaluation_rows(setting) is None
+    assert part.metrics[-1].accuracy == measure(setting.model, theta, setting.data).accuracy
+    state = replace(loop.initial_state(setting), round=1)
+    every, records = loop.evaluation_schedule(setting)
+    assert (every, records) == (1, 100)
+    earlier = loop.evaluate_if_due(setting, state, every, records)
+    expected = measure(setting.model, state.theta, setting.data, 1, rows)
+    assert earlier.metrics[-1].accuracy == expected.accuracy
+    assert earlier.measures is None
+    assert loop.evaluation_rows(setting, len(setting.data.test_y)) is None
+
+
+def test_a_mini_batch_has_no_more_rows_than_the_largest_client_has_records(
+    short_plan: Plan,
+) -> None:
+    spec = short_plan.spec
+    local = spec.local.model_copy(update={"batch_size": 500})
+    large = short_plan.model_copy(update={"spec": spec.model_copy(update={"local": local})})
+    setting = prepare(Request(large, "FedAvg", "digits", Path("unused"), seed=4))
+    sizes = [len(setting.partition.records(client)) for client in range(setting.clients)]
+    assert setting.batch_rows == max(sizes) < 500
 
 
 def test_a_loss_that_is_not_finite_is_none() -> None:
     data, network = load("digits"), model("mlp-digits")
     theta = torch.full((network.parameters,), torch.inf)
     assert measure(network, theta, data).loss is None
+
+
+@pytest.mark.parametrize(
+    ("rounds", "every", "cohort", "images", "test", "expected"),
+    [
+        (16, 3, 120, 50, 10_000, 4912),  # with 10,000 in the end 12% of 288,000 passes
+        (50, 5, 120, 50, 10_000, 10_888),
+        (8, 1, 10, 5, 10_000, 1000),  # too short a run: at least so many
+        (1, 1, 120, 50, 100, 2060),
+    ],
+)
+def test_the_records_of_an_evaluation_during_training(
+    rounds: int, every: int, cohort: int, images: int, test: int, expected: int
+) -> None:
+    assert records_within_share(rounds, every, cohort, images, test) == expected
 
 
 @pytest.mark.parametrize(
