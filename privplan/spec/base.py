@@ -9,6 +9,7 @@ from pydantic import Field
 
 from privplan.accounting.release import Relation, SamplingLaw, Unit, is_client
 from privplan.accounting.risk import implied_risk, limit_of
+from privplan.accounting.target import MOST_ROUNDS
 from privplan.errors import Fault
 from privplan.spec.epsilon_distribution import EpsilonDistribution
 from privplan.spec.fields import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer
@@ -276,6 +277,11 @@ class BaseSpec(Checked):
         for delta in sorted(found):
             if not LEAST <= delta < 1:
                 yield Fault("delta", text, delta)
+
+    @rule
+    def _rounds_in_range(self) -> Iterator[Fault]:
+        if self.rounds > MOST_ROUNDS:
+            yield Fault("rounds", f"must be at most {MOST_ROUNDS}", self.rounds)
 
     @rule
     def _cohort_in_population(self) -> Iterator[Fault]:
