@@ -48,7 +48,13 @@ def group_columns(verdict: Verdict) -> list[str]:
     return [verdict.metric if name == ACCURACY else name for name in GROUP_COLUMNS]
 
 
-def _row(group: GroupVerdict, metric: str) -> list[str]:
+def no_score(verdict: Verdict) -> str:
+    """Why a verdict has no score."""
+    return "not finite" if verdict.not_finite else "not measured"
+
+
+def _row(group: GroupVerdict, verdict: Verdict) -> list[str]:
+    missing = no_score(verdict) if verdict.not_finite else ""
     return [
         group.group,
         f"{group.clients}",
@@ -59,14 +65,14 @@ def _row(group: GroupVerdict, metric: str) -> list[str]:
         number(group.realised_rdp),
         "none" if group.headroom is None else f"{group.headroom:.4f}",
         f"{group.delta:.3g}",
-        score(metric, group.accuracy),
+        score(verdict.metric, group.accuracy) or missing,
         "kept" if group.kept else "EXCEEDED",
     ]
 
 
 def group_rows(verdict: Verdict) -> list[list[str]]:
     """One row per group, for ``group_columns``."""
-    return [_row(group, verdict.metric) for group in verdict.groups]
+    return [_row(group, verdict) for group in verdict.groups]
 
 
 def horizon_rows(verdict: HorizonVerdict) -> list[list[str]]:
@@ -170,7 +176,7 @@ def closing_line(verdict: Verdict) -> str:
         outcome = f"unverified, not shown: {_names(verdict.not_shown)}"
     else:
         outcome = "kept: the run spent no more than the plan promised"
-    found = score(verdict.metric, verdict.accuracy) or "not measured"
+    found = score(verdict.metric, verdict.accuracy) or no_score(verdict)
     return f"{outcome}; test {verdict.metric} {found} ({run_name(verdict)})"
 
 

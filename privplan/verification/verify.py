@@ -108,6 +108,7 @@ class Verdict(Value):
         noise: source of the noise; seeded noise protects nobody outside a simulation.
         checks: lines of the verdict; they decide ``outcome`` and ``evidence``.
         metric: what the accuracies of the verdict are; records of other tasks name another.
+        not_finite: whether the score was measured and is not a finite number.
     """
 
     schema_version: Literal[2] = 2
@@ -120,6 +121,7 @@ class Verdict(Value):
     accuracy: float | None
     accuracy_by_class: dict[str, float]
     metric: str = Field(ACCURACY, exclude_if=is_accuracy)
+    not_finite: bool = Field(False, exclude_if=lambda found: not found)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -296,6 +298,7 @@ def judge(run: Run) -> Verdict:
         accuracy=run.record.accuracy,
         accuracy_by_class=run.record.accuracy_by_class,
         metric=run.record.metric,
+        not_finite=run.record.accuracy is None and bool(run.record.metrics),
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from privplan.io.text import csv_cell
 from privplan.record import ACCURACY, RunRecord
+from privplan.report.verdicts import no_score
 from privplan.verification.verify import GroupVerdict, Verdict
 
 
@@ -149,8 +150,9 @@ def finished_line(row: ComparisonRow) -> str:
     """One line on an algorithm whose runs are all finished."""
     spent = [row.spent(name) for name in row.groups]
     epsilons = ", ".join("inf" if value is None else f"{value:.4f}" for value in spent)
+    mean, deviation = _measured(row, row.mean), _score(row, row.deviation)
     return (
-        f"{row.algorithm}: {row.metric} {_score(row, row.mean)} (sd {_score(row, row.deviation)}), "
+        f"{row.algorithm}: {row.metric} {mean} (sd {deviation}), "
         f"epsilon {epsilons}, kept {_outcomes(row.verdicts)}"
     )
 
@@ -160,15 +162,22 @@ def _cells(row: ComparisonRow) -> list[str]:
     return [
         row.algorithm,
         row.unit,
-        *(_score(row, value) for value in (row.mean, row.deviation)),
-        *(_score(row, row.accuracy_of(name)) for name in row.groups),
+        _measured(row, row.mean),
+        _score(row, row.deviation),
+        *(_measured(row, row.accuracy_of(name)) for name in row.groups),
         *("inf" if value is None else f"{value:.4f}" for value in spent),
         _outcomes(row.verdicts),
     ]
 
 
+def _measured(row: ComparisonRow, value: float) -> str:
+    """A score as text, or why there is none: the first reason of the row's verdicts."""
+    ordered = sorted(row.verdicts, key=lambda verdict: not verdict.not_finite)
+    return _score(row, value) or no_score(ordered[0])
+
+
 def _score(row: ComparisonRow, value: float) -> str:
-    """A score as text: accuracies in percent, others as numbers."""
+    """A score as text: accuracies in percent, others as numbers; empty for NaN."""
     if math.isnan(value):
         return ""
     return f"{100 * value:.2f}" if row.metric == ACCURACY else f"{value:.4g}"
