@@ -105,16 +105,28 @@ class Coverage(Value):
         skew: how much more alike two records of a client are than two of its group: (s - g) / (1 -
             g), s and g the chances that their classes agree. 0 for IID clients, 1 for clients of
             one class each.
+        frequency: share of each class among all records, of training and test; None where every
+            client has as many records.
     """
 
     shares: tuple[tuple[NonNegative, ...], ...]
     clients: tuple[Fraction, ...]
     skew: NonNegative = 0.0
+    frequency: tuple[NonNegative, ...] | None = Field(None, exclude_if=is_none)
+
+    def overall(self) -> np.ndarray:
+        """Share of each class among all records [classes]."""
+        if self.frequency is None:
+            counts = np.asarray(self.clients) @ np.asarray(self.shares)
+        else:
+            counts = np.asarray(self.frequency)
+        shares: np.ndarray = counts / counts.sum()
+        return shares
 
     def exposure(self, weights: Sequence[float]) -> np.ndarray:
         """Weight of each class in the mean update over its frequency [classes]."""
         shares = np.asarray(self.shares)
-        frequency = np.asarray(self.clients) @ shares
+        frequency = self.overall()
         exposed: np.ndarray = np.asarray(weights) @ shares / np.maximum(frequency, 1e-9)
         known: np.ndarray = np.where(frequency > 0, exposed, 1.0)
         return known
@@ -143,8 +155,7 @@ class Coverage(Value):
 
     def frequencies(self) -> np.ndarray:
         """Share of each class overall and in each group [1 + groups, classes]."""
-        shares = np.asarray(self.shares)
-        rows = np.vstack([np.asarray(self.clients) @ shares, shares])
+        rows = np.vstack([self.overall(), np.asarray(self.shares)])
         normalised: np.ndarray = rows / rows.sum(axis=1, keepdims=True)
         return normalised
 

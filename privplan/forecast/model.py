@@ -4,8 +4,10 @@ Intervals are those of Lei et al. (JASA 2018, normalised residuals) with leave-o
 (jackknife): the residual of each proxy run, in log odds, by the curve fitted to the other runs,
 over 1 + its distance to the nearest of them. The distance is in units of the median distance of
 the proxy runs, so intervals are wider where the proxy is far. They hold for plans and data that
-are exchangeable with the proxy runs. For a coverage of classes that no proxy run has, each residual
-is by the curve fitted to the runs of all other partitions, as those plans are.
+are exchangeable with the proxy runs. Coverages of classes that no proxy run has are a category of
+their own (Mondrian conformal intervals, Vovk 2012): their residuals are those of the proxy runs
+whose coverage no other run has. Where there are too few of these, each residual is by the curve
+fitted to the runs of all other partitions, as those plans are.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import numpy as np
 from privplan.errors import InputError
 from privplan.forecast.features import Coverage, PlanFeatures, plan_features
 from privplan.forecast.surrogate import Fit, Floats, Point, exposure_of, from_log_odds, log_odds
-from privplan.forecast.table import ProxyTable, read_coverage
+from privplan.forecast.table import LEAST_RUNS, ProxyTable, read_coverage
 from privplan.plan import Forecast, GroupForecast, Plan
 
 LEVEL = 0.9
@@ -61,6 +63,8 @@ class Forecaster:
         fitted = Fit(points, seen, [run.accuracy_by_class for run in table.runs])
         self._curve = fitted.curve
         self._with_clients = all(run.plan.clients is not None for run in table.runs)
+        self._held = np.array([run.coverage.shares for run in table.runs])
+        self._skews = np.array([run.coverage.skew for run in table.runs])
         vectors = np.array([_coordinates(point) for point in points])
         self._scale = np.maximum(vectors.std(axis=0), 0.25)
         self._vectors = vectors / self._scale
@@ -78,11 +82,16 @@ class Forecaster:
             predicted = self._curve(known)[0]
             self._shift = float(log_odds(anchor.accuracy) - log_odds(predicted))
             self._anchor_width = 1 + self.distance(known)
-        errors = [log_odds(seen), log_odds(seen)]
-        for residuals, by in zip(errors, (found, self._by_partition(fitted, points)), strict=True):
-            residuals -= log_odds(np.array(by))
+        residuals = log_odds(seen) - log_odds(np.array(found))
+        alone = np.array([not self._covered(one.coverage, at) for at, one in enumerate(points)])
+        scores = [(residuals[part], widths[part]) for part in (~alone, alone)]
+        if alone.sum() < LEAST_RUNS:
+            apart = log_odds(seen) - log_odds(np.array(self._by_partition(fitted, points)))
+            scores = [(residuals, widths), (apart, widths)]
+        elif alone.sum() > len(alone) - LEAST_RUNS:
+            scores = [(residuals, widths)] * 2
         self._scores, self._new_scores = (
-            _scores(list(one), widths, anchored=anchor is not None) for one in errors
+            _scores(list(errors), own, anchored=anchor is not None) for errors, own in scores
         )
         self._missed = tuple(missed)
 
@@ -97,13 +106,13 @@ class Forecaster:
         curves = {name: fitted.without_all(names == name) for name in sorted(set(names))}
         return [curves[name](point) for name, point in zip(names, points, strict=True)]
 
-    def _covered(self, coverage: Coverage) -> bool:
-        """Whether a proxy run has nearly this coverage of classes."""
-        return any(
-            abs(np.subtract(run.coverage.shares, coverage.shares)).max() <= _SAME
-            and abs(run.coverage.skew - coverage.skew) <= _SAME
-            for run in self.table.runs
-        )
+    def _covered(self, coverage: Coverage, own: int | None = None) -> bool:
+        """Whether a proxy run, other than ``own``, has nearly this coverage of classes."""
+        apart = abs(self._held - np.array(coverage.shares)).max(axis=(1, 2))
+        near = (apart <= _SAME) & (abs(self._skews - coverage.skew) <= _SAME)
+        if own is not None:
+            near[own] = False
+        return bool(near.any())
 
     def held_out(self) -> tuple[float, ...]:
         """Accuracy minus forecast of each proxy run by the curve of the others, without anchor."""

@@ -50,6 +50,11 @@ class ProxyRun(Checked):
             yield Fault("accuracy_by_group", f"must be of {groups} groups", list(sizes))
         if len({len(row) for row in self.coverage.shares}) != 1:
             yield Fault("coverage.shares", "must be of the same classes", "other lengths")
+        frequency = self.coverage.frequency
+        if frequency is not None and (
+            len(frequency) != len(self.coverage.shares[0]) or sum(frequency) <= 0
+        ):
+            yield Fault("coverage.frequency", "must be of the same classes", list(frequency))
         if any(sum(row) <= 0 for row in self.coverage.shares):
             yield Fault("coverage.shares", "must have a positive sum per group", 0)
         by_class = self.accuracy_by_class
@@ -115,7 +120,8 @@ def read_coverage(path: Path | str | None, spec: Spec, classes: int) -> Coverage
 
     Args:
         path: the file: non-negative numbers per class, by name of the group, and optionally the
-            clients' ``skew`` in [0, 1]; None when all groups hold all classes alike.
+            clients' ``skew`` in [0, 1] and the ``frequency`` of each class among all records; None
+            when all groups hold all classes alike.
         spec: the spec.
         classes: number of classes.
 
@@ -128,10 +134,10 @@ def read_coverage(path: Path | str | None, spec: Spec, classes: int) -> Coverage
     skew = data.pop("skew", 0.0) if isinstance(data, dict) else 0.0
     if isinstance(skew, bool) or not isinstance(skew, int | float) or not 0 <= skew <= 1:
         raise InputError.one("coverage.skew", "must be a number in [0, 1]", skew)
+    overall = data.pop("frequency", None) if isinstance(data, dict) else None
     if not isinstance(data, dict) or sorted(data) != sorted(names):
         raise InputError.one("coverage", f"must name the groups {', '.join(names)}", data)
-    for name in names:
-        row = data[name]
+    for name, row in {**data, **({} if overall is None else {"frequency": overall})}.items():
         valid = isinstance(row, list) and all(
             isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one < 1e100
             for one in row
@@ -140,7 +146,8 @@ def read_coverage(path: Path | str | None, spec: Spec, classes: int) -> Coverage
             rule_text = f"must be {classes} numbers from 0 with a positive sum"
             raise InputError.one(f"coverage.{name}", rule_text, row)
     shares = tuple(tuple(one / sum(data[name]) for one in data[name]) for name in names)
-    return Coverage(shares=shares, clients=client_shares(spec), skew=skew)
+    frequency = None if overall is None else tuple(overall)
+    return Coverage(shares=shares, clients=client_shares(spec), skew=skew, frequency=frequency)
 
 
 def _json(path: Path | str, field: str) -> Any:

@@ -32,7 +32,8 @@ def _enough(context: click.Context, parameter: click.Parameter, value: int) -> i
     multiple=True,
     default=("iid",),
     show_default=True,
-    help="Who holds what; may be repeated, the runs take turns.",
+    help="Who holds what; may be repeated, the runs take turns. random: each run draws IID, "
+    "Dirichlet, or classes that one group alone holds.",
 )
 @click.option(
     "--runs",
@@ -76,7 +77,8 @@ def command(
     from privplan.io.files import refuse_overwriting
     from privplan.spec.spec import Spec
     from simulate.data.partition.registry import scheme
-    from simulate.tuning.proxy import proxy_table, variations
+    from simulate.data.registry import load
+    from simulate.tuning.proxy import DRAWN, proxy_table, variations
     from simulate.tuning.trials import Setting
 
     render.warn(WARNING)
@@ -88,7 +90,9 @@ def command(
         raise InputError.one("horizon" if known.horizon is not None else "tuning", rule, "one")
     refuse_overwriting(known.sources(spec), [output])
     for text in partitions:
-        scheme(text)
+        if text != DRAWN:
+            scheme(text)
+    classes = len(load(dataset, data_dir).classes) if DRAWN in partitions else 0
     data = known.model_dump(mode="json", exclude={"groups_from"})
     setting = Setting(
         spec=data,
@@ -97,7 +101,7 @@ def command(
         partition=",".join(partitions),
         data_dir=None if data_dir is None else str(data_dir),
     )
-    todo = variations(known, partitions, runs, seed, share)
+    todo = variations(known, partitions, runs, seed, share, classes)
     with render.progress(f"forecast-proxy on {dataset}") as report:
         table = proxy_table(setting, todo, Path(f"{output}.runs"), jobs, report)
     table.save(output)

@@ -1,7 +1,7 @@
 """Runs of plans around a spec's on proxy data: the table that forecasts are made from; resumable.
 
-Plans differ in budgets, rounds, training recipe and partition, drawn at random by a seed. Each
-is trained for all its rounds with its noise and a share of its cohort, as in tuning.
+Plans differ in budgets, rounds, cohort, training recipe and partition, drawn at random by a seed.
+Each is trained for all its rounds with its noise and a share of its cohort, as in tuning.
 """
 
 from __future__ import annotations
@@ -25,6 +25,12 @@ from simulate.engine.experiment import Experiment
 from simulate.tuning.trials import DECAYS, Candidate, Setting, default_candidate, trained
 
 JOURNAL = "proxy.jsonl"
+DRAWN = "random"
+"""Instead of a partition: every run draws its own, so that forecasts know all kinds of coverage."""
+_ALPHAS = (0.15, 3.0)
+"""Range of the parameter of Dirichlet partitions that are drawn."""
+_IID, _DIRICHLET = 0.2, 0.2
+"""Shares of IID and Dirichlet among drawn partitions; in the others a group alone holds classes."""
 
 
 class Variation(Value):
@@ -33,6 +39,7 @@ class Variation(Value):
     Attributes:
         epsilons: factor on the epsilon of each group.
         rounds: number of rounds.
+        cohort: factor on the clients per round.
         clip: factor on the clipping norm.
         step: factor on the length of the server's step.
         decay: decay of the average of the models; None for the plan's own recipe.
@@ -43,6 +50,7 @@ class Variation(Value):
 
     epsilons: tuple[Positive, ...]
     rounds: Count
+    cohort: Positive = 1.0
     clip: Positive = 1.0
     step: Positive = 1.0
     decay: float | None = None
@@ -52,16 +60,17 @@ class Variation(Value):
 
 
 def variations(
-    spec: Spec, partitions: Sequence[str], count: int, seed: int, share: float
+    spec: Spec, partitions: Sequence[str], count: int, seed: int, share: float, classes: int = 10
 ) -> list[Variation]:
     """Random plans around a spec's; every second one has a recipe of its own.
 
     Args:
         spec: the spec.
-        partitions: partitions to go through.
+        partitions: partitions to go through, or DRAWN.
         count: how many.
         seed: seed of the draw; the runs have the seeds from ``seed`` on.
         share: share of the plans' cohorts that takes part.
+        classes: classes of the data, for partitions that are drawn.
     """
     source, drawn = np.random.default_rng([seed, 13]), []
 
@@ -69,21 +78,42 @@ def variations(
         return float(f"{most ** source.uniform(-1, 1):.4g}")
 
     for number in range(count):
-        common = factor(4.0)
-        epsilons = tuple(float(f"{common * factor(1.5):.4g}") for _ in spec.groups)
+        common = factor(5.0)
+        epsilons = tuple(float(f"{common * factor(2.5):.4g}") for _ in spec.groups)
         recipe: dict[str, Any] = {"clip": factor(4.0), "step": factor(2.5)}
         recipe["decay"] = float(source.choice(DECAYS))
+        rounds, cohort = max(2, round(spec.rounds * factor(3.0))), factor(2.0)
+        own, held = source.random() < 0.5, drawn_partition(source, spec, classes)
+        named = partitions[number % len(partitions)]
         drawn.append(
             Variation(
                 epsilons=epsilons,
-                rounds=max(2, round(spec.rounds * factor(2.0))),
-                partition=partitions[number % len(partitions)],
+                rounds=rounds,
+                cohort=cohort if _cohort_is_free(spec) else 1.0,
+                partition=held if named == DRAWN else named,
                 seed=seed + number,
                 share=share,
-                **(recipe if source.random() < 0.5 else {}),
+                **(recipe if own else {}),
             )
         )
     return drawn
+
+
+def drawn_partition(source: np.random.Generator, spec: Spec, classes: int) -> str:
+    """A random partition: IID, Dirichlet, or one group alone holds up to half of the classes."""
+    kind, alpha = source.random(), float(np.exp(source.uniform(*np.log(_ALPHAS))))
+    group = spec.groups[int(source.integers(len(spec.groups)))].name
+    number = int(source.integers(1, max(2, classes // 2 + 1)))
+    labels = ",".join(map(str, sorted(source.permutation(classes)[:number].tolist())))
+    if kind < _IID or (kind >= _IID + _DIRICHLET and len(spec.groups) == 1):
+        return "iid"
+    return f"dirichlet:{alpha:.2g}" if kind < _IID + _DIRICHLET else f"by-class:{group}={labels}"
+
+
+def _cohort_is_free(spec: Spec) -> bool:
+    """Whether plans of other cohorts can be around a spec's."""
+    law = spec.sampling.law
+    return spec.cohort is not None and not law.everyone and spec.planning.ratios != "given"
 
 
 def varied(data: dict[str, Any], one: Variation) -> Plan:
@@ -93,6 +123,10 @@ def varied(data: dict[str, Any], one: Variation) -> Plan:
         for group, factor in zip(data["groups"], one.epsilons, strict=True)
     ]
     changed = {**data, "groups": groups, "rounds": one.rounds}
+    if one.cohort != 1:
+        population = sum(group["clients"] for group in groups)
+        cohort = min(max(round(data["cohort"] * one.cohort), len(groups)), population)
+        changed["cohort"] = float(cohort)
     plan = solve(Spec.parse(changed), second_opinion=False)
     if one.decay is None:
         return plan
@@ -128,6 +162,7 @@ def proxy_run(task: tuple[Setting, Variation]) -> dict[str, Any]:
             shares=tuple(tuple(shares[group.name].tolist()) for group in plan.groups),
             clients=client_shares(plan.spec),
             skew=label_skew(experiment),
+            frequency=tuple(label_frequency(experiment).tolist()),
         ),
         partition=one.partition,
         seed=one.seed,
@@ -135,6 +170,14 @@ def proxy_run(task: tuple[Setting, Variation]) -> dict[str, Any]:
         accuracy_by_group=tuple(accuracies[group.name] for group in plan.groups),
         accuracy_by_class=None if np.isnan(by_class).any() else tuple(by_class.tolist()),
     ).model_dump(mode="json")
+
+
+def label_frequency(experiment: Experiment) -> np.ndarray:
+    """Share of each class among all training records [classes]."""
+    labels = experiment.data.train_labels.numpy()
+    counts = np.bincount(labels, minlength=len(experiment.data.classes))
+    shares: np.ndarray = counts / counts.sum()
+    return shares
 
 
 def label_skew(experiment: Experiment) -> float:
