@@ -96,6 +96,32 @@ def test_skew_and_holders_of_exclusive_classes() -> None:
     assert even.holders((0.1, 0.9)) == pytest.approx([1.0, 1.0])
 
 
+def test_coverages_that_no_run_has_are_a_category_of_their_own() -> None:
+    source, found = np.random.default_rng(4), []
+    for number, run in enumerate(runs(60, seed=13)):
+        if number % 2:  # one of two coverages of its own, with larger errors
+            first = source.dirichlet([0.5] * 4)
+            held = Coverage(shares=(tuple(first), (0.25,) * 4), clients=(0.5, 0.5))
+            odd = float(np.clip(run.accuracy + source.choice([-0.25, 0.25]), 0.01, 0.99))
+            run = run.model_copy(update={"coverage": held, "accuracy": odd})
+        else:
+            even = Coverage(shares=((0.25,) * 4,) * 2, clients=(0.5, 0.5))
+            run = run.model_copy(update={"coverage": even})
+        found.append(run)
+    fitted = Forecaster(ProxyTable(dataset="made", model="none", classes=4, runs=tuple(found)))
+    new = Coverage(shares=((0.9, 0.1, 0.0, 0.0), (0.0, 0.0, 0.5, 0.5)), clients=(0.5, 0.5))
+    known = fitted.forecast(found[0].plan, found[0].coverage, ["a", "b"])
+    other = fitted.forecast(found[0].plan, new, ["a", "b"])
+    assert other.upper - other.lower > 1.5 * (known.upper - known.lower)
+
+
+def test_frequencies_of_classes_may_be_given() -> None:
+    held = Coverage(shares=((1.0, 0.0), (0.0, 1.0)), clients=(0.5, 0.5), frequency=(30.0, 10.0))
+    assert held.overall() == pytest.approx([0.75, 0.25])
+    assert held.frequencies()[0] == pytest.approx([0.75, 0.25])
+    assert held.exposure((0.75, 0.25)) == pytest.approx([1.0, 1.0])
+
+
 def test_accuracies_of_classes_show_which_are_hard() -> None:
     found = runs(30, seed=12, noise=0.02)
     by_class = [(0.9, 0.5, 0.5, 0.5) if run.accuracy > 0.5 else None for run in found]

@@ -53,6 +53,8 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("delta", "n^2", "delta: must be a number in (0, 1) or a law such as n^-1.1"),
         ("rounds", 0, "rounds: must be 1 or more, found 0"),
         ("rounds", 2.5, "rounds: must be a whole number"),
+        ("rounds", 10**9, "rounds: must be at most 10000000, found 1000000000"),
+        ("rounds", 1e9, "rounds: must be at most 10000000, found 1000000000"),
         ("cohort", 501, "cohort: must not exceed the population of 500 clients, found 501"),
         ("cohort", 1, "cohort: must be at least one client per group (2), found 1"),
         ("cohort", 0, "cohort: must be greater than 0"),

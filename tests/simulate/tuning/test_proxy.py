@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,21 @@ from click.testing import CliRunner
 
 from privplan.errors import InputError
 from privplan.forecast.model import Forecaster
-from privplan.forecast.table import ProxyTable
+from privplan.forecast.table import ProxyRun, ProxyTable
 from privplan.planning.recipe import relative_noise
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.cli.forecast_proxy import command
-from simulate.tuning.proxy import JOURNAL, Variation, label_skew, proxy_run, variations, varied
+from simulate.data.partition.registry import scheme
+from simulate.tuning.proxy import (
+    DRAWN,
+    JOURNAL,
+    Variation,
+    label_skew,
+    proxy_run,
+    variations,
+    varied,
+)
 from simulate.tuning.trials import trained
 from tests.simulate.tuning.test_tuning import DATA, SETTING, TEXT
 
@@ -99,3 +109,37 @@ def test_wrong_input_is_one_line(tmp_path: Path) -> None:
     assert "partition: must be" in str(done.exception)
     done = CliRunner().invoke(command, [*words[:2], "--runs=3", "-o", str(tmp_path / "p.json")])
     assert done.exit_code == 2
+
+
+def test_drawn_partitions_are_of_all_kinds() -> None:
+    found = variations(Spec.parse(DATA), [DRAWN], 200, 3, 0.5, 10)
+    kinds = Counter(one.partition.partition(":")[0] for one in found)
+    assert kinds["iid"] > 20
+    assert kinds["dirichlet"] > 20
+    assert kinds["by-class"] > 80
+    held = [one.partition for one in found if one.partition.startswith("by-class")]
+    assert {text.count(",") for text in held} == {0, 1, 2, 3, 4}  # up to half of the classes
+    assert {text[9:].partition("=")[0] for text in held} == {"strict", "loose"}
+    for text in held:
+        scheme(text)
+    assert variations(Spec.parse(DATA), [DRAWN], 3, 3, 0.5, 10) == found[:3]
+
+
+def test_a_variation_changes_the_cohort() -> None:
+    one = Variation(epsilons=(1.0, 1.0), rounds=4, cohort=0.5, partition="iid", seed=0, share=1.0)
+    own, plan = varied(PLAIN, one.model_copy(update={"cohort": 1.0})), varied(PLAIN, one)
+    assert plan.spec.cohort == pytest.approx((own.spec.cohort or 0) / 2, abs=0.5)
+    population = sum(group.clients for group in own.groups)
+    most = varied(PLAIN, one.model_copy(update={"cohort": 1e6}))
+    assert most.spec.cohort == population
+
+
+def test_classes_count_by_their_records_and_not_by_the_clients_of_their_group() -> None:
+    one = Variation(
+        epsilons=(1.0, 1.0), rounds=1, partition="by-class:strict=0,1,2,3,4,5,6,7",
+        seed=1, share=0.1,
+    )  # fmt: skip
+    run = ProxyRun.model_validate(proxy_run((SETTING.model_copy(update={"spec": PLAIN}), one)))
+    assert run.coverage.overall() == pytest.approx([0.1] * 10, abs=0.01)
+    without = run.coverage.model_copy(update={"frequency": None})
+    assert without.overall()[0] < 0.08
