@@ -6,19 +6,19 @@ proxy runs on MNIST have two fifths of the clients. The data set, the partition,
 cohort and recipe of the new plans are drawn at random. Prints the mean error overall and per group,
 the coverage of the 90% intervals, the rank correlation and every miss; then plans for targets of
 accuracy and what they reach. A run on digits has 355 test records and a standard deviation of 2.6
-points over seeds, so plans for digits are also compared with the mean over some seeds. All results
-are written after every plan, and the same command goes on where it was interrupted.
+points over seeds, so plans for digits are also compared with the mean over some seeds. Every run is
+journalled in OUT, and the same command goes on where it was interrupted.
 
-    python benchmarks/forecast.py [--seed SEED] [--plans 24] [--targets 10] [--seeds 4] [-o OUT]
+    python benchmarks/forecast.py [--seed SEED] [--plans 24] [--targets 10] [--seeds 4] [--jobs 1]
+        [-o OUT]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,19 @@ from privplan.forecast.features import even_coverage
 from privplan.forecast.model import Forecaster
 from privplan.forecast.table import ProxyRun
 from privplan.forecast.target import solve_for_accuracy
-from privplan.io.files import read_text, write_text
-from privplan.io.text import load_json
+from privplan.io.files import write_text
+from privplan.io.resume import Journal, finish, in_jobs, key_of, resumable
+from privplan.plan import Plan
 from privplan.spec.spec import Spec
+from privplan.values import digest
 from simulate.tuning.proxy import DRAWN, Variation, proxy_run, proxy_table, variations
 from simulate.tuning.trials import DECAYS, Setting, trained
 
 GROUPS = ("strict", "medium", "loose")
 SEED = 0
 """Seed of the new plans; committed before the first of them was drawn."""
-Todo = Callable[[], dict[str, Any]]
-"""Trains one plan; returns its row."""
+ROWS = "rows.jsonl"
+"""Journal of what is trained."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,14 @@ TASKS = {
         (47, 48, 48),
         (1.0, 3.0, 8.0),
         {"name": "mlp-digits", "parameters": 2410},
-        ((300, 1000, 1.0),),
+        ((200, 1000, 1.0),),
         (80.0, 93.0),
     ),
     "mnist": Task(
         (2000, 2000, 2000),
         (2.0, 5.0, 12.0),
         {"name": "cnn-2-valid", "parameters": 18378},
-        ((16, 5000, 1.0), (64, 6000, 0.4)),
+        ((8, 5000, 1.0), (32, 6000, 0.4)),
         (90.0, 95.0),
     ),
 }
@@ -147,10 +149,27 @@ def new_plan(source: np.random.Generator, partition: str, rounds: int) -> Variat
     )
 
 
-def new_plans(
-    models: dict[str, Forecaster], source: np.random.Generator, count: int, seeds: int
-) -> Iterator[tuple[str, Todo]]:
-    """Plans drawn at random: the data set, and what forecasts and trains one."""
+@dataclass(frozen=True)
+class Todo:
+    """A plan to train with some seeds.
+
+    Attributes:
+        setting: its data set.
+        plan: a new plan around the setting's spec, or the plan for a target of accuracy.
+        seed: the first seed.
+        seeds: number of seeds.
+        target: the target, in percent; None for a new plan.
+    """
+
+    setting: Setting
+    plan: Variation | Plan
+    seed: int
+    seeds: int
+    target: float | None = None
+
+
+def new_plans(source: np.random.Generator, count: int, seeds: int) -> Iterator[Todo]:
+    """Plans drawn at random."""
     for _ in range(count):
         dataset = str(source.choice(sorted(TASKS)))
         task = TASKS[dataset]
@@ -161,27 +180,43 @@ def new_plans(
         held = new_partition(source)
         one = new_plan(source, held, rounds)
         setting = setting_of(dataset, spec_data(task, epsilons, rounds, cohort), held)
+        yield Todo(setting, one, one.seed, seeds if dataset == "digits" else 1)
+
+
+def targets(
+    models: dict[str, Forecaster], source: np.random.Generator, count: int, seeds: int
+) -> Iterator[Todo]:
+    """Plans for targets drawn at random, IID."""
+    for _ in range(count):
+        dataset = str(source.choice(sorted(TASKS)))
+        target, seed = float(source.uniform(*TASKS[dataset].targets)), int(source.integers(2**30))
+        data = spec_data(TASKS[dataset], TASKS[dataset].epsilons)
+        spec = Spec.parse(data)
+        even = even_coverage(spec, 10)
+        plan = solve_for_accuracy(spec, target, models[dataset], even, second_opinion=False)
         repeats = seeds if dataset == "digits" else 1
-        yield dataset, partial(plan_row, models, setting, one, repeats)
+        yield Todo(setting_of(dataset, data, "iid"), plan, seed, repeats, target)
 
 
-def plan_row(
-    models: dict[str, Forecaster], setting: Setting, one: Variation, seeds: int
-) -> dict[str, Any]:
+def train(one: Todo) -> list[Any]:
+    """The runs of a new plan, plain data of a ``ProxyRun`` each, or a target's accuracies."""
+    seeds = range(one.seed, one.seed + one.seeds)
+    if isinstance(one.plan, Plan):
+        return [trained(one.setting, one.plan, 1.0, seed)[1].accuracy for seed in seeds]
+    plans = [one.plan.model_copy(update={"seed": seed}) for seed in seeds]
+    return [proxy_run((one.setting, plan)) for plan in plans]
+
+
+def plan_row(models: dict[str, Forecaster], todo: Todo, trained_runs: list[Any]) -> dict[str, Any]:
     """Forecast and accuracies of a new plan; the forecast knows its features alone."""
-    runs = [
-        ProxyRun.model_validate(
-            proxy_run((setting, one.model_copy(update={"seed": one.seed + number})))
-        )
-        for number in range(seeds)
-    ]
+    runs = [ProxyRun.model_validate(run) for run in trained_runs]
     first = runs[0]
-    found = models[setting.dataset].forecast(first.plan, first.coverage, GROUPS)
+    found = models[todo.setting.dataset].forecast(first.plan, first.coverage, GROUPS)
     groups = list(zip(found.groups, first.accuracy_by_group, strict=True))
     mean_groups = np.mean([run.accuracy_by_group for run in runs], axis=0).tolist()
-    row = {
-        "dataset": setting.dataset,
-        "partition": one.partition,
+    return {
+        "dataset": todo.setting.dataset,
+        "partition": first.partition,
         "rounds": first.plan.rounds,
         "noise": round(first.plan.noise, 2),
         "forecast": 100 * found.accuracy,
@@ -196,10 +231,19 @@ def plan_row(
             for one, seen in zip(found.groups, mean_groups, strict=True)
         ],
         "groups_inside": [one.lower <= seen <= one.upper for one, seen in groups],
-        "runs": [run.model_dump(mode="json") for run in runs],
+        "runs": trained_runs,
     }
-    print(line(row), flush=True)
-    return row
+
+
+def target_row(todo: Todo, accuracies: list[Any]) -> dict[str, Any]:
+    """The target of accuracy, its plan's budgets, and what it reached."""
+    assert isinstance(todo.plan, Plan)
+    return {
+        "dataset": todo.setting.dataset,
+        "target": todo.target,
+        "epsilons": [group.epsilon for group in todo.plan.groups],
+        "reached": [100 * one for one in accuracies],
+    }
 
 
 def line(row: dict[str, Any]) -> str:
@@ -210,34 +254,6 @@ def line(row: dict[str, Any]) -> str:
         f"{row['forecast']:.1f} [{low:.1f}, {high:.1f}] | {row['reached']:.1f} | "
         f"{row['mean']:.1f} | {row['mean'] - row['forecast']:+.1f} |"
     )
-
-
-def targets(
-    models: dict[str, Forecaster], source: np.random.Generator, count: int, seeds: int
-) -> Iterator[tuple[str, Todo]]:
-    """Targets drawn at random, IID: the data set, and what plans and trains one."""
-    for _ in range(count):
-        dataset = str(source.choice(sorted(TASKS)))
-        target, seed = float(source.uniform(*TASKS[dataset].targets)), int(source.integers(2**30))
-        repeats = seeds if dataset == "digits" else 1
-        yield dataset, partial(target_row, models[dataset], dataset, target, seed, repeats)
-
-
-def target_row(
-    model: Forecaster, dataset: str, target: float, seed: int, seeds: int
-) -> dict[str, Any]:
-    """The plan for a target of accuracy, and what it reaches."""
-    task = TASKS[dataset]
-    data = spec_data(task, task.epsilons)
-    even = even_coverage(Spec.parse(data), 10)
-    plan = solve_for_accuracy(Spec.parse(data), target, model, even, second_opinion=False)
-    setting = setting_of(dataset, data, "iid")
-    found = [
-        100 * trained(setting, plan, 1.0, seed + number)[1].accuracy for number in range(seeds)
-    ]
-    epsilons = [group.epsilon for group in plan.groups]
-    print(f"{dataset}: target {target:.1f}, reached {np.round(found, 1)}", flush=True)
-    return {"dataset": dataset, "target": target, "epsilons": epsilons, "reached": found}
 
 
 def summary(rows: list[dict[str, Any]], asked: list[dict[str, Any]]) -> dict[str, float]:
@@ -265,16 +281,16 @@ def summary(rows: list[dict[str, Any]], asked: list[dict[str, Any]]) -> dict[str
     }
 
 
-def results(known: dict[str, Any], models: dict[str, Forecaster]) -> dict[str, Any]:
+def results(
+    seed: int, models: dict[str, Forecaster], rows: list[dict[str, Any]], met: list[dict[str, Any]]
+) -> dict[str, Any]:
     """Seed, errors of held-out proxy runs, and the summary of all rows and of each data set."""
-    found: dict[str, Any] = {"seed": known["seed"], "all": summary(known["rows"], known["asked"])}
+    found: dict[str, Any] = {"seed": seed, "all": summary(rows, met)}
     found["held_out_error"] = {
         name: float(100 * np.abs(model.held_out()).mean()) for name, model in models.items()
     }
     for dataset in TASKS:
-        own = [
-            [row for row in known[part] if row["dataset"] == dataset] for part in ("rows", "asked")
-        ]
+        own = [[row for row in part if row["dataset"] == dataset] for part in (rows, met)]
         found[dataset] = summary(*own)
     return found
 
@@ -286,30 +302,35 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=24)
     parser.add_argument("--targets", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/forecast"))
     asked = parser.parse_args()
     asked.output.mkdir(parents=True, exist_ok=True)
-    path = asked.output / "forecast.json"
-    identity = {name: getattr(asked, name) for name in ("seed", "plans", "targets", "seeds")}
     write_text(asked.output / "seed.txt", f"{asked.seed}\n")  # before anything is drawn
-    known: dict[str, Any] = {**identity, "rows": [], "asked": []}
-    if path.exists():
-        stored = load_json(read_text(path, "output"))
-        if any(stored.get(name) != value for name, value in identity.items()):
-            parser.error(f"{path} is of other arguments")
-        known |= {part: stored[part] for part in ("rows", "asked")}
     models = {dataset: proxies(dataset, asked.output) for dataset in TASKS}
     source = np.random.default_rng(asked.seed)
-    for part, todo in (
-        ("rows", new_plans(models, source, asked.plans, asked.seeds)),
-        ("asked", targets(models, source, asked.targets, asked.seeds)),
-    ):
-        for at, (_, work) in enumerate(todo):
-            if at < len(known[part]):
-                continue
-            known[part].append(work())
-            write_text(path, json.dumps({**results(known, models), **known}, indent=1) + "\n")
-    print(json.dumps(results(known, models), indent=1))
+    new = list(new_plans(source, asked.plans, asked.seeds))
+    todo = [*new, *targets(models, source, asked.targets, asked.seeds)]
+    given = {name: getattr(asked, name) for name in ("seed", "plans", "targets", "seeds")}
+    tables = {dataset: model.table.digest for dataset, model in models.items()}
+    identity = digest({**given, "tables": tables})
+    journal: Journal[list[Any]] = Journal(asked.output / ROWS, identity, lambda key, runs: None)
+    items = {key_of(number): one for number, one in enumerate(todo)}
+    with resumable(asked.output):
+        done = finish(items, train, spread=in_jobs(asked.jobs), journal=journal, progress=shown)
+    found = [done[key_of(number)] for number in range(len(todo))]
+    rows = [plan_row(models, *pair) for pair in zip(new, found[: len(new)], strict=True)]
+    met = [target_row(*pair) for pair in zip(todo[len(new) :], found[len(new) :], strict=True)]
+    summed = results(asked.seed, models, rows, met)
+    whole = {**summed, "rows": rows, "asked": met}
+    write_text(asked.output / "forecast.json", json.dumps(whole, indent=1) + "\n")
+    print("\n".join(map(line, rows)))
+    print(json.dumps(summed, indent=1))
+
+
+def shown(done: int, total: int) -> None:
+    """Print how many plans are trained."""
+    print(f"{done} of {total}", flush=True)
 
 
 if __name__ == "__main__":
