@@ -38,7 +38,7 @@ from simulate.tuning.proxy import DRAWN, Variation, proxy_run, proxy_table, vari
 from simulate.tuning.trials import DECAYS, Setting, trained
 
 GROUPS = ("strict", "medium", "loose")
-SEED = 0
+SEED = 20261122
 """Seed of the new plans; committed before the first of them was drawn."""
 ROWS = "rows.jsonl"
 """Journal of what is trained."""
@@ -75,7 +75,7 @@ TASKS = {
         (2000, 2000, 2000),
         (2.0, 5.0, 12.0),
         {"name": "cnn-2-valid", "parameters": 18378},
-        ((8, 5000, 1.0), (32, 6000, 0.4)),
+        ((12, 5000, 1.0), (48, 6000, 0.4)),
         (90.0, 95.0),
     ),
 }
