@@ -2,7 +2,7 @@
 
 - The cohort: at equal budgets sigma(q) / q falls with q, and so does the variance of sampling,
   so more clients per round never hurt; a free cohort is the largest that the limits allow
-  (max_cohort, max_uploads / rounds, the ceilings of the groups, all clients).
+  (max_cohort, max_uploads / rounds, max_local_steps, the ceilings of the groups, all clients).
 - Rounds: progress 2 (f(theta^0) - f*) eta tau / T falls with T while noise grows, so there is
   a best T between 1 and max_rounds.
 - Rounds of the default recipe, without constants: its steps have one length, so T rounds move the
@@ -82,6 +82,20 @@ def _check_limits(spec: Spec) -> None:
             f"{spec.rounds} rounds with {cohort:g} clients; the nearest feasible value is "
             f"{uploads:g}, or {planning.max_uploads / spec.rounds:.4g} clients per round"
         )
+    steps = uploads * spec.local.steps
+    if planning.max_local_steps is not None and steps > planning.max_local_steps * (1 + 1e-12):
+        raise InfeasibleError(
+            f"planning.max_local_steps: {planning.max_local_steps:g} is below the {steps:g} steps "
+            f"of {uploads:g} uploads, {spec.local.steps} each; the nearest feasible value is "
+            f"{steps:g}"
+        )
+
+
+def most_uploads(spec: Spec) -> float:
+    """Most uploads over the whole run by the limits on uploads and on local steps."""
+    planning = spec.planning
+    by_steps = (planning.max_local_steps or math.inf) / spec.local.steps
+    return min(planning.max_uploads or math.inf, by_steps)
 
 
 def total_error(spec: Spec) -> float:
@@ -114,8 +128,7 @@ def _with_cohort(spec: Spec, decided: Spec) -> Spec:
         return decided
     ceilings = sum((group.max_sampling_ratio or 1.0) * group.clients for group in spec.groups)
     most = min(planning.max_cohort or math.inf, ceilings, float(spec.population))
-    if planning.max_uploads is not None:
-        most = min(most, planning.max_uploads / decided.rounds)
+    most = min(most, most_uploads(spec) / decided.rounds)
     if spec.sampling.law.whole_cohorts:
         most = math.floor(most)
     return _with(decided, cohort=max(most, len(spec.groups)))
@@ -134,9 +147,9 @@ def _decide_clipping_norm(decided: Spec) -> Spec:
 
 def _decide_rounds(spec: Spec, decided: Spec) -> Spec:
     most = spec.planning.max_rounds or 10 * spec.rounds
-    if spec.planning.max_uploads is not None:
-        least = len(spec.groups) if "cohort" in spec.planning.free else decided.expected_cohort
-        most = min(most, max(int(spec.planning.max_uploads / least), 1))
+    least = len(spec.groups) if "cohort" in spec.planning.free else decided.expected_cohort
+    if most_uploads(spec) < math.inf:
+        most = min(most, max(int(most_uploads(spec) / least), 1))
 
     def at(log_rounds: float) -> Spec:
         return _with_cohort(spec, _with(decided, rounds=max(round(math.exp(log_rounds)), 1)))

@@ -173,6 +173,12 @@ class Planning(Checked):
     max_uploads: Positive | None = Field(
         None, description="Most client uploads over the whole run, rounds times cohort."
     )
+    max_local_steps: Positive | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Most local steps of all devices over the whole run, rounds times cohort times "
+        "local.steps: their time over that of a step.",
+    )
 
     @classmethod
     def variants(cls) -> tuple[type[Checked], ...]:

@@ -56,6 +56,10 @@ def test_a_free_cohort_takes_what_its_limits_allow() -> None:
         searched(free=["ratios", "weights", "cohort"], max_uploads=700)
     )
     assert uploads.cohort == 70
+    steps, _ = decide_free_choices(
+        searched(free=["ratios", "weights", "cohort"], max_local_steps=5 * 700)
+    )
+    assert steps.cohort == 70
 
 
 def test_more_clients_per_round_never_hurt() -> None:

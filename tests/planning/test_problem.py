@@ -94,6 +94,10 @@ def test_dropouts_are_provisioned_for() -> None:
     ("planning", "said"),
     [
         ({"max_uploads": 100}, "planning.max_uploads: 100 is below the 500 uploads of 10 rounds"),
+        (
+            {"max_local_steps": 2000},
+            "planning.max_local_steps: 2000 is below the 2500 steps of 500 uploads, 5 each",
+        ),
         ({"max_cohort": 20}, "planning.max_cohort: 20 is below the cohort of 50"),
         ({"max_rounds": 5}, "planning.max_rounds: 5 is below the 10 rounds"),
         (
