@@ -6,8 +6,8 @@ proxy runs on MNIST have two fifths of the clients. The data set, the partition,
 cohort and recipe of the new plans are drawn at random. Prints the mean error overall and per group,
 the coverage of the 90% intervals, the rank correlation and every miss; then plans for targets of
 accuracy and what they reach. A run on digits has 355 test records and a standard deviation of 1 to
-3 points over seeds, so plans for digits are also compared with the mean over some seeds. Every run is
-journalled in OUT, and the same command goes on where it was interrupted.
+3 points over seeds, so plans for digits are also compared with the mean over some seeds. Every run
+is journalled in OUT, and the same command goes on where it was interrupted.
 
     python benchmarks/forecast.py [--seed SEED] [--plans 24] [--targets 10] [--seeds 4] [--jobs 1]
         [-o OUT]
