@@ -13,8 +13,7 @@ import numpy as np
 from privplan.io.files import write_bytes
 from privplan.plan import Plan
 from privplan.record import ACCURACY, RunRecord
-from privplan.report.plots import BLUE, GREY, ORANGE, verbatim
-from simulate.runs.canvas import SMALL, Canvas, Panel, width_of
+from privplan.report.plots import BLUE, GREY, ORANGE, tidy, verbatim
 
 LEGEND_ROWS = 16
 """Most entries per column of the legend."""
@@ -23,12 +22,6 @@ COLOURS = 10
 STYLES = ("-", "--", ":", "-.")
 MOST_BARS = 12
 """Most groups that are drawn as bars with their names."""
-LETTERS = 24
-"""Most letters of a name, and of all names of groups that are written level."""
-SLANT = 60.0
-"""Angle of longer names, in degrees."""
-WIDTH, HEIGHT = 1200, 480
-"""Size of the plot of a run, in pixels."""
 
 
 def accuracy_by_round(
@@ -42,57 +35,53 @@ def accuracy_by_round(
         plan: the executed plan, with the budgets.
         spent: upper bound on the realised epsilon per group.
     """
-    shown = plan.groups[:MOST_BARS]
-    names = [group.name for group in shown]
+    names = [group.name for group in plan.groups][:MOST_BARS]
     known = [name for name in names if name in record.accuracy_by_group]
-    angle = SLANT if len(names) * max(map(len, names)) > LETTERS else 0.0
-    widest = max(width_of(_short(name)) for name in names)
-    lowest = HEIGHT - (25 + 0.9 * widest if angle else 50)
-    canvas, percent = Canvas(WIDTH, HEIGHT), record.metric == ACCURACY
-
-    curve = _curve(record)
-    panel = Panel(canvas, (75, 40, 505, HEIGHT - 60), (0, plan.spec.rounds * 1.02), _range(curve))
-    panel.numbers_below("round", grid=True)
-    panel.axes(f"{record.algorithm} on {record.dataset}, {record.partition}", grid=True)
-    panel.curve([point.round for point in record.metrics], curve, BLUE)
-    unit = " (%)" * percent
-    canvas.slanted(14, HEIGHT / 2, f"test {record.metric}{unit}", 90)
-
-    values = [_scale(record) * record.accuracy_by_group[name] for name in known]
-    limits = (0.0, 110.0) if percent else (min([0.0, *values]), 1.15 * max([1e-9, *values]))
-    panel = Panel(canvas, (570, 40, 810, lowest), (-0.6, max(1, len(known)) - 0.4), limits)
-    for number, value in enumerate(values):
-        panel.bar(number, value, 0.5, BLUE, f"{value:.1f}" if percent else f"{value:.3g}")
-    panel.axes(f"test {record.metric} at the end{unit}")
-    panel.names_below(list(map(_short, known)), angle)
-
-    found = [spent.get(name, math.inf) for name in names]
-    finite = [value for value in found if math.isfinite(value)]
-    top = 1.3 * max([group.epsilon for group in shown] + finite)
-    panel = Panel(canvas, (870, 40, 1185, lowest), (-0.6, len(names) - 0.4), (0.0, top))
-    for number, (group, value) in enumerate(zip(shown, found, strict=True)):
-        panel.bar(number, group.epsilon, 0.8, GREY)
-        words = f"{value:.4g}" if math.isfinite(value) else "infinite"
-        panel.bar(number, min(value, top / 1.04), 0.5, ORANGE, words)
-    panel.axes(f"epsilon at delta {max(group.delta for group in plan.groups):.2g}")
-    panel.names_below(list(map(_short, names)), angle)
-    for x, colour, words in ((1075, ORANGE, "spent"), (1134, GREY, "budget")):
-        canvas.box(x, 21, x + 12, 31, colour)
-        canvas.text(x + 16, 26, words, SMALL, "lm")
-    write_bytes(path, canvas.png())
+    figure, (curve, groups, budgets) = _figure(3, (2.4, 1.3, 1.5), 10.0)
+    rounds = [point.round for point in record.metrics]
+    curve.plot(rounds, _curve(record), "o-", ms=3, color=BLUE)
+    _by_round(curve, plan.spec.rounds, record)
+    shares = [_scale(record) * record.accuracy_by_group[name] for name in known]
+    percent = record.metric == ACCURACY
+    _bars(groups, known, shares, BLUE, "{:.1f}" if percent else "{:.3g}")
+    if percent:
+        groups.set_ylim(0, 110)
+    tidy(groups, f"test {record.metric} at the end" + " (%)" * percent)
+    _budgets(budgets, plan, names, spent)
+    tidy(curve, f"{record.algorithm} on {record.dataset}, {record.partition}")
+    _write(path, figure)
 
 
-def _short(name: str) -> str:
-    """A name of at most ``LETTERS`` letters."""
-    return name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
-
-
-def _range(values: Sequence[float]) -> tuple[float, float]:
-    """Range of the vertical axis around the finite ones of the values."""
+def _bars(
+    axes: Any, names: Sequence[str], values: Sequence[float], colour: str, label: str
+) -> None:
+    """One bar per name with its value; an infinite value reaches the top."""
     finite = [value for value in values if math.isfinite(value)]
-    low, high = min(finite, default=0.0), max(finite, default=1.0)
-    margin = 0.05 * (high - low) or 0.05 * max(1.0, abs(high))
-    return low - margin, high + margin
+    top = 1.25 * max(finite, default=1.0) or 1.0
+    bars = axes.bar(
+        range(len(names)),
+        [value if math.isfinite(value) else top for value in values],
+        color=colour,
+        width=0.5,
+    )
+    words = [label.format(value) if math.isfinite(value) else "infinite" for value in values]
+    axes.bar_label(bars, words, fontsize=8, padding=2)
+    longest = max(map(len, names), default=0)
+    angle = 0 if len(names) * longest <= 24 else 60
+    axes.set_xticks(range(len(names)), names, rotation=angle)
+
+
+def _budgets(axes: Any, plan: Plan, names: Sequence[str], spent: Mapping[str, float]) -> None:
+    """Budgets as wide bars, realised upper bounds as narrow ones."""
+    groups = [group for group in plan.groups if group.name in names]
+    limits = [group.epsilon for group in groups]
+    axes.bar(range(len(groups)), limits, color=GREY, width=0.8, label="budget")
+    _bars(axes, names, [spent.get(name, math.inf) for name in names], ORANGE, "{:.4g}")
+    axes.patches[-1].set_label("spent")
+    axes.margins(y=0.25)
+    axes.legend(fontsize=8, frameon=False, loc="upper left", reverse=True)
+    delta = max(group.delta for group in plan.groups)
+    tidy(axes, f"epsilon at delta {delta:.2g}")
 
 
 def comparison(path: Path, runs: Mapping[str, Sequence[RunRecord]], title: str) -> None:
@@ -105,7 +94,7 @@ def comparison(path: Path, runs: Mapping[str, Sequence[RunRecord]], title: str) 
     """
     columns = -(-len(runs) // LEGEND_ROWS)
     wider = 0.0 if columns == 1 else 2.2 * columns
-    figure, axes = _figure(6.4 + wider)
+    figure, [axes] = _figure(1, (1.0,), 6.4 + wider)
     last = 1
     for number, (name, records) in enumerate(runs.items()):
         rounds = [point.round for point in records[0].metrics]
@@ -135,11 +124,11 @@ def _curve(record: RunRecord) -> list[float]:
     return [_scale(record) * one for one in scores]
 
 
-def _figure(wide: float) -> tuple[Any, Any]:
+def _figure(panels: int, widths: Sequence[float], wide: float) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(wide, 4.0), layout="constrained")
-    return figure, figure.subplots()
+    return figure, figure.subplots(1, panels, width_ratios=widths, squeeze=False)[0]
 
 
 def _by_round(axes: Any, last: int, record: RunRecord) -> None:
