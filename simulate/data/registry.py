@@ -1,4 +1,4 @@
-"""Data sets by name.
+"""Data sets by name, whole or with a part of their training records.
 
 A data set of the project is a row in a module of ``simulate.data.formats``; other packages
 register theirs in the entry-point group ``privplan.datasets``.
@@ -15,6 +15,7 @@ from privplan.errors import InputError, did_you_mean
 from privplan.registry import Registry
 from simulate.data.dataset import Dataset
 from simulate.data.disk import data_folder
+from simulate.data.part import part_of
 
 
 class Loader(Protocol):
@@ -58,19 +59,26 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
     """The data set of a name.
 
     Args:
-        name: a registered name or an alias, in any case.
+        name: a registered name or an alias, in any case; ``NAME:RECORDS`` for so many of its
+            training records, always the same ones.
         data_dir: the data folder; PRIVPLAN_DATA when None, then the user's cache.
         download: whether missing files may be downloaded; their published sums are checked.
 
     Raises:
-        InputError: for an unknown name, or when a file is damaged.
+        InputError: for an unknown name, more records than there are, or when a file is damaged.
         MissingDataError: when files are missing.
     """
-    known = ALIASES.get(name.lower(), name)
+    whole, colon, count = name.partition(":")
+    if colon and whole.lower() not in (*DATASETS, *ALIASES):
+        whole, colon = name, ""
+    known = ALIASES.get(whole.lower(), whole)
     if known not in DATASETS:  # sorted: the registry's order depends on what was imported first
         names = sorted(DATASETS)
-        rule = f"must be one of {', '.join(names)}{did_you_mean(name, names)}"
+        rule = f"must be one of {', '.join(names)}{did_you_mean(whole, names)}"
         raise InputError.one("dataset", rule, name)
+    if colon and not (count.isdecimal() and count.isascii() and 0 < len(count) < 10):
+        raise InputError.one("dataset", f"must be {known} or {known}:RECORDS", name)
     folder = data_folder(data_dir)
     _log.info("reading %s from %s", known, folder)
-    return DATASETS.get(known)(folder, download)
+    data = DATASETS.get(known)(folder, download)
+    return part_of(data, int(count)) if colon else data

@@ -1,0 +1,72 @@
+"""A part of the training records of a data set, by ``NAME:RECORDS``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+from privplan.cli import main
+from privplan.errors import InputError
+from privplan.io.text import load_yaml
+from privplan.planning.solver import solve
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
+from simulate.data.part import part_of
+from simulate.data.registry import load
+
+
+def test_a_part_keeps_the_classes_and_the_test_records() -> None:
+    whole, part = load("digits"), load("Digits:100")
+    assert (len(part.train_y), part.name) == (100, "digits:100")
+    assert torch.equal(part.test_x, whole.test_x)
+    shares = np.bincount(whole.train_y.numpy()) * 100 / len(whole.train_y)
+    assert (abs(np.bincount(part.train_y.numpy()) - shares) <= 1).all()
+    assert load("digits:100").digest == part.digest != whole.digest
+    everything = load(f"digits:{len(whole.train_y)}")
+    assert torch.equal(everything.train_x, whole.train_x)
+
+
+def test_records_keep_their_labels_and_people() -> None:
+    whole = load("digits")
+    people = np.arange(len(whole.train_y))
+    part = part_of(type(whole)(**{**vars(whole), "train_people": people}), 50)
+    rows = part.train_people
+    assert rows is not None
+    assert len(set(rows.tolist())) == 50
+    assert torch.equal(part.train_x, whole.train_x[rows])
+    assert torch.equal(part.train_y, whole.train_y[rows])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("digits:", "must be digits or digits:RECORDS"),
+        ("digits:-5", "must be digits or digits:RECORDS"),
+        ("digits:1e3", "must be digits or digits:RECORDS"),
+        ("digits:0", "must have from 1 to 1442 training records"),
+        ("digits:1443", "must have from 1 to 1442 training records"),
+        ("digit:5", "did you mean digits"),
+        ("own:digits", "must be one of"),
+    ],
+)
+def test_bad_numbers_are_refused(name: str, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        load(name)
+    assert "dataset" in str(caught.value)
+
+
+def test_a_run_on_a_part_is_recorded_and_replayed(tmp_path: Path) -> None:
+    spec = {**load_yaml(preset("digits"), "preset"), "rounds": 2}
+    solve(Spec.parse(spec)).save(tmp_path / "plan.json")
+    words = [str(tmp_path / "plan.json"), "--dataset=digits:300", f"--output={tmp_path / 'run'}"]
+    ran = CliRunner().invoke(main, ["simulate", *words, "--algorithm=DP-FedAvg", "--format=json"])
+    assert ran.exit_code == 0, ran.output
+    assert "digits:300" in (tmp_path / "run" / "record.json").read_text()
+    assert json.loads(ran.stdout)["accuracy"] > 0
+    replayed = CliRunner().invoke(main, ["replay", str(tmp_path / "run")])
+    assert replayed.exit_code == 0, replayed.output
