@@ -115,7 +115,7 @@ def command(
     base = with_own(request_of(plan, "", output, options), own)
     base = replace(base, track=track, precision=precision)
     base = tuned_plan(base) if tune else base
-    names, omitted = select(algorithms, base)
+    names, omitted = select(algorithms, base, one_unit=tune)
     for line in omitted:
         render.warn(line)
     chosen = seeds_from(first_seed, seeds)

@@ -32,13 +32,15 @@ PLOT = "accuracy.png"
 TUNING = "tuning.jsonl"
 
 
-def select(names: str, base: Request) -> tuple[list[str], list[str]]:
+def select(names: str, base: Request, *, one_unit: bool = False) -> tuple[list[str], list[str]]:
     """Algorithms to compare, and one line per reason why ``all`` omits some.
 
     Args:
         names: names of the catalogue with commas between, in any order; ``all`` among them
-            selects every algorithm that can execute the plan on the partition.
+            selects every algorithm that can execute the plan on the partition, and those named.
         base: plan, data and partition of the comparison.
+        one_unit: whether ``all`` omits algorithms that cannot spend the plan's budgets: those
+            without privacy, and under a plan of clients those that protect records.
 
     Raises:
         InputError: for a name that is not in the catalogue.
@@ -46,21 +48,34 @@ def select(names: str, base: Request) -> tuple[list[str], list[str]]:
     words = [word.strip() for word in names.split(",") if word.strip()]
     if "all" not in map(str.lower, words):
         return list(dict.fromkeys(ALGORITHMS.name_of(word) for word in words or [""])), []
-    omitted = _not_executable(base)
+    omitted = _not_executable(base, one_unit)
+    named = {ALGORITHMS.name_of(word) for word in words if word.lower() != "all"}
+    omitted = {reason: [name for name in some if name not in named]
+               for reason, some in omitted.items()}  # fmt: skip
     without = {name for some in omitted.values() for name in some}
     lines = [
         f"--algorithms all leaves out {', '.join(some)}: {reason}"
         for reason, some in omitted.items()
+        if some
     ]
     return [name for name in ALGORITHMS if name not in without], lines
 
 
-def _not_executable(base: Request) -> dict[str, list[str]]:
+def _not_executable(base: Request, one_unit: bool) -> dict[str, list[str]]:
     """Names of the algorithms that cannot execute the plan on the partition, by reason."""
     omitted = not_executable(base.plan)
     if not scheme(base.partition).disjoint:
         fault = Fault("partition", "must leave each record with one client", base.partition)
         omitted[str(fault)] = _record_level(base.plan, executable(base.plan))
+    if one_unit:
+        known = {name for some in omitted.values() for name in some}
+        rest = [name for name in executable(base.plan) if name not in known]
+        units = {name: ALGORITHMS.get(name).unit_under(base.plan) for name in rest}
+        unit = base.plan.spec.unit
+        reason = "they protect nobody, so no budget is spent equally"
+        omitted[reason] = [name for name in rest if units[name] == "none"]
+        reason = f"budgets of the plan are of {unit}s, theirs are not"
+        omitted[reason] = [name for name in rest if units[name] not in (unit, "none")]
     return {reason: names for reason, names in omitted.items() if names}
 
 

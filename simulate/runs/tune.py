@@ -26,7 +26,7 @@ from privplan.spec.recipe import without_recipe
 from privplan.spec.spec import Spec
 from privplan.values import digest
 from simulate.algorithms.entry import Hyperparameters
-from simulate.algorithms.registry import ALGORITHMS, as_given
+from simulate.algorithms.registry import ALGORITHMS, algorithm, as_given
 from simulate.engine.loop import evaluate, initial_state, one_core, run_round
 from simulate.runs.compare import TUNING, require_own
 from simulate.runs.ledger_writer import MemoryLedger
@@ -118,7 +118,9 @@ def tune(
         "seed": seed,
     }
     given = base.hyperparameters.values
-    spaces = {name: SearchSpace(ALGORITHMS.get(name), given) for name in algorithms}
+    spaces = {
+        name: SearchSpace(ALGORITHMS.get(name), given, _quantile(name, base)) for name in algorithms
+    }
     journal: Journal[float] = Journal(base.folder / TUNING, digest(identity), _check)
     scores: dict[str, list[tuple[Point, float]]] = {name: [] for name in algorithms}
     with resumable(base.folder):
@@ -134,7 +136,9 @@ def tune(
                 for index, point in enumerate(points):
                     key = {"algorithm": name, "half": half, "trial": index}
                     one = replace(request, algorithm=name)
-                    items[key_of({**key, **point.model_dump()})] = _Trial(one, point)
+                    items[key_of({**key, **point.model_dump(exclude_none=True)})] = _Trial(
+                        one, point
+                    )
             spread = in_jobs(min(jobs, len(items)))
             done = finish(items, _score, spread=spread, journal=journal, progress=progress)
             for key_text, trial in items.items():
@@ -151,6 +155,14 @@ def tuned_request(base: Request, found: Tuned) -> Request:
         spec = Spec.parse(without_recipe(plan.spec.model_dump(mode="json")))
         plan = plan.model_copy(update={"spec": spec})
     return replace(base, plan=retuned(plan, found.point), hyperparameters=chosen)
+
+
+def _quantile(name: str, base: Request) -> float | None:
+    """The private quantile that a method's clipping norm follows; None where it is fixed."""
+    if ALGORITHMS.get(name).unit_under(base.plan) != "client":
+        return None
+    followed = algorithm(name, base.plan).plan.clipping
+    return None if followed is None else followed.quantile
 
 
 def _tuned(name: str, space: SearchSpace, scores: list[tuple[Point, float]]) -> Tuned:
@@ -189,7 +201,6 @@ def _check(point: Any, result: Any) -> None:
     Raises:
         ValueError: when it cannot.
     """
-    if not isinstance(result, float) or set(point) != {
-        "algorithm", "half", "trial", *Point.model_fields
-    }:  # fmt: skip
+    fields = {"algorithm", "half", "trial", *Point.model_fields}
+    if not isinstance(result, float) or set(point) | {"quantile"} != fields:
         raise ValueError

@@ -121,8 +121,14 @@ def paired(one: TunedRow, other: TunedRow) -> list[float]:
 
 
 def _values(one: TunedRow) -> str:
-    own = [f"{name}={value:.3g}" for name, value in one.tuned.point.values.items()]
+    own = [f"{name}={value:.3g}" for name, value in _own_values(one).items()]
     return ", ".join([f"rate={one.rate:.3g}", *own])
+
+
+def _own_values(one: TunedRow) -> dict[str, float]:
+    """The quantile that the clipping norm follows, if any, and the method's hyperparameters."""
+    point = one.tuned.point
+    return point.values if point.quantile is None else {"quantile": point.quantile, **point.values}
 
 
 def _percent(values: Sequence[float], sign: bool = False) -> str:
@@ -174,7 +180,7 @@ def tuned_csv(rows: Sequence[TunedRow]) -> str:
 
 
 def _lines(one: TunedRow) -> Iterator[list[object]]:
-    values = " ".join(f"{name}={value:g}" for name, value in one.tuned.point.values.items())
+    values = " ".join(f"{name}={value:g}" for name, value in _own_values(one).items())
     fixed = [one.tuned.runs, one.norm, one.rate, values, one.tuned.score, one.tuned.default_score]
     for record, verdict, scores in zip(one.row.records, one.row.verdicts, one.scores, strict=True):
         head = [one.row.algorithm, one.row.unit, record.seed, *fixed, one.clipped]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,13 @@ import scipy.stats
 import torch
 
 from privplan.errors import InputError
-from privplan.plan import Plan
+from privplan.plan import Clipping, Plan
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
 from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.registry import load
 from simulate.data.validation import validation_split
-from simulate.runs.compare import compare
+from simulate.runs.compare import compare, select
 from simulate.runs.comparison import ComparisonRow
 from simulate.runs.request import Request
 from simulate.runs.scores import scores_of
@@ -77,6 +80,72 @@ def test_every_method_has_a_space_within_its_own_ranges(name: str) -> None:
         assert len({one.values[key] for one in points}) > 1
         fixed = SearchSpace(entry, {key: 0.5})
         assert next(fixed.draws(source)).values[key] == 0.5
+
+
+@pytest.mark.parametrize("name", ["DP-FedAvg", "GDPFed+", "planned"])
+def test_the_private_quantile_is_tuned_at_equal_guarantees(
+    name: str, short_plan: Plan, tmp_path: Path
+) -> None:
+    data = short_plan.spec.model_dump(mode="json")
+    follows = {"quantile": 0.7, "share": 0.05, "learning_rate": 0.3}
+    given = solve(Spec.parse({**data, "planning": {**data["planning"], "clipping": follows}}))
+    base = Request(given, "", "digits", tmp_path, device="cpu")
+    found = tune(base, [name], trials=4, validation_share=0.2)[name]
+    tried = [
+        json.loads(line)["point"]["quantile"]
+        for line in (tmp_path / "tuning.jsonl").read_text().splitlines()
+    ]
+    assert tried[0] == 0.7
+    assert len(set(tried)) == 4
+    assert all(0.1 <= one <= 0.9 for one in tried)
+    plan = algorithm(name, tuned_request(base, found).plan).plan
+    assert plan.clipping is not None
+    assert plan.clipping.quantile == found.point.quantile
+    before = algorithm(name, given).plan
+    other = retuned(before, Point(quantile=0.2))
+    assert other.certificate == before.certificate
+    assert other.clipping == replace_quantile(before, 0.2)
+    fixed = tune(replace(base, plan=short_plan, folder=tmp_path / "fixed"), [name], trials=2,
+                 validation_share=0.2)[name]  # fmt: skip
+    assert fixed.point.quantile is None
+
+
+def test_a_method_that_follows_a_median_by_default_gets_its_own_quantile(
+    short_plan: Plan, tmp_path: Path
+) -> None:
+    base = Request(short_plan, "", "digits", tmp_path / "out", device="cpu")
+    found = tune(base, ["DP-FedPGN"], trials=3, validation_share=0.2)["DP-FedPGN"]
+    assert found.point.quantile is not None
+    chosen = replace(found, point=found.point.model_copy(update={"quantile": 0.3}))
+    given = algorithm("DP-FedPGN", short_plan).plan
+    plan = algorithm("DP-FedPGN", tuned_request(base, chosen).plan).plan
+    assert given.clipping is not None
+    assert plan.clipping == replace_quantile(given, 0.3)
+    assert [g.noise_multiplier for g in plan.groups] == [g.noise_multiplier for g in given.groups]
+
+
+def replace_quantile(plan: Plan, quantile: float) -> Clipping:
+    """The plan's clipping with another quantile and the same noise."""
+    assert plan.clipping is not None
+    return plan.clipping.model_copy(update={"quantile": quantile})
+
+
+def test_all_leaves_out_methods_of_another_unit_when_tuned(
+    short_plan: Plan, tmp_path: Path
+) -> None:
+    base = Request(short_plan, "", "digits", tmp_path, device="cpu")
+    names, lines = select("all", base, one_unit=True)
+    assert "DP-FedAvg" in names
+    assert {ALGORITHMS.get(name).unit_under(short_plan) for name in names} == {"client"}
+    [line] = [line for line in lines if "of clients" in line]
+    assert "DPFedAvg" in line
+    [line] = [line for line in lines if "nobody" in line]
+    assert "leaves out FedAvg, HyperFL, " in line
+    assert {"DPFedAvg", "FedAvg"} <= set(select("all", base)[0])
+    assert select("DPFedAvg", base, one_unit=True)[0] == ["DPFedAvg"]
+    more, lines = select("all,FedAvg", base, one_unit=True)
+    assert set(more) == {*names, "FedAvg"}
+    assert "FedAvg, " not in "".join(lines).replace("DPFedAvg, ", "")
 
 
 def test_a_tuned_comparison(short_plan: Plan, tmp_path: Path) -> None:
