@@ -206,7 +206,7 @@ PAPERS.register(
                     for split, (mean, deviation) in zip(SPLITS, values, strict=True)
                 },
                 sizes={"reduced": _SMALL, "full": _FULL},
-                minutes={"reduced": 7},
+                minutes={"reduced": 10},
             ),
             Table(
                 "dp2-fedsam-table-3",
@@ -219,7 +219,7 @@ PAPERS.register(
                     for epsilon, (mean, deviation) in zip(BUDGETS, values, strict=True)
                 },
                 sizes={"reduced": _SMALL, "full": _FULL},
-                minutes={"reduced": 14},
+                minutes={"reduced": 20},
             ),
             Table(
                 "dp2-fedsam-privacy",
