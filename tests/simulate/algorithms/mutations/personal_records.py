@@ -73,6 +73,21 @@ Walk = Callable[[Tensor, Tensor, Callable[[Tensor], Tensor]], tuple[Tensor, Tens
 and keeps."""
 
 
+def check_sent_noise(local: LocalRule, walk: Walk, own: Tensor, size: int) -> None:
+    """What a client says of the noise that it sent is what a walk by noise alone sends."""
+    draw = torch.Generator().manual_seed(5)
+    drawn = [torch.randn(size, generator=draw, dtype=torch.float64) for _ in range(STEPS)]
+    left = iter(drawn)
+    theta, nothing = torch.zeros(size, dtype=torch.float64), torch.zeros_like(own).double()
+    sent, _ = walk(theta, nothing, lambda at: next(left))
+    assert local.sent_noise is not None
+    speed = total = torch.zeros_like(theta)
+    for factor, noise in zip(local.sent_noise(STEPS), drawn, strict=True):
+        speed = MOMENTUM * speed + noise * (factor != 0)
+        total = total + factor * speed
+    torch.testing.assert_close(sent, -RATE * total[: len(sent)])
+
+
 def compare(walk: Walk, first: Callable[[Tensor], Tensor]) -> Callable[[Algorithm], None]:
     """Compare two clients' first round with a walk by noisy gradients of a loop over records."""
 
@@ -90,6 +105,7 @@ def compare(walk: Walk, first: Callable[[Tensor], Tensor]) -> Callable[[Algorith
             assert update.noise_evidence.drawn[0] == STEPS * len(expected)
         step, _ = algorithm.aggregator.combine((), world.start, {})
         assert not step.any()
+        check_sent_noise(algorithm.local, walk, first(world.start), len(world.start))
 
     return check
 
@@ -151,6 +167,13 @@ def personal_without_noise(one: Algorithm) -> Algorithm:
     return replace(one, local=replace(one.local, train=changed))
 
 
+def says(factor: float) -> Mutation:
+    """The client says that every step sent the noise with the same factor."""
+    return lambda one: replace(
+        one, local=replace(one.local, sent_noise=lambda steps: [factor] * steps)
+    )
+
+
 def swapped(batch: ClientBatch, result: LocalResult) -> LocalResult:
     """The client keeps what it had."""
     own = result.personal
@@ -171,6 +194,7 @@ CASES = (
         {
             **COMMON,
             "clipped at twice the norm": with_rule(head_then_body(2 * NORM, head(), HEAD_RATE)),
+            "noise of all steps is said to be sent": says(1.0),
             "one learning rate": with_rule(head_then_body(NORM, head(), 1.0)),
             "the head released": lambda one: replace(
                 one, split=replace(one.split, shared=lambda model: None)
@@ -186,6 +210,7 @@ CASES = (
         {
             **COMMON,
             "clipped at twice the norm": with_rule(noisy_sum(2 * NORM, ALPHA)),
+            "noise is said to be sent whole": says(1.0),
             "equal steps": with_rule(noisy_sum(NORM, 1.0)),
             "no offsets": lambda one: replace(
                 one,

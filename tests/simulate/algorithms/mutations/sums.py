@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from privplan.plan import Plan
-from simulate.aggregators.means import by_epsilon, literal, mean, normalised, top_k
+from simulate.aggregators.means import by_epsilon, literal, mean, normalised
 from simulate.algorithm import Algorithm
 from simulate.components import ClientBatch, LocalResult, LocalRule, Server
 from simulate.engine.round import RoundContext, client_batch
@@ -46,7 +46,6 @@ from tests.simulate.case import Case
 
 SUMS = np.array([6.0, 8.0])  # of each group's clipped updates in the tiny world
 SCALES = (0.5, 1.0)
-KEPT = 0.5
 
 Mutation = Callable[[Algorithm], Algorithm]
 
@@ -242,19 +241,6 @@ CASES = (
     ),
     Case("GDPFed", tiny.plan(), check_groups(kept=1.0), GROUPS),
     Case("GDPFed-op", tiny.plan(), check_groups(kept=1.0), GROUPS),
-    Case(
-        "GDPFed+",
-        tiny.plan(kept=KEPT),
-        check_groups(kept=KEPT),
-        {
-            "no sparsification": lambda one: replace(one, aggregator=literal()),
-            "sparse before the noise": lambda one: replace(
-                one, aggregator=literal(), transforms=(*one.transforms, sparsify(KEPT))
-            ),
-            "weights that add up to 1": lambda one: replace(one, aggregator=top_k(normalised())),
-            "half of the noise": with_plan(tiny.plan(kept=KEPT, sigmas=(1.0, 0.25))),
-        },
-    ),
     Case(
         "planned",
         tiny.plan(release="joint", scales=SCALES, sigmas=(1.0, 0.5)),

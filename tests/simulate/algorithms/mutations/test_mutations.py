@@ -13,12 +13,19 @@ import pytest
 
 from privplan.errors import InputError
 from simulate.algorithms.registry import ALGORITHMS
-from tests.simulate.algorithms.mutations import hypernetworks, personal_records, records, sums
+from tests.simulate.algorithms.mutations import (
+    hypernetworks,
+    personal_records,
+    records,
+    sparse,
+    sums,
+)
 from tests.simulate.algorithms.references import CASES as REFERENCES
 from tests.simulate.case import Case
 
 CASES: tuple[Case, ...] = (
     *sums.CASES,
+    *sparse.CASES,
     *records.CASES,
     *personal_records.CASES,
     *hypernetworks.CASES,
