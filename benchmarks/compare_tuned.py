@@ -1,0 +1,170 @@
+"""Writes the tables of docs/compare-tuned.md from the stored docs/compare-tuned/*.csv.
+
+privplan compare ... --tune -o tuned     # as the page says; tuned/tuned.csv is what is stored
+python benchmarks/compare_tuned.py       # writes the page again
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+STORED = ROOT / "docs" / "compare-tuned"
+PAGE = ROOT / "docs" / "compare-tuned.md"
+BEGIN = "<!-- begin: written by benchmarks/compare_tuned.py from docs/compare-tuned/*.csv -->"
+END = "<!-- end -->"
+BASELINE = "DP-FedAvg"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A comparison whose ``tuned.csv`` is stored.
+
+    Attributes:
+        name: of the file.
+        title: what was compared.
+        words: plan, data and partition of the command.
+        trials: runs per method to tune it.
+        cpu: CPU minutes of one core, all runs.
+        wall: minutes on a core that other work shared.
+    """
+
+    name: str
+    title: str
+    words: str
+    trials: int
+    cpu: float
+    wall: float
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of a comparison: its lines, one per seed and group, in the order of the file."""
+
+    lines: tuple[dict[str, str], ...]
+
+    @property
+    def groups(self) -> list[str]:
+        """Names of the groups."""
+        return list(dict.fromkeys(line["group"] for line in self.lines))
+
+    def numbers(self, column: str) -> list[float]:
+        """A number per seed."""
+        first = self.groups[0]
+        return [float(line[column]) for line in self.lines if line["group"] == first]
+
+    def spent(self, group: str) -> str:
+        """The largest realised epsilon of a group."""
+        most = max(float(line["realised_upper"]) for line in self.lines if line["group"] == group)
+        return "inf" if math.isinf(most) else f"{most:.4g}"
+
+    @property
+    def worst_group(self) -> str:
+        """The group with the least own accuracy, averaged over the seeds, in percent."""
+        means = {
+            group: statistics.fmean(
+                float(line["group_own"]) for line in self.lines if line["group"] == group
+            )
+            for group in self.groups
+        }
+        worst = min(means, key=lambda one: means[one])
+        return f"{worst} {100 * means[worst]:.1f}"
+
+
+def methods(path: Path) -> dict[str, Method]:
+    """The methods of a stored file, by name."""
+    found: dict[str, list[dict[str, str]]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            found.setdefault(line["algorithm"], []).append(line)
+    return {name: Method(tuple(lines)) for name, lines in found.items()}
+
+
+def percent(values: list[float], sign: bool = False) -> str:
+    """Mean and standard error in percent."""
+    mean = 100 * statistics.fmean(values)
+    text = f"{mean:+.1f}" if sign else f"{mean:.1f}"
+    if len(values) < 2:
+        return text
+    return f"{text} ± {100 * statistics.stdev(values) / math.sqrt(len(values)):.1f}"
+
+
+def table(one: Stored) -> Iterator[str]:
+    """The part of the page on one comparison."""
+    known = methods(STORED / f"{one.name}.csv")
+    first = next(iter(known.values()))
+    seeds = list(dict.fromkeys(line["seed"] for line in first.lines))
+    heads = [f"epsilon, {name}" for name in first.groups]
+    yield f"### {one.title}\n"
+    yield (
+        f"`privplan compare {one.words} --algorithms all,FedAvg --tune --trials {one.trials} "
+        f"--seeds {len(seeds)}`: {len(known)} methods, seeds {', '.join(seeds)}, {one.cpu:.1f} "
+        f"minutes of CPU ({one.wall:.0f} minutes on a core that other work shared).\n"
+    )
+    columns = ["method", "tuned", "clipped", "own", "global", f"own over {BASELINE}", "worst group"]
+    yield f"| {' | '.join([*columns, *heads])} |"
+    yield "|---" * (len(columns) + len(heads)) + "|"
+    base = known[BASELINE].numbers("own")
+    for name in sorted(known, key=lambda name: -statistics.fmean(known[name].numbers("own"))):
+        method = known[name]
+        line = method.lines[0]
+        own = method.numbers("own")
+        values = [
+            f"C={float(line['clipping_norm']):.3g}",
+            f"rate={float(line['learning_rate']):.3g}",
+        ]
+        values += line["hyperparameters"].split()
+        gains = [one - other for one, other in zip(own, base, strict=True)]
+        cells = [
+            name,
+            ", ".join(values),
+            f"{100 * float(line['clipped']):.0f}%" if line["clipped"] else "",
+            percent(own),
+            percent(method.numbers("global")),
+            "" if name == BASELINE else percent(gains, sign=True),
+            method.worst_group,
+            *(method.spent(group) for group in method.groups),
+        ]
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+COMPARISONS = (
+    Stored("digits-iid", "Digits, IID", "digits.json", 3, 2.2, 8),
+    Stored(
+        "digits-pathological-2",
+        "Digits, two classes per client",
+        "digits.json --partition pathological:2",
+        3,
+        2.3,
+        10,
+    ),
+)
+
+
+def written() -> str:
+    """The generated part of the page, between its marks."""
+    lines = [BEGIN, ""]
+    for one in COMPARISONS:
+        lines += table(one)
+    return "\n".join([*lines, END])
+
+
+def replaced(page: str, part: str) -> str:
+    """The page with its generated part replaced."""
+    before, rest = page.split(BEGIN)
+    return before + part + rest.split(END)[1]
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), written()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
