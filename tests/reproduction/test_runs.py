@@ -14,7 +14,7 @@ from privplan.errors import InputError
 from privplan.io.text import load_yaml
 from privplan.reproduction.results import Result
 from privplan.reproduction.runs import JOURNAL, run_table
-from privplan.reproduction.tables import Method, Setting, Table, tables
+from privplan.reproduction.tables import Method, Setting, Table, table_of, tables
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 
@@ -78,6 +78,19 @@ def test_a_folder_of_another_table_is_refused(tmp_path: Path) -> None:
         run_table(table(), "reduced", [0], tmp_path, refuse)
 
 
+@pytest.mark.parametrize("size", ["full", "reduced"])
+def test_hyperfl_s_methods_with_noise_protect_records(size: str) -> None:
+    from simulate.algorithms.registry import ALGORITHMS
+
+    for setting in table_of("hyperfl-table-1").trained[size]():
+        for row, method in setting.methods.items():
+            spec = Spec.parse({**setting.spec, **method.changes})
+            private = row in {"DP-FedAvg", "CENTAUR", "PPSGD"}
+            assert spec.unit == ("record" if private else "client")
+            entry = ALGORITHMS.get(method.algorithm)
+            assert (entry.unit == "record" or entry.record_level) is private
+
+
 def test_every_declared_setting_is_a_valid_spec() -> None:
     """Also of full sizes, which no machine of the tests can train."""
     from simulate.algorithms.registry import ALGORITHMS
@@ -89,7 +102,7 @@ def test_every_declared_setting_is_a_valid_spec() -> None:
         for size, make in one.trained.items():
             for setting in make():
                 for row, method in setting.methods.items():
-                    assert setting.dataset in DATASETS, one.name
+                    assert setting.dataset.partition(":")[0] in DATASETS, one.name
                     entry = ALGORITHMS.get(method.algorithm)
                     assert set(method.hyperparameters) <= set(entry.hyperparameters)
                     data = {**setting.spec, **method.changes}
