@@ -75,7 +75,7 @@ _OPTIONS = (
         show_default=True,
         cls=_RegistryOption,
         names=_datasets,
-        help="One of {}; NAME:RECORDS for so many of its training records.",
+        help="One of {}. NAME:RECORDS takes so many of its training records.",
     ),
     DATA_DIR,
     click.option(
