@@ -144,6 +144,14 @@ COMPARISONS = (
         2.3,
         10,
     ),
+    Stored(
+        "fashion-mnist-iid",
+        "Fashion-MNIST, IID",
+        "fashion-mnist.json --dataset fashion-mnist:3000",
+        2,
+        4.3,
+        16,
+    ),
 )
 
 
