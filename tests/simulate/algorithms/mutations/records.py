@@ -22,7 +22,8 @@ from simulate.engine.seeds import Purpose, stream
 from simulate.local.dp_sgd import dp_sgd
 from tests.simulate import small
 from tests.simulate.algorithms.mutations.sums import Mutation, slower
-from tests.simulate.algorithms.test_record_level import common_signal, context_of, released
+from tests.simulate.algorithms.record_runs import context_of
+from tests.simulate.algorithms.test_record_weights import common_signal, released
 from tests.simulate.case import Case
 
 NORM, RECORDS, RATE = 0.5, 20, 0.2
