@@ -103,7 +103,7 @@ def table(one: Stored) -> Iterator[str]:
     yield f"### {one.title}\n"
     yield (
         f"`privplan compare {one.words} --algorithms all,FedAvg --tune --trials {one.trials} "
-        f"--seeds {len(seeds)}`: {len(known)} methods, seeds {', '.join(seeds)}, {one.cpu:.1f} "
+        f"--seeds {len(seeds)}`: {len(known)} methods, seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}, {one.cpu:.1f} "
         f"minutes of CPU ({one.wall:.0f} minutes on a core that other work shared).\n"
     )
     columns = ["method", "tuned", "clipped", "own", "global", f"own over {BASELINE}", "worst group"]
@@ -151,6 +151,14 @@ COMPARISONS = (
         2,
         4.3,
         16,
+    ),
+    Stored(
+        "fashion-mnist-pathological-2",
+        "Fashion-MNIST, two classes per client",
+        "fashion-mnist.json --dataset fashion-mnist:3000 --partition pathological:2",
+        2,
+        2.6,
+        6,
     ),
 )
 
