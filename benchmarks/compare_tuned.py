@@ -101,10 +101,11 @@ def table(one: Stored) -> Iterator[str]:
     seeds = list(dict.fromkeys(line["seed"] for line in first.lines))
     heads = [f"epsilon, {name}" for name in first.groups]
     yield f"### {one.title}\n"
+    plural = "s" * (len(seeds) > 1)
     yield (
         f"`privplan compare {one.words} --algorithms all,FedAvg --tune --trials {one.trials} "
-        f"--seeds {len(seeds)}`: {len(known)} methods, seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}, {one.cpu:.1f} "
-        f"minutes of CPU ({one.wall:.0f} minutes on a core that other work shared).\n"
+        f"--seeds {len(seeds)}`: {len(known)} methods, seed{plural} {', '.join(seeds)}, "
+        f"{one.cpu:.1f} minutes of CPU ({one.wall:.0f} minutes on a core that other work shared).\n"
     )
     columns = ["method", "tuned", "clipped", "own", "global", f"own over {BASELINE}", "worst group"]
     yield f"| {' | '.join([*columns, *heads])} |"
