@@ -119,7 +119,7 @@ def _accuracy(number: int, dataset: str, known: Mapping[str, tuple[float, ...]])
             for name, value in zip(printed.DISTRIBUTIONS, values, strict=True)
         },
         sizes={"reduced": REDUCED, "full": "the paper's learning rates (Tables 8 and 9)"},
-        minutes={"reduced": 11},
+        minutes={"reduced": 8},
     )
 
 
