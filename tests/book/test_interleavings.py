@@ -77,8 +77,8 @@ def test_nothing_is_overspent_and_nothing_lost(
     context, draw = multiprocessing.get_context("fork"), random.Random(runs)
     kills, seed, living = 0, 0, {}
     finished = 0
-    while finished < WRITERS or living:
-        while len(living) < WRITERS and seed < WRITERS + kills:
+    while finished < WRITERS or living or kills < 2:  # writers may finish before they are killed
+        while len(living) < WRITERS and (seed < WRITERS + kills or kills < 2):
             log = tmp_path / f"{seed}.log"
             one = context.Process(target=_write, args=(address, log, seed, runs // WRITERS))
             one.start()
@@ -99,7 +99,6 @@ def test_nothing_is_overspent_and_nothing_lost(
                 one.join()
                 del living[key]
     _check(Budgets(address), tmp_path)
-    assert kills >= 2
 
 
 def _check(budgets: Budgets, folder: Path) -> None:
