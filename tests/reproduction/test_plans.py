@@ -129,7 +129,6 @@ def test_the_reduced_size_keeps_noise_and_privacy() -> None:
             ["gdpfed-plus-table-5", "--size", "reduced"],
             "size: must be full for gdpfed-plus-table-5",
         ),
-        (["dp-fedpgn-table-4", "--size", "reduced"], "size: must be one of full for dp-fedpgn"),
         (["hyperfl-table-1", "--list"], "table: must be left out with --list"),
         (["hyperfl-table-1", "--seeds", "0"], "Invalid value for '--seeds'"),
     ],

@@ -113,3 +113,26 @@ def test_every_declared_setting_is_a_valid_spec() -> None:
                     spec = Spec.parse(data)
                     built = model(spec.model.name)
                     assert built.parameters == spec.model.parameters, (one.name, size, row)
+
+
+def test_every_table_of_accuracies_has_a_size_that_a_cpu_can_train() -> None:
+    """It is stated in words, with its time, and takes fewer rounds, clients or methods."""
+    for one in tables():
+        if one.trained:
+            assert set(one.trained) == {"full", "reduced"} == set(one.sizes) | {"full"}, one.name
+            assert 0 < one.minutes["reduced"] <= 60, one.name
+
+
+def test_the_reduced_tables_of_robust_hdp_keep_its_distributions() -> None:
+    """Budgets, clients, batch sizes and partition are the paper's; records are half of them."""
+    for name, batches in (("4", [128]), ("17", [16, 32, 64, 128]), ("22", [16, 32, 64, 128])):
+        table = table_of(f"robust-hdp-table-{name}")
+        full = {one.column: one for one in table.trained["full"]()}
+        for small in table.trained["reduced"]():
+            law, paper = (one.spec["epsilon_distribution"] for one in (small, full[small.column]))
+            assert {**law, "records": 2 * law["records"]} == paper
+            assert law["batch_sizes"] == batches
+            assert small.partition == full[small.column].partition
+            for row, method in small.methods.items():
+                rate = full[small.column].methods[row].changes["local"]["learning_rate"]
+                assert method.changes["local"]["learning_rate"] == pytest.approx(10 * rate)

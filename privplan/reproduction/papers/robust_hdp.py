@@ -2,102 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
 
 from privplan.reproduction.claims import NOT_REPRODUCED, ORDER, REPRODUCED, Outcome, ahead
 from privplan.reproduction.plans import robust_hdp as plans
 from privplan.reproduction.printed import robust_hdp as printed
 from privplan.reproduction.results import Cell, Result
-from privplan.reproduction.tables import PAPERS, Claim, Method, Paper, Setting, Table
-
-ALGORITHMS = {
-    "WeiAvg": "WeiAvg",
-    "PFA": "PFA",
-    "DPFedAvg": "DPFedAvg",
-    "minimum epsilon": "minimum-epsilon",
-    "Robust-HDP": "Robust-HDP",
-}
-BASELINES = tuple(ALGORITHMS)[:4]
-
-
-def spec_of(name: str, **changes: Any) -> dict[str, Any]:
-    """The paper's setting on MNIST and Fashion-MNIST under one of its distributions."""
-    return {
-        "name": f"robust-hdp-{name.lower()}",
-        "unit": "record",
-        "epsilon_distribution": {
-            "name": name,
-            "clients": plans.CLIENTS,
-            "records": plans.RECORDS,
-            "batch_sizes": list(plans.BATCHES),
-        },
-        "delta": plans.DELTA,
-        "rounds": plans.ROUNDS,
-        "clipping_norm": plans.CLIP,
-        "local": {
-            "epochs": 1, "batch_size": 64, "learning_rate": 0.005, "learning_rate_decay": 1.0
-        },
-        "model": {"name": "cnn-2", "parameters": 28938},
-        "planning": {"accountant": "pld", "weights": "inverse_variance"},
-        **changes,
-    }  # fmt: skip
-
-
-def _spread(name: str, clients: int, batches: Sequence[int], records: int = 0) -> dict[str, Any]:
-    """Budgets and batch sizes of as many clients with so many records, of 48,000 by default."""
-    law = {"name": name, "clients": clients, "records": records or 48_000 // clients}
-    return {"epsilon_distribution": {**law, "batch_sizes": list(batches)}}
-
-
-def _by_clients() -> list[Setting]:
-    """Table 17: Dist6."""
-    found = []
-    for clients in (20, 40, 60):
-        [one] = _settings("mnist", ("Dist6",), **_spread("Dist6", clients, plans.BATCHES))
-        methods = {row: one.methods[row] for row in printed.CLIENTS}
-        found.append(replace(one, column=f"{clients} clients", methods=methods))
-    return found
-
-
-def _skewed(batches: Sequence[int]) -> list[Setting]:
-    """Tables 4 and 22: at most 8 classes per client; learning rates of Table 8."""
-    found = []
-    for name in printed.DISTRIBUTIONS:
-        [one] = _settings("mnist", (name,), **_spread(name, 60, batches))
-        methods = {row: one.methods[row] for row in printed.SKEWED}
-        found.append(replace(one, partition="shards:8", methods=methods))
-    return found
-
-
-def _smaller(dataset: str) -> list[Setting]:
-    """Tables 12 and 13 in minutes: Dist4 with fewer records, fewer rounds and a perceptron."""
-    [one] = _settings(
-        dataset,
-        ("Dist4",),
-        **SMALL,
-        **_spread("Dist4", plans.CLIENTS, plans.BATCHES, SMALL_RECORDS),
-    )
-    return [replace(one, dataset=f"{dataset}:{SMALL_RECORDS * plans.CLIENTS}")]
-
-
-def _settings(dataset: str, names: tuple[str, ...], **changes: Any) -> list[Setting]:
-    settings = []
-    for name in names:
-        spec = spec_of(name, **changes)
-        index = printed.DISTRIBUTIONS.index(name)
-        methods = {
-            row: Method(
-                algorithm,
-                changes={
-                    "local": {**spec["local"], "learning_rate": printed.RATES[dataset][row][index]}
-                },
-            )
-            for row, algorithm in ALGORITHMS.items()
-        }
-        settings.append(Setting(name, spec, dataset, methods))
-    return settings
+from privplan.reproduction.settings import robust_hdp as settings
+from privplan.reproduction.tables import PAPERS, Claim, Paper, Table
 
 
 def _accuracy(number: int, dataset: str, known: Mapping[str, tuple[float, ...]]) -> Table:
@@ -110,8 +23,8 @@ def _accuracy(number: int, dataset: str, known: Mapping[str, tuple[float, ...]])
             Claim("Robust-HDP is above WeiAvg and PFA", ahead("Robust-HDP", "WeiAvg", "PFA")),
         ),
         trained={
-            "full": lambda: _settings(dataset, printed.DISTRIBUTIONS),
-            "reduced": lambda: _smaller(dataset),
+            "full": lambda: settings.settings(dataset),
+            "reduced": lambda: settings.smaller(dataset),
         },
         printed={
             (row, name): (value, None)
@@ -146,15 +59,14 @@ def _not_ahead(result: Result) -> Outcome:
     return Outcome(ORDER if held <= total / 2 else NOT_REPRODUCED, f"in {held} of {total} columns")
 
 
-SMALL_RECORDS = 1200
-SMALL: dict[str, Any] = {
-    "rounds": 10,
-    "model": {"name": "mlp-digits:1x28x28", "parameters": 25450},
-}
 REDUCED = (
     "Dist4 of nine, 1,200 records of each client in place of 2,400, 10 rounds in place of 200 with "
     "the noise of 10 (a third to half of the paper's noise multipliers), a perceptron of 25,450 "
     "parameters in place of the CNN of 28,938; the paper's learning rates"
+)
+SHORT = (
+    "24,000 records in place of 48,000, a perceptron of 25,450 parameters in place of the CNN of "
+    "28,938, 10 rounds in place of 200 with the noise of 10, ten times the paper's learning rates"
 )
 _RESNET = (
     "needs a GPU: 200 rounds of DP-SGD on ResNet-18 or ResNet-34, 11 and 21 million parameters"
@@ -191,13 +103,20 @@ PAPERS.register(
                 "robust-hdp-table-4",
                 "Table 4: heterogeneous MNIST, 60 clients, batches of 128",
                 (Claim("Robust-HDP is above the others in most columns", _mostly),),
-                trained={"full": lambda: _skewed((128,))},
+                trained={
+                    "full": partial(settings.skewed, (128,)),
+                    "reduced": partial(settings.skewed, (128,), small=True),
+                },
                 printed={
                     (row, name): (value, None)
                     for row, values in printed.SKEWED.items()
                     for name, value in zip(printed.DISTRIBUTIONS, values, strict=True)
                 },
-                sizes={"full": "needs a GPU: 108 runs of 200 rounds of DP-SGD on 48,000 records"},
+                sizes={
+                    "full": "needs a GPU: 108 runs of 200 rounds of DP-SGD on 48,000 records",
+                    "reduced": f"Dist2, Dist4 and Dist6 of nine; {SHORT}",
+                },
+                minutes={"reduced": 20},
             ),
             *(
                 Table(
@@ -236,13 +155,20 @@ PAPERS.register(
                         ahead("Robust-HDP", "WeiAvg", "PFA", "DPFedAvg"),
                     ),
                 ),
-                trained={"full": _by_clients},
+                trained={
+                    "full": settings.by_clients,
+                    "reduced": partial(settings.by_clients, small=True),
+                },
                 printed={
                     (row, f"{clients} clients"): (mean, deviation / 3**0.5)
                     for row, values in printed.CLIENTS.items()
                     for clients, (mean, deviation) in zip((20, 40, 60), values, strict=True)
                 },
-                sizes={"full": "needs a GPU: 36 runs of 200 rounds of DP-SGD on 48,000 records"},
+                sizes={
+                    "full": "needs a GPU: 36 runs of 200 rounds of DP-SGD on 48,000 records",
+                    "reduced": SHORT,
+                },
+                minutes={"reduced": 20},
             ),
             *(
                 Table(f"robust-hdp-table-{number}", f"Table {number}: {what}", left_out=_RESNET)
@@ -257,8 +183,20 @@ PAPERS.register(
                 "robust-hdp-table-22",
                 "Table 22: heterogeneous MNIST, 60 clients, several batch sizes",
                 (Claim("Robust-HDP is no longer above the others", _not_ahead),),
-                trained={"full": lambda: _skewed(plans.BATCHES)},
-                sizes={"full": "needs a GPU: 108 runs of 200 rounds of DP-SGD on 48,000 records"},
+                trained={
+                    "full": partial(settings.skewed, plans.BATCHES),
+                    "reduced": partial(settings.skewed, plans.BATCHES, small=True),
+                },
+                printed={
+                    (row, name): (value, None)
+                    for row, values in printed.SKEWED_MIXED.items()
+                    for name, value in zip(printed.DISTRIBUTIONS, values, strict=True)
+                },
+                sizes={
+                    "full": "needs a GPU: 108 runs of 200 rounds of DP-SGD on 48,000 records",
+                    "reduced": f"Dist2, Dist4 and Dist6 of nine; {SHORT}",
+                },
+                minutes={"reduced": 20},
             ),
             Table(
                 "robust-hdp-figure-2",

@@ -1,0 +1,1 @@
+"""Settings of tables of accuracies, at the papers' sizes and reduced."""
