@@ -125,13 +125,13 @@ def test_every_table_of_accuracies_has_a_size_that_a_cpu_can_train() -> None:
 
 def test_the_reduced_tables_of_robust_hdp_keep_its_distributions() -> None:
     """Budgets, clients, batch sizes and partition are the paper's; records are half of them."""
-    for name, batches in (("4", [128]), ("17", [16, 32, 64, 128]), ("22", [16, 32, 64, 128])):
+    for name in ("4", "16", "17", "22"):
         table = table_of(f"robust-hdp-table-{name}")
         full = {one.column: one for one in table.trained["full"]()}
         for small in table.trained["reduced"]():
             law, paper = (one.spec["epsilon_distribution"] for one in (small, full[small.column]))
             assert {**law, "records": 2 * law["records"]} == paper
-            assert law["batch_sizes"] == batches
+            assert law["batch_sizes"] == ([128] if name == "4" else [16, 32, 64, 128])
             assert small.partition == full[small.column].partition
             for row, method in small.methods.items():
                 rate = full[small.column].methods[row].changes["local"]["learning_rate"]

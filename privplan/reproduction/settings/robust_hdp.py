@@ -101,15 +101,21 @@ def smaller(dataset: str) -> list[Setting]:
     return [replace(one, dataset=f"{dataset}:{SMALL_TRAINED}")]
 
 
+def by_level(*, small: bool = False) -> list[Setting]:
+    """Table 16: 20 clients with stricter and stricter budgets; the first and last when small."""
+    found = []
+    for name in (printed.LEVELS[0], printed.LEVELS[-1]) if small else printed.LEVELS:
+        found += _scaled(name, printed.LEVEL, spread(name, trained=_records(small)), small)
+    return found
+
+
 def by_clients(*, small: bool = False) -> list[Setting]:
     """Table 17: Dist6, 20 to 60 clients that share the same records."""
     found = []
     for clients in (20, 40, 60):
-        law = spread("Dist6", clients, trained=SMALL_TRAINED if small else TRAINED)
-        changes: dict[str, Any] = {"epsilon_distribution": law, **(SMALL if small else {})}
-        rate = SMALL_RATE if small else 1.0
-        [one] = settings("mnist", ("Dist6",), printed.CLIENTS, rate, **changes)
-        found.append(replace(one, column=f"{clients} clients", dataset=_data(small)))
+        law = spread("Dist6", clients, trained=_records(small))
+        [one] = _scaled("Dist6", printed.CLIENTS, law, small)
+        found.append(replace(one, column=f"{clients} clients"))
     return found
 
 
@@ -117,13 +123,19 @@ def skewed(batches: Sequence[int], *, small: bool = False) -> list[Setting]:
     """Tables 4 and 22: 60 clients with at most 8 classes each."""
     found = []
     for name in SMALL_SKEWED if small else printed.DISTRIBUTIONS:
-        law = spread(name, 60, batches, SMALL_TRAINED if small else TRAINED)
-        changes: dict[str, Any] = {"epsilon_distribution": law, **(SMALL if small else {})}
-        rate = SMALL_RATE if small else 1.0
-        [one] = settings("mnist", (name,), printed.SKEWED, rate, **changes)
-        found.append(replace(one, partition="shards:8", dataset=_data(small)))
+        law = spread(name, 60, batches, _records(small))
+        [one] = _scaled(name, printed.SKEWED, law, small)
+        found.append(replace(one, partition="shards:8"))
     return found
 
 
-def _data(small: bool) -> str:
-    return f"mnist:{SMALL_TRAINED}" if small else "mnist"
+def _scaled(name: str, rows: Iterable[str], law: Mapping[str, Any], small: bool) -> list[Setting]:
+    """One column on MNIST; when small, with few rounds at large rates and a perceptron."""
+    if not small:
+        return settings("mnist", (name,), rows, epsilon_distribution=law)
+    [one] = settings("mnist", (name,), rows, SMALL_RATE, epsilon_distribution=law, **SMALL)
+    return [replace(one, dataset=f"mnist:{SMALL_TRAINED}")]
+
+
+def _records(small: bool) -> int:
+    return SMALL_TRAINED if small else TRAINED
