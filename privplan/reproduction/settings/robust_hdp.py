@@ -26,7 +26,8 @@ SMALL: dict[str, Any] = {
 SMALL_TRAINED = TRAINED // 2
 SMALL_RATE = 10
 """Factor of the learning rates where a twentieth of the rounds must show the budgets of Dist6."""
-SMALL_SKEWED = ("Dist2", "Dist4", "Dist6")
+SMALL_SKEWED = ("Dist2", "Dist6")
+SMALL_CLIENTS = (20, 60)
 
 
 def spec_of(name: str, **changes: Any) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def by_level(*, small: bool = False) -> list[Setting]:
 def by_clients(*, small: bool = False) -> list[Setting]:
     """Table 17: Dist6, 20 to 60 clients that share the same records."""
     found = []
-    for clients in (20, 40, 60):
+    for clients in SMALL_CLIENTS if small else (20, 40, 60):
         law = spread("Dist6", clients, trained=_records(small))
         [one] = _scaled("Dist6", printed.CLIENTS, law, small)
         found.append(replace(one, column=f"{clients} clients"))
