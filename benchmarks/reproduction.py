@@ -78,7 +78,7 @@ def _verdicts(paper: Paper, folder: Path) -> Iterator[str]:
 
 
 def _accuracies(table: Table, result: Result) -> Iterator[str]:
-    """All cells of a table of accuracies."""
+    """All cells of a table of runs."""
     yield f"### {table.name}\n"
     size = table.sizes.get(result.size, "the paper's setting")
     seeds = ", ".join(map(str, result.seeds))
@@ -87,10 +87,11 @@ def _accuracies(table: Table, result: Result) -> Iterator[str]:
         for name in ("privplan", "torch")
         if name in result.versions
     )
+    measure = table.measure[0].upper() + table.measure[1:]
     seconds = sum(sum(cell.seconds) for cell in result.cells)
     yield (
         f"{result.size.capitalize()} size: {size}. Seeds {seeds}; {versions}; {result.machine}; "
-        f"{seconds / 60:.0f} minutes on a busy core. Percent, mean and standard error.\n"
+        f"{seconds / 60:.0f} minutes on a busy core. {measure}; mean and standard error.\n"
     )
     yield "| method | setting | found | printed | epsilon spent, by group |"
     yield "|---|---|---|---|---|"

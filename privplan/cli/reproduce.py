@@ -92,7 +92,7 @@ def command(
                 wanted,
                 range(seeds),
                 folder,
-                simulate,
+                execute,
                 options=options,
                 jobs=jobs,
                 progress=progress,
@@ -111,12 +111,12 @@ def command(
     render.text(f"wrote {stored}")
 
 
-def simulate(arguments: Sequence[str]) -> dict[str, Any]:
-    """Execute ``privplan simulate`` in this process; returns its JSON output."""
+def execute(arguments: Sequence[str]) -> dict[str, Any]:
+    """Execute ``privplan`` in this process; returns its JSON output."""
     from privplan.cli import main
 
     shown = io.StringIO()
-    words = ["simulate", *arguments, "--format=json", "--quiet"]
+    words = [*arguments, "--format=json", "--quiet"]
     with contextlib.redirect_stdout(shown), main.make_context("privplan", words) as context:
         main.invoke(context)
     found: dict[str, Any] = json.loads(shown.getvalue())

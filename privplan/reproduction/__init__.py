@@ -2,6 +2,6 @@
 
 One module of ``papers`` per paper declares its tables; other packages declare papers by entry
 points of the group ``privplan.papers``. Tables of plans are computed here, without PyTorch; those
-of accuracies are trained by the command ``simulate``, which the command line passes in. Imports
+of runs execute ``simulate`` or ``attack``, which the command line passes in. Imports
 planning, verification and the layers below.
 """

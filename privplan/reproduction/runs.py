@@ -1,4 +1,4 @@
-"""Runs of a table of accuracies, as one sweep that resumes."""
+"""Runs of a table, as one sweep that resumes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,16 @@ from privplan.io.environment import installed, versions
 from privplan.io.resume import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.plan import Plan
 from privplan.planning.solver import solve
+from privplan.reproduction.measures import MEASURES, Execute
 from privplan.reproduction.results import Cell, Result, Size
 from privplan.reproduction.tables import Method, Setting, Table
 from privplan.spec.spec import Spec
 from privplan.values import digest
-from privplan.verification.verify import judge, load_run
 
 JOURNAL = "journal.jsonl"
 RUNS = "runs"
 PLAN = "plan.json"
-_RESULT = {"accuracy", "spent", "seconds"}
-
-Train = Callable[[Sequence[str]], Mapping[str, Any]]
-"""Executes ``privplan simulate`` with these arguments; returns the record of the run as JSON
-data. Other processes can import it."""
+_RESULT = {"value", "spent", "seconds"}
 
 
 @dataclass(frozen=True)
@@ -39,13 +35,15 @@ class Run:
         setting: the column with data and partition.
         row: head of the row.
         seed: the run's seed.
+        measure: what is measured, of ``MEASURES``.
         folder: folder of the row's runs.
-        options: further options of ``privplan simulate``, on which no result depends.
+        options: further options, such as where data are, on which no result depends.
     """
 
     setting: Setting
     row: str
     seed: int
+    measure: str
     folder: Path
     options: tuple[str, ...]
 
@@ -66,22 +64,22 @@ def run_table(
     size: Size,
     seeds: Sequence[int],
     folder: Path,
-    train: Train,
+    execute: Execute,
     *,
     options: Sequence[str] = (),
     jobs: int = 1,
     progress: Progress = lambda done, total: None,
     finished: Callable[[Result], None] = lambda result: None,
 ) -> Result:
-    """Train all methods of a table; finished runs are not repeated.
+    """Execute all runs of a table; finished ones are not repeated.
 
     Args:
-        table: a table of accuracies.
+        table: a table of runs.
         size: one of its sizes.
         seeds: seeds of the runs.
         folder: holds the journal and the run folders; the same call resumes.
-        train: executes a run.
-        options: further options of ``privplan simulate``, such as where data are.
+        execute: executes a command.
+        options: further options of the command, such as where data are.
         jobs: runs at a time.
         progress: called with the number of finished and of all runs.
         finished: called with the cells so far when a row of a column is finished.
@@ -95,7 +93,14 @@ def run_table(
         raise InputError.one("size", rule, size)
     settings = table.trained[size]()
     runs = [
-        Run(one, row, seed, folder / RUNS / _slug(one.column) / _slug(row), tuple(options))
+        Run(
+            one,
+            row,
+            seed,
+            table.measure,
+            folder / RUNS / _slug(one.column) / _slug(row),
+            tuple(options),
+        )
         for one in settings
         for row in one.methods
         for seed in seeds
@@ -133,7 +138,11 @@ def run_table(
         done.update(journal.load())
         done.update(
             finish(
-                items, partial(_trained, train), spread=spread, journal=journal, progress=progress
+                items,
+                partial(_executed, execute),
+                spread=spread,
+                journal=journal,
+                progress=progress,
             )
         )
     return result()
@@ -161,7 +170,7 @@ def _cells(
                 column=setting.column,
                 published=printed,
                 published_error=error,
-                values=tuple(100 * one["accuracy"] for one in runs),
+                values=tuple(one["value"] for one in runs),
                 spent={name: _largest([one[name] for one in groups]) for name in groups[0]},
                 seconds=tuple(one["seconds"] for one in runs),
             )
@@ -181,6 +190,7 @@ def _described(setting: Setting, row: str) -> dict[str, Any]:
         "spec": {**setting.spec, **method.changes},
         "dataset": setting.dataset,
         "partition": setting.partition,
+        **setting.options,
     }
 
 
@@ -190,31 +200,24 @@ def _solved(text: str) -> Plan:
     return solve(Spec.parse(json.loads(text)))
 
 
-def _trained(train: Train, run: Run) -> dict[str, Any]:
-    """Accuracy, realised epsilon per group and wall time of one run."""
+def _executed(execute: Execute, run: Run) -> dict[str, Any]:
+    """What is measured of one run, realised epsilon per group and wall time."""
     described = _described(run.setting, run.row)
     plan = _solved(json.dumps(described["spec"]))
-    plan_file, folder = run.folder / PLAN, run.folder / f"seed-{run.seed}"
+    plan_file = run.folder / PLAN
     plan.save(plan_file)
-    options = [f"--set={name}={value:g}" for name, value in run.method.hyperparameters.items()]
-    record = train(
-        [
-            str(plan_file),
-            f"--algorithm={run.method.algorithm}",
-            f"--dataset={run.setting.dataset}",
-            f"--partition={run.setting.partition}",
-            f"--seed={run.seed}",
-            *options,
-            *run.options,
-            f"--output={folder}",
-        ]
-    )
-    verdict = judge(load_run(folder))
-    return {
-        "accuracy": record["accuracy"] or 0.0,
-        "spent": {group.group: group.realised_upper for group in verdict.groups},
-        "seconds": record["wall_seconds"],
-    }
+    numbers = [f"--set={name}={value:g}" for name, value in run.method.hyperparameters.items()]
+    words = [
+        str(plan_file),
+        f"--algorithm={run.method.algorithm}",
+        f"--dataset={run.setting.dataset}",
+        f"--partition={run.setting.partition}",
+        f"--seed={run.seed}",
+        *numbers,
+        *(f"--{name}={value}" for name, value in run.setting.options.items()),
+        *run.options,
+    ]
+    return MEASURES[run.measure](execute, plan, words, run.folder / f"seed-{run.seed}")
 
 
 def _check(point: Any, result: Any) -> None:

@@ -14,7 +14,7 @@ from privplan.reproduction.results import Cell, Result
 
 @dataclass(frozen=True)
 class Method:
-    """A row of a table of accuracies.
+    """A row of a table of runs.
 
     Attributes:
         algorithm: name of a registered algorithm.
@@ -29,7 +29,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Setting:
-    """A column of a table of accuracies: what all methods are trained on.
+    """A column of a table of runs: what all methods are trained on, or attacked.
 
     Attributes:
         column: head of the column.
@@ -37,6 +37,7 @@ class Setting:
         dataset: name of the data set.
         methods: methods by head of row.
         partition: who holds which records.
+        options: further options of the command, by name.
     """
 
     column: str
@@ -44,6 +45,7 @@ class Setting:
     dataset: str
     methods: Mapping[str, Method]
     partition: str = "iid"
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class Table:
         title: in the paper, such as ``Table 2: accuracy``.
         claims: what the paper says of it.
         planned: computes the cells of a table of plans.
-        trained: settings of a table of accuracies, by size.
+        trained: settings of a table of runs, by size.
+        measure: what is measured of each run: a name of ``measures.MEASURES``.
         printed: printed number and its standard error (or None) by row and column.
         sizes: what each size means, in words.
         minutes: CPU minutes on one core, by size; measured or, as ``sizes`` then says, estimated.
@@ -90,6 +93,7 @@ class Table:
     claims: tuple[Claim, ...] = ()
     planned: Callable[[], list[Cell]] | None = None
     trained: Mapping[str, Callable[[], list[Setting]]] = field(default_factory=dict)
+    measure: str = "accuracy in percent"
     printed: Mapping[tuple[str, str], tuple[float, float | None]] = field(default_factory=dict)
     sizes: Mapping[str, str] = field(default_factory=dict)
     minutes: Mapping[str, float] = field(default_factory=dict)
@@ -98,8 +102,8 @@ class Table:
 
     @property
     def kind(self) -> str:
-        """``plans``, ``accuracies`` or ``left out``."""
-        return "plans" if self.planned else "accuracies" if self.trained else "left out"
+        """``plans``, ``runs`` or ``left out``."""
+        return "plans" if self.planned else "runs" if self.trained else "left out"
 
 
 @dataclass(frozen=True)

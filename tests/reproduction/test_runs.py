@@ -1,4 +1,4 @@
-"""Tables of accuracies: runs by the command, the journal, and what is stored."""
+"""Tables of runs: runs by the command, the journal, and what is stored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from privplan.cli.reproduce import simulate
+from privplan.cli.reproduce import execute
 from privplan.errors import InputError
 from privplan.io.text import load_yaml
 from privplan.reproduction.results import Result
@@ -48,7 +48,7 @@ def test_runs_are_trained_once_and_resume(tmp_path: Path) -> None:
         "reduced",
         [0],
         tmp_path,
-        simulate,
+        execute,
         finished=lambda one: shown.append(len(one.cells)),
     )
     assert shown == [1, 2]
@@ -72,7 +72,7 @@ def test_runs_are_trained_once_and_resume(tmp_path: Path) -> None:
 def test_a_folder_of_another_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / JOURNAL).write_text(
         json.dumps({"sweep": "another", "point": {"row": "", "column": "", "seed": 0},
-                    "rows": {"accuracy": 1.0, "spent": {}, "seconds": 1.0}}) + "\n"
+                    "rows": {"value": 1.0, "spent": {}, "seconds": 1.0}}) + "\n"
     )  # fmt: skip
     with pytest.raises(InputError, match="must not hold another sweep"):
         run_table(table(), "reduced", [0], tmp_path, refuse)

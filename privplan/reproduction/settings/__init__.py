@@ -1,1 +1,1 @@
-"""Settings of tables of accuracies, at the papers' sizes and reduced."""
+"""Settings of tables of runs, at the papers' sizes and reduced."""
