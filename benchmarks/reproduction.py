@@ -51,7 +51,7 @@ def written(folder: Path = STORED) -> str:
     lines = [BEGIN, f"\n## Verdicts\n\n{sum(counts.values())} claims: {summary}.\n"]
     for paper in papers:
         lines += [f"### {paper.title}\n", *_verdicts(paper, folder), ""]
-    lines.append("## Accuracies\n")
+    lines.append("## Runs\n")
     for paper in papers:
         for table in paper.tables:
             result = stored(table, folder)

@@ -10,6 +10,7 @@ import numpy as np
 from privplan.accounting.certificate import certify
 from privplan.accounting.release import History, Relation, Release
 from privplan.guard import Guard
+from privplan.ledger import read_ledger
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.spec.spec import Spec
 
@@ -114,3 +115,10 @@ def train(guard: Guard, most: int | None = None) -> np.ndarray:
 def files(folder: Path) -> list[str]:
     """Names of the guard's files, sorted."""
     return sorted(path.name for path in (folder / "guard").iterdir())
+
+
+def ledger_of(folder: Path, plan: Plan) -> list:
+    """All releases of a folder, whose chain holds."""
+    found = read_ledger(folder, plan.digest)
+    assert found.fault is None
+    return list(found.records)

@@ -9,23 +9,11 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, kstest
 
-from privplan.accounting.accountant import accountant
-from privplan.accounting.release import Relation
-from privplan.book.database import address_of
-from privplan.book.store import runs
 from privplan.errors import InputError
 from privplan.guard import BudgetExceededError, GroupTotal, Guard, Layout, clip
-from privplan.ledger import history_of, read_ledger
-from privplan.plan import Plan
-from privplan.record import LEDGER, RECORD, RunRecord
-from tests.guard.plans import SIZE, files, plan_of, train, two_groups
-
-
-def ledger_of(folder: Path, plan: Plan) -> list:
-    """All releases of a folder, whose chain holds."""
-    found = read_ledger(folder, plan.digest)
-    assert found.fault is None
-    return list(found.records)
+from privplan.ledger import history_of
+from privplan.record import RECORD, RunRecord
+from tests.guard.plans import SIZE, files, ledger_of, plan_of, train, two_groups
 
 
 @pytest.mark.parametrize(
@@ -183,38 +171,6 @@ def test_a_layout_keeps_what_is_not_of_floating_point() -> None:
         Layout.of({"steps": np.array(7)})
 
 
-def test_the_round_that_would_overspend_is_refused(tmp_path: Path) -> None:
-    """The plan has 30 rounds; the budget of the loose group holds for fewer."""
-    plan = plan_of({"strict": (60, 9.0, 0.1, 2.0), "loose": (40, 2.0, 0.2, 1.5)}, 30)
-    loose = plan.group("loose")
-    with Guard(plan, tmp_path) as guard:
-        train(guard)
-        done = guard.round - 1
-        assert not guard.finished
-        refusal = guard.refusal()
-        assert refusal is not None
-        assert refusal.startswith("groups.loose.epsilon: must stay within the budget 2 at delta")
-        for call in (guard.draw, guard.release):
-            with pytest.raises(BudgetExceededError, match=f"with the release of round {done + 1}"):
-                call(done + 1)
-        guard.finish()
-    records = ledger_of(tmp_path, plan)
-    assert len(records) == done
-    pld, relation = accountant("pld"), Relation(plan.spec.relation)
-    spent = history_of(records, "loose")
-    more = history_of([*records, records[-1]], "loose")
-    assert pld.epsilon(spent, loose.delta, relation).upper <= 2.0
-    assert pld.epsilon(more, loose.delta, relation).upper > 2.0
-
-
-def test_rounds_beyond_the_plan_are_refused(tmp_path: Path) -> None:
-    plan = two_groups(2)
-    with Guard(plan, tmp_path) as guard:
-        train(guard)
-        with pytest.raises(BudgetExceededError, match="one of the 2 planned rounds, found 3"):
-            guard.draw(3)
-
-
 def test_failed_rounds_and_an_early_stop_are_booked_as_what_they_were(tmp_path: Path) -> None:
     plan = two_groups(12)
     with Guard(plan, tmp_path, evidence="internal") as guard:
@@ -274,36 +230,6 @@ def test_a_round_is_drawn_and_released_once(tmp_path: Path) -> None:
     assert files(tmp_path) == [f"{kind}-{n}.bin" for kind in ("model", "release") for n in (2, 3)]
 
 
-def test_one_process_holds_a_run(tmp_path: Path) -> None:
-    plan = two_groups(2)
-    with Guard(plan, tmp_path), pytest.raises(InputError, match="in use by another run"):
-        Guard(plan, tmp_path)
-
-
-def test_the_book_counts_earlier_runs_and_gets_this_one(tmp_path: Path) -> None:
-    plan, book = two_groups(12), str(tmp_path / "book.sqlite")
-    rounds = []
-    for number in range(4):
-        with Guard(plan, tmp_path / f"run{number}", book) as guard:
-            train(guard)
-            rounds.append(guard.round - 1)
-            guard.finish()
-    assert rounds[0] == 12
-    assert 0 <= rounds[3] < 12  # 48 rounds exceed the budgets
-    with Guard(plan, tmp_path / "run0", book) as guard:  # its own entry does not count twice
-        spent = guard.epsilon("strict").upper
-    assert spent <= plan.group("strict").epsilon
-
-
-def test_a_deployment_in_the_book_has_no_seed(tmp_path: Path) -> None:
-    book = str(tmp_path / "book.sqlite")
-    with Guard(two_groups(6), tmp_path / "run", book) as guard:
-        train(guard, most=1)
-    (run,) = runs(address_of(book))
-    assert run.seed is None
-    assert run.source == str(tmp_path / "run")
-
-
 def test_an_empty_first_cohort_is_released_at_the_planned_length(tmp_path: Path) -> None:
     """No update yet: the plan knows the number of parameters, and the noise is released."""
     with Guard(two_groups(6), tmp_path / "run") as guard:
@@ -333,80 +259,3 @@ def test_a_sum_of_zeros_says_that_nobody_contributed(tmp_path: Path) -> None:
     empty = [share for record in ledger_of(tmp_path / "run", plan)[:3] for share in record.shares]
     assert {(share.cohort, share.largest_norm, share.clipped) for share in empty} == {(0, 0.0, 0)}
     assert verdict.outcome == "kept"
-
-
-def test_a_run_that_the_book_refuses_from_the_start_ends_with_the_refusal(tmp_path: Path) -> None:
-    plan, book = two_groups(12), str(tmp_path / "book.sqlite")
-    for number in range(5):
-        with Guard(plan, tmp_path / f"run{number}", book) as guard:
-            train(guard)
-    assert not (tmp_path / "run4" / LEDGER).exists()
-    with (
-        pytest.raises(BudgetExceededError, match="epsilon"),
-        Guard(plan, tmp_path / "run5", book) as guard,
-    ):
-        guard.draw(1)
-
-
-def test_noise_of_others_is_booked_when_it_suffices(tmp_path: Path) -> None:
-    plan = plan_of({"all": (1000, 2.0, 0.05, 1.2)}, 20)
-    with Guard(plan, tmp_path) as guard:
-        with pytest.raises(InputError, match=r"noise_std: must be 0\.6 or more, found 0\.5"):
-            guard.record_noised(1, 10, 0.5)
-        for round_ in guard.rounds():
-            guard.record_noised(round_, 10, 0.6)
-        with pytest.raises(BudgetExceededError, match="20 planned rounds"):
-            guard.record_noised(21, 10, 0.6)
-    verdict = Guard(plan, tmp_path).verdict()
-    assert verdict.groups[0].realised_upper == verdict.groups[0].planned
-    assert "noise fresh" in {check.name for check in verdict.not_shown}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"evidence": "some"}, "evidence: must be public or internal, found 'some'"),
-        ({"keep": 0}, "keep: must be 1 or more, found 0"),
-    ],
-)
-def test_wrong_settings_are_refused(tmp_path: Path, change: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Guard(two_groups(2), tmp_path, **change)
-
-
-def test_wrong_input_is_refused_and_changes_nothing(tmp_path: Path) -> None:
-    plan = two_groups(2)
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="must be the folder of a guarded run"):
-        Guard(plan, tmp_path)
-    with Guard(plan, tmp_path / "run") as guard:
-        with pytest.raises(InputError, match="must be 1, the first round"):
-            guard.draw(2)
-        with pytest.raises(InputError, match="must be one of strict, loose, found 'none'"):
-            guard.draw(1, {"none": [1]})
-        with pytest.raises(InputError, match=r"positions of registered clients, 0 to 59, found 60"):
-            guard.draw(1, {"strict": [60]})
-        guard.draw(1)
-        with pytest.raises(InputError, match="sums: must"):
-            guard.release(1, {"strict": np.zeros(3), "loose": np.zeros(4)})
-        with pytest.raises(InputError, match="must be released before"):
-            guard.record(1)
-    with pytest.raises(InputError, match="must be the one of the run"):
-        Guard(two_groups(3), tmp_path / "run")
-    with pytest.raises(InputError, match="evidence: must be public, as in"):
-        Guard(plan, tmp_path / "run", evidence="internal")
-    assert not (tmp_path / "run" / LEDGER).exists()
-
-
-@pytest.mark.parametrize(("old", "new"), [(b"noise_std", b"noise_stt"), (b"0.", b"1.")])
-def test_a_damaged_release_is_refused_by_its_name(tmp_path: Path, old: bytes, new: bytes) -> None:
-    with Guard(two_groups(), tmp_path / "run") as guard:
-        guard.draw(1)
-        guard.release(1, {name: np.zeros(SIZE) for name in guard.draw(1).clients})
-    booked = (tmp_path / "run" / LEDGER).read_bytes()
-    path = tmp_path / "run" / "guard" / "release-1.bin"
-    head, mark, content = path.read_bytes().partition(b"\n")
-    path.write_bytes(head.replace(old, new, 1) + mark + content)
-    with pytest.raises(InputError, match=r"guard.release: must be as it was written, .*release-1"):
-        Guard(two_groups(), tmp_path / "run")
-    assert (tmp_path / "run" / LEDGER).read_bytes() == booked

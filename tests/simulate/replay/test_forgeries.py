@@ -19,7 +19,7 @@ from simulate.replay.lines import planned_lines
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute, run_prepared
-from tests.simulate.replay.test_replay import replayed, short_plan
+from tests.simulate.replay.runs import replayed, short_plan
 
 SEED = 3
 

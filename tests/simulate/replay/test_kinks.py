@@ -14,7 +14,7 @@ from simulate.replay import rounds as again
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute
-from tests.simulate.replay.test_replay import short_plan
+from tests.simulate.replay.runs import short_plan
 
 
 @pytest.mark.parametrize(("size", "explained"), [(1e-3, True), (0.9, False)])

@@ -19,7 +19,7 @@ from privplan.verification.verify import judge, load_run
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import InterruptedRunError, execute
-from tests.simulate.replay.test_replay import comparison, short_plan
+from tests.simulate.replay.runs import comparison, short_plan
 
 
 def request(

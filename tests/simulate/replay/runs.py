@@ -1,0 +1,56 @@
+"""Short plans, their replay, and what it compared."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from privplan.io.text import load_yaml
+from privplan.plan import Plan
+from privplan.planning.solver import solve
+from privplan.replayed import ReplayReport
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
+from simulate.replay.replay import Replay
+
+ROOT = Path(__file__).parents[3]
+
+
+ROUNDS = 3
+
+
+PLANNING = {
+    "per_group": {"ratios": "uniform", "weights": "inverse_variance", "accountant": "rdp"},
+    "joint": {"ratios": "balanced", "accountant": "rdp"},
+    "quantile": {"ratios": "balanced", "accountant": "rdp", "clipping": {"quantile": 0.6}},
+    "quantiles": {
+        "ratios": "uniform",
+        "accountant": "rdp",
+        "clipping": {"quantile": 0.6},
+        "sparsification": [0.5, 0.6, 0.7],
+    },
+}
+
+
+@cache
+def short_plan(
+    sampling: str = "poisson", planning: str = "per_group", server: str = "", averaging: str = ""
+) -> Plan:
+    """Three rounds on the digits with a bound that some updates exceed."""
+    data = dict(load_yaml(preset("digits"), "spec"))
+    data |= {"rounds": ROUNDS, "clipping_norm": 0.5, "sampling": sampling}
+    data["planning"] = PLANNING[planning]
+    data |= {"server": {"optimizer": server}} if server else {}
+    data |= {"averaging": {"method": averaging}} if averaging else {}
+    if sampling == "full":
+        data["cohort"] = sum(group["clients"] for group in data["groups"])
+    return solve(Spec.parse(data), second_opinion=False)
+
+
+def replayed(folder: Path, rounds: int | None = None, seed: int | None = None) -> ReplayReport:
+    return Replay(folder).run(rounds, seed, lambda done, total: None)
+
+
+def comparison(report: ReplayReport, name: str) -> tuple[int, int]:
+    [one] = [one for one in report.comparisons if one.name == name]
+    return one.compared, one.differ

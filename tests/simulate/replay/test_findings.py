@@ -1,0 +1,142 @@
+"""What replay finds, refuses or cannot show."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from privplan.errors import InputError
+from privplan.evidence import CLIENTS, EVIDENCE, VECTORS
+from privplan.ledger import chained
+from privplan.record import LEDGER, PLAN, RunRecord
+from privplan.replayed import ReplayReport
+from simulate.cli.replay import command
+from simulate.runs.request import Request
+from simulate.runs.run import execute
+from tests.simulate.replay.runs import ROUNDS, comparison, replayed, short_plan
+
+
+def forge(folder: Path) -> None:
+    """A complete run folder from the plan and random numbers; nothing is trained."""
+    plan, source, chain, text = short_plan(), random.Random(1), "", ""
+    folder.mkdir()
+    plan.save(folder / PLAN)
+    chain = plan.digest
+    for round_ in range(1, ROUNDS + 1):
+        for group in plan.groups:
+            chosen = [one for one in range(group.clients) if source.random() < group.sampling_ratio]
+            norm, std = plan.clip_bound(group), plan.clip_bound(group) * group.noise_multiplier
+            line = {
+                "round": round_, "family": "gaussian", "noise_std": std, "dimension": 2410,
+                "noise_sum_squares": std**2 * 2410 * (1 + 0.01 * source.gauss(0, 1)),
+                "noise_state": f"{source.getrandbits(96):024x}",
+                "shares": [{
+                    "group": group.name, "clients": group.clients, "sampling": "poisson",
+                    "sampling_ratio": group.sampling_ratio, "cohort": len(chosen),
+                    "participants": chosen, "clip_bound": norm, "largest_norm": norm * 0.999999,
+                    "clipped": len(chosen), "weight": group.weight / group.expected_cohort,
+                }],
+            }  # fmt: skip
+            record = planned_record(line)
+            written, chain = chained(record, chain)
+            text += written
+    (folder / LEDGER).write_text(text)
+    RunRecord(
+        plan_digest=plan.digest, algorithm="planned", dataset="digits", partition="iid",
+        model="mlp-digits", seed=3, device="cpu", versions={}, status="complete",
+        configuration={"aggregation": "paper", "data": digits_digest(), "canaries": 0},
+        rounds_done=ROUNDS, metrics=(), accuracy=0.999, accuracy_by_class={},
+        accuracy_by_group={}, wall_seconds=10.0, chain=chain,
+    ).save(folder)  # fmt: skip
+
+
+def planned_record(data: dict[str, object]):
+    from privplan.record import ReleaseRecord
+
+    return ReleaseRecord.model_validate(data)
+
+
+@cache
+def digits_digest() -> str:
+    from simulate.data.registry import load
+
+    return load("digits").digest
+
+
+def test_a_run_that_never_happened_fails(tmp_path: Path) -> None:
+    forge(tmp_path / "run")
+    report = replayed(tmp_path / "run", rounds=1)
+    assert report.outcome == "failed"
+    names = {one.name for one in report.differences}
+    assert {"participants", "noise_state", "noise_sum_squares"} <= names
+    done = CliRunner().invoke(command, [str(tmp_path / "run"), "--rounds", "1"])
+    assert done.exit_code == 4, done.output
+
+
+def test_an_accuracy_that_was_not_reached_fails(run: Path) -> None:
+    RunRecord.load(run).model_copy(update={"accuracy": 0.999}).save(run)
+    report = replayed(run, rounds=1)
+    assert report.outcome == "failed"
+    assert [one.name for one in report.differences] == ["accuracy"]
+
+
+def test_a_changed_vector_does_not_have_its_hash(run: Path) -> None:
+    content = bytearray((run / VECTORS).read_bytes())
+    content[43] ^= 64  # in the initial model
+    (run / VECTORS).write_bytes(bytes(content))
+    report = replayed(run)
+    assert report.outcome == "failed"
+    assert {"stored vector's hash", "initial model"} <= {one.name for one in report.differences}
+
+
+@pytest.mark.parametrize("name", [VECTORS, CLIENTS])
+def test_a_damaged_file_is_one_line(name: str, run: Path) -> None:
+    (run / name).write_bytes((run / name).read_bytes()[:50])
+    with pytest.raises(InputError, match=r"^(vectors|clients): must "):
+        replayed(run)
+
+
+def test_without_evidence_nothing_is_shown_and_nothing_differs(run: Path) -> None:
+    for name in (EVIDENCE, VECTORS, CLIENTS):
+        (run / name).unlink()
+    done = CliRunner().invoke(command, [str(run), "--rounds", "all"])
+    assert done.exit_code == 5, done.output
+    report = ReplayReport.load(run)
+    assert report.outcome == "not shown"
+    assert "evidence.jsonl" in report.reason
+    assert comparison(report, "noise_sum_squares") == (3 * ROUNDS, 0)
+
+
+def test_an_algorithm_that_is_not_supported_is_not_shown(tmp_path: Path) -> None:
+    execute(Request(short_plan(), "CENTAUR", "digits", tmp_path / "run"))
+    report = replayed(tmp_path / "run")
+    assert (report.outcome, report.exit_code) == ("not shown", 5)
+    assert "a run with CENTAUR" in report.reason
+
+
+def test_other_data_are_refused(run: Path) -> None:
+    record = RunRecord.load(run)
+    changed = {**record.configuration, "data": "0" * 64}
+    record.model_copy(update={"configuration": changed}).save(run)
+    with pytest.raises(InputError, match=r"^dataset: must be the data of the run"):
+        replayed(run)
+
+
+@pytest.mark.parametrize("missing", ["folder", PLAN, "record.json", LEDGER])
+def test_no_run_is_one_line(missing: str, run: Path) -> None:
+    folder = run / "nothing" if missing == "folder" else run
+    if missing != "folder":
+        (run / missing).unlink()
+    with pytest.raises(InputError, match=": must be a file that exists"):
+        replayed(folder)
+
+
+@pytest.mark.parametrize("rounds", ["0", "-1", "some", "1.5", ""])
+def test_a_number_of_rounds_is_refused(rounds: str) -> None:
+    done = CliRunner().invoke(command, ["run", f"--rounds={rounds}"])
+    assert done.exit_code == 2
+    assert "must be a number from 1 or all" in done.output

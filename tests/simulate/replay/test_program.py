@@ -1,0 +1,77 @@
+"""The replay program is small and imports nothing of the engine."""
+
+from __future__ import annotations
+
+import ast
+import io
+import subprocess
+import sys
+import tokenize
+
+from tests.simulate.replay.runs import ROOT
+
+PACKAGE = ROOT / "simulate" / "replay"
+
+
+ALLOWED = (
+    "simulate.own_parts",
+    "simulate.tasks",
+    "privplan.errors",
+    "privplan.evidence",
+    "privplan.ledger",
+    "privplan.replayed",
+    "privplan.plan",
+    "privplan.planning.weights",  # the plan's factors on sums, as formulas
+    "privplan.record",
+    "privplan.accounting.release",
+    "privplan.discrete_gaussian",  # the sampler of a law and the streams of a key: primitives
+    "privplan.secure_streams",
+    "simulate.data",
+    "simulate.models",
+    "simulate.replay",
+)
+
+
+def test_the_package_imports_no_part_of_the_engine() -> None:
+    for path in PACKAGE.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            for name in names:
+                own = name.partition(".")[0] in ("privplan", "simulate")
+                assert not own or name.startswith(ALLOWED), (path.name, name)
+
+
+def code_lines(source: str) -> int:
+    """Lines with code: neither blank nor only a comment or a docstring."""
+    blank = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in (*blank, tokenize.ENDMARKER):
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+def test_the_program_is_small() -> None:
+    assert code_lines('"""One."""\n\nx = (  # comment\n    1,\n)\n# two\n') == 3
+    assert sum(code_lines(path.read_text()) for path in PACKAGE.glob("*.py")) <= 600
+
+
+def test_the_engine_is_not_loaded_by_an_import_of_an_import() -> None:
+    code = "import sys, simulate.replay.replay; print(*sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    loaded = [name for name in done.stdout.split() if name.startswith("simulate.")]
+    parts = ("engine", "mechanisms", "local", "aggregators", "algorithms", "runs", "parallel")
+    found = {name for name in loaded if name.split(".")[1] in parts}
+    assert found <= {"simulate.engine", "simulate.engine.seeds"}  # streams of the partition
+    assert not {"simulate.samplers", "simulate.transforms", "simulate.server"} & set(loaded)
+    assert "privplan.verification.verify" not in done.stdout.split()
