@@ -211,9 +211,9 @@ def _executed(execute: Execute, run: Run) -> dict[str, Any]:
         str(plan_file),
         f"--algorithm={run.method.algorithm}",
         f"--dataset={run.setting.dataset}",
-        f"--partition={run.setting.partition}",
         f"--seed={run.seed}",
         *numbers,
+        *([f"--partition={partition}"] if (partition := run.setting.partition) != "iid" else []),
         *(f"--{name}={value}" for name, value in run.setting.options.items()),
         *run.options,
     ]

@@ -136,3 +136,24 @@ def test_the_reduced_tables_of_robust_hdp_keep_its_distributions() -> None:
             for row, method in small.methods.items():
                 rate = full[small.column].methods[row].changes["local"]["learning_rate"]
                 assert method.changes["local"]["learning_rate"] == pytest.approx(10 * rate)
+
+
+def test_a_reconstruction_is_measured_by_the_attack(tmp_path: Path) -> None:
+    """One record per client: closed-form inversion reads the digits' images without noise."""
+    one = settings()[0]
+    methods = {name: Method(name) for name in ("FedAvg", "DP-FedAvg")}
+    setting = Setting(
+        "digits", one.spec, "digits", methods, options={"attack": "closed", "images": "2"}
+    )
+    table = Table("toy-table-2", "", trained={"reduced": lambda: [setting]}, measure="PSNR in dB")
+    cells = {cell.row: cell for cell in run_table(table, "reduced", [0], tmp_path, execute).cells}
+    assert cells["FedAvg"].mean > 40 > 15 > cells["DP-FedAvg"].mean
+    assert set(cells["FedAvg"].spent.values()) == {None}
+    assert all(0 < (spent or 0) < 9 for spent in cells["DP-FedAvg"].spent.values())
+
+
+def test_time_is_measured_per_round(tmp_path: Path) -> None:
+    one = table()
+    timed = Table("toy-table-3", "", trained=one.trained, measure="seconds per round")
+    for cell in run_table(timed, "reduced", [0], tmp_path, execute).cells:
+        assert cell.values == (cell.seconds[0] / 2,)
