@@ -6,11 +6,12 @@ python benchmarks/reproduction.py                # writes the page again
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
 from privplan.reproduction.claims import NOT_RUN, VERDICTS, Outcome
-from privplan.reproduction.results import Result
+from privplan.reproduction.results import Cell, Result
 from privplan.reproduction.tables import PAPERS, Paper, Table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,11 +99,19 @@ def _accuracies(table: Table, result: Result) -> Iterator[str]:
     for cell in result.cells:
         error = "" if cell.error is None else f" ± {cell.error:.2f}"
         printed = "" if cell.published is None else f"{cell.published:g}"
-        spent = ", ".join(
-            "infinite" if value is None else f"{value:.3g}" for value in cell.spent.values()
-        )
-        yield f"| {cell.row} | {cell.column} | {cell.mean:.2f}{error} | {printed} | {spent} |"
+        found = f"{cell.mean:.2f}{error}"
+        yield f"| {cell.row} | {cell.column} | {found} | {printed} | {_spent(cell)} |"
     yield ""
+
+
+def _spent(cell: Cell) -> str:
+    """Epsilon of each group, or the range of more than eight."""
+    values = [math.inf if value is None else value for value in cell.spent.values()]
+    words = ["infinite" if value == math.inf else f"{value:.3g}" for value in values]
+    if len(values) <= 8:
+        return ", ".join(words)
+    low, high = values.index(min(values)), values.index(max(values))
+    return f"{words[low]} to {words[high]} in {len(values)} groups"
 
 
 def replaced(page: str, part: str) -> str:
