@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privplan.io.processes import exit_on_sigint
+from privplan.io.processes import collect_rarely, exit_on_sigint
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
@@ -14,6 +14,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
         arguments: the words after ``privplan``; by default those of the process.
     """
     with exit_on_sigint():
+        collect_rarely()
         from privplan.cli import main
 
         main(args=arguments, prog_name="privplan")
