@@ -127,7 +127,7 @@ def _curve(record: RunRecord) -> list[float]:
 def _figure(panels: int, widths: Sequence[float], wide: float) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(wide, 4.0), layout="constrained")
+    figure = Figure(figsize=(wide, 4.0), dpi=120)
     return figure, figure.subplots(1, panels, width_ratios=widths, squeeze=False)[0]
 
 
@@ -141,7 +141,11 @@ def _by_round(axes: Any, last: int, record: RunRecord) -> None:
 
 
 def _write(path: Path, figure: Any) -> None:
+    """Lay out the figure and draw it once: a figure with a layout of its own is drawn twice."""
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
     content = io.BytesIO()
     verbatim(figure)
-    figure.savefig(content, format="png", dpi=120)
+    ConstrainedLayoutEngine().execute(figure)
+    figure.savefig(content, format="png", pil_kwargs={"compress_level": 1})
     write_bytes(path, content.getvalue())
