@@ -28,15 +28,17 @@ def project(values: Floats, lower: Floats, upper: Floats, total: float) -> Float
         total: the sum to reach.
     """
     low, high = float(np.min(lower - values)), float(np.max(upper - values))
+    least, most = _clipped(values + low, lower, upper), _clipped(values + high, lower, upper)
     for _ in range(200):
         shift, before = (low + high) / 2, (low, high)
-        if _clipped(values + shift, lower, upper).sum() < total:
-            low = shift
+        middle = _clipped(values + shift, lower, upper)
+        if middle.sum() < total:
+            low, least = shift, middle
         else:
-            high = shift
-        if before == (low, high):
+            high, most = shift, middle
+        if before == (low, high) or (least == most).all():
             break
-    return _clipped(values + high, lower, upper)
+    return most
 
 
 def _clipped(values: Floats, lower: Floats, upper: Floats) -> Floats:
