@@ -39,9 +39,8 @@ def schedule(
     chosen = np.full((steps, size), ABSENT, np.int64)
     batches_per_epoch = -(-len(records) // size)
     if batches_per_epoch == 1:
-        chosen[:, : len(records)] = records
-        for batch in chosen[:, : len(records)]:
-            generator.shuffle(batch)
+        every = np.broadcast_to(records, (steps, len(records)))
+        chosen[:, : len(records)] = generator.permuted(every, axis=1)
         return chosen
     for first in range(0, steps, batches_per_epoch):
         order = generator.permutation(records)

@@ -13,7 +13,6 @@ from torch.nn import functional
 
 from privplan.plan import GroupPlan
 from simulate.data.dataset import Dataset
-from simulate.data.personal_test import personal_test_records
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, client_batch
 from simulate.engine.seeds import Purpose, stream
@@ -237,10 +236,8 @@ def _score(
     correct, total, losses, scores = [], [], [], []
     with torch.no_grad():
         for theta, client in zip(thetas, clients, strict=True):
-            indices = personal_test_records(
-                data, experiment.partition, int(client), experiment.seed
-            )
-            chosen, classes = torch.from_numpy(indices), len(data.classes)
+            chosen = torch.from_numpy(experiment.own_test(int(client)))
+            classes = len(data.classes)
             labels, metric = data.test_y[chosen], experiment.metric
             logits = model.logits(theta, data.inputs(data.test_x[chosen].to(theta.device))).cpu()
             if metric is not None:

@@ -20,6 +20,7 @@ from simulate.algorithm import Algorithm, groups_in_round, sensitivity_bound
 from simulate.audit import canaries as canary_clients
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition
+from simulate.data.personal_test import personal_test_records
 from simulate.engine.seeds import Purpose, stream
 from simulate.models.network import Model
 from simulate.parallel.distributed import SINGLE_PROCESS, Ranks
@@ -184,6 +185,17 @@ class Experiment:
     def learning_rate(self, round_: int) -> float:
         """Local learning rate in a round (counted from 1)."""
         return self.local.learning_rate * self.local.learning_rate_decay ** (round_ - 1)
+
+    def own_test(self, client: int) -> np.ndarray:
+        """Indices of the test records of a client's personal model; drawn once."""
+        if client not in self._own_tests:
+            found = personal_test_records(self.data, self.partition, client, self.seed)
+            self._own_tests[client] = found
+        return self._own_tests[client]
+
+    @cached_property
+    def _own_tests(self) -> dict[int, np.ndarray]:
+        return {}
 
     def label_shares(self) -> dict[str, np.ndarray]:
         """Share of each class among the training records of each group, by name of the group."""

@@ -212,7 +212,10 @@ class Modular:
         """
         copies: dict[str, tuple[nn.Module, list[nn.Parameter]]] = self._copies.__dict__
         if "training" not in copies:
-            module = copy.deepcopy(self._template).to_empty(device="cpu").train(self.stochastic)
+            module = copy.deepcopy(self._template).train(self.stochastic)
+            for part in module.modules():  # Module.to_empty would load SymPy
+                for name, own in list(part.named_parameters(recurse=False)):
+                    setattr(part, name, nn.Parameter(torch.empty(own.shape, dtype=own.dtype)))
             for name, value in self._constants.items():
                 place, _, last = name.rpartition(".")
                 module.get_submodule(place)._buffers[last] = value

@@ -129,6 +129,10 @@ ALLOWED: dict[str, tuple[list[str], set[str]]] = {
         ["simulate", "plan.json", "--algorithm=planned", "--device=cpu", "-o", "again"],
         {"torch", "matplotlib"},
     ),
+    "simulate with a module": (
+        ["simulate", "plan.json", "--algorithm=HyperFL-LPM", "--device=cpu", "-o", "module"],
+        {"torch", "matplotlib"},
+    ),
 }
 """Every command, and the heavy modules that it may import."""
 
