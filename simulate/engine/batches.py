@@ -39,8 +39,9 @@ def schedule(
     chosen = np.full((steps, size), ABSENT, np.int64)
     batches_per_epoch = -(-len(records) // size)
     if batches_per_epoch == 1:
-        every = np.broadcast_to(records, (steps, len(records)))
-        chosen[:, : len(records)] = generator.permuted(every, axis=1)
+        filled = chosen[:, : len(records)]
+        filled[:] = records
+        generator.permuted(filled, axis=1, out=filled)
         return chosen
     for first in range(0, steps, batches_per_epoch):
         order = generator.permutation(records)
