@@ -52,13 +52,16 @@ KINDS = {
     "published": "GDPFed+",
     "before": "planned",
     "default": "planned",
+    "given-rate": "planned",
     "eps60": "planned",
     "tuned": "planned",
     "tuned-eps60": "planned",
     "fedavg": "FedAvg",
     "fedavg-tuned": "FedAvg",
 }
-"""Algorithm by kind of plan; before is the default plan of 0.1.0."""
+"""Algorithm by kind of plan; before is the default plan of 0.1.0, given-rate the default recipe
+with the preset's local learning rate of 0.1, which the default recipe otherwise decides, too: 0.1
+again, except for Shakespeare."""
 LAST = 10
 """Characters that `characters-10` sees, of the 80 of a record."""
 
@@ -101,6 +104,12 @@ def spec_data(asked: argparse.Namespace) -> dict[str, Any]:
     return {**data, "model": network, **given}
 
 
+def open_data(data: dict[str, Any]) -> dict[str, Any]:
+    """Plain data that leave the local learning rate to the recipe, too."""
+    local = {key: value for key, value in data["local"].items() if key != "learning_rate"}
+    return {**data, "local": local}
+
+
 def plan_of(kind: str, asked: argparse.Namespace) -> Plan:
     """The solved plan of a kind; see KINDS."""
     data = spec_data(asked)
@@ -112,7 +121,9 @@ def plan_of(kind: str, asked: argparse.Namespace) -> Plan:
         return solve(Spec.parse({**data, "clipping_norm": published["clipping_norm"]}))
     if kind == "fedavg-tuned":
         return solve(Spec.load(asked.fedavg))
-    spec = Spec.load(asked.tuned) if kind.startswith("tuned") else Spec.parse(data)
+    spec = Spec.load(asked.tuned) if kind.startswith("tuned") else Spec.parse(open_data(data))
+    if kind == "given-rate":
+        spec = Spec.parse(data)
     plan = solve(spec)
     if not kind.endswith("eps60"):
         return plan

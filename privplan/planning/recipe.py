@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 
 from privplan.plan import Plan
+from privplan.spec.recipe import LOCAL_RATE, UNIT, local_rate, unit, walk
 from privplan.spec.server import Averaging, ServerOptimiser
 from privplan.spec.spec import Spec
 
@@ -45,7 +46,7 @@ def server_learning_rate(plan: Plan) -> float:
 
 def default_rate(spec: Spec, noise: float) -> float:
     """The same for a spec whose plan has a relative noise (N)."""
-    length = STEP_LENGTH * spec.local.learning_rate
+    length = STEP_LENGTH * unit(spec.local.learning_rate, spec.recipe)
     return float(f"{length / (spec.clipping_norm * math.hypot(1.0, noise)):.4g}")
 
 
@@ -90,18 +91,36 @@ def _decided(plan: Plan) -> list[str]:
     lines.append(
         f"recipe {recipe.source}: decided {', '.join(recipe.decides) or 'nothing'}; {basis}"
     )
+    eta, of = unit(spec.local.learning_rate, recipe), ""
+    if recipe.source == "default" and (local := _local_line(spec)):
+        lines.append(local)
+        of = f" of {eta:g}"
     if recipe.source == "default" and "clipping_norm" in recipe.decides:
         lines.append(
-            f"clipping norm {spec.clipping_norm:g}: one local step at a gradient of norm 1, so "
+            f"clipping norm {spec.clipping_norm:g}: one local step{of} at a gradient of norm 1, so "
             "that nearly every update is clipped whatever its length"
         )
     if recipe.source == "default" and spec.server is not None and "server" in recipe.decides:
         lines.append(
             f"server learning rate {spec.server.learning_rate:g}: a step of length "
-            f"{STEP_LENGTH * spec.local.learning_rate:g} = {STEP_LENGTH:g} local learning rates, "
+            f"{STEP_LENGTH * eta:g} = {STEP_LENGTH:g} local learning rates{of}, "
             f"signal 1 and noise {noise:.3g} in clipping norms"
         )
     return [*lines, *_extrapolation(plan)]
+
+
+def _local_line(spec: Spec) -> str:
+    """How far local momentum carries a client, where the recipe decides the rate or would."""
+    local, decides = spec.local, () if spec.recipe is None else spec.recipe.decides
+    length = walk(local.steps, local.momentum)
+    far = f"{local.steps} steps with momentum {local.momentum:g} go as far as {length:.4g} without"
+    rate = local_rate(local.steps, local.momentum)
+    if LOCAL_RATE in decides:
+        return f"local learning rate {local.learning_rate:g}: {far}"
+    if local.learning_rate > rate * 1.0001 and rate < UNIT:
+        given = f"local learning rate {local.learning_rate:g}, as given"
+        return f"{given}: {far}; left out, it is {rate:g}"
+    return ""
 
 
 def _extrapolation(plan: Plan) -> list[str]:

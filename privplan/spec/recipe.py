@@ -1,23 +1,36 @@
 """The training recipe of a spec: which of its fields the planner decides, and how they were chosen.
 
 A spec that leaves the clipping norm and the server open asks for the default recipe, which is
-decided without any data. The clipping norm follows from local training alone, so it is filled in
-when the spec is read; ``privplan.planning.recipe`` decides the rest when the plan is solved. A
-solved spec names the decided fields in ``recipe.decides``, so that solving it again gives the
-same plan, and baselines can leave the recipe out.
+decided without any data. Clipping norm and local learning rate follow from local training alone,
+so they are filled in when the spec is read; ``privplan.planning.recipe`` decides the rest when the
+plan is solved. A solved spec names the decided fields in ``recipe.decides``, so that solving it
+again gives the same plan, and baselines can leave the recipe out.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from privplan.spec.objectives import FIXED_RATIOS
-from privplan.values import Checked, Count, Fraction, Natural, NonNegative, Value, is_empty, is_none
+from privplan.values import (
+    MOST,
+    Checked,
+    Count,
+    Fraction,
+    Natural,
+    NonNegative,
+    Value,
+    is_empty,
+    is_none,
+)
 
 DECIDED = ("clipping_norm", "server", "averaging")
 """Fields of a spec that the default recipe decides where they are left out."""
+LOCAL_RATE = "local.learning_rate"
+"""Decided as well where it is left out and there is local momentum; see ``local_rate``."""
 CLIPPING_STEPS = 1.0
 """Clipping norm of the default recipe over the local learning rate eta.
 
@@ -27,7 +40,12 @@ which nobody knows without data.
 """
 _MEASURED = ("clipping", "heterogeneity", "update_norm", "update_norms", "constants")
 """Fields of ``planning`` in units of an update; whoever gives one knows the updates' scale."""
-_LEARNING_RATE = 0.1
+UNIT = 0.1
+"""Local learning rate where a spec names none; the recipe's unit of length then."""
+MOST_STEPS = 30
+"""Local momentum carries a client no farther than so many steps without it would, or than its own
+steps if they are more: with longer local training, updates fit the client's few records instead of
+pointing where all clients gain, on digits as on text (docs/recipe.md)."""
 
 
 class TuningEvidence(Value):
@@ -100,20 +118,63 @@ def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
         if by_rule or any(value not in (None, (), []) for value in given):
             return data
         recipe = "default"
+    local = data.get("local")
+    local = local if isinstance(local, dict) else {}
     if recipe == "default":
         free = planning.get("free") or ()
         decides = [field for field in DECIDED if data.get(field) is None and field not in free]
+        if local.get("learning_rate") is None and local.get("momentum") not in (None, 0):
+            decides.append(LOCAL_RATE)
         recipe = {"source": "default", "decides": decides}
     if not isinstance(recipe, dict) or recipe.get("source", "default") != "default":
         return {**data, "recipe": recipe}
-    data = {**data, "recipe": recipe}
-    if "clipping_norm" in (recipe.get("decides") or ()):
-        local = data.get("local")
-        rate = local.get("learning_rate") if isinstance(local, dict) else None
-        rate = _LEARNING_RATE if rate is None else rate
-        if isinstance(rate, int | float) and rate > 0:
-            data["clipping_norm"] = CLIPPING_STEPS * rate
+    data, decided = {**data, "recipe": recipe}, recipe.get("decides") or ()
+    rate = UNIT if local.get("learning_rate") is None else local["learning_rate"]
+    if LOCAL_RATE in decided:
+        own = local_rate(local.get("steps"), local.get("momentum"))
+        rate, data["local"] = UNIT, {**local, "learning_rate": own}
+    if "clipping_norm" in decided and isinstance(rate, int | float) and rate > 0:
+        data["clipping_norm"] = CLIPPING_STEPS * rate
     return data
+
+
+def walk(steps: int, momentum: float) -> float:
+    """Length of local training at gradients of norm 1, in learning rates: no unit.
+
+    The sum of (1 - momentum^k) / (1 - momentum) over the steps k: a step with momentum goes on.
+
+    Args:
+        steps: local steps (tau).
+        momentum: momentum of local SGD, in [0, 1), which starts at zero in each round.
+    """
+    if momentum == 0:
+        return float(steps)
+    gone = -math.expm1(steps * math.log(momentum))
+    length = (steps - momentum * gone / (1 - momentum)) / (1 - momentum)
+    return min(max(length, float(steps)), steps * (steps + 1) / 2)  # its bounds, but for rounding
+
+
+def local_rate(steps: Any, momentum: Any) -> float:
+    """Local learning rate of the default recipe: UNIT, or less where momentum carries far.
+
+    Args:
+        steps: local steps (tau), as a spec gives them; few when None.
+        momentum: momentum of local SGD, likewise. Anything invalid is left to validation.
+    """
+    numbers = all(isinstance(one, int | float) for one in (steps, momentum))
+    if not numbers or not (1 <= steps <= MOST and 0 <= momentum < 1):
+        return UNIT
+    return min(UNIT, float(f"{UNIT * max(MOST_STEPS, steps) / walk(steps, momentum):.4g}"))
+
+
+def unit(local_learning_rate: float, recipe: Recipe | None) -> float:
+    """Local learning rate that the default recipe's lengths are multiples of (eta).
+
+    Args:
+        local_learning_rate: of the spec.
+        recipe: of the spec; where it decides the learning rate, that is no word on the model.
+    """
+    return UNIT if recipe is not None and LOCAL_RATE in recipe.decides else local_learning_rate
 
 
 def without_recipe(data: dict[str, Any]) -> dict[str, Any]:
@@ -122,4 +183,8 @@ def without_recipe(data: dict[str, Any]) -> dict[str, Any]:
     if recipe is None:
         return data
     kept = {key: value for key, value in data.items() if key not in recipe["decides"]}
+    if LOCAL_RATE in recipe["decides"]:
+        kept["local"] = {
+            key: value for key, value in data["local"].items() if key != "learning_rate"
+        }
     return {**kept, **recipe.get("replaced", {}), "recipe": "none"}

@@ -20,11 +20,13 @@ from typing import Any
 import numpy as np
 
 from privplan.io.resume import Journal, Progress, finish, in_jobs, key_of, resumable
+from privplan.plan import Plan
 from privplan.planning.recipe import relative_noise
 from privplan.planning.solver import solve
-from privplan.spec.recipe import TuningEvidence
+from privplan.spec.recipe import TuningEvidence, without_recipe
 from privplan.spec.spec import Spec
 from privplan.values import digest
+from simulate.algorithms.registry import ALGORITHMS, as_given
 from simulate.tuning.trials import (
     Candidate,
     Setting,
@@ -105,12 +107,23 @@ class Search:
         self._setting, self._trials, self._seed, self._jobs = setting, trials, seed, jobs
         self._folder, self._minutes = folder, minutes
         self._plan = solve(Spec.parse(setting.spec), second_opinion=False)
-        self._default = default_candidate(self._plan)
+        self._default = default_candidate(self._before())
         identity = {"setting": setting.model_dump(mode="json", exclude={"data_dir"}), "seed": seed}
         self._journal: Journal[float] | None = None
         if folder is not None:
             self._journal = Journal(folder / JOURNAL, digest(identity), _check)
         self._runs = 0
+
+    def _before(self) -> Plan:
+        """The plan whose recipe the search begins with.
+
+        A method that plans for itself trains without the plan's recipe, so it begins there too:
+        steps that are meant for clipped updates would let it diverge.
+        """
+        if ALGORITHMS.get(self._setting.algorithm).plan is as_given:
+            return self._plan
+        spec = Spec.parse(without_recipe(self._plan.spec.model_dump(mode="json")))
+        return solve(spec, second_opinion=False)
 
     def run(self, progress: Progress = lambda done, total: None) -> Found:
         """The recipes of the last rung.

@@ -15,6 +15,7 @@ from privplan.planning.recipe import NOT_TUNED, recipe_lines, relative_noise
 from privplan.planning.record_level import record_level
 from privplan.planning.solver import solve
 from privplan.sensitivity.what_if import with_point
+from privplan.spec.recipe import local_rate, walk
 from privplan.spec.spec import Spec
 
 DATA: dict[str, Any] = {
@@ -104,6 +105,51 @@ def test_by_name_the_recipe_decides_what_is_left() -> None:
     assert plan.spec.recipe.decides == ("server", "averaging")
     assert plan.spec.server is not None
     assert "not tuned on private data" in recipe_lines(plan)[-1]
+
+
+def test_momentum_carries_a_client_no_farther_than_thirty_steps() -> None:
+    for steps, momentum, length in ((1, 0.9, 1.0), (2, 0.5, 2.5), (30, 0.9, 213.8), (7, 0.0, 7.0)):
+        by_sum = sum(sum(momentum**k for k in range(n)) for n in range(1, steps + 1))
+        assert walk(steps, momentum) == pytest.approx(by_sum)
+        assert walk(steps, momentum) == pytest.approx(length, rel=1e-3)
+    assert walk(5, 1 - 1e-14) == pytest.approx(15.0, rel=0.7)  # at its bounds despite rounding
+    for steps, momentum in ((5, 0.0), (200, 0.0), (5, 0.9), (25, 0.1)):
+        assert local_rate(steps, momentum) == 0.1
+    assert local_rate(30, 0.9) == pytest.approx(0.1 * 30 / walk(30, 0.9), rel=1e-3)
+    assert local_rate(200, 0.9) == pytest.approx(0.1 * 200 / walk(200, 0.9), rel=1e-3)
+
+
+def test_the_recipe_decides_the_local_rate_of_momentum() -> None:
+    plan, plain = solved(local={"steps": 30, "momentum": 0.9}), solved(local={"steps": 30})
+    assert plan.spec.recipe is not None
+    assert "local.learning_rate" in plan.spec.recipe.decides
+    assert plan.spec.local.learning_rate == local_rate(30, 0.9)
+    # the step of the server and the clipping norm are those of the unit, 0.1
+    assert plan.spec.clipping_norm == plain.spec.clipping_norm == 0.1
+    assert (plan.spec.server, plan.noise_std) == (plain.spec.server, plain.noise_std)
+    assert plain.spec.recipe is not None
+    assert "local.learning_rate" not in plain.spec.recipe.decides
+    again = solve(Spec.parse(plan.spec.model_dump(mode="json")), second_opinion=False)
+    assert again.digest == plan.digest
+    assert recipe_lines(plan)[1].startswith("local learning rate 0.01403: 30 steps with momentum")
+    assert uniform(plan.spec).spec.local.learning_rate == 0.1  # baselines, as before
+    varied = with_point(plan.spec.model_dump(mode="json"), {"local.momentum": 0.5})
+    assert Spec.parse(varied).local.learning_rate == local_rate(30, 0.5)
+
+
+def test_a_given_local_rate_stays_and_is_commented() -> None:
+    plan = solved(local={"steps": 30, "momentum": 0.9, "learning_rate": 0.1})
+    assert plan.spec.local.learning_rate == plan.spec.clipping_norm == 0.1
+    assert "as given" in recipe_lines(plan)[1]
+    assert "left out, it is 0.01403" in recipe_lines(plan)[1]
+    short = solved(local={"steps": 30, "momentum": 0.9, "learning_rate": 0.01})
+    assert not any("as given" in line for line in recipe_lines(short))
+
+
+@pytest.mark.parametrize("local", [{"momentum": 1.5}, {"momentum": "x"}, {"momentum": True}])
+def test_faults_of_the_momentum_are_its_own(local: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"^local\.momentum: "):
+        Spec.parse({**DATA, "local": {"steps": 30, **local}})
 
 
 def test_baselines_train_as_without_the_recipe() -> None:

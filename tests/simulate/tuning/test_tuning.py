@@ -111,6 +111,25 @@ def test_a_search_finds_the_best_and_resumes(
         Search(SETTING, 16, seed=4, folder=tmp_path / "trials").run()
 
 
+def test_a_search_begins_with_what_the_method_trains_with(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Candidate] = []
+
+    def noted(task: tuple[Setting, Trial]) -> float:
+        begun.append(task[1].recipe)
+        return scored(task)
+
+    monkeypatch.setattr(search_module, "accuracy", noted)
+    Search(SETTING, 4).run()
+    assert begun[0] == default_candidate(plan)
+    begun.clear()
+    Search(SETTING.model_copy(update={"algorithm": "FedAvg"}), 4).run()
+    # FedAvg clips nothing: it would diverge with steps that are meant for clipped updates
+    assert begun[0] == default_candidate(solve(Spec.parse({**DATA, "recipe": "none"})))
+    assert begun[0].fields()["server"] == {"optimizer": "sgd", "learning_rate": 1.0}
+
+
 def test_the_command_writes_a_spec_with_its_evidence(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(TEXT)
     output = tmp_path / "tuned.yaml"
