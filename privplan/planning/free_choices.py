@@ -2,7 +2,8 @@
 
 - The cohort: at equal budgets sigma(q) / q falls with q, and so does the variance of sampling,
   so more clients per round never hurt; a free cohort is the largest that the limits allow
-  (max_cohort, max_uploads / rounds, max_local_steps, the ceilings of the groups, all clients).
+  (max_cohort, max_uploads / rounds, max_local_steps, max_device_seconds, the ceilings of the
+  groups, all clients).
 - Rounds: progress 2 (f(theta^0) - f*) eta tau / T falls with T while noise grows, so there is
   a best T between 1 and max_rounds.
 - Rounds of the default recipe, without constants: its steps have one length, so T rounds move the
@@ -91,13 +92,22 @@ def _check_limits(spec: Spec) -> None:
             f"of {uploads:g} uploads, {spec.local.steps} each; the nearest feasible value is "
             f"{steps:g}"
         )
+    if planning.max_device_seconds is not None and planning.step_seconds is not None:
+        seconds = steps * planning.step_seconds
+        if seconds > planning.max_device_seconds * (1 + 1e-12):
+            raise InfeasibleError(
+                f"planning.max_device_seconds: {planning.max_device_seconds:g} is below the "
+                f"{seconds:g} seconds of {steps:g} steps, {planning.step_seconds:g} each; the "
+                f"nearest feasible value is {seconds:g}"
+            )
 
 
 def most_uploads(spec: Spec) -> float:
-    """Most uploads over the whole run by the limits on uploads and on local steps."""
+    """Most uploads over the whole run by the limits on uploads, local steps and device time."""
     planning = spec.planning
-    by_steps = (planning.max_local_steps or math.inf) / spec.local.steps
-    return min(planning.max_uploads or math.inf, by_steps)
+    by_time = (planning.max_device_seconds or math.inf) / (planning.step_seconds or 1.0)
+    steps = min(planning.max_local_steps or math.inf, by_time)
+    return min(planning.max_uploads or math.inf, steps / spec.local.steps)
 
 
 def total_error(spec: Spec) -> float:

@@ -179,6 +179,16 @@ class Planning(Checked):
         description="Most local steps of all devices over the whole run, rounds times cohort times "
         "local.steps: their time over that of a step.",
     )
+    max_device_seconds: Positive | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Most seconds that all devices train over the whole run; needs step_seconds.",
+    )
+    step_seconds: Positive | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Seconds that a device takes for a local step; only with max_device_seconds.",
+    )
 
     @classmethod
     def variants(cls) -> tuple[type[Checked], ...]:
@@ -192,6 +202,13 @@ class Planning(Checked):
         if ratios in FIXED_RATIOS:
             return Published if data.get("calibration") == "published" else RuleBased
         return Optimised if is_registered(ratios) else cls
+
+    @rule
+    def _device_time(self) -> Iterator[Fault]:
+        pair = ("max_device_seconds", "step_seconds")
+        for name, other in (pair, pair[::-1]):
+            if getattr(self, name) is None and getattr(self, other) is not None:
+                yield Fault(name, f"is required with planning.{other}", "nothing")
 
 
 def _published_is_not_for() -> str:

@@ -65,6 +65,18 @@ def test_a_free_cohort_takes_what_its_limits_allow() -> None:
         searched(free=["ratios", "weights", "cohort"], max_local_steps=5 * 700)
     )
     assert steps.cohort == 70
+    cohort, seconds = ["ratios", "weights", "cohort"], {"step_seconds": 0.5}
+    timed, _ = decide_free_choices(searched(free=cohort, max_device_seconds=1750, **seconds))
+    assert timed.cohort == 70
+    both = searched(free=cohort, max_device_seconds=1e6, max_uploads=700, **seconds)
+    assert decide_free_choices(both)[0].cohort == 70
+
+
+@pytest.mark.parametrize("given", ["max_device_seconds", "step_seconds"])
+def test_device_time_needs_that_of_a_step(given: str) -> None:
+    with pytest.raises(InputError, match=r"^planning\.\w+: is required with planning\.") as caught:
+        searched(**{given: 10.0})
+    assert "\n" not in str(caught.value)
 
 
 def test_more_clients_per_round_never_hurt() -> None:
