@@ -168,7 +168,8 @@ class Perceptron:
         for layer in range(0, len(tensors), 2):
             weight, bias = tensors[layer], tensors[layer + 1]
             x = torch.baddbmm(bias[:, None, :], x, weight.transpose(1, 2))
-            values.append(torch.relu(x) if layer + 2 < len(tensors) else x)
+            x = torch.relu(x) if layer + 2 < len(tensors) else x
+            values.append(x)
         return values, rows
 
     def gradient(self, flat: Tensor, x: Tensor, y: Tensor, into: Tensor) -> None:
