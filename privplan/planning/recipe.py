@@ -12,6 +12,10 @@ In units of the local learning rate eta, because that is what the spec says of t
 Average: an exponential moving average of the models takes out noise that the step leaves; it costs
 nothing. Server momentum beta is a step longer by 1 / (1 - beta) and was no better at equal length.
 
+Local momentum changes neither: of a clipped update only the direction is left. It makes local
+training go far, which turns that direction towards the client's own records, so
+``privplan.spec.recipe`` decides a shorter local learning rate where the spec names none.
+
 STEP_LENGTH and the decay are measured on MNIST and scikit-learn's digits: docs/recipe.md.
 """
 

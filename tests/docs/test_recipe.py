@@ -10,6 +10,7 @@ import pytest
 from privplan.io.text import load_yaml
 from privplan.planning.recipe import DECAY, STEP_LENGTH
 from privplan.planning.solver import solve
+from privplan.spec.recipe import MOST_STEPS, UNIT
 from privplan.spec.spec import Spec
 from simulate.cli.tune import command
 from tests.planning.test_recipe import DATA
@@ -29,6 +30,9 @@ def test_the_page_states_the_constants_and_options() -> None:
     text = (DOCS / "recipe.md").read_text()
     assert f"{STEP_LENGTH:g} eta / (C sqrt(1 + N^2))" in text
     assert f"{{method: ema, decay: {DECAY:g}}}" in text
+    assert (
+        f"{UNIT:g} max({MOST_STEPS}, tau) / W, at most {UNIT:g}; eta above is then {UNIT:g}" in text
+    )
     options = {name for parameter in command.params for name in parameter.opts}
     tuning = text[text.index("## Tuning on public") :]
     assert set(re.findall(r"--[a-z]+", tuning)) <= options
