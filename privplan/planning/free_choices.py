@@ -61,6 +61,7 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
     if "rounds" in free:
         decided = _decide_rounds(spec, decided)
         decided = _decide_clipping_norm(decided) if "clipping_norm" in free else decided
+        _check_limits(decided)  # the fewest rounds and clients can be too many
     notes = tuple(f"planning.free: {name} is {getattr(decided, name):g}" for name in free)
     return decided, notes
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from privplan.errors import InfeasibleError
+from privplan.accounting.accountant import accountant as by_name
+from privplan.errors import TooLittleNoiseError
 from privplan.plan import GroupPlan, Plan
-from privplan.planning.group_noise import GUARANTEE, group_noise
+from privplan.planning.group_noise import GUARANTEE, history_of
 from privplan.planning.noise_model import CHEAPER
 from privplan.planning.problem import problem_of
 
@@ -70,13 +71,13 @@ def _nothing_smaller(plan: Plan, group: GroupPlan) -> bool:
     """
     if plan.spec.unit != "client" or plan.spec.tuning is not None or group.segments:
         return False
-    problem, index = problem_of(plan.spec), [one.name for one in plan.groups].index(group.name)
-    noise = group.noise_multiplier
+    problem = problem_of(plan.spec)
+    less = history_of(problem, group.sampling_ratio, group.noise_multiplier / _SAME)
     try:
-        least = group_noise(problem, index, group.sampling_ratio, GUARANTEE, near=noise)
-    except InfeasibleError:
+        spent = by_name(GUARANTEE).epsilon(less, group.delta, problem.relation).upper
+    except TooLittleNoiseError:
         return True
-    return noise <= least * _SAME
+    return spent > group.epsilon
 
 
 def _asked(plan: Plan, name: str) -> float | None:

@@ -187,10 +187,12 @@ def _group_verdict(run: Run, group: GroupPlan) -> tuple[GroupVerdict, WorstOff]:
     if run.plan.spec.tuning is not None:  # the budget is that of the best of several runs
         spent = Interval(spent.lower, selected_epsilon(run.plan, history, group.delta))
         worst_off = Interval(worst_off.lower, selected_epsilon(run.plan, own, group.delta))
+    if run.ledger.fault is not None:  # what was released after the sound lines is unknown
+        spent, worst_off = (Interval(one.lower, math.inf) for one in (spent, worst_off))
     rdp = accountant("rdp")
     renyi = (
         math.inf
-        if rdp.why_not(history, relation)
+        if run.ledger.fault is not None or rdp.why_not(history, relation)
         else rdp.epsilon(history, group.delta, relation).upper
     )
     certified = [row for row in run.plan.certificate if row.guarantee and row.group == group.name]
@@ -236,6 +238,8 @@ def _used(worst: WorstOff) -> float:
 
 
 def _budget_check(run: Run, groups: list[GroupVerdict]) -> Check:
+    if run.ledger.fault is not None:
+        return not_shown("budget", ["the releases after the sound lines of the ledger"])
     over = [verdict for verdict in groups if not verdict.kept]
     if not over:
         return first((), "budget", "every group is within its budget", unreleased(run))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privplan.errors import InputError
+from privplan.errors import InfeasibleError, InputError
 from privplan.planning.free_choices import (
     decide_free_choices,
     lost_signal,
@@ -50,6 +50,17 @@ def test_the_default_recipe_decides_rounds_within_uploads() -> None:
         assert lost_signal(settled) <= lost_signal(other) * (1 + 1e-3)
     with pytest.raises(InputError, match=r"planning\.constants: is required when rounds are free"):
         Spec.parse({**data, "clipping_norm": 1.0, "planning": planning})
+
+
+@pytest.mark.parametrize("limit", [{"max_uploads": 1}, {"max_local_steps": 9}])
+def test_limits_below_one_round_of_the_fewest_clients_are_named(limit: dict[str, int]) -> None:
+    """A round takes a client of each of the two groups, with five local steps each."""
+    data = make_spec().model_dump(mode="json", exclude={"clipping_norm", "recipe"})
+    free = ["ratios", "weights", "rounds", "cohort"]
+    spec = Spec.parse({**data, "planning": {"accountant": "rdp", "free": free, **limit}})
+    [name] = limit
+    with pytest.raises(InfeasibleError, match=rf"planning\.{name}: .* nearest feasible value is"):
+        decide_free_choices(spec)
 
 
 def test_a_free_cohort_takes_what_its_limits_allow() -> None:

@@ -10,6 +10,7 @@ from privplan.plan import Plan
 from privplan.planning.baselines import optimised, strictest, uniform
 from privplan.planning.solver import solve
 from privplan.planning.unspent import unspent_lines
+from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
 
 
@@ -203,3 +204,22 @@ def test_an_unspent_budget_of_a_negligible_group_says_by_what_it_is_calibrated()
     least = noise_multiplier(0.2, 1e-5, sampling_ratio=group.sampling_ratio, rounds=50)
     assert group.noise_multiplier > 1.01 * least
     assert "is negligible, so its noise is calibrated by rdp" in line
+
+
+def test_an_unspent_budget_that_less_noise_would_keep_says_so() -> None:
+    """A third of g10's noise keeps its budget; so much less noise that PLD does not cover it."""
+    people = (1, 5000, 30, 30, 300, 300, 2, 40, 40, 10, 1, 7)
+    budgets = (0.01, 0.05, 0.2, 0.7, 1, 1.0000001, 2, 5, 10, 25, 40, 50)
+    groups = [
+        {"name": f"g{number}", "clients": clients, "epsilon": epsilon}
+        for number, (clients, epsilon) in enumerate(zip(people, budgets, strict=True))
+    ]
+    model = {"name": "mlp-digits", "parameters": 2410}
+    data = {"name": "B", "groups": groups, "delta": 1e-5, "rounds": 40, "cohort": 100}
+    plan = solve(Spec.parse({**data, "model": model}))
+    lines = {line.split(".")[1]: line for line in unspent_lines(plan)}
+    group = plan.groups[10]
+    least = noise_multiplier(40.0, 1e-5, sampling_ratio=group.sampling_ratio, rounds=40)
+    assert least < group.noise_multiplier / 3
+    assert "less noise would mean more weight" in lines["g10"]
+    assert not any("no smaller noise multiplier" in line for line in lines.values())

@@ -269,6 +269,13 @@ def test_an_edited_line_is_located(tmp_path: Path) -> None:
     [ledger] = [item for item in verdict.checks if item.name == "ledger"]
     assert not ledger.passed
     assert "line 7" in ledger.reason
+    for group in verdict.groups:  # the lines after the sound ones may have released anything
+        assert not group.kept
+        assert group.realised_upper is group.realised_rdp is group.headroom is None
+    assert verdict.worst.realised_upper is None
+    [budget] = [item for item in verdict.checks if item.name == "budget"]
+    assert not budget.passed
+    assert "after the sound lines" in budget.reason
 
 
 def test_the_command_writes_the_verdict_and_answers_with_its_exit_code(tmp_path: Path) -> None:
