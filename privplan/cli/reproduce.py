@@ -86,6 +86,9 @@ def command(
         options = [f"--device={device}", *(["--download"] if download else [])]
         options += [f"--data-dir={data_dir}"] if data_dir is not None else []
         folder = output / f"{chosen.name}-{wanted}"
+        if wanted not in chosen.minutes:
+            about = chosen.sizes.get(wanted, "the paper's setting")
+            render.status(f"{wanted} size, time not measured: {about}; Ctrl-C keeps finished runs")
         with render.progress(chosen.name) as progress:
             result = run_table(
                 chosen,
@@ -162,7 +165,8 @@ def _show(table: Table, result: Result) -> None:
         printed = "" if cell.published is None else f"{cell.published:g}"
         rows.append([cell.row, cell.column, f"{cell.mean:.4g}{error}", printed])
     size = table.sizes.get(result.size, "")
-    caption = f"± is the standard error over {len(result.seeds)} seeds" if result.seeds else ""
+    many = len(result.seeds)
+    caption = f"± is the standard error over {many} seeds" if many > 1 else ""
     title = f"{table.title}{f' ({result.size} size: {size})' if size else ''}"
     render.table(title, ["row", "column", "found", "printed"], rows, caption)
     for claim in table.claims:
