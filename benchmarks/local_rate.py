@@ -7,7 +7,7 @@ Shakespeare (714 clients, 50 rounds, cohort 71, `characters-10`). Plans, with th
 privplan's; training is a small simulation that steps all clients of a round at once, some ten times
 faster than ``simulate`` on such networks and close to it, but not the same run.
 
-    python benchmarks/local_rate.py digits|text steps|rates [--seeds 4] [--factors 0.4,1,3]
+    python -m benchmarks.local_rate digits|text steps|rates [--seeds 4] [--factors 0.4,1,3]
 
 ``steps`` varies the length S of the server's step, ``rates`` the local learning rate at the
 recipe's step. --factors multiply all epsilons. Prints a row of JSON per cell.

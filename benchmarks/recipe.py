@@ -91,9 +91,6 @@ def characters(name: str, *, shape: tuple[int, ...] = (80,), classes: int = 80) 
     return Modular(name, shape, classes, partial(Characters, classes))
 
 
-MODEL_NAMES.register("characters-10", characters)
-
-
 def spec_data(asked: argparse.Namespace) -> dict[str, Any]:
     """The preset's plain data with the task's network, without clipping norm and planning."""
     name, network, _ = MODELS[asked.task]
@@ -195,6 +192,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, default=None)
     parser.add_argument("--spec", type=Path, default=None, help="write the spec to tune, and stop")
     asked = parser.parse_args()
+    MODEL_NAMES.register("characters-10", characters)
     if asked.spec is not None:
         write_text(asked.spec, json.dumps(spec_data(asked), indent=1) + "\n")
         return
