@@ -73,7 +73,17 @@ REACHES = {
 protect records and HyperFL-LPM train for 20 rounds only."""
 
 
-@pytest.mark.parametrize("name", ALGORITHMS.names())
+LONG = ("HyperFL", "HyperFL-LPM", "Robust-HDP-norms", "Robust-HDP-oracle", "minimum-epsilon")
+"""More than ten seconds of CPU each; methods beside them share most of their code."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in LONG else ())
+        for name in ALGORITHMS.names()
+    ],
+)
 def test_trains_far_above_chance_and_spends_what_its_plan_says(
     name: str, digits_plan: Plan, middle_plan: Plan, tmp_path: Path
 ) -> None:
