@@ -2,7 +2,7 @@
 
 Development of the default recipe (docs/recipe.md): scikit-learn's digits (`mlp-digits`, 143 clients
 of 10, 60 rounds, cohort 30), and text that is not the evaluation's: the docstrings of 800 Python
-modules of this environment, a module a client, with the plan of benchmarks/recipe.py for
+modules of this environment, one per client, with the plan of benchmarks/recipe.py for
 Shakespeare (714 clients, 50 rounds, cohort 71, `characters-10`). Plans, with their noise, are
 privplan's; training is a small simulation that steps all clients of a round at once, some ten times
 faster than ``simulate`` on such networks and close to it, but not the same run.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from privplan.reproduction.claims import (
@@ -20,6 +20,26 @@ from privplan.reproduction.results import Cell, Result
 from privplan.reproduction.settings import robust_hdp as settings
 from privplan.reproduction.tables import PAPERS, Claim, Paper, Table
 
+Printed = dict[tuple[str, str], tuple[float, float | None]]
+
+
+def _numbers(known: Mapping[str, Sequence[float]]) -> Printed:
+    """A printed table by distribution, without standard errors."""
+    return {
+        (row, name): (value, None)
+        for row, values in known.items()
+        for name, value in zip(printed.DISTRIBUTIONS, values, strict=True)
+    }
+
+
+def _means(known: Mapping[str, Sequence[tuple[float, float]]], columns: Sequence[str]) -> Printed:
+    """A printed table of means and deviations over three runs, with standard errors."""
+    return {
+        (row, column): (mean, deviation / 3**0.5)
+        for row, values in known.items()
+        for column, (mean, deviation) in zip(columns, values, strict=True)
+    }
+
 
 def _accuracy(number: int, dataset: str, known: Mapping[str, tuple[float, ...]]) -> Table:
     return Table(
@@ -34,11 +54,7 @@ def _accuracy(number: int, dataset: str, known: Mapping[str, tuple[float, ...]])
             "full": lambda: settings.settings(dataset),
             "reduced": lambda: settings.smaller(dataset),
         },
-        printed={
-            (row, name): (value, None)
-            for row, values in known.items()
-            for name, value in zip(printed.DISTRIBUTIONS, values, strict=True)
-        },
+        printed=_numbers(known),
         sizes={"reduced": REDUCED, "full": "the paper's learning rates (Tables 8 and 9)"},
         minutes={"reduced": 8},
     )
@@ -116,11 +132,7 @@ PAPERS.register(
                     "full": partial(settings.skewed, (128,)),
                     "reduced": partial(settings.skewed, (128,), small=True),
                 },
-                printed={
-                    (row, name): (value, None)
-                    for row, values in printed.SKEWED.items()
-                    for name, value in zip(printed.DISTRIBUTIONS, values, strict=True)
-                },
+                printed=_numbers(printed.SKEWED),
                 sizes={
                     "full": "needs a GPU: 108 runs of 200 rounds of DP-SGD on 48,000 records",
                     "reduced": f"Dist2 and Dist6 of nine; {SHORT}",
@@ -168,11 +180,7 @@ PAPERS.register(
                     "full": settings.by_level,
                     "reduced": partial(settings.by_level, small=True),
                 },
-                printed={
-                    (row, name): (mean, deviation / 3**0.5)
-                    for row, values in printed.LEVEL.items()
-                    for name, (mean, deviation) in zip(printed.LEVELS, values, strict=True)
-                },
+                printed=_means(printed.LEVEL, printed.LEVELS),
                 sizes={
                     "full": "needs a GPU: 48 runs of 200 rounds of DP-SGD on 48,000 records",
                     "reduced": f"Dist2 and Dist8 of four; {SHORT}",
@@ -193,11 +201,7 @@ PAPERS.register(
                     "full": settings.by_clients,
                     "reduced": partial(settings.by_clients, small=True),
                 },
-                printed={
-                    (row, f"{clients} clients"): (mean, deviation / 3**0.5)
-                    for row, values in printed.CLIENTS.items()
-                    for clients, (mean, deviation) in zip((20, 40, 60), values, strict=True)
-                },
+                printed=_means(printed.CLIENTS, [f"{clients} clients" for clients in (20, 40, 60)]),
                 sizes={
                     "full": "needs a GPU: 36 runs of 200 rounds of DP-SGD on 48,000 records",
                     "reduced": f"20 and 60 clients of 20, 40 and 60; {SHORT}",
@@ -221,11 +225,7 @@ PAPERS.register(
                     "full": partial(settings.skewed, plans.BATCHES),
                     "reduced": partial(settings.skewed, plans.BATCHES, small=True),
                 },
-                printed={
-                    (row, name): (value, None)
-                    for row, values in printed.SKEWED_MIXED.items()
-                    for name, value in zip(printed.DISTRIBUTIONS, values, strict=True)
-                },
+                printed=_numbers(printed.SKEWED_MIXED),
                 sizes={
                     "full": "needs a GPU: 108 runs of 200 rounds of DP-SGD on 48,000 records",
                     "reduced": f"Dist2 and Dist6 of nine; {SHORT}",
