@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import platform
 import time
@@ -95,9 +96,20 @@ class ReplayReport(Value):
         """Exit code of the command: 0 passed, 4 failed, 5 not shown."""
         return {"passed": 0, "failed": 4, "not shown": 5}[self.outcome]
 
-    def save(self, folder: Path) -> None:
-        """Write ``replay.json`` into the run folder."""
+    def save(self, folder: Path) -> bool:
+        """Write ``replay.json`` into the run folder.
+
+        Returns:
+            False where the folder keeps its report: that of the same run, which passed, while
+            this one could not compare.
+        """
+        with contextlib.suppress(InputError):
+            earlier = ReplayReport.load(folder)
+            same = (earlier.plan_digest, earlier.chain) == (self.plan_digest, self.chain)
+            if same and (earlier.outcome, self.outcome) == ("passed", "not shown"):
+                return False
         write_text(folder / REPLAY, self.model_dump_json(indent=1) + "\n")
+        return True
 
     @classmethod
     def load(cls, folder: Path) -> ReplayReport:

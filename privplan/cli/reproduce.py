@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from privplan.reproduction.tables import Table
 
 
+_OF_RUNS = ("seeds", "jobs", "data_dir", "download", "device")
+"""Options that only tables of runs take."""
+
+
 @click.command(name="reproduce", help="Compute or train a published table again.")
 @click.argument("table", metavar="[TABLE]", required=False)
 @click.option("--list", "show_list", is_flag=True, help="List the tables of all papers.")
@@ -46,7 +50,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Folder of results; runs are in a folder per table and size, and are resumed.",
 )
+@click.pass_context
 def command(
+    context: click.Context,
     table: str | None,
     show_list: bool,
     size: str | None,
@@ -78,6 +84,10 @@ def command(
     if chosen.planned is not None:
         if size == "reduced":
             raise InputError.one("size", f"must be full for {chosen.name}, a table of plans", size)
+        for name in _OF_RUNS:
+            if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
+                rule = f"must be left out for {chosen.name}, a table of plans"
+                raise InputError.one(name, rule, context.params[name])
         result = Result(table=chosen.name, size="full", cells=tuple(chosen.planned()))
     else:
         from privplan.reproduction.runs import run_table

@@ -100,16 +100,21 @@ def command(
     training records that are held out; all then spend the same epsilon.
     """
     from privplan.cli import render
+    from privplan.errors import InputError
     from privplan.forecast.lines import reached_line
     from privplan.record import ACCURACY
 
     with uncollected():
         from simulate.runs.compare import PLOT, TABLE, compare, select
-        from simulate.runs.comparison import finished_line, printed_table
+        from simulate.runs.comparison import counted, finished_line, printed_table
     from simulate.runs.repeated_noise import repeated_noise, run_folders
     from simulate.runs.tuned_comparison import TUNED_TABLE, tuned_comparison, tuned_plan
     from simulate.runs.tuned_table import tuned_plain, tuned_table
 
+    if not tune:
+        for name in ("trials", "validation_share"):
+            if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
+                raise InputError.one(name, "must be left out without --tune", context.params[name])
     others = [run for folder in against for run in run_folders(folder)]
     own = own_of(context, options)
     base = with_own(request_of(plan, "", output, options), own)
@@ -124,7 +129,8 @@ def command(
     def status(row: ComparisonRow) -> None:
         render.status(finished_line(row))
 
-    title = f"{len(names)} algorithms, {seeds} seeds"
+    runs_each = counted(seeds, "seed")
+    title = f"{counted(len(names), 'algorithm')}, {runs_each}"
     if tune:
         with render.progress(f"{title}, {trials} runs each to tune") as progress:
             found = tuned_comparison(
@@ -133,7 +139,7 @@ def command(
         if form == "json":
             render.data(tuned_plain(found))
         else:
-            render.table(*tuned_table(f"{where}: tuned, {seeds} seeds", found))
+            render.table(*tuned_table(f"{where}: tuned, {runs_each}", found))
     else:
         with render.progress(title) as progress:
             rows = compare(base, names, chosen, jobs, progress, cluster, finished=status)
@@ -141,7 +147,7 @@ def command(
             render.data([line for row in rows for line in row.plain()])
         else:
             metric = rows[0].metric
-            render.table(*printed_table(f"{where}: test {metric}, {seeds} seeds", rows))
+            render.table(*printed_table(f"{where}: test {metric}, {runs_each}", rows))
             for row in rows:
                 reached = reached_line(base.plan, row.mean)
                 if row.algorithm == "planned" and metric == ACCURACY and reached is not None:

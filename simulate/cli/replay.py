@@ -66,12 +66,13 @@ def command(
     supported, or evidence is missing. For a run on own data or of an own model repeat its options.
     """
     from privplan.cli import render
+    from privplan.record import REPLAY
     from simulate.replay.replay import Replay
 
     own = own_of(ctx, options)
     with render.progress("rounds") as progress:
         report = Replay(run, data_dir, own, noise_key).run(rounds or None, selection_seed, progress)
-    report.save(run)
+    saved = report.save(run)
     if form == "json":
         render.data(report.model_dump(mode="json"))
     else:
@@ -86,4 +87,6 @@ def command(
         for one in report.differences[:10]:
             render.text(f"round {one.round}: {one.name}: {one.detail}")
         render.text(f"{report.outcome.replace('_', ' ')}: {report.reason}")
+    if not saved:
+        render.warn(f"{run / REPLAY} keeps an earlier replay of this run, which passed")
     ctx.exit(report.exit_code)

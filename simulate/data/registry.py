@@ -77,7 +77,9 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
         rule = f"must be one of {', '.join(names)}{did_you_mean(whole, names)}"
         raise InputError.one("dataset", rule, name)
     if colon and not (count.isdecimal() and count.isascii() and 0 < len(count) < 10):
-        raise InputError.one("dataset", f"must be {known} or {known}:RECORDS", name)
+        raise InputError.one(
+            "dataset", f"must be {known} or {known}:RECORDS, RECORDS from 1 to 999999999", name
+        )
     folder = data_folder(data_dir)
     _log.info("reading %s from %s", known, folder)
     data = DATASETS.get(known)(folder, download)

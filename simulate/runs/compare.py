@@ -21,7 +21,7 @@ from privplan.verification.verify import judge, load_run
 from simulate.algorithms.registry import ALGORITHMS, executable, not_executable
 from simulate.data.partition.registry import scheme
 from simulate.parallel.cluster import on_cluster, ray_library
-from simulate.runs.comparison import ComparisonRow, curves_csv, results_csv
+from simulate.runs.comparison import ComparisonRow, counted, curves_csv, results_csv
 from simulate.runs.plots import comparison
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
@@ -139,7 +139,7 @@ def _written(base: Request, rows: list[ComparisonRow], seeds: Sequence[int]) -> 
     """The rows, after tables and a plot of them are written to the folder."""
     write_text(base.folder / TABLE, results_csv(rows))
     write_text(base.folder / CURVES, curves_csv(rows))
-    title = f"{base.plan.spec.name}, {base.dataset}, {len(seeds)} seeds"
+    title = f"{base.plan.spec.name}, {base.dataset}, {counted(len(seeds), 'seed')}"
     comparison(base.folder / PLOT, {one.algorithm: one.records for one in rows}, title)
     return rows
 

@@ -146,6 +146,11 @@ def printed_table(
     return title, columns, [_cells(row) for row in rows], _caption(rows)
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: 1 seed, 2 seeds."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def finished_line(row: ComparisonRow) -> str:
     """One line on an algorithm whose runs are all finished."""
     spent = [row.spent(name) for name in row.groups]

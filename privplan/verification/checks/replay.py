@@ -24,7 +24,9 @@ def replay(run: Run) -> Check:
     if result.outcome == "failed":
         return failed("replay", result.reason)
     if result.outcome == "not shown" or not result.rounds:
-        return _absent([result.reason or "rounds that were executed again"])
+        return _absent(
+            [result.reason.removeprefix("missing: ") or "rounds that were executed again"]
+        )
     done, rounds = len(set(result.rounds)), run.plan.spec.rounds
     return passed(
         "replay", f"{done} of {rounds} rounds executed again: {result.reason}", "replayed"

@@ -274,6 +274,18 @@ def test_compare_refuses_seeds_that_no_record_holds(
     assert said in line
 
 
+def test_options_of_tuning_are_not_ignored(short_path: Path, tmp_path: Path) -> None:
+    named = ("--algorithms=FedAvg", "-o", tmp_path / "results")
+    for option, field, value in (
+        ("trials", "trials", 5),
+        ("validation-share", "validation_share", 0.3),
+    ):
+        done = call("compare", short_path, *named, f"--{option}", value)
+        assert done.exit_code == 2
+        assert f"{field}: must be left out without --tune, found {value}" in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
 def test_the_seed_of_a_pilot_has_the_same_limit(short_path: Path) -> None:
     done = call("pilot", "--dataset=digits", short_path, "--seed", 2**64)
     assert done.exit_code == 2

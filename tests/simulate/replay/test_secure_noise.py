@@ -12,7 +12,8 @@ from privplan.cli import main
 from privplan.errors import InputError
 from privplan.evidence import VECTORS
 from privplan.ledger import read_ledger
-from privplan.record import LEDGER, RunRecord
+from privplan.record import LEDGER, REPLAY, RunRecord
+from privplan.replayed import ReplayReport
 from privplan.secure_streams import NoiseKey
 from privplan.verification.noise_evidence import NOISE_EVIDENCE
 from privplan.verification.verify import judge, load_run
@@ -61,6 +62,21 @@ def test_replay_with_the_key_passes_and_without_it_shows_the_rest(
     assert {"model", "largest_norm", "clipped"} <= names
     assert not {"participants", "noise_state", "noise_sum_squares", "releases"} & names
     assert comparison(without, "model") == (3, 0)
+
+
+def test_a_replay_without_the_key_keeps_the_report_of_one_that_passed(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    execute(asked)
+    with_key = replay(asked.folder, asked.noise_key_file)
+    assert with_key.save(asked.folder)
+    found = CliRunner().invoke(main, ["replay", str(asked.folder)])
+    assert found.exit_code == 5, found.output
+    assert "keeps an earlier replay of this run, which passed" in found.output
+    assert ReplayReport.load(asked.folder) == with_key
+    (asked.folder / REPLAY).write_text("{}")
+    assert replay(asked.folder, None).save(asked.folder)
+    checks = {one.name: one.reason for one in judge(load_run(asked.folder)).checks}
+    assert checks["replay"] == "missing: the key of cohorts and noise (--noise-key)"
 
 
 def test_record_level_runs_replay_with_the_key_only(tmp_path: Path) -> None:
