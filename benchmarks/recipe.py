@@ -51,6 +51,7 @@ SPLITS = {"iid": "iid", "dirichlet": "dirichlet:0.3", "by-class": "by-class:stri
 KINDS = {
     "published": "GDPFed+",
     "before": "planned",
+    "before-rate": "planned",
     "default": "planned",
     "given-rate": "planned",
     "eps60": "planned",
@@ -61,7 +62,7 @@ KINDS = {
 }
 """Algorithm by kind of plan; before is the default plan of 0.1.0, given-rate the default recipe
 with the preset's local learning rate of 0.1, which the default recipe otherwise decides, too: 0.1
-again, except for Shakespeare."""
+again, except for Shakespeare. before-rate is before with the rate that the recipe decides."""
 LAST = 10
 """Characters that `characters-10` sees, of the 80 of a record."""
 
@@ -116,6 +117,12 @@ def plan_of(kind: str, asked: argparse.Namespace) -> Plan:
         return solve(Spec.parse({**data, **extra}))
     if kind == "before":
         return solve(Spec.parse({**data, "clipping_norm": published["clipping_norm"]}))
+    if kind == "before-rate":
+        rate = Spec.parse(open_data(data)).local.learning_rate
+        local = {**data["local"], "learning_rate": rate}
+        return solve(
+            Spec.parse({**data, "local": local, "clipping_norm": published["clipping_norm"]})
+        )
     if kind == "fedavg-tuned":
         return solve(Spec.load(asked.fedavg))
     spec = Spec.load(asked.tuned) if kind.startswith("tuned") else Spec.parse(open_data(data))
