@@ -79,8 +79,10 @@ def parse_vary(text: str) -> Vary:
         raise InputError.one("vary", f"must have ends of a size up to {LARGEST:g}", text)
     steps = [i / max(count - 1, 1) for i in range(count)]
     if log:
-        return Vary(path, tuple(float(f"{first * (last / first) ** s:.12g}") for s in steps))
-    return Vary(path, tuple(float(f"{first + (last - first) * s:.12g}") for s in steps))
+        values = [float(f"{first * (last / first) ** s:.12g}") for s in steps]
+    else:
+        values = [float(f"{first + (last - first) * s:.12g}") for s in steps]
+    return Vary(path, tuple(dict.fromkeys(values)))
 
 
 def points(varies: Sequence[Vary]) -> list[dict[str, float]]:
@@ -230,6 +232,7 @@ def sweep(
         InterruptedSweepError: on Ctrl-C; the same call resumes.
     """
     points(varies)  # its faults before any number is rounded
+    _require_given(data, varies)
     varies = [_rounded(data, vary) for vary in varies]
     todo = points(varies)
     _require_numbers(data, todo)
@@ -260,6 +263,16 @@ def _rounded(data: dict[str, Any], vary: Vary) -> Vary:
                 whole = dict.fromkeys(float(round(value)) for value in vary.values)
                 return Vary(vary.path, tuple(whole))
     return vary
+
+
+def _require_given(data: dict[str, Any], varies: Sequence[Vary]) -> None:
+    """Raise InputError for a number that is varied and that ``planning.free`` lets solve decide."""
+    planning = data.get("planning") or {}
+    free = planning.get("free") if isinstance(planning, dict) else None
+    for vary in varies:
+        if isinstance(free, list) and vary.path.replace("local.steps", "local_steps") in free:
+            rule = "must not name what planning.free leaves to solve, which decides it anew"
+            raise InputError.one("vary", rule, vary.path)
 
 
 def _require_numbers(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> None:

@@ -106,15 +106,21 @@ def with_groups(
     """Plain data of a spec with the groups of its ``groups_from`` file filled in.
 
     Args:
-        data: the spec's data; returned unchanged when it has groups or names no file.
+        data: the spec's data; returned unchanged when it names no file, or has the groups that
+            were filled in before, which ``groups_precision`` shows.
         folder: where a relative path starts.
         costs_of: plain data with all clients in one group -> costs of the plan's objective.
 
     Raises:
-        InputError: when the file cannot be read or holds what is not a budget.
+        InputError: when the file cannot be read or holds what is not a budget, or groups are given.
     """
     source = data.get("groups_from")
-    if source is None or data.get("groups"):
+    if source is None:
+        return data
+    if data.get("groups"):
+        if data.get("groups_precision") is None:
+            rule = "must be left out with groups_from, whose file makes the groups"
+            raise InputError.one("groups", rule, data["groups"])
         return data
     if not isinstance(source, str):
         raise InputError.one("groups_from", "must be the name of a file", source)

@@ -21,6 +21,7 @@ def test_even_steps_and_even_factors() -> None:
     assert parse_vary("cohort=10:30:3").values == (10, 20, 30)
     assert parse_vary("cohort=10:1000:3:log").values == pytest.approx((10, 100, 1000))
     assert parse_vary("cohort=10:30:1").values == (10,)
+    assert parse_vary("rounds=5:5:3").values == (5,)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,15 @@ def test_only_numbers_that_must_be_whole_are_rounded(
 def test_a_path_that_is_varied_twice_is_refused() -> None:
     with pytest.raises(InputError, match=r"^vary: must name each path once, found 'rounds'$"):
         sweep(DATA, [parse_vary("rounds=10:20:2"), parse_vary("rounds=30:40:2")])
+
+
+def test_what_solve_decides_cannot_be_varied() -> None:
+    free = spec_data(planning={"free": ["ratios", "weights", "rounds"], "max_uploads": 600})
+    del free["clipping_norm"]
+    with pytest.raises(InputError, match="vary: must not name what planning"):
+        sweep(free, [parse_vary("rounds=10:40:3")])
+    with pytest.raises(InputError, match="must be a list"):
+        sweep({**DATA, "planning": {"free": 0}}, [parse_vary("rounds=10:40:2")])
 
 
 def test_an_interrupted_sweep_goes_on(tmp_path: Path) -> None:

@@ -128,3 +128,13 @@ def test_free_groups_that_keep_too_little_do_not_name_free_groups_as_the_remedy(
     assert len(spec.groups) == 12
     (line,) = [line for line in spec.warnings() if line.startswith("groups_from")]
     assert line.endswith("[groups] makes 12 at most, and more in planning.group_count keep more")
+
+
+def test_groups_beside_a_file_of_budgets_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "budgets.csv").write_text("client,epsilon\na,0.1\nb,1.0\nc,8.0\n")
+    data = {**spec_data(), "groups_from": "budgets.csv"}
+    with pytest.raises(InputError, match="groups: must be left out with groups_from, whose file"):
+        Spec.parse(data, tmp_path)
+    data = {**data, "groups": [], "cohort": 3, "planning": {"group_count": 3}}
+    filled = Spec.parse(data, tmp_path)
+    assert Spec.parse(filled.model_dump(mode="json"), tmp_path) == filled
