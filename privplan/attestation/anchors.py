@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -213,6 +212,7 @@ def post_to(address: str) -> Callable[[bytes], bytes]:
     """
     if not address.startswith(("https://", "http://")):
         raise InputError.one("tsa", "must be an address with https:// or http://", address)
+    import urllib.request  # 15 ms, which few commands need
 
     def post(request: bytes) -> bytes:
         headers = {"Content-Type": "application/timestamp-query"}

@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Hashable
 from typing import Any
-
-import yaml
-
-from privplan.errors import InputError
-
-MOST_NODES = 1_000_000
-"""Largest number of values in a document after all aliases are expanded."""
-
-MERGE = "tag:yaml.org,2002:merge"
-MOST_DEPTH = 100
-"""Largest depth of nested brackets; the time of parsing grows with its square."""
 
 
 def load_json(text: str) -> Any:
@@ -36,45 +23,6 @@ def _refuse_constant(word: str) -> Any:
     raise ValueError(f"{word} is no number of JSON")
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """PyYAML's safe loader that rejects duplicate keys and exponentially growing aliases."""
-
-    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
-        if self.flow_level >= MOST_DEPTH:
-            raise yaml.YAMLError(f"nested deeper than {MOST_DEPTH} brackets")
-        super().fetch_flow_collection_start(token)
-
-    def get_single_node(self) -> yaml.Node | None:
-        node = super().get_single_node()
-        if node is not None and _size(node, {}) > MOST_NODES:
-            raise yaml.YAMLError(f"more than {MOST_NODES} values when aliases are written out")
-        return node
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for node_of_key, _ in node.value:
-            if node_of_key.tag == MERGE:
-                continue
-            key = self.construct_object(node_of_key, deep=True)
-            if not isinstance(key, Hashable) or key in seen:
-                raise yaml.YAMLError(f"the key {str(key)[:80]!r} stands twice or is no key")
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
-
-
-def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """Values in a node after all aliases are expanded; above the limit for a recursive node."""
-    if not isinstance(node, yaml.CollectionNode):
-        return 1
-    if id(node) not in known:
-        known[id(node)] = MOST_NODES + 1  # a node met again below itself is recursive
-        parts = itertools.chain.from_iterable(
-            part if isinstance(part, tuple) else (part,) for part in node.value
-        )
-        known[id(node)] = 1 + sum(_size(part, known) for part in parts)
-    return known[id(node)]
-
-
 def load_yaml(text: str, what: str) -> Any:
     """Plain data from YAML text.
 
@@ -85,18 +33,9 @@ def load_yaml(text: str, what: str) -> Any:
     Raises:
         InputError: when the text is not YAML, or would need too much memory.
     """
-    try:
-        return yaml.load(text, Loader=_UniqueKeys)
-    except (
-        yaml.YAMLError,
-        ArithmeticError,
-        LookupError,
-        ValueError,
-        TypeError,
-        RecursionError,
-    ) as error:
-        line = " ".join(str(error).split())
-        raise InputError.one(what, "must be YAML", line[:160]) from None
+    from privplan.io.yaml_text import plain_data  # most commands read JSON only
+
+    return plain_data(text, what)
 
 
 def printable(text: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from privplan.record import ACCURACY
 from privplan.verification.checks.check import Check
-from privplan.verification.horizon import HorizonVerdict
 from privplan.verification.verify import GroupVerdict, Verdict
+
+if TYPE_CHECKING:
+    from privplan.verification.horizon import HorizonVerdict
 
 GROUP_COLUMNS = (
     "group",

@@ -65,12 +65,23 @@ def hypergeometric(population: int, marked: int, draws: int) -> tuple[np.ndarray
     return values, log_mass
 
 
-@lru_cache(maxsize=1 << 15)
 def hypergeometric_p_value(found: int, population: int, marked: int, draws: int) -> float:
     """Exact two-sided p-value of the number of marked clients in a uniform draw."""
+    least, chances = _hypergeometric_p_values(population, min(marked, draws), max(marked, draws))
+    index = found - least
+    return float(chances[index]) if 0 <= index < len(chances) else 0.0
+
+
+@lru_cache(maxsize=512)
+def _hypergeometric_p_values(population: int, marked: int, draws: int) -> tuple[int, np.ndarray]:
+    """Least number of marked clients in a uniform draw, and p-values of it and of each above.
+
+    The law is symmetric in its last two arguments.
+    """
     values, log_mass = hypergeometric(population, marked, draws)
     mass = np.exp(log_mass)
-    return float(min(1.0, 2 * min(mass[values <= found].sum(), mass[values >= found].sum())))
+    below, above = np.cumsum(mass), np.cumsum(mass[::-1])[::-1]
+    return int(values[0]), np.minimum(1.0, 2 * np.minimum(below, above))
 
 
 def overlaps_p_value(overlaps: Sequence[int], sizes: Sequence[tuple[int, int]], n: int) -> float:
