@@ -37,18 +37,24 @@ def schedule(
         Indices [steps, size], ``ABSENT`` where a batch is shorter.
     """
     chosen = np.full((steps, size), ABSENT, np.int64)
+    _fill(chosen, records, generator)
+    return chosen
+
+
+def _fill(chosen: np.ndarray, records: np.ndarray, generator: np.random.Generator) -> None:
+    """Write the schedule of a client into an array [steps, size] of ``ABSENT``."""
+    steps, size = chosen.shape
     batches_per_epoch = -(-len(records) // size)
     if batches_per_epoch == 1:
         filled = chosen[:, : len(records)]
         filled[:] = records
         generator.permuted(filled, axis=1, out=filled)
-        return chosen
+        return
     for first in range(0, steps, batches_per_epoch):
         order = generator.permutation(records)
         for step in range(first, min(first + batches_per_epoch, steps)):
             batch = order[(step - first) * size : (step - first + 1) * size]
             chosen[step, : len(batch)] = batch
-    return chosen
 
 
 def poisson_schedule(
@@ -106,16 +112,16 @@ def batches(
         sources = (key.stream(int(Purpose.CLIENT), round_, int(client)) for client in clients)
     owned = [partition.records(int(client)) for client in clients]
     if ratio is None:
-        rows = [
-            schedule(own, steps, size, source) for own, source in zip(owned, sources, strict=True)
-        ]
+        rows = np.full((len(clients), steps, size), ABSENT, np.int64)
+        for row, own, source in zip(rows, owned, sources, strict=True):
+            _fill(row, own, source)
     else:
         drawn = [
             poisson_schedule(own, steps, ratio, source)
             for own, source in zip(owned, sources, strict=True)
         ]
-        rows = _padded(drawn)
-    chosen = torch.from_numpy(np.stack(rows))
+        rows = np.stack(_padded(drawn))
+    chosen = torch.from_numpy(rows)
     absent = chosen == ABSENT
     safe = chosen.clamp(min=0)
     x = data.inputs(data.train_x[safe].to(device))

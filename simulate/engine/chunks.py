@@ -11,7 +11,7 @@ from privplan.plan import GroupPlan
 from simulate.algorithm import groups_in_round
 from simulate.components import LocalResult, RecordNoiseEvidence
 from simulate.engine.experiment import Experiment
-from simulate.engine.round import RoundContext, client_batch, clients_per_chunk, positions
+from simulate.engine.round import RoundContext, client_batch, clients_per_chunk
 from simulate.parallel.distributed import rank_slice
 
 
@@ -40,15 +40,22 @@ class TrainedChunk:
     result: LocalResult
 
 
-def trained_chunks(experiment: Experiment, context: RoundContext) -> Iterator[TrainedChunk]:
+def trained_chunks(
+    experiment: Experiment, context: RoundContext, drawn: Sequence[np.ndarray]
+) -> Iterator[TrainedChunk]:
     """Train this rank's share of the cohort, and return it one chunk of one group at a time.
 
     Chunks of several small groups are trained in one batch where the local rule reads nothing of
     the group. The composition of the chunks, and with it every sum, does not depend on that.
+
+    Args:
+        experiment: the run.
+        context: what clients receive at the start of the round.
+        drawn: the cohort, as ``positions`` returns it.
     """
     step, waiting, size = clients_per_chunk(experiment), list[Chunk](), 0
     across_groups = experiment.algorithm.local.across_groups
-    for chunk in _chunks(experiment, context, step):
+    for chunk in _chunks(experiment, context, drawn, step):
         if waiting and (not across_groups or size + len(chunk.clients) > step):
             yield from _trained(experiment, context, waiting)
             waiting, size = [], 0
@@ -58,13 +65,15 @@ def trained_chunks(experiment: Experiment, context: RoundContext) -> Iterator[Tr
         yield from _trained(experiment, context, waiting)
 
 
-def _chunks(experiment: Experiment, context: RoundContext, step: int) -> Iterator[Chunk]:
+def _chunks(
+    experiment: Experiment, context: RoundContext, drawn: Sequence[np.ndarray], step: int
+) -> Iterator[Chunk]:
     """This rank's participants of each group, at most ``step`` at a time."""
     groups = groups_in_round(experiment.algorithm, context.round)
-    for index, (group, drawn, members) in enumerate(
-        zip(groups, positions(experiment, context.round), experiment.partition.members, strict=True)
+    for index, (group, found, members) in enumerate(
+        zip(groups, drawn, experiment.partition.members, strict=True)
     ):
-        own = drawn[rank_slice(experiment.ranks, len(drawn), turn=index)]
+        own = found[rank_slice(experiment.ranks, len(found), turn=index)]
         for first in range(0, len(own), step):
             chosen = own[first : first + step]
             yield Chunk(index, group, np.asarray(members)[chosen], chosen)

@@ -89,9 +89,10 @@ def group_sums(
     coordinates = context.released_coordinates
     size = experiment.dimension if coordinates is None else len(coordinates)
     size += extra_coordinates(experiment.algorithm)
-    sums = [_empty_sum(experiment, size, drawn) for drawn in positions(experiment, context.round)]
+    drawn = positions(experiment, context.round)
+    sums = [_empty_sum(experiment, size, found) for found in drawn]
     personal: dict[int, Tensor] = {}
-    for trained in trained_chunks(experiment, context):
+    for trained in trained_chunks(experiment, context, drawn):
         chunk = trained.chunk
         personal.update(_personal_vectors(trained))
         updates = _released_part(trained.result.updates, coordinates)
@@ -120,7 +121,7 @@ def client_updates(
     """
     personal: dict[int, Tensor] = {}
     sent: list[ClientUpdate] = []
-    for trained in trained_chunks(experiment, context):
+    for trained in trained_chunks(experiment, context, positions(experiment, context.round)):
         chunk = trained.chunk
         personal.update(_personal_vectors(trained))
         updates = _released_part(trained.result.updates, context.released_coordinates)
@@ -171,15 +172,22 @@ def _transformed(
 ) -> _Transformed:
     """Apply every transform; an update that is not finite, before or after, becomes zero."""
     finite_before = norms(updates).isfinite()
-    updates = torch.where(finite_before[:, None], updates, 0.0)
+    updates = _without(updates, finite_before)
     clipped = torch.zeros_like(finite_before)
     for transform in experiment.algorithm.transforms:
         updates, touched = transform.apply(updates, context)
         clipped = clipped if touched is None else clipped | touched
     lengths = norms(updates)
     finite = finite_before & lengths.isfinite()
-    updates = torch.where(finite[:, None], updates, 0.0)
-    return _Transformed(updates, torch.where(finite, lengths, 0.0), clipped & finite, finite)
+    lengths = torch.where(finite, lengths, 0.0)
+    return _Transformed(_without(updates, finite), lengths, clipped & finite, finite)
+
+
+def _without(updates: Tensor, finite: Tensor) -> Tensor:
+    """The updates with zeros in rows that are not finite; no copy on a CPU where all rows are."""
+    if updates.device.type == "cpu" and bool(finite.all()):
+        return updates
+    return torch.where(finite[:, None], updates, 0.0)
 
 
 def _empty_sum(experiment: Experiment, size: int, drawn: np.ndarray) -> _PartialSum:
