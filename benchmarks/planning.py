@@ -28,7 +28,7 @@ from calibration import by_dp_accounting
 from privplan.accounting.pld import accountant as pld_accountant
 from privplan.io.text import load_yaml
 from privplan.planning import allocate as search
-from privplan.planning import loss_nodes
+from privplan.planning import budget_nodes
 from privplan.planning.noise_curve import NoiseCurves
 from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of
@@ -70,7 +70,7 @@ def time_search(spec: Spec) -> None:
     problem = problem_of(spec)
     ours = []
     for _ in range(RUNS):
-        loss_nodes._node.cache_clear()
+        budget_nodes.own_node.cache_clear()
         pld_accountant._bounds.cache_clear()
         start = time.perf_counter()
         solve(spec)

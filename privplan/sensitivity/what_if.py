@@ -30,6 +30,10 @@ SECTIONS = ("planning", "local", "constants")
 LARGEST = 1e100
 """Largest absolute value of the ends of a range."""
 MOST_POINTS = 1_000_000
+_FEWEST = 20
+"""Points from which on noise curves may be interpolated."""
+_JUDGED = 1000
+_GOLDEN = (math.sqrt(5) - 1) / 2
 WHOLE = "must be a whole number"
 """How the rule of a number of the spec begins that is an integer."""
 COLUMNS = (
@@ -134,19 +138,35 @@ def _descend(place: Any, part: str, path: str) -> Any:
     raise InputError.one("vary", "must name a place of the spec", path)
 
 
-def solve_point(task: tuple[dict[str, Any], dict[str, float], str | None]) -> list[dict[str, Any]]:
-    """Rows of one point: one per group, or a single row with the reason why there is no plan.
+@dataclass(frozen=True)
+class Question:
+    """A point of a sweep and how it is answered.
 
-    Args:
-        task: the spec's plain data, the point, and the table of proxy runs for a forecast.
+    Attributes:
+        data: the spec as plain data.
+        point: the varied numbers.
+        proxy: path of a table of proxy runs, for a forecast; None without.
+        axes: numbers of the budgets between which noise curves are interpolated, as of
+            ``privplan.planning.noise_lattice``.
     """
+
+    data: dict[str, Any]
+    point: dict[str, float]
+    proxy: str | None
+    axes: tuple[str, ...]
+
+
+def solve_point(asked: Question) -> list[dict[str, Any]]:
+    """Rows of one point: one per group, or a single row with the reason why there is no plan."""
+    from privplan.planning.noise_lattice import interpolating
     from privplan.planning.solver import solve
     from privplan.spec.spec import Spec
 
-    data, point, proxy = task
+    point = asked.point
     try:
-        plan = solve(Spec.parse(with_point(data, point)), second_opinion=False)
-        forecast = _forecast_of(plan, proxy)
+        with interpolating(asked.axes):
+            plan = solve(Spec.parse(with_point(asked.data, point)), second_opinion=False)
+        forecast = _forecast_of(plan, asked.proxy)
     except PrivplanError as error:
         return [{**point, "error": " ".join(str(error).split())}]
     guarantees = {row.group: row for row in plan.certificate if row.guarantee}
@@ -173,6 +193,36 @@ def solve_point(task: tuple[dict[str, Any], dict[str, float], str | None]) -> li
             }
         )
     return rows
+
+
+def _shared_axes(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> tuple[str, ...]:
+    """Numbers of the budgets between which the points share noise curves; see ``shared_axes``.
+
+    Judged by at most ``_JUDGED`` points, which lie evenly whatever is varied how often.
+    """
+    from privplan.planning.budget_nodes import budget_of
+    from privplan.planning.noise_lattice import shared_axes
+    from privplan.planning.noise_model import FROM_LOSSES
+    from privplan.planning.problem import problem_of
+    from privplan.spec.objectives import is_objective
+    from privplan.spec.spec import Spec
+
+    if len(todo) < _FEWEST:
+        return ()
+    count, budgets = min(len(todo), _JUDGED), set()
+    for place in range(count):
+        point = todo[int(place * _GOLDEN % 1 * len(todo)) if count < len(todo) else place]
+        try:
+            spec = Spec.parse(with_point(data, point))
+            if spec.unit != "client" or not is_objective(spec.planning.ratios):
+                return ()
+            if spec.planning.accountant not in FROM_LOSSES:
+                return ()
+            problem = problem_of(spec)
+        except PrivplanError:
+            continue
+        budgets |= {budget_of(problem, group) for group in range(len(problem.names))}
+    return shared_axes(budgets)
 
 
 def _forecast_of(plan: Plan, proxy: str | None) -> dict[str, dict[str, float]]:
@@ -239,7 +289,8 @@ def sweep(
     journal = None if folder is None else _journal(folder, data, varies, proxy)
     if journal is not None:
         journal.load()  # another sweep is refused before the lock is created
-    items = {key_of(point): (data, point, proxy) for point in todo}
+    axes = _shared_axes(data, todo)
+    items = {key_of(point): Question(data, point, proxy, axes) for point in todo}
     with resumable(folder):
         spread = in_jobs(min(workers, len(items)))
         results = finish(items, solve_point, spread=spread, journal=journal, progress=progress)

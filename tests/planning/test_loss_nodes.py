@@ -12,9 +12,10 @@ from privplan.accounting.calibrate import noise_multiplier
 from privplan.accounting.pld import accountant as pld_accountant
 from privplan.accounting.pld import direction
 from privplan.accounting.release import Relation, SamplingLaw
-from privplan.planning import loss_nodes
+from privplan.planning import budget_nodes
+from privplan.planning.budget_nodes import Budget
 from privplan.planning.group_noise import history_of
-from privplan.planning.loss_nodes import Budget, least_noise, loss_curve, refined
+from privplan.planning.loss_nodes import least_noise, loss_curve, refined
 from privplan.planning.noise_curve import NoiseCurves, log_noise_at
 from privplan.sensitivity.what_if import parse_vary, sweep
 from tests.planning.problems import make_problem, spec_data
@@ -69,9 +70,9 @@ def test_larger_budget_needs_less_noise(budget):
 def test_curve_does_not_depend_on_what_is_known():
     """Curves are equal bit for bit, whether other curves were computed before or not."""
     budget = BUDGETS[0]
-    loss_nodes._node.cache_clear()
+    budget_nodes.own_node.cache_clear()
     cold, _ = refined(loss_curve(budget, 1e-3, 1.0), budget, 0.02)
-    loss_nodes._node.cache_clear()
+    budget_nodes.own_node.cache_clear()
     for ratio in (0.3, 1e-3, 0.05):
         refined(loss_curve(budget, 1e-5, 0.7), budget, ratio)
     warm, _ = refined(loss_curve(budget, 1e-3, 1.0), budget, 0.02)
@@ -101,7 +102,7 @@ def test_sweep_does_not_depend_on_what_is_known():
     planning = {"accountant": "pld", "ratios": "balanced"}
     data = {**spec_data(), "planning": planning}
     rows = sweep(data, [parse_vary("groups.strict.epsilon=0.5:1.5:3")])
-    for cached in (loss_nodes._node, pld_accountant._bounds, direction.reading_at_delta):
+    for cached in (budget_nodes.own_node, pld_accountant._bounds, direction.reading_at_delta):
         cached.cache_clear()
     last = sweep(data, [parse_vary("groups.strict.epsilon=1.5:1.5:1")])
     assert last == rows[-len(last) :]

@@ -1,0 +1,85 @@
+"""What local steps are worth: accuracy by their number tau, at one plan and at one device time.
+
+Development of the default recipe (docs/recipe.md), on the tasks and with the small simulation of
+benchmarks/local_rate.py: scikit-learn's digits, and the docstrings of Python modules.
+
+    python -m benchmarks.local_steps digits|text worth|limits [--seeds 4] [--factors 0.4,1,3]
+        [--rounds 15,60,240] [--steps 1,2,5,10,20,30,60] [--momentum 0] [--limits 9000,36000]
+
+``worth`` trains one plan (rounds, cohort, noise) with each tau at the recipe's step of the server.
+``limits`` plans rounds and cohort for each tau within `max_local_steps`, so that fewer steps buy
+more uploads, and marks the tau that a spec with free local steps gets. --factors multiply all
+epsilons. Prints a row of JSON per cell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from benchmarks.local_rate import DIGITS, accuracy, planned
+from benchmarks.recipe import spec_data
+from privplan.plan import Plan
+from privplan.planning.recipe import STEP_LENGTH, relative_noise
+from privplan.spec.recipe import UNIT
+
+COHORTS = {"digits": 30, "text": 71}
+
+
+def base(task: str, factor: float, steps: int, momentum: float) -> dict[str, Any]:
+    """Plain data of a task's spec with all epsilons times a factor."""
+    shakespeare = argparse.Namespace(task="shakespeare", rounds=50, cohort=COHORTS[task])
+    data = DIGITS if task == "digits" else spec_data(shakespeare)
+    groups = [{**group, "epsilon": factor * group["epsilon"]} for group in data["groups"]]
+    local = {"steps": steps, "momentum": momentum, "batch_size": 5 if task == "digits" else 4}
+    return {**data, "groups": groups, "local": local}
+
+
+def worth(asked: argparse.Namespace) -> Iterator[tuple[dict[str, Any], Plan]]:
+    """The plans of one noise, rounds and cohort, by local steps."""
+    for factor in map(float, asked.factors.split(",")):
+        for rounds in map(int, asked.rounds.split(",")):
+            for steps in map(int, asked.steps.split(",")):
+                data = base(asked.task, factor, steps, asked.momentum)
+                plan = planned(
+                    json.dumps({**data, "rounds": rounds, "cohort": COHORTS[asked.task]})
+                )
+                yield {"factor": factor, "rounds": rounds, "steps": steps}, plan
+
+
+def row_of(plan: Plan, asked: argparse.Namespace) -> dict[str, Any]:
+    """Noise and accuracy of a plan at the recipe's step of the server."""
+    noise = relative_noise(plan)
+    step = STEP_LENGTH * UNIT / math.hypot(1, noise)
+    scores = [accuracy(plan, asked.task, step, seed) for seed in range(asked.seeds)]
+    return {
+        "noise": round(noise, 3),
+        "accuracy": round(statistics.fmean(scores), 2),
+        "by_seed": [round(score, 2) for score in scores],
+    }
+
+
+def main() -> None:
+    """Train and print every cell."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("task", choices=("digits", "text"))
+    parser.add_argument("table", choices=("worth",))
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--factors", default="0.4,1,3")
+    parser.add_argument("--rounds", default="15,60,240")
+    parser.add_argument("--steps", default="1,2,5,10,20,30,60")
+    parser.add_argument("--momentum", type=float, default=0.0)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    for cell, plan in worth(asked):
+        print(json.dumps({**cell, **row_of(plan, asked)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
