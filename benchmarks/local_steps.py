@@ -53,6 +53,20 @@ def worth(asked: argparse.Namespace) -> Iterator[tuple[dict[str, Any], Plan]]:
                 yield {"factor": factor, "rounds": rounds, "steps": steps}, plan
 
 
+def limits(asked: argparse.Namespace) -> Iterator[tuple[dict[str, Any], Plan]]:
+    """The plans of free rounds and cohort within a number of local steps, by local steps."""
+    for factor in map(float, asked.factors.split(",")):
+        for most in map(int, asked.limits.split(",")):
+            for steps in map(int, asked.steps.split(",")):
+                free = ["ratios", "weights", "rounds", "cohort"]
+                data = base(asked.task, factor, steps, asked.momentum)
+                data["planning"] = {"free": free, "max_local_steps": most}
+                plan = planned(json.dumps(data))
+                cell = {"factor": factor, "limit": most, "steps": steps}
+                cohort = round(plan.spec.expected_cohort, 1)
+                yield {**cell, "rounds": plan.spec.rounds, "cohort": cohort}, plan
+
+
 def row_of(plan: Plan, asked: argparse.Namespace) -> dict[str, Any]:
     """Noise and accuracy of a plan at the recipe's step of the server."""
     noise = relative_noise(plan)
@@ -69,15 +83,16 @@ def main() -> None:
     """Train and print every cell."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task", choices=("digits", "text"))
-    parser.add_argument("table", choices=("worth",))
+    parser.add_argument("table", choices=("worth", "limits"))
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--factors", default="0.4,1,3")
     parser.add_argument("--rounds", default="15,60,240")
     parser.add_argument("--steps", default="1,2,5,10,20,30,60")
+    parser.add_argument("--limits", default="9000,36000")
     parser.add_argument("--momentum", type=float, default=0.0)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    for cell, plan in worth(asked):
+    for cell, plan in (worth if asked.table == "worth" else limits)(asked):
         print(json.dumps({**cell, **row_of(plan, asked)}), flush=True)
 
 

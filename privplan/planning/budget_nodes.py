@@ -136,9 +136,14 @@ def own_node(budget: Budget, index: int, precise: bool) -> Node:
 def lagrange(places: Sequence[float], values: Sequence[float], at: float) -> float:
     """The polynomial through values, at one place."""
     total = 0.0
-    for place, value in zip(places, values, strict=True):
-        total += value * math.prod((at - o) / (place - o) for o in places if o != place)
+    for weight, value in zip(lagrange_weights(places, at), values, strict=True):
+        total += value * weight
     return total
+
+
+def lagrange_weights(places: Sequence[float], at: float) -> list[float]:
+    """Weights of the values at places in the polynomial through them, at one place."""
+    return [math.prod((at - o) / (p - o) for o in places if o != p) for p in places]
 
 
 def root(budget: Budget, log_ratio: float, start: float, slope: float | None, close: float) -> Node:

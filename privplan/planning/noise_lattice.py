@@ -16,14 +16,14 @@ import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 
 from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.release import History, Release
 from privplan.errors import TooLittleNoiseError
-from privplan.planning.budget_nodes import STEP, Budget, Node, lagrange, own_node
+from privplan.planning.budget_nodes import STEP, Budget, Node, lagrange, lagrange_weights, own_node
 from privplan.planning.group_noise import GUARANTEE
 
 AXES = ("epsilon", "rounds", "delta")
@@ -41,21 +41,20 @@ _APART = STEP / _HALVES
 COARSE, PRECISE, SHARP = range(3)
 """Kinds of nodes: within 1e-3, within 3e-4, and between the accountant's bounds."""
 _FAR_OFF = 0.02
-_DOUBT = 1e-4
-_PAYS = 3
-"""Budgets with own nodes over lattice budgets from which on a sweep interpolates."""
+_DOUBT = 5e-4
+_OWN, _OF_LATTICE = 15, 30
+"""Time for the nodes of a budget of its own, and of one on the lattice, over what a plan spares
+whose calibration starts from sharp nodes."""
+Axes = tuple[str, ...] | None
+"""Which of ``AXES`` are interpolated; only along ratios when empty, nothing when None."""
 
-_interpolated: ContextVar[tuple[str, ...]] = ContextVar("interpolated", default=())
+_interpolated: ContextVar[Axes] = ContextVar("interpolated", default=None)
 
 
 @contextmanager
-def interpolating(axes: Collection[str]) -> Iterator[None]:
-    """Interpolate noise curves between lattice budgets within the block.
-
-    Args:
-        axes: which of ``AXES``; none for the nodes of each budget alone.
-    """
-    token = _interpolated.set(tuple(axis for axis in AXES if axis in axes))
+def interpolating(axes: Axes) -> Iterator[None]:
+    """Interpolate noise curves between lattice budgets within the block."""
+    token = _interpolated.set(axes)
     try:
         yield
     finally:
@@ -80,7 +79,7 @@ def predicted(budget: Budget, ratio: float) -> float | None:
         ratio: sampling ratio.
     """
     axes = _interpolated.get()
-    if not axes or ratio >= 1:
+    if axes is None or ratio >= 1:
         return None
     first = max(math.floor(-math.log(ratio) / _APART) - _AROUND // 2 + 1, 0)
     places = range(first, first + _AROUND)
@@ -93,22 +92,23 @@ def predicted(budget: Budget, ratio: float) -> float | None:
     return budget.central(ratio) + lagrange(places, excess, -math.log(ratio) / _APART)
 
 
-def shared_axes(budgets: Collection[Budget]) -> tuple[str, ...]:
-    """The axes along which interpolation saves most calibrations; none where it saves few.
+def shared_axes(budgets: Collection[Budget], plans: int) -> Axes:
+    """The axes along which interpolation makes a sweep cheapest; None where it does not pay.
 
     Args:
         budgets: the distinct budgets of a sweep, or of a part of its points.
+        plans: plans of a group that have them, one per point and group.
     """
     varying = [axis for axis in AXES if len({getattr(one, axis) for one in budgets}) > _AROUND]
-    best: tuple[str, ...] = ()
-    fewest = len(budgets) / _PAYS
-    for size in range(1, len(varying) + 1):
+    best: Axes = None
+    least = _OWN * len(budgets) + plans
+    for size in range(len(varying) + 1):
         for axes in combinations(varying, size):
             needed = set(budgets)
             for axis in axes:
                 needed = {found for one in needed for found in lattice_around(one, axis)}
-            if len(needed) <= fewest:
-                best, fewest = axes, len(needed)
+            if _OF_LATTICE * len(needed) < least:
+                best, least = axes, _OF_LATTICE * len(needed)
     return best
 
 
@@ -131,7 +131,9 @@ def lattice_around(budget: Budget, axis: str) -> tuple[Budget, ...]:
     values = [math.exp(distance * (first + step)) for step in range(_AROUND)]
     if value in values or (axis == "delta" and values[-1] > _LARGE_DELTA):
         return (budget,)
-    return tuple(replace(budget, **{axis: one}) for one in values)
+    if axis == "delta":
+        return tuple(replace(budget, delta=one) for one in values)
+    return tuple(replace(budget, epsilon=one) for one in values)
 
 
 def _rounds(place: int) -> int:
@@ -154,33 +156,65 @@ def _ratio(place: int) -> float:
     return math.exp(-_APART * place)
 
 
+@dataclass(frozen=True)
+class _Around:
+    """How a budget is interpolated along an axis: lattice budgets with their weights.
+
+    Attributes:
+        budgets: the lattice budgets; one where the budget is on the lattice.
+        weights: of the polynomial through all.
+        doubts: of its difference from that through the four in the middle.
+        below: the last lattice budget that is not above.
+        share: part of the way from there to the next.
+    """
+
+    budgets: tuple[Budget, ...]
+    weights: tuple[float, ...]
+    doubts: tuple[float, ...]
+    below: int
+    share: float
+
+
+@lru_cache(maxsize=16_384)
+def _around(budget: Budget, axis: str) -> _Around:
+    budgets = lattice_around(budget, axis)
+    if len(budgets) == 1:
+        return _Around(budgets, (1.0,), (0.0,), 0, 0.0)
+    values = [math.log(getattr(one, axis)) for one in budgets]
+    value = math.log(getattr(budget, axis))
+    below = max(sum(one <= value for one in values) - 1, 0)
+    first = min(max(below - 1, 0), _AROUND - 4)
+    weights = lagrange_weights(values, value)
+    inner = [0.0] * first + lagrange_weights(values[first : first + 4], value)
+    doubts = [w - v for w, v in zip(weights, inner + [0.0] * _AROUND, strict=False)]
+    share = (value - values[below]) / (values[below + 1] - values[below])
+    return _Around(budgets, tuple(weights), tuple(doubts), below, share)
+
+
 @lru_cache(maxsize=262_144)
 def _between(budget: Budget, axes: tuple[str, ...], place: int, kind: int) -> Node | None:
     """The node interpolated along axes; None where one of the lattice is not met or in doubt."""
     if not axes:
         return _calibrated(budget, place, kind)
-    around = lattice_around(budget, axes[0])
-    nodes = [_between(one, axes[1:], place, kind) for one in around]
-    if len(around) == 1:
+    around = _around(budget, axes[0])
+    nodes = [_between(one, axes[1:], place, kind) for one in around.budgets]
+    if len(nodes) == 1:
         return nodes[0]
     known = [found for found in nodes if found is not None]
-    if len(known) < len(around):
+    if len(known) < len(nodes):
         return None
-    ratio = _ratio(place)
-    excess = [
-        found.log_noise - one.central(ratio) for found, one in zip(known, around, strict=True)
-    ]
-    values = [math.log(getattr(one, axes[0])) for one in around]
-    value = math.log(getattr(budget, axes[0]))
-    below = max(sum(one <= value for one in values) - 1, 0)
-    first = min(max(below - 1, 0), _AROUND - 4)
-    inner = slice(first, first + 4)
-    found = lagrange(values, excess, value)
-    if not abs(lagrange(values[inner], excess[inner], value) - found) <= _DOUBT:
+    ratio, total, doubt = _ratio(place), 0.0, 0.0
+    for found, one, weight, other in zip(
+        known, around.budgets, around.weights, around.doubts, strict=True
+    ):
+        excess = found.log_noise - one.central(ratio)
+        total += weight * excess
+        doubt += other * excess
+    if not abs(doubt) <= _DOUBT:
         return None
-    share = (value - values[below]) / (values[below + 1] - values[below])
+    below, share = around.below, around.share
     slope = known[below].slope ** (1 - share) * known[below + 1].slope ** share
-    return Node(budget.central(ratio) + found, slope)
+    return Node(budget.central(ratio) + total, slope)
 
 
 def _calibrated(budget: Budget, place: int, kind: int) -> Node | None:

@@ -15,8 +15,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from privplan.planning.budget_nodes import budget_of
 from privplan.planning.group_noise import group_noise, single_group
-from privplan.planning.loss_nodes import budget_of, loss_curve, refined
+from privplan.planning.loss_nodes import loss_curve, refined
 from privplan.planning.noise_curve import NoiseCurve, log_noise_at, make_curve
 from privplan.planning.problem import Problem
 

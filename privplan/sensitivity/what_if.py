@@ -22,6 +22,7 @@ from privplan.values import digest
 
 if TYPE_CHECKING:
     from privplan.plan import Plan
+    from privplan.planning.noise_lattice import Axes
 
 JOURNAL = "what-if.jsonl"
 TABLE = "what-if.csv"
@@ -153,7 +154,7 @@ class Question:
     data: dict[str, Any]
     point: dict[str, float]
     proxy: str | None
-    axes: tuple[str, ...]
+    axes: Axes
 
 
 def solve_point(asked: Question) -> list[dict[str, Any]]:
@@ -195,7 +196,7 @@ def solve_point(asked: Question) -> list[dict[str, Any]]:
     return rows
 
 
-def _shared_axes(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> tuple[str, ...]:
+def _shared_axes(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> Axes:
     """Numbers of the budgets between which the points share noise curves; see ``shared_axes``.
 
     Judged by at most ``_JUDGED`` points, which lie evenly whatever is varied how often.
@@ -208,21 +209,22 @@ def _shared_axes(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> tupl
     from privplan.spec.spec import Spec
 
     if len(todo) < _FEWEST:
-        return ()
-    count, budgets = min(len(todo), _JUDGED), set()
+        return None
+    count, budgets, plans = min(len(todo), _JUDGED), set(), 0
     for place in range(count):
         point = todo[int(place * _GOLDEN % 1 * len(todo)) if count < len(todo) else place]
         try:
             spec = Spec.parse(with_point(data, point))
             if spec.unit != "client" or not is_objective(spec.planning.ratios):
-                return ()
+                return None
             if spec.planning.accountant not in FROM_LOSSES:
-                return ()
+                return None
             problem = problem_of(spec)
         except PrivplanError:
             continue
         budgets |= {budget_of(problem, group) for group in range(len(problem.names))}
-    return shared_axes(budgets)
+        plans += len(problem.names)
+    return shared_axes(budgets, plans)
 
 
 def _forecast_of(plan: Plan, proxy: str | None) -> dict[str, dict[str, float]]:
