@@ -21,6 +21,7 @@ from functools import lru_cache
 from itertools import combinations
 
 from privplan.accounting.accountant import accountant as by_name
+from privplan.accounting.pld.accountant import TOLERANCE
 from privplan.accounting.release import History, Release
 from privplan.errors import TooLittleNoiseError
 from privplan.planning.budget_nodes import STEP, Budget, Node, lagrange, lagrange_weights, own_node
@@ -242,6 +243,7 @@ def _calibrated(budget: Budget, place: int, kind: int) -> Node | None:
         return None
     if not 0 < bounds.lower <= bounds.upper < math.inf:
         return None
-    spent = (2 * bounds.lower + bounds.upper) / 3  # a lattice adds twice what it takes from below
-    gap = math.log(spent / budget.epsilon)
+    # a lattice of losses adds twice what it takes from below, where the bounds can be closed
+    width = min(math.log(bounds.upper / bounds.lower), TOLERANCE)
+    gap = math.log(bounds.upper / budget.epsilon) - 2 / 3 * width
     return Node(log_noise + gap / slope, slope) if abs(gap) < _FAR_OFF else None

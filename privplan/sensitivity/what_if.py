@@ -18,6 +18,7 @@ from privplan.errors import InputError, PrivplanError
 from privplan.io.files import read_text, write_text
 from privplan.io.resume import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.io.text import load_yaml
+from privplan.sensitivity.sharing import axes_of, evenly
 from privplan.values import digest
 
 if TYPE_CHECKING:
@@ -31,10 +32,6 @@ SECTIONS = ("planning", "local", "constants")
 LARGEST = 1e100
 """Largest absolute value of the ends of a range."""
 MOST_POINTS = 1_000_000
-_FEWEST = 20
-"""Points from which on noise curves may be interpolated."""
-_JUDGED = 1000
-_GOLDEN = (math.sqrt(5) - 1) / 2
 WHOLE = "must be a whole number"
 """How the rule of a number of the spec begins that is an integer."""
 COLUMNS = (
@@ -196,37 +193,6 @@ def solve_point(asked: Question) -> list[dict[str, Any]]:
     return rows
 
 
-def _shared_axes(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> Axes:
-    """Numbers of the budgets between which the points share noise curves; see ``shared_axes``.
-
-    Judged by at most ``_JUDGED`` points, which lie evenly whatever is varied how often.
-    """
-    from privplan.planning.budget_nodes import budget_of
-    from privplan.planning.noise_lattice import shared_axes
-    from privplan.planning.noise_model import FROM_LOSSES
-    from privplan.planning.problem import problem_of
-    from privplan.spec.objectives import is_objective
-    from privplan.spec.spec import Spec
-
-    if len(todo) < _FEWEST:
-        return None
-    count, budgets, plans = min(len(todo), _JUDGED), set(), 0
-    for place in range(count):
-        point = todo[int(place * _GOLDEN % 1 * len(todo)) if count < len(todo) else place]
-        try:
-            spec = Spec.parse(with_point(data, point))
-            if spec.unit != "client" or not is_objective(spec.planning.ratios):
-                return None
-            if spec.planning.accountant not in FROM_LOSSES:
-                return None
-            problem = problem_of(spec)
-        except PrivplanError:
-            continue
-        budgets |= {budget_of(problem, group) for group in range(len(problem.names))}
-        plans += len(problem.names)
-    return shared_axes(budgets, plans)
-
-
 def _forecast_of(plan: Plan, proxy: str | None) -> dict[str, dict[str, float]]:
     """FORECAST_COLUMNS by group, all groups holding all classes alike; empty without a proxy."""
     if proxy is None:
@@ -291,7 +257,7 @@ def sweep(
     journal = None if folder is None else _journal(folder, data, varies, proxy)
     if journal is not None:
         journal.load()  # another sweep is refused before the lock is created
-    axes = _shared_axes(data, todo)
+    axes = axes_of([with_point(data, point) for point in evenly(todo)])
     items = {key_of(point): Question(data, point, proxy, axes) for point in todo}
     with resumable(folder):
         spread = in_jobs(min(workers, len(items)))
