@@ -1,4 +1,4 @@
-"""Decides rounds, cohort and clipping norm where ``planning.free`` names them.
+"""Decides rounds, cohort, local steps and clipping norm where ``planning.free`` names them.
 
 - The cohort: at equal budgets sigma(q) / q falls with q, and so does the variance of sampling,
   so more clients per round never hurt; a free cohort is the largest that the limits allow
@@ -10,6 +10,9 @@
   model by sqrt(T) times as much signal as noise over sqrt(N^2 + o), N the noise of the mean update
   over C and o the part of a step that goes past the optimum (``PAST``). T has the largest ratio
   T / (N^2 + o), within the limits.
+- Local steps of the default recipe: fewer of them leave more uploads within the limits on steps or
+  device time, but each update's direction holds less signal, ``worth``. T and tau have the largest
+  ratio T worth(tau) / (N^2 + o).
 - The clipping norm: noise grows with C^2, and updates longer than C are shortened: their mean
   moves by the mean excess over C of a pilot's update norms times how far updates point the
   same way (1 at most), whose square is added.
@@ -23,22 +26,26 @@ from typing import Any
 
 import numpy as np
 
-from privplan.errors import InfeasibleError
 from privplan.planning.allocate import estimated
+from privplan.planning.budget_nodes import lagrange
 from privplan.planning.objectives import objective_of
 from privplan.planning.objectives.balanced import heterogeneity_of
 from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of, provisioned_noise_multiplier
+from privplan.planning.recipe import MOST_LOCAL_STEPS, worth
+from privplan.planning.run_limits import check_limits, largest_cohort, most_steps, most_uploads
 from privplan.spec.spec import Spec
 
 _COARSE = 9
+_NODES = 4
+"""Cohorts whose noise is planned at each number of rounds while local steps are decided."""
 _FAR = 1.5
 """Cost over the least one at which a grid of candidates is not followed any further."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 PAST = 3.0
 """Squared length of a step past the optimum over that of its signal (o): 1.9 on MNIST and 4 on
 digits, as the curve of ``privplan.forecast`` fits it to runs there."""
-_EXTRA = ("rounds", "cohort", "clipping_norm")
+_EXTRA = ("rounds", "cohort", "local_steps", "clipping_norm")
 
 
 def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
@@ -51,64 +58,35 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
     """
     free = [name for name in _EXTRA if name in spec.planning.free]
     if not free:
-        _check_limits(spec)
+        check_limits(spec)
         return spec, ()
     decided = _start(spec)
+    if "local_steps" in free:
+        decided = _decide_steps(spec, decided)
+        check_limits(decided)
+        return decided, tuple(_note(name, decided) for name in free)
     if "rounds" not in free:
-        _check_limits(decided)
+        check_limits(decided)
     if "clipping_norm" in free:
         decided = _decide_clipping_norm(decided)
     if "rounds" in free:
         decided = _decide_rounds(spec, decided)
         decided = _decide_clipping_norm(decided) if "clipping_norm" in free else decided
-        _check_limits(decided)  # the fewest rounds and clients can be too many
-    notes = tuple(f"planning.free: {name} is {getattr(decided, name):g}" for name in free)
-    return decided, notes
+        check_limits(decided)  # the fewest rounds and clients can be too many
+    return decided, tuple(_note(name, decided) for name in free)
 
 
-def _check_limits(spec: Spec) -> None:
-    """Raises InfeasibleError for a cohort or rounds beyond their limits."""
-    planning, cohort = spec.planning, spec.expected_cohort
-    if planning.max_cohort is not None and cohort > planning.max_cohort * (1 + 1e-12):
-        raise InfeasibleError(
-            f"planning.max_cohort: {planning.max_cohort:g} is below the cohort of {cohort:g}; the "
-            f"nearest feasible value is {cohort:g}"
-        )
-    if planning.max_rounds is not None and spec.rounds > planning.max_rounds:
-        raise InfeasibleError(
-            f"planning.max_rounds: {planning.max_rounds} is below the {spec.rounds} rounds; the "
-            f"nearest feasible value is {spec.rounds}"
-        )
-    uploads = spec.rounds * cohort
-    if planning.max_uploads is not None and uploads > planning.max_uploads * (1 + 1e-12):
-        raise InfeasibleError(
-            f"planning.max_uploads: {planning.max_uploads:g} is below the {uploads:g} uploads of "
-            f"{spec.rounds} rounds with {cohort:g} clients; the nearest feasible value is "
-            f"{uploads:g}, or {planning.max_uploads / spec.rounds:.4g} clients per round"
-        )
-    steps = uploads * spec.local.steps
-    if planning.max_local_steps is not None and steps > planning.max_local_steps * (1 + 1e-12):
-        raise InfeasibleError(
-            f"planning.max_local_steps: {planning.max_local_steps:g} is below the {steps:g} steps "
-            f"of {uploads:g} uploads, {spec.local.steps} each; the nearest feasible value is "
-            f"{steps:g}"
-        )
-    if planning.max_device_seconds is not None and planning.step_seconds is not None:
-        seconds = steps * planning.step_seconds
-        if seconds > planning.max_device_seconds * (1 + 1e-12):
-            raise InfeasibleError(
-                f"planning.max_device_seconds: {planning.max_device_seconds:g} is below the "
-                f"{seconds:g} seconds of {steps:g} steps, {planning.step_seconds:g} each; the "
-                f"nearest feasible value is {seconds:g}"
-            )
-
-
-def most_uploads(spec: Spec) -> float:
-    """Most uploads over the whole run by the limits on uploads, local steps and device time."""
-    planning = spec.planning
-    by_time = (planning.max_device_seconds or math.inf) / (planning.step_seconds or 1.0)
-    steps = min(planning.max_local_steps or math.inf, by_time)
-    return min(planning.max_uploads or math.inf, steps / spec.local.steps)
+def _note(name: str, decided: Spec) -> str:
+    """What was decided on a free choice, and why where that is not said elsewhere."""
+    if name != "local_steps":
+        return f"planning.free: {name} is {getattr(decided, name):g}"
+    steps = decided.local.steps
+    used = decided.rounds * decided.expected_cohort * steps
+    return (
+        f"planning.free: local_steps is {steps}: an update then holds {worth(steps):.0%} of the "
+        f"signal that more steps can give; {decided.rounds} rounds of "
+        f"{decided.expected_cohort:.4g} clients take {used:.6g} of {most_steps(decided):.6g} steps"
+    )
 
 
 def total_error(spec: Spec) -> float:
@@ -135,16 +113,10 @@ def _start(spec: Spec) -> Spec:
 
 
 def _with_cohort(spec: Spec, decided: Spec) -> Spec:
-    """The cohort that the limits allow at the decided rounds."""
-    planning = spec.planning
-    if "cohort" not in planning.free:
+    """The cohort that the limits allow at the decided rounds and local steps."""
+    if "cohort" not in spec.planning.free:
         return decided
-    ceilings = sum((group.max_sampling_ratio or 1.0) * group.clients for group in spec.groups)
-    most = min(planning.max_cohort or math.inf, ceilings, float(spec.population))
-    most = min(most, most_uploads(spec) / decided.rounds)
-    if spec.sampling.law.whole_cohorts:
-        most = math.floor(most)
-    return _with(decided, cohort=max(most, len(spec.groups)))
+    return _with(decided, cohort=largest_cohort(spec, decided.rounds, decided.local.steps))
 
 
 def _decide_clipping_norm(decided: Spec) -> Spec:
@@ -156,6 +128,65 @@ def _decide_clipping_norm(decided: Spec) -> Spec:
     low, high = math.log(norms.max() / 30), math.log(norms.max())
     best = minimiser(lambda x: total_error(clipped(x)), low, high)
     return clipped(best)
+
+
+def _decide_steps(spec: Spec, decided: Spec) -> Spec:
+    """Local steps, with rounds and cohort where they are free, too."""
+    if "rounds" not in spec.planning.free:
+        return _best_steps(spec, decided)[1]
+    most = spec.planning.max_rounds or 10 * spec.rounds
+    least = len(spec.groups) if "cohort" in spec.planning.free else decided.expected_cohort
+    fewest = min(spec.planning.max_uploads or math.inf, most_steps(spec))
+    most = min(most, max(int(fewest / least * (1 + 1e-12)), 1))
+    found: dict[int, tuple[float, Spec]] = {}  # many arguments are rounded to one number of rounds
+
+    def at(log_rounds: float) -> tuple[float, Spec]:
+        rounds = max(round(math.exp(log_rounds)), 1)
+        if rounds not in found:
+            found[rounds] = _best_steps(spec, _with(decided, rounds=rounds))
+        return found[rounds]
+
+    return at(minimiser(lambda x: at(x)[0], 0.0, math.log(most)))[1]
+
+
+def _best_steps(spec: Spec, decided: Spec) -> tuple[float, Spec]:
+    """The best local steps at given rounds: what they leave of noise to signal, and the spec.
+
+    One step each, without a guarantee that it is within the limits, where no more are.
+
+    Args:
+        spec: the spec with its limits and free choices.
+        decided: the same with its rounds.
+    """
+    local = decided.model_dump(mode="json")["local"]
+
+    def with_steps(steps: int) -> tuple[float, Spec]:
+        one = _with_cohort(spec, _with(decided, local={**local, "steps": steps}))
+        return lost_signal(one) / worth(steps), one
+
+    free = "cohort" in spec.planning.free
+    least = float(len(spec.groups)) if free else decided.expected_cohort
+    most = int(min(most_steps(spec) / (decided.rounds * least) * (1 + 1e-12), MOST_LOCAL_STEPS))
+    if most <= 1 or not free:  # at one cohort more steps only help
+        return with_steps(max(most, 1))
+    cohorts = {n: largest_cohort(spec, decided.rounds, n) for n in range(1, most + 1)}
+    lost = _lost_by_cohort(decided, sorted(set(cohorts.values())))
+    return with_steps(min(cohorts, key=lambda n: lost(cohorts[n]) / worth(n)))
+
+
+def _lost_by_cohort(decided: Spec, cohorts: list[float]) -> Callable[[float], float]:
+    """``lost_signal`` as a function of the cohort: a polynomial through few of the cohorts.
+
+    Args:
+        decided: the spec with its rounds.
+        cohorts: the cohorts that are asked for, ascending.
+    """
+    ends = math.log(cohorts[0]), math.log(cohorts[-1])
+    wanted = np.linspace(*ends, _NODES)
+    nodes = sorted({min(cohorts, key=lambda one: abs(math.log(one) - x)) for x in wanted})
+    values = [math.log(lost_signal(_with(decided, cohort=one))) for one in nodes]
+    places = [math.log(one) for one in nodes]
+    return lambda cohort: math.exp(lagrange(places, values, math.log(cohort)))
 
 
 def _decide_rounds(spec: Spec, decided: Spec) -> Spec:

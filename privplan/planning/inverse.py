@@ -181,7 +181,7 @@ def changed_by(
 
 
 def _require_fixed(spec: Spec, question: str) -> None:
-    free = sorted({"rounds", "cohort", "clipping_norm"} & {*spec.planning.free})
+    free = sorted({"rounds", "cohort", "local_steps", "clipping_norm"} & {*spec.planning.free})
     if free:
         raise InputError.one("planning.free", f"must not name them with {question}", free)
 

@@ -235,6 +235,12 @@ class BaseSpec(Checked):
             return  # the latter is a fault of planning itself
         if "rounds" in planning.free and planning.constants is None and not by_recipe:
             yield Fault("planning.constants", CONSTANTS_OF_ROUNDS, "nothing")
+        if "local_steps" in planning.free and not (by_recipe and planning.constants is None):
+            text = (
+                "can name local_steps only with the default recipe, without clipping_norm, server "
+                "and planning.constants"
+            )
+            yield Fault("planning.free", text, "local_steps")
 
     @rule
     def _horizon(self) -> Iterator[Fault]:

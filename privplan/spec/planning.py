@@ -49,7 +49,15 @@ RECORD_FREE = ("rounds", "epochs", "batch_size", "clipping_norm")
 """What a plan of records may choose beside weights."""
 
 Free = Literal[
-    "ratios", "weights", "rounds", "cohort", "clipping_norm", "groups", "epochs", "batch_size"
+    "ratios",
+    "weights",
+    "rounds",
+    "cohort",
+    "local_steps",
+    "clipping_norm",
+    "groups",
+    "epochs",
+    "batch_size",
 ]
 
 CONSTANTS_OF_ROUNDS = "is required when rounds are free (initial_gap and smoothness)"
@@ -255,6 +263,17 @@ class Optimised(Planning):
         """Without a clipping norm to decide, the default recipe can decide rounds: see the spec."""
         if {"rounds", "clipping_norm"} <= {*self.free} and self.constants is None:
             yield Fault("constants", CONSTANTS_OF_ROUNDS, "nothing")
+
+    @rule
+    def _free_steps(self) -> Iterator[Fault]:
+        """Without a limit that fewer local steps spare there is nothing to weigh."""
+        limited = self.max_local_steps is not None or self.max_device_seconds is not None
+        if "local_steps" in self.free and not limited:
+            text = (
+                "can name local_steps only with planning.max_local_steps or "
+                "planning.max_device_seconds, which fewer local steps spare"
+            )
+            yield Fault("free", text, "local_steps")
 
     @rule
     def _free_norm(self) -> Iterator[Fault]:

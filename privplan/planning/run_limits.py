@@ -1,0 +1,77 @@
+"""What a spec's limits on a whole run allow: rounds, clients, uploads, local steps, device time."""
+
+from __future__ import annotations
+
+import math
+
+from privplan.errors import InfeasibleError
+from privplan.spec.spec import Spec
+
+
+def check_limits(spec: Spec) -> None:
+    """Raises InfeasibleError for a cohort or rounds beyond their limits."""
+    planning, cohort = spec.planning, spec.expected_cohort
+    if planning.max_cohort is not None and cohort > planning.max_cohort * (1 + 1e-12):
+        raise InfeasibleError(
+            f"planning.max_cohort: {planning.max_cohort:g} is below the cohort of {cohort:g}; the "
+            f"nearest feasible value is {cohort:g}"
+        )
+    if planning.max_rounds is not None and spec.rounds > planning.max_rounds:
+        raise InfeasibleError(
+            f"planning.max_rounds: {planning.max_rounds} is below the {spec.rounds} rounds; the "
+            f"nearest feasible value is {spec.rounds}"
+        )
+    uploads = spec.rounds * cohort
+    if planning.max_uploads is not None and uploads > planning.max_uploads * (1 + 1e-12):
+        raise InfeasibleError(
+            f"planning.max_uploads: {planning.max_uploads:g} is below the {uploads:g} uploads of "
+            f"{spec.rounds} rounds with {cohort:g} clients; the nearest feasible value is "
+            f"{uploads:g}, or {planning.max_uploads / spec.rounds:.4g} clients per round"
+        )
+    steps = uploads * spec.local.steps
+    if planning.max_local_steps is not None and steps > planning.max_local_steps * (1 + 1e-12):
+        raise InfeasibleError(
+            f"planning.max_local_steps: {planning.max_local_steps:g} is below the {steps:g} steps "
+            f"of {uploads:g} uploads, {spec.local.steps} each; the nearest feasible value is "
+            f"{steps:g}"
+        )
+    if planning.max_device_seconds is not None and planning.step_seconds is not None:
+        seconds = steps * planning.step_seconds
+        if seconds > planning.max_device_seconds * (1 + 1e-12):
+            raise InfeasibleError(
+                f"planning.max_device_seconds: {planning.max_device_seconds:g} is below the "
+                f"{seconds:g} seconds of {steps:g} steps, {planning.step_seconds:g} each; the "
+                f"nearest feasible value is {seconds:g}"
+            )
+
+
+def most_steps(spec: Spec) -> float:
+    """Most local steps of all devices over the whole run by the limits on them and their time."""
+    planning = spec.planning
+    by_time = (planning.max_device_seconds or math.inf) / (planning.step_seconds or 1.0)
+    return min(planning.max_local_steps or math.inf, by_time)
+
+
+def most_uploads(spec: Spec) -> float:
+    """Most uploads over the whole run by the limits on uploads, local steps and device time."""
+    return _most_uploads(spec, spec.local.steps)
+
+
+def _most_uploads(spec: Spec, steps: int) -> float:
+    return min(spec.planning.max_uploads or math.inf, most_steps(spec) / steps)
+
+
+def largest_cohort(spec: Spec, rounds: int, steps: int) -> float:
+    """The largest cohort within the limits, where it is free; at least a client of each group.
+
+    Args:
+        spec: the spec with its limits.
+        rounds: decided rounds.
+        steps: decided local steps.
+    """
+    ceilings = sum((group.max_sampling_ratio or 1.0) * group.clients for group in spec.groups)
+    most = min(spec.planning.max_cohort or math.inf, ceilings, float(spec.population))
+    most = min(most, _most_uploads(spec, steps) / rounds)
+    if spec.sampling.law.whole_cohorts:
+        most = math.floor(most)
+    return max(most, len(spec.groups))
