@@ -1,10 +1,11 @@
-"""What local steps are worth: accuracy by their number tau, at one plan and at one device time.
+"""What local steps are worth: accuracy by their number, at one plan and at one device time.
 
 Development of the default recipe (docs/recipe.md), on the tasks and with the small simulation of
 benchmarks/local_rate.py: scikit-learn's digits, and the docstrings of Python modules.
 
     python -m benchmarks.local_steps digits|text worth|limits [--seeds 4] [--factors 0.4,1,3]
         [--rounds 15,60,240] [--steps 1,2,5,10,20,30,60] [--momentum 0] [--limits 9000,36000]
+        [--epsilons 1,3,8] [--first 0]
 
 ``worth`` trains one plan (rounds, cohort, noise) with each tau at the recipe's step of the server.
 ``limits`` plans rounds and cohort for each tau within `max_local_steps`, so that fewer steps buy
@@ -32,12 +33,18 @@ from privplan.spec.recipe import UNIT
 COHORTS = {"digits": 30, "text": 71}
 
 
-def base(task: str, factor: float, steps: int, momentum: float) -> dict[str, Any]:
-    """Plain data of a task's spec with all epsilons times a factor."""
-    shakespeare = argparse.Namespace(task="shakespeare", rounds=50, cohort=COHORTS[task])
-    data = DIGITS if task == "digits" else spec_data(shakespeare)
-    groups = [{**group, "epsilon": factor * group["epsilon"]} for group in data["groups"]]
-    local = {"steps": steps, "momentum": momentum, "batch_size": 5 if task == "digits" else 4}
+def base(asked: argparse.Namespace, factor: float, steps: int) -> dict[str, Any]:
+    """Plain data of a task's spec with its epsilons, or those asked for, times a factor."""
+    shakespeare = argparse.Namespace(task="shakespeare", rounds=50, cohort=COHORTS[asked.task])
+    data = DIGITS if asked.task == "digits" else spec_data(shakespeare)
+    own = [group["epsilon"] for group in data["groups"]]
+    epsilons = [float(one) for one in asked.epsilons.split(",")] if asked.epsilons else own
+    groups = [
+        {**group, "epsilon": factor * epsilon}
+        for group, epsilon in zip(data["groups"], epsilons, strict=True)
+    ]
+    size = 5 if asked.task == "digits" else 4
+    local = {"steps": steps, "momentum": asked.momentum, "batch_size": size}
     return {**data, "groups": groups, "local": local}
 
 
@@ -46,7 +53,7 @@ def worth(asked: argparse.Namespace) -> Iterator[tuple[dict[str, Any], Plan]]:
     for factor in map(float, asked.factors.split(",")):
         for rounds in map(int, asked.rounds.split(",")):
             for steps in map(int, asked.steps.split(",")):
-                data = base(asked.task, factor, steps, asked.momentum)
+                data = base(asked, factor, steps)
                 plan = planned(
                     json.dumps({**data, "rounds": rounds, "cohort": COHORTS[asked.task]})
                 )
@@ -54,15 +61,20 @@ def worth(asked: argparse.Namespace) -> Iterator[tuple[dict[str, Any], Plan]]:
 
 
 def limits(asked: argparse.Namespace) -> Iterator[tuple[dict[str, Any], Plan]]:
-    """The plans of free rounds and cohort within a number of local steps, by local steps."""
+    """Plans of free rounds and cohort within a number of local steps, and that of free steps."""
     for factor in map(float, asked.factors.split(",")):
         for most in map(int, asked.limits.split(",")):
-            for steps in map(int, asked.steps.split(",")):
+            for steps in [None, *map(int, asked.steps.split(","))]:
                 free = ["ratios", "weights", "rounds", "cohort"]
-                data = base(asked.task, factor, steps, asked.momentum)
-                data["planning"] = {"free": free, "max_local_steps": most}
+                data = base(asked, factor, steps or 30)
+                data["planning"] = {
+                    "free": free if steps else [*free, "local_steps"],
+                    "max_local_steps": most,
+                }
                 plan = planned(json.dumps(data))
-                cell = {"factor": factor, "limit": most, "steps": steps}
+                cell = {"factor": factor, "limit": most, "steps": plan.spec.local.steps}
+                if not steps:
+                    cell["chosen"] = True
                 cohort = round(plan.spec.expected_cohort, 1)
                 yield {**cell, "rounds": plan.spec.rounds, "cohort": cohort}, plan
 
@@ -71,7 +83,10 @@ def row_of(plan: Plan, asked: argparse.Namespace) -> dict[str, Any]:
     """Noise and accuracy of a plan at the recipe's step of the server."""
     noise = relative_noise(plan)
     step = STEP_LENGTH * UNIT / math.hypot(1, noise)
-    scores = [accuracy(plan, asked.task, step, seed) for seed in range(asked.seeds)]
+    scores = [
+        accuracy(plan, asked.task, step, seed)
+        for seed in range(asked.first, asked.first + asked.seeds)
+    ]
     return {
         "noise": round(noise, 3),
         "accuracy": round(statistics.fmean(scores), 2),
@@ -89,6 +104,8 @@ def main() -> None:
     parser.add_argument("--rounds", default="15,60,240")
     parser.add_argument("--steps", default="1,2,5,10,20,30,60")
     parser.add_argument("--limits", default="9000,36000")
+    parser.add_argument("--epsilons", help="of the three groups, in place of the task's")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--momentum", type=float, default=0.0)
     asked = parser.parse_args()
     torch.set_num_threads(1)

@@ -36,7 +36,7 @@ NOT_TUNED = "not tuned on private data; a choice made by accuracy on them costs 
 """Line of every plan whose certificate does not pay for tuning."""
 DECAY = 0.8
 """Decay of the average of the models per round."""
-HALF_WORTH = 9.0
+HALF_WORTH = 12.0
 """Local steps of which the direction of an update is worth half of what most can be worth: 4 on
 digits, 20 on text (docs/recipe.md)."""
 MOST_LOCAL_STEPS = 60

@@ -1,0 +1,179 @@
+"""Free local steps of the default recipe: against brute force, within every limit, clear faults."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privplan.errors import InfeasibleError, InputError
+from privplan.planning.free_choices import decide_free_choices, lost_signal
+from privplan.planning.recipe import HALF_WORTH, MOST_LOCAL_STEPS, worth
+from privplan.planning.run_limits import largest_cohort, most_steps
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+from tests.planning.problems import make_spec
+
+ALL = ("rounds", "cohort", "local_steps")
+
+
+def searched(free: tuple[str, ...] = ALL, changes: Any = None, **planning: Any) -> Spec:
+    data = make_spec().model_dump(mode="json", exclude={"clipping_norm", "recipe", "planning"})
+    chosen = {"free": ["ratios", "weights", *free], **planning}
+    return Spec.parse({**data, **(changes or {}), "planning": chosen})
+
+
+def lost(spec: Spec, rounds: int, steps: int) -> float:
+    """What a spec leaves of noise to signal with given rounds and local steps."""
+    data = decide_free_choices(searched((), changes={"cohort": 50}))[0].model_dump(mode="json")
+    cohort = largest_cohort(spec, rounds, steps)
+    local = {**data["local"], "steps": steps}
+    one = Spec.parse({**data, "rounds": rounds, "cohort": cohort, "local": local})
+    return lost_signal(one) / worth(steps)
+
+
+def test_worth_is_half_at_its_constant_and_grows() -> None:
+    assert worth(round(HALF_WORTH)) == pytest.approx(0.5, abs=0.03)
+    values = [worth(steps) for steps in range(1, 100)]
+    assert values == sorted(values)
+    assert values[-1] < 1
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_local_steps": 2000},
+        {"max_local_steps": 40_000},
+        {"max_local_steps": 20_000, "max_uploads": 900},
+        {"max_local_steps": 20_000, "max_cohort": 40},
+        {"max_device_seconds": 500, "step_seconds": 0.1, "max_rounds": 30},
+    ],
+)
+def test_rounds_and_steps_are_the_best_of_a_scan(limits: dict[str, float]) -> None:
+    spec = searched(**limits)
+    settled, notes = decide_free_choices(spec)
+    assert any(note.startswith("planning.free: local_steps is") for note in notes)
+    assert "local_steps" not in settled.planning.free
+    found = lost(spec, settled.rounds, settled.local.steps)
+    assert found == pytest.approx(lost_signal(settled) / worth(settled.local.steps))
+    for rounds in (1, 2, 4, 8, 15, 30, 60, 100):
+        for steps in (1, 2, 3, 5, 8, 12, 20, 35, 60):
+            uploads = min(limits.get("max_uploads", math.inf), most_steps(spec) / steps)
+            fits = rounds <= limits.get("max_rounds", 100) and rounds * 2 <= uploads
+            if fits:
+                assert found <= lost(spec, rounds, steps) * 1.01
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(2, 200_000),
+    st.integers(2, 5000) | st.none(),
+    st.integers(2, 600) | st.none(),
+    st.integers(1, 200) | st.none(),
+    st.sampled_from(["poisson", "fixed_size"]),
+    st.sampled_from([ALL, ("cohort", "local_steps"), ("rounds", "local_steps"), ("local_steps",)]),
+)
+def test_limits_are_never_exceeded(
+    steps: int,
+    uploads: int | None,
+    cohort: int | None,
+    rounds: int | None,
+    sampling: str,
+    free: tuple[str, ...],
+) -> None:
+    """A plan is within all limits, or a limit is named with the nearest feasible value."""
+    limits = {"max_uploads": uploads, "max_cohort": cohort, "max_rounds": rounds}
+    spec = searched(free, {"sampling": sampling}, max_local_steps=steps, **limits)
+    try:
+        settled, _ = decide_free_choices(spec)
+    except InfeasibleError as error:
+        said = str(error)
+    else:
+        said = ""
+    if said:
+        assert "nearest feasible value is" in said
+        return
+    used = settled.rounds * settled.expected_cohort
+    most = 1 + 1e-9
+    assert used * settled.local.steps <= steps * most
+    assert used <= (uploads or math.inf) * most
+    assert settled.expected_cohort <= (cohort or math.inf) * most
+    assert settled.rounds <= (rounds or math.inf)
+    assert 1 <= settled.local.steps <= MOST_LOCAL_STEPS
+    assert decide_free_choices(settled) == (settled, ())
+
+
+def test_fixed_rounds_and_cohort_take_the_most_steps() -> None:
+    """Ten rounds of 50 clients with 20 steps each are 10,000; no more than were tried."""
+    for most, steps in ((10_000, 20), (10_499, 20), (500, 1), (10**9, MOST_LOCAL_STEPS)):
+        settled, _ = decide_free_choices(searched(("local_steps",), max_local_steps=most))
+        assert (settled.rounds, settled.cohort, settled.local.steps) == (10, 50, steps)
+    with pytest.raises(InfeasibleError, match=r"planning\.max_local_steps: 499 is below the 500"):
+        decide_free_choices(searched(("local_steps",), max_local_steps=499))
+
+
+def test_more_device_time_buys_more_of_all() -> None:
+    found = [decide_free_choices(searched(max_local_steps=most))[0] for most in (500, 5000, 50_000)]
+    assert [spec.rounds for spec in found] == sorted(spec.rounds for spec in found)
+    steps = [spec.local.steps for spec in found]
+    assert steps == sorted(steps)
+    assert steps[0] < steps[-1]
+
+
+def test_momentum_gets_its_local_rate_by_the_decided_steps() -> None:
+    """The rate that the recipe decides is that of the steps of the plan."""
+    local = {"batch_size": 5, "momentum": 0.9}
+    settled, _ = decide_free_choices(searched(changes={"local": local}, max_local_steps=9000))
+    given_steps = {**local, "steps": settled.local.steps}
+    alone = searched((), changes={"local": given_steps})
+    assert settled.local.learning_rate == alone.local.learning_rate
+
+
+def test_a_solved_plan_says_what_was_decided_and_why() -> None:
+    plan = solve(searched(max_local_steps=9000), second_opinion=False)
+    [line] = [one for one in plan.warnings if "local_steps is" in one]
+    used = plan.spec.rounds * plan.spec.expected_cohort * plan.spec.local.steps
+    assert f"local_steps is {plan.spec.local.steps}: an update then holds" in line
+    assert f"take {used:.6g} of 9000 steps" in line
+    assert solve(plan.spec, second_opinion=False).groups == plan.groups
+
+
+@pytest.mark.parametrize(
+    ("changes", "planning", "said"),
+    [
+        (
+            {},
+            {},
+            "planning.free: can name local_steps only with planning.max_local_steps or "
+            "planning.max_device_seconds, which fewer local steps spare, found 'local_steps'",
+        ),
+        ({}, {"max_uploads": 100}, "planning.free: can name local_steps only with planning.max_"),
+        (
+            {"clipping_norm": 1.0},
+            {"max_local_steps": 100},
+            "planning.free: can name local_steps only with the default recipe",
+        ),
+        (
+            {"recipe": "none", "clipping_norm": 1.0},
+            {"max_local_steps": 100},
+            "planning.free: can name local_steps only with the default recipe",
+        ),
+        (
+            {},
+            {"max_local_steps": 100, "constants": {"smoothness": 1, "initial_gap": 1}},
+            "planning.free: can name local_steps only with the default recipe",
+        ),
+        ({}, {"max_local_steps": 0}, "planning.max_local_steps: must be"),
+        ({}, {"max_device_seconds": 10}, "planning.step_seconds: is required with"),
+        ({}, {"ratios": "uniform", "max_local_steps": 9}, "planning.free: is only for"),
+    ],
+)
+def test_what_free_local_steps_need_is_named(
+    changes: dict[str, Any], planning: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        searched(("local_steps",), changes, **planning)
+    assert said in str(caught.value)
