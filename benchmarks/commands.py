@@ -58,6 +58,18 @@ COMMANDS = {
     "what-if, 40 deltas": "what-if three.yaml --workers 1 "
     "--vary groups.group0.delta=1e-6:1e-4:40:log",
     "what-if, 40 cohorts": "what-if three.yaml --workers 1 --vary cohort=30:600:40",
+    "what-if, 1000 budgets": "what-if three.yaml --workers 1 "
+    "--vary groups.group0.epsilon=0.1:2:1000",
+    "what-if, 1000 rounds": "what-if three.yaml --workers 1 --vary rounds=10:1009:1000",
+    "what-if, 1000 populations": "what-if three.yaml --workers 1 "
+    "--vary groups.group0.clients=500:6000:1000",
+    "what-if, 1000 deltas": "what-if three.yaml --workers 1 "
+    "--vary groups.group0.delta=1e-6:1e-4:1000:log",
+    "what-if, 1000 cohorts": "what-if three.yaml --workers 1 --vary cohort=30:600:1000",
+    "what-if, 32 x 32 cohorts": "what-if three.yaml --workers 1 "
+    "--vary groups.group0.epsilon=0.1:2:32 --vary cohort=30:600:32",
+    "what-if, 32 x 32 rounds": "what-if three.yaml --workers 1 "
+    "--vary groups.group0.epsilon=0.1:2:32 --vary rounds=10:400:32",
     "what-if, 40 norms": "what-if three.yaml --workers 1 --vary clipping_norm=0.1:4:40",
     "frontier": "frontier three.yaml",
     "solve, free rounds and clipping": "solve free.yaml -o out.json",
@@ -164,12 +176,12 @@ def main() -> None:
     }
     kept = stored("commands")
     print(f"machine kind {machine_kind()}; medians of {chosen.repeats}; CPU seconds")
-    print(f"{'command':22}{'seconds':>9}{'multiple':>10}{'stored':>9}{'base':>9}{'now/base':>10}")
+    print(f"{'command':26}{'seconds':>9}{'multiple':>10}{'stored':>9}{'base':>9}{'now/base':>10}")
     for name in names:
         own, before = seconds[f"now: {name}"], seconds.get(f"base: {name}")
         ratio = before and statistics.median(a / b for a, b in zip(own, before, strict=True))
         print(
-            f"{name:22}{statistics.median(own):9.2f}{multiples[name]:10.1f}"
+            f"{name:26}{statistics.median(own):9.2f}{multiples[name]:10.1f}"
             + (f"{kept[name]:9.1f}" if name in kept else f"{'-':>9}")
             + (f"{statistics.median(before):9.2f}{ratio:10.2f}" if before else "")
         )
