@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from privplan.io.text import load_yaml
-from privplan.planning.recipe import DECAY, STEP_LENGTH
+from privplan.planning.recipe import DECAY, HALF_WORTH, MOST_LOCAL_STEPS, STEP_LENGTH
 from privplan.planning.solver import solve
 from privplan.spec.recipe import MOST_STEPS, UNIT
 from privplan.spec.spec import Spec
@@ -33,6 +33,7 @@ def test_the_page_states_the_constants_and_options() -> None:
     assert (
         f"{UNIT:g} max({MOST_STEPS}, tau) / W, at most {UNIT:g}; eta above is then {UNIT:g}" in text
     )
+    assert f"g^2 = tau / (tau + {HALF_WORTH:g}), from 1 to {MOST_LOCAL_STEPS} local steps" in text
     options = {name for parameter in command.params for name in parameter.opts}
     tuning = text[text.index("## Tuning on public") :]
     assert set(re.findall(r"--[a-z]+", tuning)) <= options
