@@ -12,7 +12,7 @@
   T / (N^2 + o), within the limits.
 - Local steps of the default recipe: fewer of them leave more uploads within the limits on steps or
   device time, but each update's direction holds less signal, ``worth``. T and tau have the largest
-  ratio T worth(tau) / (N^2 + o).
+  ratio T worth(tau) / (N^2 + o), where T rounds count as T / (1 + T / LASTING).
 - The clipping norm: noise grows with C^2, and updates longer than C are shortened: their mean
   moves by the mean excess over C of a pilot's update norms times how far updates point the
   same way (1 at most), whose square is added.
@@ -32,7 +32,7 @@ from privplan.planning.objectives import objective_of
 from privplan.planning.objectives.balanced import heterogeneity_of
 from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of, provisioned_noise_multiplier
-from privplan.planning.recipe import MOST_LOCAL_STEPS, worth
+from privplan.planning.recipe import LASTING, MOST_LOCAL_STEPS, worth
 from privplan.planning.run_limits import check_limits, largest_cohort, most_steps, most_uploads
 from privplan.spec.spec import Spec
 
@@ -105,6 +105,11 @@ def lost_signal(spec: Spec) -> float:
     return (multiplier**2 * spec.model.parameters + PAST) / spec.rounds
 
 
+def lost_with_steps(spec: Spec) -> float:
+    """The same where local steps are free, too: many rounds count less, few steps hold less."""
+    return lost_signal(spec) * (1 + spec.rounds / LASTING) / worth(spec.local.steps)
+
+
 def _start(spec: Spec) -> Spec:
     """The spec with only ratios and weights free; h follows the spec's own clipping norm."""
     free = [name for name in spec.planning.free if name not in _EXTRA]
@@ -162,7 +167,7 @@ def _best_steps(spec: Spec, decided: Spec) -> tuple[float, Spec]:
 
     def with_steps(steps: int) -> tuple[float, Spec]:
         one = _with_cohort(spec, _with(decided, local={**local, "steps": steps}))
-        return lost_signal(one) / worth(steps), one
+        return lost_with_steps(one), one
 
     free = "cohort" in spec.planning.free
     least = float(len(spec.groups)) if free else decided.expected_cohort

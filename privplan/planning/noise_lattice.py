@@ -29,7 +29,7 @@ from privplan.planning.group_noise import GUARANTEE
 
 AXES = ("epsilon", "rounds", "delta")
 """Numbers of a budget that a sweep may vary."""
-_DISTANCE = {"epsilon": 0.35, "rounds": 0.5, "delta": 1.0}
+_DISTANCE = {"epsilon": 0.4, "rounds": 0.65, "delta": 1.0}
 """Distance of neighbouring lattice budgets, in logarithms."""
 _EVERY = 8
 """Up to so many rounds, each number is on the lattice."""

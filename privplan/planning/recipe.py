@@ -36,9 +36,11 @@ NOT_TUNED = "not tuned on private data; a choice made by accuracy on them costs 
 """Line of every plan whose certificate does not pay for tuning."""
 DECAY = 0.8
 """Decay of the average of the models per round."""
-HALF_WORTH = 12.0
-"""Local steps of which the direction of an update is worth half of what most can be worth: 4 on
-digits, 20 on text (docs/recipe.md)."""
+HALF_WORTH = 5.0
+"""Local steps of which the direction of an update is worth half of what most can be worth."""
+LASTING = 100.0
+"""Rounds after which further ones only make up for their own noise, where local steps are free:
+T rounds count as T / (1 + T / LASTING). Both are fitted to digits and text: docs/recipe.md."""
 MOST_LOCAL_STEPS = 60
 """Most local steps that a plan chooses; more were not tried."""
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privplan.errors import InfeasibleError, InputError
-from privplan.planning.free_choices import decide_free_choices, lost_signal
+from privplan.planning.free_choices import decide_free_choices, lost_with_steps
 from privplan.planning.recipe import HALF_WORTH, MOST_LOCAL_STEPS, worth
 from privplan.planning.run_limits import largest_cohort, most_steps
 from privplan.planning.solver import solve
@@ -32,7 +32,7 @@ def lost(spec: Spec, rounds: int, steps: int) -> float:
     cohort = largest_cohort(spec, rounds, steps)
     local = {**data["local"], "steps": steps}
     one = Spec.parse({**data, "rounds": rounds, "cohort": cohort, "local": local})
-    return lost_signal(one) / worth(steps)
+    return lost_with_steps(one)
 
 
 def test_worth_is_half_at_its_constant_and_grows() -> None:
@@ -58,7 +58,7 @@ def test_rounds_and_steps_are_the_best_of_a_scan(limits: dict[str, float]) -> No
     assert any(note.startswith("planning.free: local_steps is") for note in notes)
     assert "local_steps" not in settled.planning.free
     found = lost(spec, settled.rounds, settled.local.steps)
-    assert found == pytest.approx(lost_signal(settled) / worth(settled.local.steps))
+    assert found == pytest.approx(lost_with_steps(settled))
     for rounds in (1, 2, 4, 8, 15, 30, 60, 100):
         for steps in (1, 2, 3, 5, 8, 12, 20, 35, 60):
             uploads = min(limits.get("max_uploads", math.inf), most_steps(spec) / steps)
