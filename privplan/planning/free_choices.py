@@ -11,8 +11,8 @@
   over C and o the part of a step that goes past the optimum (``PAST``). T has the largest ratio
   T / (N^2 + o), within the limits.
 - Local steps of the default recipe: fewer of them leave more uploads within the limits on steps or
-  device time, but each update's direction holds less signal, ``worth``. T and tau have the largest
-  ratio T worth(tau) / (N^2 + o), where T rounds count as T / (1 + T / LASTING).
+  device time, but each update's direction holds less signal, ``worth``. With the T of each tau as
+  above, tau has the largest T worth(tau) / (N^2 + o), where T counts as T / (1 + T / LASTING).
 - The clipping norm: noise grows with C^2, and updates longer than C are shortened: their mean
   moves by the mean excess over C of a pilot's update norms times how far updates point the
   same way (1 at most), whose square is added.
@@ -37,8 +37,10 @@ from privplan.planning.run_limits import check_limits, largest_cohort, most_step
 from privplan.spec.spec import Spec
 
 _COARSE = 9
-_NODES = 4
+_NODES = 3
 """Cohorts whose noise is planned at each number of rounds while local steps are decided."""
+_FACTOR = 1.35
+"""Between such numbers of rounds."""
 _FAR = 1.5
 """Cost over the least one at which a grid of candidates is not followed any further."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -136,47 +138,49 @@ def _decide_clipping_norm(decided: Spec) -> Spec:
 
 
 def _decide_steps(spec: Spec, decided: Spec) -> Spec:
-    """Local steps, with rounds and cohort where they are free, too."""
+    """Local steps, then rounds and cohort as for these steps where they are free."""
     if "rounds" not in spec.planning.free:
-        return _best_steps(spec, decided)[1]
-    most = spec.planning.max_rounds or 10 * spec.rounds
-    least = len(spec.groups) if "cohort" in spec.planning.free else decided.expected_cohort
-    fewest = min(spec.planning.max_uploads or math.inf, most_steps(spec))
-    most = min(most, max(int(fewest / least * (1 + 1e-12)), 1))
-    found: dict[int, tuple[float, Spec]] = {}  # many arguments are rounded to one number of rounds
-
-    def at(log_rounds: float) -> tuple[float, Spec]:
-        rounds = max(round(math.exp(log_rounds)), 1)
-        if rounds not in found:
-            found[rounds] = _best_steps(spec, _with(decided, rounds=rounds))
-        return found[rounds]
-
-    return at(minimiser(lambda x: at(x)[0], 0.0, math.log(most)))[1]
+        at = _lost_by_steps(spec, decided, decided.rounds)
+        steps = min(at, key=lambda n: at[n] / worth(n), default=1)
+        decided = _with_steps(decided, steps)
+        return _with_cohort(_with_steps(spec, steps), decided)
+    best: dict[int, tuple[float, int]] = {}  # what is lost and the rounds, by local steps
+    for rounds in _grid(_most_rounds(spec, decided, 1)):
+        for steps, cost in _lost_by_steps(spec, decided, rounds).items():
+            best[steps] = min(best.get(steps, (math.inf, 0)), (cost, rounds))
+    cost = {n: lost * (1 + rounds / LASTING) / worth(n) for n, (lost, rounds) in best.items()}
+    steps = min(cost, key=lambda n: cost[n], default=1)
+    return _decide_rounds(_with_steps(spec, steps), _with_steps(decided, steps))
 
 
-def _best_steps(spec: Spec, decided: Spec) -> tuple[float, Spec]:
-    """The best local steps at given rounds: what they leave of noise to signal, and the spec.
+def _grid(most: int) -> list[int]:
+    """Rounds from 1 to ``most``, by factors of about ``_FACTOR``."""
+    count = 2 + int(math.log(most) / math.log(_FACTOR))
+    return sorted({round(x) for x in np.geomspace(1, most, count)})
 
-    One step each, without a guarantee that it is within the limits, where no more are.
 
-    Args:
-        spec: the spec with its limits and free choices.
-        decided: the same with its rounds.
+def _with_steps(spec: Spec, steps: int) -> Spec:
+    return _with(spec, local={**spec.model_dump(mode="json")["local"], "steps": steps})
+
+
+def _lost_by_steps(spec: Spec, decided: Spec, rounds: int) -> dict[int, float]:
+    """``lost_signal`` at given rounds by the local steps that the limits allow, up to the most.
+
+    Where the cohort is given, all lose the same.
     """
-    local = decided.model_dump(mode="json")["local"]
-
-    def with_steps(steps: int) -> tuple[float, Spec]:
-        one = _with_cohort(spec, _with(decided, local={**local, "steps": steps}))
-        return lost_with_steps(one), one
-
     free = "cohort" in spec.planning.free
     least = float(len(spec.groups)) if free else decided.expected_cohort
-    most = int(min(most_steps(spec) / (decided.rounds * least) * (1 + 1e-12), MOST_LOCAL_STEPS))
-    if most <= 1 or not free:  # at one cohort more steps only help
-        return with_steps(max(most, 1))
-    cohorts = {n: largest_cohort(spec, decided.rounds, n) for n in range(1, most + 1)}
-    lost = _lost_by_cohort(decided, sorted(set(cohorts.values())))
-    return with_steps(min(cohorts, key=lambda n: lost(cohorts[n]) / worth(n)))
+    if rounds * least > (spec.planning.max_uploads or math.inf) * (1 + 1e-12):
+        return {}
+    most = int(min(most_steps(spec) / (rounds * least) * (1 + 1e-12), MOST_LOCAL_STEPS))
+    if not free:
+        lost = lost_signal(_with(decided, rounds=rounds)) if most else math.inf
+        return dict.fromkeys(range(1, most + 1), lost)
+    cohorts = {n: largest_cohort(spec, rounds, n) for n in range(1, most + 1)}
+    if not cohorts:
+        return {}
+    at = _lost_by_cohort(_with(decided, rounds=rounds), sorted(set(cohorts.values())))
+    return {n: at(cohort) for n, cohort in cohorts.items()}
 
 
 def _lost_by_cohort(decided: Spec, cohorts: list[float]) -> Callable[[float], float]:
@@ -194,11 +198,16 @@ def _lost_by_cohort(decided: Spec, cohorts: list[float]) -> Callable[[float], fl
     return lambda cohort: math.exp(lagrange(places, values, math.log(cohort)))
 
 
-def _decide_rounds(spec: Spec, decided: Spec) -> Spec:
+def _most_rounds(spec: Spec, decided: Spec, steps: int) -> int:
+    """Most rounds by their limit and by uploads of the fewest clients with given local steps."""
     most = spec.planning.max_rounds or 10 * spec.rounds
     least = len(spec.groups) if "cohort" in spec.planning.free else decided.expected_cohort
-    if most_uploads(spec) < math.inf:
-        most = min(most, max(int(most_uploads(spec) / least), 1))
+    uploads = most_uploads(spec, steps)
+    return min(most, max(int(uploads / least), 1)) if uploads < math.inf else most
+
+
+def _decide_rounds(spec: Spec, decided: Spec) -> Spec:
+    most = _most_rounds(spec, decided, spec.local.steps)
 
     def at(log_rounds: float) -> Spec:
         return _with_cohort(spec, _with(decided, rounds=max(round(math.exp(log_rounds)), 1)))

@@ -52,12 +52,13 @@ def most_steps(spec: Spec) -> float:
     return min(planning.max_local_steps or math.inf, by_time)
 
 
-def most_uploads(spec: Spec) -> float:
-    """Most uploads over the whole run by the limits on uploads, local steps and device time."""
-    return _most_uploads(spec, spec.local.steps)
+def most_uploads(spec: Spec, steps: int) -> float:
+    """Most uploads over the whole run by the limits on uploads, local steps and device time.
 
-
-def _most_uploads(spec: Spec, steps: int) -> float:
+    Args:
+        spec: the spec with its limits.
+        steps: local steps of an upload.
+    """
     return min(spec.planning.max_uploads or math.inf, most_steps(spec) / steps)
 
 
@@ -71,7 +72,7 @@ def largest_cohort(spec: Spec, rounds: int, steps: int) -> float:
     """
     ceilings = sum((group.max_sampling_ratio or 1.0) * group.clients for group in spec.groups)
     most = min(spec.planning.max_cohort or math.inf, ceilings, float(spec.population))
-    most = min(most, _most_uploads(spec, steps) / rounds)
+    most = min(most, most_uploads(spec, steps) / rounds)
     if spec.sampling.law.whole_cohorts:
         most = math.floor(most)
     return max(most, len(spec.groups))
