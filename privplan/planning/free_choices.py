@@ -144,13 +144,30 @@ def _decide_steps(spec: Spec, decided: Spec) -> Spec:
         steps = min(at, key=lambda n: at[n] / worth(n), default=1)
         decided = _with_steps(decided, steps)
         return _with_cohort(_with_steps(spec, steps), decided)
-    best: dict[int, tuple[float, int]] = {}  # what is lost and the rounds, by local steps
+    known: dict[int, list[tuple[float, float]]] = {}  # log T and log of what is lost, by steps
     for rounds in _grid(_most_rounds(spec, decided, 1)):
-        for steps, cost in _lost_by_steps(spec, decided, rounds).items():
-            best[steps] = min(best.get(steps, (math.inf, 0)), (cost, rounds))
-    cost = {n: lost * (1 + rounds / LASTING) / worth(n) for n, (lost, rounds) in best.items()}
-    steps = min(cost, key=lambda n: cost[n], default=1)
-    return _decide_rounds(_with_steps(spec, steps), _with_steps(decided, steps))
+        for steps, lost in _lost_by_steps(spec, decided, rounds).items():
+            known.setdefault(steps, []).append((math.log(rounds), math.log(lost)))
+    cost = {}
+    for steps, places in known.items():
+        log_rounds, log_lost = _lowest(places)
+        cost[steps] = math.exp(log_lost) * (1 + math.exp(log_rounds) / LASTING) / worth(steps)
+    chosen = min(cost, key=lambda n: cost[n], default=1)
+    return _decide_rounds(_with_steps(spec, chosen), _with_steps(decided, chosen))
+
+
+def _lowest(places: list[tuple[float, float]]) -> tuple[float, float]:
+    """The lowest point of a curve: of the parabola through the lowest place and its neighbours."""
+    best = min(range(len(places)), key=lambda i: places[i][1])
+    if not 0 < best < len(places) - 1:
+        return places[best]
+    (a, at_a), (b, at_b), (c, at_c) = places[best - 1 : best + 2]
+    left, right = (at_b - at_a) / (b - a), (at_c - at_b) / (c - b)
+    bend = (right - left) / (c - a)
+    if bend <= 0:
+        return b, at_b
+    x = (a + b - left / bend) / 2
+    return x, at_a + left * (x - a) + bend * (x - a) * (x - b)
 
 
 def _grid(most: int) -> list[int]:
