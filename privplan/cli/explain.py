@@ -51,6 +51,7 @@ def command(plan: str, only: str | None, form: str) -> None:
         for line in reasons(solved):
             render.text(line)
     known = forecast_lines(solved) if solved.forecast is not None else []
-    lines = (*recipe_lines(solved), *known, *book_lines(solved.book)) if only is None else ()
+    free = [line for line in solved.warnings if line.startswith("planning.free: ")]
+    lines = (*free, *recipe_lines(solved), *known, *book_lines(solved.book)) if only is None else ()
     for line in lines:
         render.text(line)

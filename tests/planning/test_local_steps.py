@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privplan.cli import main
 from privplan.errors import InfeasibleError, InputError, PrivplanError
 from privplan.planning.free_choices import decide_free_choices, lost_with_steps
 from privplan.planning.recipe import HALF_WORTH, MOST_LOCAL_STEPS, worth
@@ -123,13 +126,16 @@ def test_momentum_gets_its_local_rate_by_the_decided_steps() -> None:
     assert settled.local.learning_rate == alone.local.learning_rate
 
 
-def test_a_solved_plan_says_what_was_decided_and_why() -> None:
+def test_a_solved_plan_says_what_was_decided_and_why(tmp_path: Path) -> None:
     plan = solve(searched(max_local_steps=9000), second_opinion=False)
     [line] = [one for one in plan.warnings if "local_steps is" in one]
     used = plan.spec.rounds * plan.spec.expected_cohort * plan.spec.local.steps
     assert f"local_steps is {plan.spec.local.steps}: an update then holds" in line
     assert f"take {used:.6g} of 9000 steps" in line
     assert solve(plan.spec, second_opinion=False).groups == plan.groups
+    plan.save(tmp_path / "plan.json")
+    explained = CliRunner().invoke(main, ["explain", str(tmp_path / "plan.json")])
+    assert line in explained.stdout.splitlines()
 
 
 @pytest.mark.parametrize(
