@@ -37,7 +37,7 @@ from privplan.planning.run_limits import check_limits, largest_cohort, most_step
 from privplan.spec.spec import Spec
 
 _COARSE = 9
-_NODES = 3
+_NODES = 5
 """Cohorts whose noise is planned at each number of rounds while local steps are decided."""
 _FACTOR = 1.35
 """Between such numbers of rounds."""
