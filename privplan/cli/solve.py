@@ -281,7 +281,8 @@ def _planned(
     if asked.max_uploads is not None:
         from privplan.planning.inverse import with_uploads
 
-        problem = with_uploads(problem, asked.max_uploads)
+        settled = asked.target_noise is not None
+        problem = with_uploads(problem, asked.max_uploads, settled=settled)
     if book is None and asked.target_noise is None:
         return solve(problem, second_opinion=second_opinion)
     if book is None:
@@ -323,7 +324,7 @@ def _forecast(
     if asked.max_uploads is not None:
         from privplan.planning.inverse import with_uploads
 
-        problem = with_uploads(problem, asked.max_uploads)
+        problem = with_uploads(problem, asked.max_uploads, settled=True)
     return solve_for_accuracy(
         problem,
         asked.target_accuracy,

@@ -33,7 +33,13 @@ from privplan.planning.objectives.balanced import heterogeneity_of
 from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of, provisioned_noise_multiplier
 from privplan.planning.recipe import LASTING, MOST_LOCAL_STEPS, worth
-from privplan.planning.run_limits import check_limits, largest_cohort, most_steps, most_uploads
+from privplan.planning.run_limits import (
+    check_limits,
+    fewest_clients,
+    largest_cohort,
+    most_steps,
+    most_uploads,
+)
 from privplan.spec.spec import Spec
 
 _COARSE = 9
@@ -66,7 +72,7 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
     if "local_steps" in free:
         decided = _decide_steps(spec, decided)
         check_limits(decided)
-        return decided, tuple(_note(name, decided) for name in free)
+        return decided, tuple(_note(name, spec, decided) for name in free)
     if "rounds" not in free:
         check_limits(decided)
     if "clipping_norm" in free:
@@ -75,14 +81,24 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
         decided = _decide_rounds(spec, decided)
         decided = _decide_clipping_norm(decided) if "clipping_norm" in free else decided
         check_limits(decided)  # the fewest rounds and clients can be too many
-    return decided, tuple(_note(name, decided) for name in free)
+    return decided, tuple(_note(name, spec, decided) for name in free)
 
 
-def _note(name: str, decided: Spec) -> str:
-    """What was decided on a free choice, and why where that is not said elsewhere."""
-    if name != "local_steps":
-        return f"planning.free: {name} is {getattr(decided, name):g}"
+def _note(name: str, spec: Spec, decided: Spec) -> str:
+    """What was decided on a free choice, and why."""
+    if name == "clipping_norm":
+        return f"planning.free: clipping_norm is {decided.clipping_norm:g}, of the least error"
+    if name == "cohort":
+        text = f"planning.free: cohort is {decided.expected_cohort:g}"
+        return f"{text}, the largest that limits and clients allow: it has the least noise"
     steps = decided.local.steps
+    if name == "rounds":
+        most = _most_rounds(spec, decided, steps)
+        why = "of the largest ratio of signal to noise after all rounds"
+        if spec.planning.constants is not None:
+            why = "of the least error of the whole run"
+        ten = "" if spec.planning.max_rounds or most < 10 * spec.rounds else ", ten times rounds"
+        return f"planning.free: rounds is {decided.rounds}, {why}, from 1 to {most}{ten}"
     used = decided.rounds * decided.expected_cohort * steps
     return (
         f"planning.free: local_steps is {steps}: an update then holds {worth(steps):.0%} of the "
@@ -186,7 +202,7 @@ def _lost_by_steps(spec: Spec, decided: Spec, rounds: int) -> dict[int, float]:
     Where the cohort is given, all lose the same.
     """
     free = "cohort" in spec.planning.free
-    least = float(len(spec.groups)) if free else decided.expected_cohort
+    least = fewest_clients(spec, rounds) if free else decided.expected_cohort
     if rounds * least > (spec.planning.max_uploads or math.inf) * (1 + 1e-12):
         return {}
     most = int(min(most_steps(spec) / (rounds * least) * (1 + 1e-12), MOST_LOCAL_STEPS))
@@ -218,7 +234,8 @@ def _lost_by_cohort(decided: Spec, cohorts: list[float]) -> Callable[[float], fl
 def _most_rounds(spec: Spec, decided: Spec, steps: int) -> int:
     """Most rounds by their limit and by uploads of the fewest clients with given local steps."""
     most = spec.planning.max_rounds or 10 * spec.rounds
-    least = len(spec.groups) if "cohort" in spec.planning.free else decided.expected_cohort
+    free = "cohort" in spec.planning.free
+    least = fewest_clients(spec, 1) if free else decided.expected_cohort
     uploads = most_uploads(spec, steps)
     return min(most, max(int(uploads / least), 1)) if uploads < math.inf else most
 

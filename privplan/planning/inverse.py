@@ -15,6 +15,7 @@ from privplan.errors import InfeasibleError, InputError
 from privplan.plan import Plan
 from privplan.planning.allocate import allocate
 from privplan.planning.error_terms import Allocation
+from privplan.planning.free_choices import decide_free_choices
 from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of, provisioned_noise_multiplier
 from privplan.planning.solver import rule_based, solve
@@ -49,7 +50,7 @@ def noise_norm(spec: Spec) -> float:
     return noise_and_weights(spec)[0]
 
 
-def with_uploads(spec: Spec, uploads: float) -> Spec:
+def with_uploads(spec: Spec, uploads: float, *, settled: bool = False) -> Spec:
     """The spec with at most that many uploads over all rounds, used up where they can be.
 
     The cohort follows from the uploads, unless the spec frees its rounds: then both are planned.
@@ -57,9 +58,12 @@ def with_uploads(spec: Spec, uploads: float) -> Spec:
     Args:
         spec: a spec of clients.
         uploads: rounds times cohort, at most.
+        settled: whether rounds and cohort are decided at once, for questions about a spec that
+            leaves neither open.
 
     Raises:
-        InputError: when the spec fixes its cohort by its ratios, or the uploads are too few.
+        InputError: when the spec fixes its cohort by its ratios, the uploads are too few, or more
+            than its own limit on them.
     """
     _require_clients(spec, "max_uploads")
     if not 0 < uploads < math.inf:
@@ -78,8 +82,13 @@ def with_uploads(spec: Spec, uploads: float) -> Spec:
     free = [*spec.planning.free]
     if not {"rounds", "cohort"} & {*free}:
         free.append("cohort")
+    limit = getattr(spec.planning, "max_uploads", None)
+    if limit is not None and uploads > limit:
+        rule = f"must be at most planning.max_uploads ({limit:g})"
+        raise InputError.one("max_uploads", rule, uploads)
     planning = {**spec.planning.model_dump(mode="json"), "max_uploads": uploads, "free": free}
-    return _changed(spec, planning=planning)
+    changed = _changed(spec, planning=planning)
+    return decide_free_choices(changed)[0] if settled else changed
 
 
 def solve_for_noise(

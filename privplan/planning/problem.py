@@ -20,7 +20,7 @@ from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
 
-_LEAST_SHARE = 1e-3
+LEAST_SHARE = 1e-3
 """Least cohort of a group without a floor, relative to an equal share of the cohort."""
 
 
@@ -137,7 +137,7 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
     most_ratio = np.array([group.max_sampling_ratio or 1.0 for group in spec.groups])
     floors = np.array([group.min_weight or 0.0 for group in spec.groups])
     implied = min(
-        max(1 / problem.rounds, _LEAST_SHARE * problem.cohort / len(clients)),
+        max(1 / problem.rounds, LEAST_SHARE * problem.cohort / len(clients)),
         problem.cohort / len(clients),
     )
     least, most = least_ratio * clients, most_ratio * clients

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from privplan.errors import InfeasibleError
+from privplan.planning.problem import LEAST_SHARE
 from privplan.spec.spec import Spec
 
 
@@ -63,7 +64,7 @@ def most_uploads(spec: Spec, steps: int) -> float:
 
 
 def largest_cohort(spec: Spec, rounds: int, steps: int) -> float:
-    """The largest cohort within the limits, where it is free; at least a client of each group.
+    """The largest cohort within the limits, where it is free; at least ``fewest_clients``.
 
     Args:
         spec: the spec with its limits.
@@ -75,4 +76,18 @@ def largest_cohort(spec: Spec, rounds: int, steps: int) -> float:
     most = min(most, most_uploads(spec, steps) / rounds)
     if spec.sampling.law.whole_cohorts:
         most = math.floor(most)
-    return max(most, len(spec.groups))
+    return max(most, fewest_clients(spec, rounds))
+
+
+def fewest_clients(spec: Spec, rounds: int) -> float:
+    """The smallest cohort that is planned: a client of each group, and the least ratios of groups.
+
+    Args:
+        spec: the spec with its groups.
+        rounds: decided rounds; every group expects at least one participation over all of them.
+    """
+    least = [(group.min_sampling_ratio or 0.0) * group.clients for group in spec.groups]
+    if spec.sampling.law.whole_cohorts:
+        return float(sum(max(math.ceil(one - 1e-9), 1) for one in least))
+    needed = sum(max(one, 1 / rounds) for one in least) / (1 - LEAST_SHARE)
+    return max(needed, float(len(spec.groups)))

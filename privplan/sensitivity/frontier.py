@@ -13,13 +13,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privplan.errors import InputError, PrivplanError
+from privplan.errors import InfeasibleError, InputError, PrivplanError
 from privplan.forecast.features import even_coverage
 from privplan.planning.allocate import Task, allocate
 from privplan.planning.error_terms import Allocation, mean_noise_multiplier, terms
+from privplan.planning.free_choices import decide_free_choices
 from privplan.planning.objectives import objective_of
 from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of, provisioned_noise_multiplier
+from privplan.planning.run_limits import check_limits
 from privplan.spec.grouping import Grouping, groupings
 from privplan.spec.groups_csv import groups_of, read_budgets
 from privplan.spec.objectives import is_objective, objective_names
@@ -92,10 +94,12 @@ def frontier(
     """All points of the frontier of a spec.
 
     Args:
-        spec: the planning problem, as ``load_problem`` returns it.
+        spec: the planning problem, as ``load_problem`` returns it. Free rounds and cohort are
+            decided first; points that exceed a limit of the spec say so.
         progress: called with the number of solved plans and of all plans.
         model: forecasts accuracy, all groups holding all classes alike; None without.
     """
+    spec = decide_free_choices(spec)[0]
     base = _noise(spec)
     known = None if model is None else _accuracy(spec, model)
     variations = _variations(spec)
@@ -160,11 +164,16 @@ def _point(
     question: str, what: str, changed: dict[str, Any], base: float, scale: float
 ) -> FrontierPoint:
     """The point of changed data; ``base`` is the noise of the spec's own plan."""
+    note = "per unit of epsilon" if question == "shadow_price" else ""
     try:
-        noise = _noise(Spec.parse(changed))
+        spec = Spec.parse(changed)
+        noise = _noise(spec)
     except PrivplanError as error:
         return FrontierPoint(question, what, None, None, " ".join(str(error).split()))
-    note = "per unit of epsilon" if question == "shadow_price" else ""
+    try:
+        check_limits(spec)
+    except InfeasibleError as error:
+        note = f"beyond {str(error).partition(' is below')[0]}"
     return FrontierPoint(question, what, noise, (noise / base - 1) / scale, note)
 
 

@@ -60,7 +60,10 @@ Free = Literal[
     "batch_size",
 ]
 
-CONSTANTS_OF_ROUNDS = "is required when rounds are free (initial_gap and smoothness)"
+CONSTANTS_OF_ROUNDS = (
+    "is required when rounds are free (initial_gap and smoothness) without the default recipe, "
+    "which decides clipping_norm and server"
+)
 """Rule of the constants of planning."""
 
 

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from privplan.errors import InfeasibleError, InputError
 from privplan.planning.free_choices import (
@@ -11,6 +13,8 @@ from privplan.planning.free_choices import (
     total_error,
 )
 from privplan.planning.objectives import clip_bias
+from privplan.planning.run_limits import fewest_clients
+from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
 
@@ -29,7 +33,8 @@ def test_nothing_free_changes_nothing() -> None:
 def test_rounds_are_the_best_of_a_scan() -> None:
     spec = searched(free=["ratios", "weights", "rounds"], constants=CONSTANTS)
     settled, notes = decide_free_choices(spec)
-    assert notes == (f"planning.free: rounds is {settled.rounds}",)
+    why = "of the least error of the whole run, from 1 to 100, ten times rounds"
+    assert notes == (f"planning.free: rounds is {settled.rounds}, {why}",)
     assert "rounds" not in settled.planning.free
     base = settled.model_dump(mode="json")
     for rounds in (1, 3, 8, 12, 16, 20, 24, 40, 100):
@@ -50,6 +55,42 @@ def test_the_default_recipe_decides_rounds_within_uploads() -> None:
         assert lost_signal(settled) <= lost_signal(other) * (1 + 1e-3)
     with pytest.raises(InputError, match=r"planning\.constants: is required when rounds are free"):
         Spec.parse({**data, "clipping_norm": 1.0, "planning": planning})
+
+
+@given(
+    shares=st.tuples(*[st.floats(0, 0.6)] * 2),
+    uploads=st.floats(20, 5000),
+    sampling=st.sampled_from(["poisson", "fixed_size"]),
+)
+@settings(max_examples=15, deadline=None)
+def test_free_rounds_leave_room_for_least_sampling_ratios(
+    shares: tuple[float, float], uploads: float, sampling: str
+) -> None:
+    """One round of the cohort that the least ratios need always fits, or the limit is named."""
+    data = make_spec().model_dump(mode="json", exclude={"clipping_norm", "recipe"})
+    least = [share if share > 0.01 else None for share in shares]
+    groups = [
+        {**group, "clients": 40, "min_sampling_ratio": one}
+        for group, one in zip(data["groups"], least, strict=True)
+    ]
+    planning = {
+        "accountant": "rdp",
+        "free": ["ratios", "weights", "rounds", "cohort"],
+        "max_uploads": uploads,
+        "max_rounds": 40,
+    }
+    changes = {"groups": groups, "cohort": 60, "sampling": sampling, "planning": planning}
+    relation = {} if sampling == "poisson" else {"relation": "replace_one"}
+    spec = Spec.parse({**data, **changes, **relation})
+    needed = fewest_clients(spec, 1)
+    if needed > uploads:
+        with pytest.raises(InfeasibleError, match=r"planning\.max_uploads: .* nearest feasible"):
+            decide_free_choices(spec)
+        return
+    plan = solve(spec)
+    assert plan.spec.rounds * plan.spec.expected_cohort <= uploads * (1 + 1e-9)
+    for group, one in zip(plan.groups, least, strict=True):
+        assert group.sampling_ratio >= (one or 0.0) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("limit", [{"max_uploads": 1}, {"max_local_steps": 9}])

@@ -58,6 +58,11 @@ def test_uploads_decide_the_cohort() -> None:
     ("changes", "uploads", "line"),
     [
         ({}, -1, "max_uploads: must be positive and finite, found -1"),
+        (
+            {"planning": {"free": ["ratios", "weights", "cohort"], "max_uploads": 600}},
+            900,
+            "max_uploads: must be at most planning.max_uploads \\(600\\), found 900",
+        ),
         ({}, 3, "max_uploads: must be at least one upload per group and round \\(40\\), found 3"),
         ({"sampling": "full", "cohort": None}, 90, "max_uploads: is for specs with a cohort"),
     ],

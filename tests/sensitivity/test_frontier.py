@@ -7,7 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.cli import main
+from privplan.planning.free_choices import decide_free_choices
 from privplan.sensitivity.frontier import FrontierPoint, frontier
+from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec, spec_data
 
 PLANNING = {"accountant": "rdp", "ratios": "balanced"}
@@ -28,6 +30,20 @@ def test_more_rounds_more_noise_more_clients_less_more_budget_less(
     assert noises(answers, "rounds") == sorted(noises(answers, "rounds"))
     assert noises(answers, "cohort") == sorted(noises(answers, "cohort"), reverse=True)
     assert noises(answers, "epsilon") == sorted(noises(answers, "epsilon"), reverse=True)
+
+
+def test_free_rounds_and_cohort_are_decided_first() -> None:
+    data = spec_data(planning={"accountant": "rdp", "max_uploads": 600})
+    del data["clipping_norm"]
+    data["planning"]["free"] = ["ratios", "weights", "rounds", "cohort"]
+    spec = Spec.parse(data)
+    decided = decide_free_choices(spec)[0]
+    assert decided.rounds != spec.rounds
+    found = {one.what: one for one in frontier(spec) if one.question == "rounds"}
+    own = found[str(decided.rounds)]
+    assert own.change == pytest.approx(0, abs=1e-9)
+    assert own.note == ""
+    assert found[str(2 * decided.rounds)].note == "beyond planning.max_uploads: 600"
 
 
 def test_every_group_has_a_shadow_price_below_zero(answers: list[FrontierPoint]) -> None:
