@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from privplan.accounting.certificate import CertificateRow, laws
+from privplan.accounting.certificate import OF_ONE_RUN, CertificateRow, laws
 from privplan.accounting.release import History, Relation
 from privplan.accounting.selection import epsilon_of_selection
 from privplan.errors import InfeasibleError
@@ -103,7 +103,10 @@ def _certified(run: Plan, spec: Spec) -> Plan:
             "warnings": (*run.warnings, note),
         }
     )
-    rows = [row.model_copy(update={"guarantee": False}) for row in run.certificate]
+    rows = [
+        row.model_copy(update={"guarantee": False, "kind": f"{row.kind}{OF_ONE_RUN}"})
+        for row in run.certificate
+    ]
     for group in plan.groups:
         history = plan.history(group)
         rows.append(

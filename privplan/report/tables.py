@@ -27,9 +27,10 @@ def plan_table(plan: Plan) -> Table:
     columns, rows = _record_rows(plan) if plan.unit == "record" else _client_rows(plan)
     spec = plan.spec
     law = f"{spec.sampling} sampling" + (" of records, unit record" * (plan.unit == "record"))
+    chosen = "" if spec.tuning is None else " for one run, budgets by selection for the best"
     caption = (
         f"budgets: epsilon at delta, {law}, {spec.relation}; sigma calibrated "
-        f"by {spec.planning.accountant}; {spec.rounds} rounds, clipping norm "
+        f"by {spec.planning.accountant}{chosen}; {spec.rounds} rounds, clipping norm "
         f"{spec.clipping_norm:g}, release {plan.release}"
     )
     return f"Plan {spec.name}", columns, rows, caption

@@ -47,8 +47,15 @@ def score(metric: str, value: float | None) -> str:
 
 
 def group_columns(verdict: Verdict) -> list[str]:
-    """Columns of ``group_rows``, with the name of the metric."""
-    return [verdict.metric if name == ACCURACY else name for name in GROUP_COLUMNS]
+    """Columns of ``group_rows``, with the name of the metric.
+
+    Where the budget is that of the best of several runs, no independent bound stands beside it;
+    those of the one run are named so.
+    """
+    names = [verdict.metric if name == ACCURACY else name for name in GROUP_COLUMNS]
+    if verdict.groups[0].one_run is not None:
+        names[names.index("rdp upper")] = "one run, pld"
+    return names
 
 
 def no_score(verdict: Verdict) -> str:
@@ -63,9 +70,9 @@ def _row(group: GroupVerdict, verdict: Verdict) -> list[str]:
         f"{group.clients}",
         f"{group.budget:g}",
         number(group.planned),
-        number(group.realised_lower),
+        number(group.realised_lower) if group.one_run is None else "-",
         number(group.realised_upper),
-        number(group.realised_rdp),
+        number(group.realised_rdp if group.one_run is None else group.one_run.upper),
         "none" if group.headroom is None else f"{group.headroom:.4f}",
         f"{group.delta:.3g}",
         score(verdict.metric, group.accuracy) or missing,
@@ -96,10 +103,13 @@ def horizon_rows(verdict: HorizonVerdict) -> list[list[str]]:
 def group_caption(verdict: Verdict) -> str:
     """Sampling law, relation and accountant of the table's epsilons."""
     first = verdict.groups[0]
-    return (
+    caption = (
         f"epsilon at delta, {first.sampling} sampling, {first.relation} neighbours; "
         f"realised by {first.accountant} from the ledger alone"
     )
+    if first.one_run is None:
+        return caption
+    return f"{caption}, for the best of the runs of tuning; one run, pld: this run alone"
 
 
 def audit_columns(verdict: Verdict) -> list[str]:
@@ -128,7 +138,8 @@ def audit_caption(verdict: Verdict) -> str:
     confidence = 100 * first.audit[0].confidence
     return (
         f"lower bounds on epsilon at delta, each with confidence {confidence:g}%; estimates have "
-        f"none; {first.sampling} sampling, {first.relation} neighbours"
+        f"none; {first.sampling} sampling, {first.relation} neighbours; realised upper by "
+        f"{first.accountant}"
     )
 
 
@@ -136,11 +147,13 @@ def worst_line(verdict: Verdict) -> str:
     """Realised epsilon of the worst-off client, one line."""
     worst = verdict.worst
     who = "any client" if worst.client is None else f"client {worst.client}"
+    two_sided = verdict.groups[0].one_run is None
+    lower = f"between {number(worst.realised_lower)} and" if two_sided else "at most"
     return (
-        f"worst off: {who} of {worst.group}, epsilon between {number(worst.realised_lower)} and "
-        f"{number(worst.realised_upper)} of a budget of {worst.budget:g} (planned "
-        f"{number(worst.planned)}) at delta {worst.delta:.3g}, {worst.sampling} sampling, "
-        f"{worst.relation} neighbours, accountant {worst.accountant}"
+        f"worst off: {who} of {worst.group}, epsilon {lower} {number(worst.realised_upper)} of "
+        f"a budget of {worst.budget:g} (planned {number(worst.planned)}) at delta "
+        f"{worst.delta:.3g}, {worst.sampling} sampling, {worst.relation} neighbours, accountant "
+        f"{worst.accountant}"
     )
 
 

@@ -22,9 +22,10 @@ from privplan.errors import InputError
 from privplan.io.files import write_text
 from privplan.ledger import history_of, read_ledger, worst_client
 from privplan.plan import GroupPlan, Plan
+from privplan.planning.private_tuning import ACCOUNTANT as SELECTION
 from privplan.planning.private_tuning import selected_epsilon
 from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord
-from privplan.values import Value
+from privplan.values import Value, is_none
 from privplan.verification.checks.check import (
     CHECKS,
     Check,
@@ -42,18 +43,34 @@ GUARANTEE = "pld"
 _log = logging.getLogger(__name__)
 
 
+class OneRun(Value):
+    """Epsilon of the run alone, where the budget is that of the best of several runs.
+
+    Attributes:
+        lower: lower bound by the PLD accountant.
+        upper: upper bound by the PLD accountant; None where infinite.
+        rdp: upper bound by Renyi divergences; None where infinite.
+    """
+
+    lower: float | None
+    upper: float | None
+    rdp: float | None
+
+
 class GroupVerdict(Value):
     """Realised epsilon of one group's clients, with budget and planned epsilon.
 
     Epsilon is None where it is infinite. ``realised_lower`` and ``realised_upper`` are computed
-    by this project's PLD accountant, from the ledger only; ``realised_rdp`` is an independent
-    upper bound.
+    by ``accountant`` from the ledger only, this project's PLD accountant; ``realised_rdp`` is an
+    independent upper bound. Under a plan with ``tuning`` they are bounds on the best of its runs:
+    nothing is known from below, and the upper bounds are one, which rests on Renyi divergences.
 
     Attributes:
         budget: epsilon that the group must not exceed at ``delta``.
         planned: upper bound on epsilon that the plan certified.
         realised_lower: lower bound on the epsilon of the group's worst-off client.
         headroom: budget minus realised upper bound.
+        one_run: epsilon of this run alone; None where the others are of it.
         audit: empirical epsilons from canaries; empty in a run without canaries.
     """
 
@@ -72,6 +89,7 @@ class GroupVerdict(Value):
     kept: bool
     accuracy: float | None
     audit: tuple[EmpiricalEpsilon, ...] = ()
+    one_run: OneRun | None = Field(None, exclude_if=is_none)
 
 
 class WorstOff(Value):
@@ -184,17 +202,22 @@ def _group_verdict(run: Run, group: GroupPlan) -> tuple[GroupVerdict, WorstOff]:
     worst_off = (
         spent if own == history else accountant(GUARANTEE).epsilon(own, group.delta, relation)
     )
-    if run.plan.spec.tuning is not None:  # the budget is that of the best of several runs
-        spent = Interval(spent.lower, selected_epsilon(run.plan, history, group.delta))
-        worst_off = Interval(worst_off.lower, selected_epsilon(run.plan, own, group.delta))
-    if run.ledger.fault is not None:  # what was released after the sound lines is unknown
-        spent, worst_off = (Interval(one.lower, math.inf) for one in (spent, worst_off))
-    rdp = accountant("rdp")
+    rdp, sound = accountant("rdp"), run.ledger.fault is None
     renyi = (
         math.inf
-        if run.ledger.fault is not None or rdp.why_not(history, relation)
+        if not sound or rdp.why_not(history, relation)
         else rdp.epsilon(history, group.delta, relation).upper
     )
+    by, one_run = GUARANTEE, None
+    if run.plan.spec.tuning is not None:  # the budget is that of the best of several runs
+        upper = spent.upper if sound else math.inf
+        one_run = OneRun(lower=_finite(spent.lower), upper=_finite(upper), rdp=_finite(renyi))
+        by = SELECTION
+        spent = Interval(0.0, selected_epsilon(run.plan, history, group.delta))
+        worst_off = Interval(0.0, selected_epsilon(run.plan, own, group.delta))
+        renyi = spent.upper if sound else math.inf
+    if not sound:  # what was released after the sound lines is unknown
+        spent, worst_off = (Interval(one.lower, math.inf) for one in (spent, worst_off))
     certified = [row for row in run.plan.certificate if row.guarantee and row.group == group.name]
     shared = {
         "group": group.name,
@@ -204,7 +227,7 @@ def _group_verdict(run: Run, group: GroupPlan) -> tuple[GroupVerdict, WorstOff]:
         "delta": group.delta,
         "sampling": run.plan.spec.sampling,
         "relation": relation,
-        "accountant": GUARANTEE,
+        "accountant": by,
     }
     verdict = GroupVerdict(
         **shared,
@@ -215,6 +238,7 @@ def _group_verdict(run: Run, group: GroupPlan) -> tuple[GroupVerdict, WorstOff]:
         kept=spent.upper <= group.epsilon,
         accuracy=run.record.accuracy_by_group.get(group.name),
         audit=_empirical(run, group),
+        one_run=one_run,
     )
     worst = WorstOff(
         **shared,

@@ -37,6 +37,7 @@ def test_the_guarantee_is_that_of_the_selection(tuning: dict[str, Any]) -> None:
         assert 0.99 * group.epsilon <= row.epsilon_upper <= group.epsilon
         run = [one for one in plan.certificate if one.group == group.name and not one.guarantee]
         assert all(one.epsilon_upper < row.epsilon_upper for one in run)
+        assert all(one.kind.endswith(", one run") for one in run)
         assert group.noise_multiplier > other.noise_multiplier
     assert any("the budgets hold for the best of K runs" in line for line in plan.warnings)
     assert not any("not tuned on private data" in line for line in recipe_lines(plan))
