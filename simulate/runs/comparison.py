@@ -156,9 +156,10 @@ def finished_line(row: ComparisonRow) -> str:
     spent = [row.spent(name) for name in row.groups]
     epsilons = ", ".join("inf" if value is None else f"{value:.4f}" for value in spent)
     mean, deviation = _measured(row, row.mean), _score(row, row.deviation)
+    laws = "; ".join(dict.fromkeys(map(_law, row.verdicts[0].groups)))
     return (
         f"{row.algorithm}: {row.metric} {mean} (sd {deviation}), "
-        f"epsilon {epsilons}, kept {_outcomes(row.verdicts)}"
+        f"epsilon {epsilons} ({laws}; unit {row.unit}), kept {_outcomes(row.verdicts)}"
     )
 
 
@@ -195,13 +196,18 @@ def _outcomes(verdicts: Sequence[Verdict]) -> str:
     return f"{counts['kept']}/{len(verdicts)}{unverified}"
 
 
+def _law(group: GroupVerdict) -> str:
+    """What an epsilon of a group depends on: delta, law, relation and accountant."""
+    law = f"{group.sampling} sampling, {group.relation} neighbours, {group.accountant}"
+    return f"delta {group.delta:.3g}, {law}"
+
+
 def _caption(rows: Sequence[ComparisonRow]) -> str:
     """Delta, law, relation and accountant of all epsilons; record-level laws may differ."""
     units: dict[str, set[str]] = {}
     for row in rows:
         for group in row.verdicts[0].groups:
-            law = f"{group.sampling} sampling, {group.relation} neighbours, {group.accountant}"
-            units.setdefault(f"delta {group.delta:.3g}, {law}", set()).add(row.unit)
+            units.setdefault(_law(group), set()).add(row.unit)
     laws = [f"{law} (unit {', '.join(sorted(names))})" for law, names in units.items()]
     return (
         f"epsilon: largest realised upper bound at {'; '.join(laws)}; unit: whom the budget "

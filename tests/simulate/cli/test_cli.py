@@ -129,6 +129,10 @@ def test_compare_makes_a_table_a_file_and_a_plot(short_path: Path, tmp_path: Pat
     rows = list(csv.DictReader((output / "results.csv").read_text().splitlines()))
     assert len(rows) == 2 * 2 * 3
     assert {row["realised_upper"] for row in rows if row["algorithm"] == "FedAvg"} == {"inf"}
+    finished = [line for line in done.stderr.splitlines() if ", epsilon " in line]
+    assert len(finished) == 2
+    law = "(delta 0.00188, poisson sampling, add_remove neighbours, pld; unit "
+    assert all(law in line for line in finished)
     points = list(csv.DictReader((output / "accuracy.csv").read_text().splitlines()))
     assert [int(one["round"]) for one in points[:8]] == list(range(1, 9))
     assert len(points) == 2 * 2 * 8
