@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from privplan.spec.objectives import FIXED_RATIOS
 from privplan.values import (
+    LARGEST,
     MOST,
     Checked,
     Count,
@@ -121,19 +122,22 @@ def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
     local = data.get("local")
     local = local if isinstance(local, dict) else {}
     if recipe == "default":
-        free = planning.get("free") or ()
+        free = planning.get("free")
+        free = free if isinstance(free, list | tuple) else ()
         decides = [field for field in DECIDED if data.get(field) is None and field not in free]
         if local.get("learning_rate") is None and local.get("momentum") not in (None, 0):
             decides.append(LOCAL_RATE)
         recipe = {"source": "default", "decides": decides}
     if not isinstance(recipe, dict) or recipe.get("source", "default") != "default":
         return {**data, "recipe": recipe}
-    data, decided = {**data, "recipe": recipe}, recipe.get("decides") or ()
+    data, decided = {**data, "recipe": recipe}, recipe.get("decides")
+    if not isinstance(decided, list | tuple):
+        return data
     rate = UNIT if local.get("learning_rate") is None else local["learning_rate"]
     if LOCAL_RATE in decided:
         own = local_rate(local.get("steps"), local.get("momentum"))
         rate, data["local"] = UNIT, {**local, "learning_rate": own}
-    if "clipping_norm" in decided and isinstance(rate, int | float) and rate > 0:
+    if "clipping_norm" in decided and isinstance(rate, int | float) and 0 < rate <= LARGEST:
         data["clipping_norm"] = CLIPPING_STEPS * rate
     return data
 

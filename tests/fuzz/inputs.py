@@ -9,11 +9,14 @@ from __future__ import annotations
 import copy
 import json
 import math
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
 
 import yaml
 from hypothesis import strategies as st
 
+from privplan.spec.spec import Spec
+from privplan.values import Checked, Value
 from tests.planning.problems import spec_data
 
 BIG = 10**400
@@ -131,6 +134,55 @@ SPECS = st.one_of(
     NODES,
 )
 """Plain data of malformed specs."""
+
+
+def _models(annotation: Any) -> Iterator[type[Value]]:
+    """The values of an annotation, each with its variants."""
+    if isinstance(annotation, type) and issubclass(annotation, Value):
+        yield annotation
+        yield from annotation.variants() if issubclass(annotation, Checked) else ()
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def fields(model: type[Value], above: tuple[type[Value], ...] = ()) -> set[tuple[str, ...]]:
+    """The way to every field of a value, and of the values in it."""
+    found = set()
+    for name, field in model.model_fields.items():
+        inner = [one for one in _models(field.annotation) if one not in above]
+        ways = {way for one in inner for way in fields(one, (*above, one))}
+        found |= {(name,), *((name, *way) for way in ways)}
+    return found
+
+
+def filled(data: dict[str, Any], way: Sequence[str], value: Any) -> dict[str, Any]:
+    """The data with a value in a field, which they may leave out; ``groups``: the first one's."""
+    found = copy.deepcopy(data)
+    place: Any = found
+    for step in way[:-1]:
+        inner = place.get(step)
+        place[step] = inner if isinstance(inner, dict | list) else {}
+        place = place[step][0] if isinstance(inner, list) else place[step]
+    place[way[-1]] = value
+    return found
+
+
+_OPEN = {
+    key: value
+    for key, value in spec_data(planning={}).items()
+    if key not in ("clipping_norm", "local")
+}
+_DECIDES = {"source": "default", "decides": ["clipping_norm", "local.learning_rate"]}
+STARTS: tuple[dict[str, Any], ...] = (
+    _OPEN,
+    {**_OPEN, "recipe": _DECIDES, "local": {"momentum": 0.5}},
+    spec_data(),
+)
+"""Sound specs: where the default recipe decides, where it is written out, and without it."""
+FIELDS = sorted({way for one in (Spec, *Spec.variants()) for way in fields(one)})
+"""The way to every field of a spec."""
+FILLS = st.tuples(st.sampled_from(STARTS), st.one_of(SCALARS, NODES))
+"""A sound spec, and a value for each of its fields in turn."""
 
 SPEC_TEXTS = st.one_of(
     SPECS.map(_yaml),

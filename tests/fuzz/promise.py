@@ -32,7 +32,18 @@ from privplan.spec.groups_csv import read_budgets
 from privplan.spec.spec import Spec
 from privplan.values import parse
 from privplan.verification.verify import judge, load_run
-from tests.fuzz.inputs import BUDGETS, SPEC_TEXTS, SPECS, WORDS, changed, documents, odd
+from tests.fuzz.inputs import (
+    BUDGETS,
+    FIELDS,
+    FILLS,
+    SPEC_TEXTS,
+    SPECS,
+    WORDS,
+    changed,
+    documents,
+    filled,
+    odd,
+)
 from tests.planning.problems import spec_data
 from tests.verification import honest_run
 
@@ -99,6 +110,17 @@ def spec_of_text(text: str) -> None:
 def spec_of_data(data: Any) -> None:
     """A spec as plain data."""
     _used(Spec.parse(data))
+
+
+def spec_of_every_field(start: tuple[dict[str, Any], Any]) -> None:
+    """One value in each field of a spec in turn, also in those that the spec leaves out."""
+    data, value = start
+    for way in FIELDS:
+        try:
+            promised(spec_of_data)(filled(data, way, value))
+        except Exception as error:
+            error.add_note(f"{'.'.join(way)}: {value!r:.200}")
+            raise
 
 
 def solved(data: Any) -> None:
@@ -300,6 +322,7 @@ LINES = st.one_of(
 PROPERTIES: Mapping[str, Property] = {
     "spec files": Property(SPEC_TEXTS, promised(spec_of_text), 200, 2000),
     "specs": Property(SPECS, promised(spec_of_data), 200, 2000),
+    "every field": Property(FILLS, spec_of_every_field, 30, 300),
     "solving": Property(odd(spec_data()), promised(solved), 10, 100),
     "plan files": Property(documents(_sound(PLAN)), promised(plan_of_text), 100, 1000),
     "plans with their digest": Property(changed(_sound(PLAN)), promised(plan_of_data), 40, 500),

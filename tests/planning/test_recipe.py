@@ -51,6 +51,24 @@ def test_the_step_with_its_noise_has_one_length() -> None:
         assert spec.averaging.decay == 0.8
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"recipe": {"decides": 5}}, "recipe.decides: must be a list, found 5"),
+        ({"recipe": {"decides": True}}, "recipe.decides: must be a list, found True"),
+        ({"recipe": {"decides": [3]}}, "recipe.decides.0: must be text, found 3"),
+        ({"planning": {"free": 5}}, "planning.free: must be a list, found 5"),
+        ({"planning": {"free": False}}, "planning.free: must be a list, found False"),
+    ],
+)
+def test_faults_of_a_spec_that_leaves_the_recipe_open_are_one_line(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        Spec.parse({**DATA, **changes})
+    assert str(caught.value) == message
+
+
 def test_noise_ratios_and_weights_are_those_without_the_recipe() -> None:
     plan, before = solved(), solved(recipe="none")
     assert before.spec.server is None
