@@ -10,10 +10,12 @@ again gives the same plan, and baselines can leave the recipe out.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from privplan.errors import Fault
 from privplan.spec.objectives import FIXED_RATIOS
 from privplan.values import (
     LARGEST,
@@ -26,12 +28,17 @@ from privplan.values import (
     Value,
     is_empty,
     is_none,
+    rule,
 )
 
 DECIDED = ("clipping_norm", "server", "averaging")
 """Fields of a spec that the default recipe decides where they are left out."""
 LOCAL_RATE = "local.learning_rate"
 """Decided as well where it is left out and there is local momentum; see ``local_rate``."""
+TUNED = ("clipping_norm", "server", "averaging", "local")
+"""Fields of a spec that a tuned recipe writes."""
+DECIDABLE = {"default": (*DECIDED, LOCAL_RATE), "none": (), "tuned": TUNED}
+"""Fields that ``Recipe.decides`` may name, by the recipe's source."""
 CLIPPING_STEPS = 1.0
 """Clipping norm of the default recipe over the local learning rate eta.
 
@@ -98,6 +105,24 @@ class Recipe(Checked):
     def _of_name(cls, data: Any) -> Any:
         """``recipe: none`` stands for its source."""
         return {"source": data} if isinstance(data, str) else data
+
+    @rule
+    def _decidable(self) -> Iterator[Fault]:
+        """The recipe names only fields that it decides."""
+        known = DECIDABLE[self.source]
+        for name in self.decides:
+            if name not in known:
+                allowed = f"may hold only {', '.join(known)}" if known else "must be empty"
+                yield Fault("decides", f"{allowed} for source: {self.source}", name)
+
+    @rule
+    def _evident(self) -> Iterator[Fault]:
+        """A tuned recipe says what it rests on."""
+        if self.source == "tuned" and self.evidence is None:
+            text = "is required for source: tuned, which privplan tune writes"
+            yield Fault("evidence", text, "nothing")
+        elif self.source != "tuned" and self.evidence is not None:
+            yield Fault("evidence", "is only for source: tuned", self.source)
 
 
 def with_recipe(data: dict[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from typing import Any
 import yaml
 
 from privplan.io.text import load_yaml
+from privplan.spec.recipe import TUNED
 from simulate.tuning.search import Found
 
-REPLACED = ("clipping_norm", "server", "averaging", "local", "recipe")
+REPLACED = (*TUNED, "recipe")
 """Top-level fields that a tuned recipe writes."""
 
 
@@ -29,7 +30,7 @@ def tuned_data(data: dict[str, Any], found: Found, algorithm: str) -> dict[str, 
     fields["local"] = best.local(data)
     fields["recipe"] = "none"
     if algorithm == "planned":
-        decided = [key for key in REPLACED if key in fields and key != "recipe"]
+        decided = [key for key in TUNED if key in fields]
         fields["recipe"] = {
             "source": "tuned",
             "decides": decided,

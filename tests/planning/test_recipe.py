@@ -57,6 +57,20 @@ def test_the_step_with_its_noise_has_one_length() -> None:
         ({"recipe": {"decides": 5}}, "recipe.decides: must be a list, found 5"),
         ({"recipe": {"decides": True}}, "recipe.decides: must be a list, found True"),
         ({"recipe": {"decides": [3]}}, "recipe.decides.0: must be text, found 3"),
+        (
+            {"recipe": {"source": "default", "decides": ["rounds"]}},
+            "recipe.decides: may hold only clipping_norm, server, averaging, local.learning_rate "
+            "for source: default, found 'rounds'",
+        ),
+        (
+            {"recipe": {"source": "none", "decides": ["clipping_norm"]}},
+            "recipe.decides: must be empty for source: none, found 'clipping_norm'",
+        ),
+        (
+            {"recipe": "tuned"},
+            "recipe.evidence: is required for source: tuned, which privplan tune writes, "
+            "found 'nothing'",
+        ),
         ({"planning": {"free": 5}}, "planning.free: must be a list, found 5"),
         ({"planning": {"free": False}}, "planning.free: must be a list, found False"),
     ],
