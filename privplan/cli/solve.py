@@ -158,12 +158,16 @@ def command(
 ) -> None:
     """Solve, then write, then show: nothing is written when solving fails."""
     from privplan.forecast.lines import forecast_lines
+    from privplan.io.files import read_text
+    from privplan.io.text import load_yaml
+    from privplan.planning.recipe import replaced_lines
     from privplan.planning.unspent import unspent_lines
     from privplan.report.tables import certificate_table, plan_lines, plan_table, risk_table
     from privplan.spec.spec import Spec
 
     found = _measured(own)
-    problem = Spec.load(spec) if found is None else _with_measured(spec, found)
+    data, folder = load_yaml(read_text(spec, "spec"), "spec"), Path(spec).parent
+    problem = Spec.parse(data, folder) if found is None else _with_measured(data, folder, found)
     if problem.horizon is not None:
         options = {
             "plot": plot,
@@ -178,7 +182,9 @@ def command(
             "population": population or None,
             "rule": rule,
         }
-        _solve_horizon(problem, spec, output, form, options, second_opinion)
+        for plan in _solve_horizon(problem, spec, output, form, options, second_opinion):
+            for line in replaced_lines(data, plan):
+                render.warn(line)
         return
     if solve_for is not None and target_noise is None and target_accuracy is None:
         raise InputError.one("solve_for", "needs --target-noise or --target-accuracy", solve_for)
@@ -214,7 +220,7 @@ def command(
         for path in (output, plot):
             if path is not None:
                 render.text(f"wrote {path}")
-    for warning in (*plan.warnings, *unspent_lines(plan)):
+    for warning in (*plan.warnings, *unspent_lines(plan), *replaced_lines(data, plan)):
         render.warn(warning)
 
 
@@ -225,7 +231,7 @@ def _solve_horizon(
     form: str,
     options: dict[str, Any],
     second_opinion: bool | None,
-) -> None:
+) -> tuple[Plan, ...]:
     """Solve a spec with a horizon, write the horizon and each run's plan, and show them."""
     from privplan.io.files import refuse_overwriting
     from privplan.planning.horizon import plan_path, solve_horizon
@@ -250,6 +256,7 @@ def _solve_horizon(
             render.text(f"wrote {one}")
     for warning in dict.fromkeys(line for plan in planned.plans for line in plan.warnings):
         render.warn(warning)
+    return planned.plans
 
 
 def _planned(
@@ -363,17 +370,14 @@ def _measured(own: Mapping[str, Any]) -> dict[str, Any] | None:
     return found
 
 
-def _with_measured(path: str, found: Mapping[str, Any]) -> Spec:
+def _with_measured(data: Any, folder: Path, found: Mapping[str, Any]) -> Spec:
     """The spec with the clients of own data and the parameters of an own model.
 
     Raises:
         InputError: when groups of the data and of the spec differ, or for other faults.
     """
-    from privplan.io.files import read_text
-    from privplan.io.text import load_yaml
     from privplan.spec.spec import Spec
 
-    data = load_yaml(read_text(path, "spec"), "spec")
     if not isinstance(data, dict):
         return Spec.parse(data)
     clients, parameters = found["clients"], found["parameters"]
@@ -395,4 +399,4 @@ def _with_measured(path: str, found: Mapping[str, Any]) -> Spec:
         named = data.get("model")
         model = named if isinstance(named, dict) else {}
         data["model"] = {"name": "own-model", **model, "parameters": parameters}
-    return Spec.parse(data, Path(path).parent)
+    return Spec.parse(data, folder)

@@ -22,6 +22,7 @@ STEP_LENGTH and the decay are measured on MNIST and scikit-learn's digits: docs/
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from privplan.plan import Plan
 from privplan.spec.recipe import LOCAL_RATE, UNIT, local_rate, unit, walk
@@ -92,6 +93,44 @@ def with_server(plan: Plan) -> Plan:
 def recipe_lines(plan: Plan) -> list[str]:
     """What the plan's recipe decided and why, and that nothing was tuned on private data."""
     return [*_decided(plan), *([NOT_TUNED] if plan.spec.tuning is None else [])]
+
+
+def replaced_lines(data: Any, plan: Plan) -> list[str]:
+    """Values that stand in a spec and are not those of its plan, since the recipe decides them.
+
+    A solved spec names its decided fields, so a value that is changed by hand there has no effect.
+
+    Args:
+        data: plain data of the spec, as it was read.
+        plan: its plan.
+    """
+    recipe = plan.spec.recipe
+    if not isinstance(data, dict) or recipe is None or recipe.source != "default":
+        return []
+    solved, lines = plan.spec.model_dump(mode="json"), []
+    for field in recipe.decides:
+        given, decided = (_leaves(_at(one, field), field) for one in (data, solved))
+        lines += [
+            f"{name}: {value} in the spec is replaced by {decided.get(name, 'nothing')}, which the "
+            f"recipe decides; without {field} in recipe.decides it is kept"
+            for name, value in given.items()
+            if value is not None and value != decided.get(name)
+        ]
+    return lines
+
+
+def _at(data: Any, path: str) -> Any:
+    """The value of a field by its path; None where there is none."""
+    for part in path.split("."):
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
+def _leaves(value: Any, path: str) -> dict[str, Any]:
+    """Values by their paths, of a value that may be a mapping."""
+    if isinstance(value, dict):
+        return {f"{path}.{name}": one for name, one in value.items()}
+    return {path: value}
 
 
 def _decided(plan: Plan) -> list[str]:

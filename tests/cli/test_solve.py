@@ -189,3 +189,49 @@ def test_solve_for_needs_a_target(tmp_path: Path) -> None:
     assert failed.exit_code == 2
     rule = "solve_for: needs --target-noise or --target-accuracy, found 'epsilon'"
     assert failed.stderr == f"privplan: {rule}\n"
+
+
+def test_an_edited_value_that_the_recipe_decides_is_replaced_and_said(tmp_path: Path) -> None:
+    spec, again = tmp_path / "spec.yaml", tmp_path / "again.yaml"
+    data = spec_data(planning={"accountant": "rdp"})
+    del data["clipping_norm"]
+    data["local"]["momentum"] = 0.5
+    del data["local"]["learning_rate"]
+    spec.write_text(yaml.safe_dump(data))
+
+    def solved(path: Path) -> Result:
+        output = ["--format", "json", "-o", str(tmp_path / "plan.json")]
+        return CliRunner().invoke(main, ["solve", str(path), *output])
+
+    first = solved(spec)
+    assert first.exit_code == 0, first.stderr
+    written = json.loads(first.stdout)["spec"]
+    again.write_text(yaml.safe_dump(written))
+    second = solved(again)
+    assert second.stdout == first.stdout
+    assert "replaced" not in second.stderr
+    rate = written["server"]["learning_rate"]
+    edited = {
+        **written,
+        "clipping_norm": 0.5,
+        "server": {**written["server"], "learning_rate": 50.0},
+        "local": {**written["local"], "learning_rate": 0.02},
+    }
+    again.write_text(yaml.safe_dump(edited))
+    third = solved(again)
+    assert third.stdout == first.stdout
+    said = [line for line in third.stderr.splitlines() if "is replaced by" in line]
+    assert said == [
+        f"warning: {field}: {given} in the spec is replaced by {decided}, which the recipe "
+        f"decides; without {path} in recipe.decides it is kept"
+        for field, path, given, decided in (
+            ("clipping_norm", "clipping_norm", 0.5, 0.1),
+            ("server.learning_rate", "server", 50.0, rate),
+            ("local.learning_rate", "local.learning_rate", 0.02, 0.1),
+        )
+    ]
+    kept = ["averaging", "server"]
+    again.write_text(yaml.safe_dump({**edited, "recipe": {**written["recipe"], "decides": kept}}))
+    fourth = solved(again)
+    assert json.loads(fourth.stdout)["spec"]["clipping_norm"] == 0.5
+    assert "clipping_norm: 0.5 in the spec is replaced" not in fourth.stderr
