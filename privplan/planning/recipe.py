@@ -25,7 +25,15 @@ import math
 from typing import Any
 
 from privplan.plan import Plan
-from privplan.spec.recipe import LOCAL_RATE, UNIT, local_rate, unit, walk
+from privplan.spec.recipe import (
+    LOCAL_RATE,
+    UNIT,
+    TuningEvidence,
+    fields_digest,
+    local_rate,
+    unit,
+    walk,
+)
 from privplan.spec.server import Averaging, ServerOptimiser
 from privplan.spec.spec import Spec
 
@@ -141,11 +149,13 @@ def _decided(plan: Plan) -> list[str]:
     noise, lines = relative_noise(plan), []
     basis = "without data"
     if recipe.evidence is not None:
-        found = recipe.evidence
+        found, changed = recipe.evidence, _changed(spec, recipe.evidence)
+        basis = f"{found.runs} runs on {found.dataset} ({found.partition})"
         basis = (
-            f"{found.runs} runs on {found.dataset} ({found.partition}), where it reached "
-            f"{found.accuracy:.2%} and the recipe before {found.default_accuracy:.2%}, "
-            f"{found.seeds} seeds"
+            f"the {changed} changed since the {basis} that chose it; run privplan tune again"
+            if changed
+            else f"{basis}, where it reached {found.accuracy:.2%} and the recipe before "
+            f"{found.default_accuracy:.2%}, {found.seeds} seeds"
         )
     lines.append(
         f"recipe {recipe.source}: decided {', '.join(recipe.decides) or 'nothing'}; {basis}"
@@ -166,6 +176,17 @@ def _decided(plan: Plan) -> list[str]:
             f"signal 1 and noise {noise:.3g} in clipping norms"
         )
     return [*lines, *_extrapolation(plan)]
+
+
+def _changed(spec: Spec, evidence: TuningEvidence) -> str:
+    """What is not as it was when the recipe was tuned, with its verb; empty when all is."""
+    found = []
+    if evidence.recipe not in (None, fields_digest(spec.model_dump(mode="json"))):
+        found.append("recipe")
+    if evidence.model not in (None, spec.model.name):
+        found.append(f"model ({evidence.model} then)")
+    verb = "was" if len(found) == 1 else "were"
+    return f"{' and the '.join(found)} {verb}" if found else ""
 
 
 def _local_line(spec: Spec) -> str:

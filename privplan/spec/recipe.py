@@ -10,7 +10,7 @@ again gives the same plan, and baselines can leave the recipe out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -26,6 +26,7 @@ from privplan.values import (
     Natural,
     NonNegative,
     Value,
+    digest,
     is_empty,
     is_none,
     rule,
@@ -69,6 +70,8 @@ class TuningEvidence(Value):
         default_accuracy: the same of the recipe before.
         rounds: rounds of the plan that was tuned for.
         noise: norm of the noise of its mean update over the clipping norm.
+        model: name of the model that was trained; None in specs of before it was written.
+        recipe: digest of the recipe's fields (``fields_digest``), likewise.
     """
 
     dataset: str
@@ -80,6 +83,8 @@ class TuningEvidence(Value):
     default_accuracy: Fraction
     rounds: Count
     noise: NonNegative
+    model: str | None = Field(None, exclude_if=is_none)
+    recipe: str | None = Field(None, exclude_if=is_none)
 
 
 class Recipe(Checked):
@@ -123,6 +128,15 @@ class Recipe(Checked):
             yield Fault("evidence", text, "nothing")
         elif self.source != "tuned" and self.evidence is not None:
             yield Fault("evidence", "is only for source: tuned", self.source)
+
+
+def fields_digest(fields: Mapping[str, Any]) -> str:
+    """SHA-256 of the fields that a tuned recipe writes.
+
+    Args:
+        fields: plain data of a valid spec, all defaults filled in.
+    """
+    return digest({name: fields[name] for name in TUNED if fields.get(name) is not None})
 
 
 def with_recipe(data: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from privplan.io.resume import Journal, Progress, finish, in_jobs, key_of, resum
 from privplan.plan import Plan
 from privplan.planning.recipe import relative_noise
 from privplan.planning.solver import solve
-from privplan.spec.recipe import TuningEvidence, without_recipe
+from privplan.spec.recipe import TuningEvidence, fields_digest, without_recipe
 from privplan.spec.spec import Spec
 from privplan.values import digest
 from simulate.algorithms.registry import ALGORITHMS, as_given
@@ -157,6 +157,7 @@ class Search:
         last = self._rung([self._default, *best], SHARES[2], FINAL_SEEDS, progress)
         [default] = [one for one in last if one.recipe == self._default]
         ranked = tuple(sorted(last, key=_rank))
+        trained = Spec.parse(ranked[0].recipe.applied(self._setting.spec))
         evidence = TuningEvidence(
             dataset=self._setting.dataset,
             partition=self._setting.partition,
@@ -167,6 +168,8 @@ class Search:
             default_accuracy=default.mean,
             rounds=self._plan.spec.rounds,
             noise=relative_noise(self._plan),
+            model=trained.model.name,
+            recipe=fields_digest(trained.model_dump(mode="json")),
         )
         return Found(ranked, default, evidence, tuple(self._warnings(ranked, default)))
 

@@ -150,6 +150,24 @@ def test_the_command_writes_a_spec_with_its_evidence(tmp_path: Path) -> None:
     assert not any("extrapolates" in line for line in recipe_lines(plan))
     far = solve(Spec.parse({**load_yaml(output.read_text(), "spec"), "rounds": 9}))
     assert any(line.startswith("extrapolates: rounds 9, tuned at 4") for line in recipe_lines(far))
+    reached = f"where it reached {recipe.evidence.accuracy:.2%}"
+    data = load_yaml(output.read_text(), "spec")
+    assert recipe.evidence.model == data["model"]["name"]
+    assert any(reached in line for line in recipe_lines(plan))
+    assert solve(plan.spec, second_opinion=False).digest == plan.digest
+    model = {"name": "softmax-digits", "parameters": 650}
+    for change, said in (
+        ({"clipping_norm": 0.5}, "the recipe was changed since the "),
+        ({"server": {"learning_rate": 50}}, "the recipe was changed since the "),
+        ({"model": model}, f"the model ({data['model']['name']} then) was changed since the "),
+    ):
+        [line, *_] = recipe_lines(solve(Spec.parse({**data, **change}), second_opinion=False))
+        assert said in line
+        assert "reached" not in line
+    for name in ("model", "recipe"):  # as written before
+        del data["recipe"]["evidence"][name]
+    old = solve(Spec.parse(data), second_opinion=False)
+    assert any(reached in line for line in recipe_lines(old))
 
 
 def test_another_algorithm_gets_its_recipe_as_given_fields(tmp_path: Path) -> None:
