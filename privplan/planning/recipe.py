@@ -144,7 +144,7 @@ def _leaves(value: Any, path: str) -> dict[str, Any]:
 def _decided(plan: Plan) -> list[str]:
     """What the plan's recipe decided and why, one line each; empty without a recipe."""
     spec, recipe = plan.spec, plan.spec.recipe
-    if recipe is None or recipe.source == "none":
+    if recipe is None or (recipe.source == "none" and recipe.evidence is None):
         return []
     noise, lines = relative_noise(plan), []
     basis = "without data"
@@ -157,9 +157,10 @@ def _decided(plan: Plan) -> list[str]:
             else f"{basis}, where it reached {found.accuracy:.2%} and the recipe before "
             f"{found.default_accuracy:.2%}, {found.seeds} seeds"
         )
-    lines.append(
-        f"recipe {recipe.source}: decided {', '.join(recipe.decides) or 'nothing'}; {basis}"
-    )
+    what = f"decided {', '.join(recipe.decides) or 'nothing'}"
+    if recipe.source == "none" and recipe.evidence is not None:
+        what = f"fields as given, tuned for {recipe.evidence.algorithm}"
+    lines.append(f"recipe {recipe.source}: {what}; {basis}")
     eta, of = unit(spec.local.learning_rate, recipe), ""
     if recipe.source == "default" and (local := _local_line(spec)):
         lines.append(local)

@@ -72,6 +72,7 @@ class TuningEvidence(Value):
         noise: norm of the noise of its mean update over the clipping norm.
         model: name of the model that was trained; None in specs of before it was written.
         recipe: digest of the recipe's fields (``fields_digest``), likewise.
+        algorithm: name of the algorithm that was trained; None for ``planned``.
     """
 
     dataset: str
@@ -85,6 +86,7 @@ class TuningEvidence(Value):
     noise: NonNegative
     model: str | None = Field(None, exclude_if=is_none)
     recipe: str | None = Field(None, exclude_if=is_none)
+    algorithm: str | None = Field(None, exclude_if=is_none)
 
 
 class Recipe(Checked):
@@ -102,7 +104,9 @@ class Recipe(Checked):
         description="Values of these fields before; baselines train with them.",
     )
     evidence: TuningEvidence | None = Field(
-        None, exclude_if=is_none, description="Runs that a tuned recipe rests on."
+        None,
+        exclude_if=is_none,
+        description="Runs that a tuned recipe rests on, or with none the fields as given.",
     )
 
     @model_validator(mode="before")
@@ -122,12 +126,12 @@ class Recipe(Checked):
 
     @rule
     def _evident(self) -> Iterator[Fault]:
-        """A tuned recipe says what it rests on."""
+        """A tuned recipe says what it rests on, and fields that another algorithm is tuned with."""
         if self.source == "tuned" and self.evidence is None:
             text = "is required for source: tuned, which privplan tune writes"
             yield Fault("evidence", text, "nothing")
-        elif self.source != "tuned" and self.evidence is not None:
-            yield Fault("evidence", "is only for source: tuned", self.source)
+        elif self.source == "default" and self.evidence is not None:
+            yield Fault("evidence", "is only for source: tuned or none", self.source)
 
 
 def fields_digest(fields: Mapping[str, Any]) -> str:
@@ -223,7 +227,7 @@ def unit(local_learning_rate: float, recipe: Recipe | None) -> float:
 def without_recipe(data: dict[str, Any]) -> dict[str, Any]:
     """A spec's plain data before its recipe: without the fields that it decided."""
     recipe = data.get("recipe")
-    if recipe is None:
+    if recipe is None or recipe["source"] == "none":
         return data
     kept = {key: value for key, value in data.items() if key not in recipe["decides"]}
     if LOCAL_RATE in recipe["decides"]:

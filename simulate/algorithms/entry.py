@@ -87,6 +87,8 @@ class AlgorithmEntry:
         requires: requirements on a plan besides its unit of privacy.
         record_level: whether a plan with unit ``record`` is executed at the level of records by
             an algorithm with unit ``client``.
+        scaled: whether ``Hyperparameters.aggregation`` says how its sums are scaled, at the level
+            of clients.
     """
 
     name: str
@@ -98,6 +100,7 @@ class AlgorithmEntry:
     hyperparameters: Mapping[str, Hyperparameter] = field(default_factory=dict)
     requires: tuple[Requirement, ...] = ()
     record_level: bool = False
+    scaled: bool = False
 
     def build(self, plan: Plan, hyperparameters: Hyperparameters | None = None) -> Algorithm:
         """The algorithm for the plan that it executes.
@@ -113,6 +116,10 @@ class AlgorithmEntry:
     def unit_under(self, plan: Plan) -> Unit:
         """Unit of privacy of the releases under a plan."""
         return "record" if self.record_level and plan.spec.unit == "record" else self.unit
+
+    def takes_aggregation(self, plan: Plan) -> bool:
+        """Whether ``Hyperparameters.aggregation`` means something under a plan."""
+        return self.scaled and plan.spec.unit == "client"
 
     def unmet_requirement(self, plan: Plan) -> Fault | None:
         """The first requirement that a plan does not meet; None when it can be executed."""

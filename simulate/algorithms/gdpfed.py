@@ -23,6 +23,7 @@ from simulate.transforms import plan_clip
     unit="client",
     released="one noisy sum of clipped updates per group and round",
     source="Xu, Hu, Kotevska (GDPFed+)",
+    scaled=True,
 )
 def gdpfed(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """A noise multiplier for each privacy group and the same sampling ratio for all.
@@ -60,6 +61,7 @@ def with_aggregator(plan: Plan, aggregator: Aggregator) -> Algorithm:
     unit="client",
     released="one noisy sum of clipped updates per group and round",
     source="Xu, Hu, Kotevska (GDPFed+)",
+    scaled=True,
 )
 def gdpfed_op(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed with the sampling ratios that solve Problem 1, without sparsification.
@@ -79,6 +81,7 @@ def gdpfed_op(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     released="one noisy sum of clipped updates per group and round",
     source="Xu, Hu, Kotevska (GDPFed+)",
     requires=(per_group,),
+    scaled=True,
 )
 def gdpfed_plus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed under the given plan, with top-k sparsification of the noisy sums.

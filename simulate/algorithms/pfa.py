@@ -32,6 +32,7 @@ DIRECTIONS = Hyperparameter(
     source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
     hyperparameters={"directions": DIRECTIONS},
     record_level=True,
+    scaled=True,
 )
 def pfa(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed whose strictest group's sum is projected onto the releases of the loosest group.
@@ -59,6 +60,7 @@ def pfa(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     released="one noisy sum of clipped updates per group and round",
     source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
     record_level=True,
+    scaled=True,
 )
 def weiavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed with weights of the clients in proportion to epsilon.

@@ -82,6 +82,7 @@ def register(
     hyperparameters: Mapping[str, Hyperparameter] | None = None,
     requires: tuple[Requirement, ...] = (),
     record_level: bool = False,
+    scaled: bool = False,
 ) -> Callable[[Build], Build]:
     """A decorator that registers a function as an algorithm and returns it unchanged.
 
@@ -91,7 +92,7 @@ def register(
 
     def add(function: Build) -> Build:
         about = (plan, unit, released, source, hyperparameters or {}, requires, record_level)
-        _BY_FUNCTION[function] = AlgorithmEntry(name, function, *about)
+        _BY_FUNCTION[function] = AlgorithmEntry(name, function, *about, scaled)
         ALGORITHMS.register(name, _BY_FUNCTION[function])
         return function
 

@@ -14,6 +14,7 @@ from simulate.cli.options import (
     data_options,
     hyperparameters_of,
     refuse_given,
+    refuse_unused_aggregation,
     request_of,
 )
 
@@ -259,7 +260,10 @@ def _targets(source: Path, algorithms: str, settings: Settings, options: dict[st
 
     names = [word.strip() for word in algorithms.split(",") if word.strip()]
     if not source.is_dir():
-        return of_plan(request_of(source, "", Path("attack"), options), names, settings)
+        request = request_of(source, "", Path("attack"), options)
+        if names:
+            refuse_unused_aggregation(request.plan, names)
+        return of_plan(request, names, settings)
     if names:
         raise InputError.one("algorithm", "must be left out for a run", algorithms)
     hyperparameters_of(options["hyperparameters"])

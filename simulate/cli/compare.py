@@ -12,6 +12,7 @@ from privplan.io.processes import uncollected
 from simulate.cli.options import (
     SEED,
     data_options,
+    refuse_unused_aggregation,
     report_options,
     request_of,
     seeds_from,
@@ -121,6 +122,7 @@ def command(
     base = replace(base, track=track, precision=precision)
     base = tuned_plan(base) if tune else base
     names, omitted = select(algorithms, base, one_unit=tune)
+    refuse_unused_aggregation(base.plan, names)
     for line in omitted:
         render.warn(line)
     chosen = seeds_from(first_seed, seeds)

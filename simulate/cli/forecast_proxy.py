@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from simulate.cli.options import JOBS, SEED_OPTION, proxy_options
+from simulate.cli.options import JOBS, SEED_OPTION, FiniteRange, proxy_options
 
 WARNING = (
     "forecast-proxy: the table reveals accuracies on the data: they must be public, or stand in "
@@ -45,7 +45,7 @@ def _enough(context: click.Context, parameter: click.Parameter, value: int) -> i
 )
 @click.option(
     "--share",
-    type=click.FloatRange(min=0, max=1, min_open=True),
+    type=FiniteRange(min=0, max=1, min_open=True),
     default=1.0,
     show_default=True,
     help="Share of the plans' cohorts that takes part, to save time; the noise stays.",

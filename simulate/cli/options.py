@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,9 +10,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from privplan.plan import Plan
     from simulate.runs.request import Request
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class FiniteRange(click.FloatRange):
+    """Numbers of a range; click's own lets pass ``nan``, which no bound holds back."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number, refused when it is not finite."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
 
 LARGEST_SEED = 2**64 - 1
 """Largest seed that a record can hold."""
@@ -197,6 +213,16 @@ def seeds_from(first: int, count: int) -> range:
     if first + count - 1 > LARGEST_SEED:
         raise InputError.one("seeds", f"must end at {LARGEST_SEED} or before", first + count - 1)
     return range(first, first + count)
+
+
+def refuse_unused_aggregation(plan: Plan, algorithms: Iterable[str]) -> None:
+    """Raises for ``--aggregation`` where none of the algorithms is scaled by it under the plan."""
+    from simulate.algorithms.registry import ALGORITHMS
+
+    if not any(ALGORITHMS.get(name).takes_aggregation(plan) for name in algorithms):
+        known = ", ".join(name for name, entry in ALGORITHMS.items() if entry.scaled)
+        rule = f"is only for {known}, with unit: client"
+        refuse_given(click.get_current_context(), ("aggregation",), rule)
 
 
 def request_of(plan: Path, algorithm: str, output: Path, options: Mapping[str, Any]) -> Request:

@@ -12,6 +12,7 @@ from privplan.io.processes import uncollected
 from simulate.cli.options import (
     SEED_OPTION,
     data_options,
+    refuse_unused_aggregation,
     report_options,
     request_of,
 )
@@ -89,6 +90,7 @@ def command(
 
     own = own_of(context, options)
     request = request_of(plan, algorithm, output, options)
+    refuse_unused_aggregation(request.plan, [algorithm])
     request = replace(request, seed=seed, canaries=canaries, track=track, precision=precision)
     request = replace(request, noise=noise, noise_key_file=noise_key_file)
     request = with_own(replace(request, signing_key_file=signing_key_file), own)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from simulate.cli.options import JOBS, SEED_OPTION, proxy_options
+from simulate.cli.options import JOBS, SEED_OPTION, FiniteRange, proxy_options
 
 WARNING = (
     "tune: what is chosen by accuracy reveals something of the data: they must be public, or "
@@ -27,7 +27,7 @@ WARNING = (
     help="Recipes of the first rung, a third of which go on to the next.",
 )
 @click.option(
-    "--budget", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES",
+    "--budget", type=FiniteRange(min=0, min_open=True), metavar="MINUTES",
     help="Begin the last rungs in time to end after about so many minutes.",
 )  # fmt: skip
 @JOBS
@@ -52,7 +52,9 @@ def command(
 
     Many recipes train with small cohorts, the best of them with the plan's. The same command
     resumes an interrupted search. A plan of the result says how the recipe was found, and warns
-    where its noise or its rounds are far from those that it was tuned for.
+    where its noise or its rounds are far from those that it was tuned for. For another algorithm
+    than planned the recipe stands in the spec as given; where none is better than before, the spec
+    stays as it is.
     """
     from privplan.cli import render
     from privplan.io.files import read_text, refuse_overwriting, write_text
@@ -85,12 +87,12 @@ def command(
     rows = [
         [
             f"{100 * one.mean:.2f} ± {100 * one.sd:.2f}",
-            *(f"{value:g}" for value in one.recipe.model_dump().values()),
+            *(f"{value:g}" for value in one.recipe.numbers().values()),
             "before" if one is found.default else "",
         ]
         for one in found.ranked
     ]
-    columns = ["accuracy %", *type(found.best.recipe).model_fields, ""]
+    columns = ["accuracy %", *found.best.recipe.numbers(), ""]
     render.table(
         f"Recipes on {dataset} ({partition})", columns, rows,
         f"{found.evidence.runs} runs; {found.evidence.seeds} seeds of the last rung",

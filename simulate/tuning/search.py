@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from privplan.errors import InputError
 from privplan.io.resume import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.plan import Plan
 from privplan.planning.recipe import relative_noise
@@ -26,6 +27,7 @@ from privplan.planning.solver import solve
 from privplan.spec.recipe import TuningEvidence, fields_digest, without_recipe
 from privplan.spec.spec import Spec
 from privplan.values import digest
+from simulate.algorithms.entry import no_server
 from simulate.algorithms.registry import ALGORITHMS, as_given
 from simulate.tuning.trials import (
     Candidate,
@@ -37,6 +39,8 @@ from simulate.tuning.trials import (
     smaller,
 )
 
+PLANNED = "planned"
+"""The algorithm whose plans say that their recipe was tuned."""
 JOURNAL = "trials.jsonl"
 SHARES = (1 / 8, 1 / 3, 1.0)
 """Shares of the plan's cohort in the rungs."""
@@ -107,7 +111,11 @@ class Search:
         self._setting, self._trials, self._seed, self._jobs = setting, trials, seed, jobs
         self._folder, self._minutes = folder, minutes
         self._plan = solve(Spec.parse(setting.spec), second_opinion=False)
-        self._default = default_candidate(self._before())
+        own_server = no_server in ALGORITHMS.get(setting.algorithm).requires
+        if own_server and (fault := no_server(self._plan)):
+            rule = f"{fault.rule} for {setting.algorithm}, which has its own"
+            raise InputError.one(fault.field.removeprefix("plan."), rule, fault.found)
+        self._default = default_candidate(self._before(), own_server=own_server)
         identity = {"setting": setting.model_dump(mode="json", exclude={"data_dir"}), "seed": seed}
         self._journal: Journal[float] | None = None
         if folder is not None:
@@ -157,6 +165,7 @@ class Search:
         last = self._rung([self._default, *best], SHARES[2], FINAL_SEEDS, progress)
         [default] = [one for one in last if one.recipe == self._default]
         ranked = tuple(sorted(last, key=_rank))
+        algorithm = self._setting.algorithm
         trained = Spec.parse(ranked[0].recipe.applied(self._setting.spec))
         evidence = TuningEvidence(
             dataset=self._setting.dataset,
@@ -170,6 +179,7 @@ class Search:
             noise=relative_noise(self._plan),
             model=trained.model.name,
             recipe=fields_digest(trained.model_dump(mode="json")),
+            algorithm=None if algorithm == PLANNED else algorithm,
         )
         return Found(ranked, default, evidence, tuple(self._warnings(ranked, default)))
 
@@ -205,11 +215,18 @@ class Search:
         error = math.hypot(best.sd, default.sd) / math.sqrt(FINAL_SEEDS)
         if best is default:
             lines.append("no recipe was better than the one before, which is kept")
-        elif best.mean - default.mean < 2 * error:
-            lines.append(
-                f"{100 * (best.mean - default.mean):+.2f} points over the recipe before are within "
-                f"twice the standard error, {100 * error:.2f}"
-            )
+        else:
+            gain = 100 * (best.mean - default.mean)
+            if best.mean - default.mean < 2 * error:
+                lines.append(
+                    f"{gain:+.2f} points over the recipe before are within twice the standard "
+                    f"error, {100 * error:.2f}"
+                )
+            if self._setting.algorithm != PLANNED:
+                lines.append(
+                    f"the fields are those for {self._setting.algorithm}; while they stand in the "
+                    f"spec, {PLANNED} trains with them, too, not with its default recipe"
+                )
         for name, factor in (("clipping_norm", 4.0), ("step", 2.5), ("local_rate", 2.0)):
             value, middle = getattr(best.recipe, name), getattr(first, name)
             if abs(math.log(value / middle)) > 0.9 * math.log(factor):

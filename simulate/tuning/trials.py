@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
@@ -54,6 +55,8 @@ class Candidate(Value):
         local_rate: local learning rate.
         local_decay: its factor per round.
         local_steps: local steps.
+        server: whether the recipe has a server; a method with its own has no step, momentum or
+            average to choose.
     """
 
     clipping_norm: Positive
@@ -63,9 +66,17 @@ class Candidate(Value):
     local_rate: Positive
     local_decay: Positive
     local_steps: Count
+    server: bool = Field(True, exclude_if=bool)
+
+    def numbers(self) -> dict[str, float]:
+        """The numbers that are chosen, by name."""
+        server = () if self.server else ("step", "momentum", "decay")
+        return self.model_dump(exclude={"server", *server})
 
     def fields(self) -> dict[str, Any]:
         """The fields of a spec that the recipe decides, but for local training."""
+        if not self.server:
+            return {"clipping_norm": self.clipping_norm, "server": None, "averaging": None}
         rate = float(f"{self.step * (1 - self.momentum) / self.clipping_norm:.4g}")
         server: dict[str, Any] = {"optimizer": "sgd", "learning_rate": rate}
         if self.momentum:
@@ -93,8 +104,12 @@ class Candidate(Value):
         return [*map(float, np.log([*logs, *rest])), 30 * (1 - self.local_decay)]
 
 
-def default_candidate(plan: Plan) -> Candidate:
+def default_candidate(plan: Plan, *, own_server: bool = False) -> Candidate:
     """The recipe of a solved plan.
+
+    Args:
+        plan: the plan.
+        own_server: whether the method that trains has its own server.
 
     Raises:
         InputError: for a server or an average that a candidate cannot be.
@@ -115,6 +130,7 @@ def default_candidate(plan: Plan) -> Candidate:
         local_rate=spec.local.learning_rate,
         local_decay=spec.local.learning_rate_decay,
         local_steps=spec.local.steps,
+        server=not own_server,
     )
 
 
@@ -124,12 +140,14 @@ def draws(default: Candidate, source: np.random.Generator) -> Iterator[Candidate
     def near(value: float, factor: float = SPREAD) -> float:
         return float(f"{value * factor ** source.uniform(-1, 1):.3g}")
 
+    own = not default.server
     while True:
         yield Candidate(
+            server=default.server,
             clipping_norm=near(default.clipping_norm),
-            step=near(default.step, 2.5),
-            momentum=float(source.choice(MOMENTA)),
-            decay=float(source.choice(DECAYS)),
+            step=default.step if own else near(default.step, 2.5),
+            momentum=default.momentum if own else float(source.choice(MOMENTA)),
+            decay=default.decay if own else float(source.choice(DECAYS)),
             local_rate=near(default.local_rate, 2.0),
             local_decay=float(source.choice(LOCAL_DECAYS)),
             local_steps=max(1, round(default.local_steps * source.choice([0.5, 1, 2]))),

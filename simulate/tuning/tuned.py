@@ -8,7 +8,7 @@ import yaml
 
 from privplan.io.text import load_yaml
 from privplan.spec.recipe import TUNED
-from simulate.tuning.search import Found
+from simulate.tuning.search import PLANNED, Found, Ranked
 
 REPLACED = (*TUNED, "recipe")
 """Top-level fields that a tuned recipe writes."""
@@ -18,7 +18,8 @@ def tuned_data(data: dict[str, Any], found: Found, algorithm: str) -> dict[str, 
     """A spec's plain data with the best recipe.
 
     For ``planned`` the recipe is marked as tuned, with its evidence and the values before, which
-    baselines train with; for another algorithm its fields stand as given.
+    baselines train with; for another algorithm its fields stand as given, with the evidence. Where
+    it trains best with the fields of before, they stay, so that ``planned`` keeps its recipe.
 
     Args:
         data: plain data of the spec.
@@ -26,16 +27,19 @@ def tuned_data(data: dict[str, Any], found: Found, algorithm: str) -> dict[str, 
         algorithm: the algorithm that was tuned.
     """
     best = found.best.recipe
+    if algorithm != PLANNED and found.best is found.default:
+        return data
     fields = {key: value for key, value in best.fields().items() if value is not None}
     fields["local"] = best.local(data)
-    fields["recipe"] = "none"
-    if algorithm == "planned":
+    evidence = found.evidence.model_dump(mode="json")
+    fields["recipe"] = {"source": "none", "evidence": evidence}
+    if algorithm == PLANNED:
         decided = [key for key in TUNED if key in fields]
         fields["recipe"] = {
             "source": "tuned",
             "decides": decided,
             "replaced": {key: data[key] for key in decided if data.get(key) is not None},
-            "evidence": found.evidence.model_dump(mode="json"),
+            "evidence": evidence,
         }
     return {**{key: value for key, value in data.items() if key not in REPLACED}, **fields}
 
@@ -54,8 +58,10 @@ def tuned_text(text: str, found: Found, algorithm: str) -> str:
         f"{found.evidence.dataset} ({found.evidence.partition}): public or proxy data only.",
         "# The last runs, accuracy in percent over "
         f"{found.evidence.seeds} seeds; best first, then as before:",
-        *(f"# {_row(one.mean, one.sd, one.recipe)}" for one in (*found.ranked[:3], found.default)),
+        *(f"# {_row(one)}" for one in (*found.ranked[:3], found.default)),
     ]
+    if wanted == load_yaml(text, "spec"):
+        return "\n".join(rows) + "\n" + text
     own = {key: wanted[key] for key in REPLACED if key in wanted}
     block = "\n".join(rows) + "\n" + yaml.safe_dump(own, sort_keys=False, width=100)
     edited = _without(text)
@@ -67,8 +73,9 @@ def tuned_text(text: str, found: Found, algorithm: str) -> str:
     return yaml.safe_dump(rest, sort_keys=False, width=100) + "\n" + block
 
 
-def _row(mean: float, deviation: float, recipe: object) -> str:
-    return f"{100 * mean:.2f} +- {100 * deviation:.2f}: {recipe}"
+def _row(one: Ranked) -> str:
+    recipe = " ".join(f"{name}={value}" for name, value in one.recipe.numbers().items())
+    return f"{100 * one.mean:.2f} +- {100 * one.sd:.2f}: {recipe}"
 
 
 def _without(text: str) -> str | None:

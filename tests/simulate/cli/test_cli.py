@@ -144,6 +144,17 @@ def test_compare_makes_a_table_a_file_and_a_plot(short_path: Path, tmp_path: Pat
     assert (output / "GDPFed+" / "seed-1" / "record.json").stat().st_mtime_ns == before
 
 
+def test_an_aggregation_that_no_method_has_is_refused(short_path: Path, tmp_path: Path) -> None:
+    mean = ("--aggregation", "mean", "-o", tmp_path / "run")
+    for command in (("simulate", "--algorithm"), ("compare", "--algorithms")):
+        done = call(command[0], short_path, command[1], "planned", *mean)
+        assert done.exit_code == 2
+        assert "aggregation: is only for GDPFed, GDPFed+, GDPFed-op, PFA, WeiAvg" in done.stderr
+    assert not (tmp_path / "run").exists()
+    done = call("compare", short_path, "--algorithms", "planned,GDPFed+", "--seeds", 1, *mean)
+    assert done.exit_code == 0, done.stderr
+
+
 def test_compare_in_processes_gives_the_same(short_path: Path, tmp_path: Path) -> None:
     common = ("compare", short_path, "--algorithms", "planned", "--seeds", 2)
     for jobs in (1, 2):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from privplan.errors import InputError
 from privplan.io.text import load_yaml
@@ -17,6 +17,7 @@ from privplan.planning.baselines import uniform
 from privplan.planning.recipe import recipe_lines
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
+from simulate.algorithms.registry import algorithm
 from simulate.cli.tune import command
 from simulate.tuning import search as search_module
 from simulate.tuning.search import Search, propose
@@ -170,17 +171,64 @@ def test_the_command_writes_a_spec_with_its_evidence(tmp_path: Path) -> None:
     assert any(reached in line for line in recipe_lines(old))
 
 
-def test_another_algorithm_gets_its_recipe_as_given_fields(tmp_path: Path) -> None:
-    (tmp_path / "spec.yaml").write_text(TEXT)
-    arguments = ["--dataset", "digits", "--trials", "4", "--algorithm", "fedavg"]
-    output = tmp_path / "tuned.yaml"
-    source = str(tmp_path / "spec.yaml")
-    done = CliRunner().invoke(command, [source, *arguments, "-o", str(output)])
+def tuned(folder: Path, name: str, text: str = TEXT, **options: object) -> Result:
+    """Result of ``privplan tune`` for an algorithm; the spec is ``tuned.yaml``."""
+    (folder / "spec.yaml").write_text(text)
+    arguments = ["--dataset", "digits", "--trials", "4", "--algorithm", name]
+    arguments += [part for key, value in options.items() for part in (f"--{key}", str(value))]
+    output = str(folder / "tuned.yaml")
+    return CliRunner().invoke(command, [str(folder / "spec.yaml"), *arguments, "-o", output])
+
+
+def test_another_algorithm_gets_its_recipe_as_given_fields(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module, "accuracy", scored)
+    done = tuned(tmp_path, "fedavg")
     assert done.exit_code == 0, done.output
-    spec = Spec.load(output)
+    assert "planned trains with them, too" in done.stderr
+    spec = Spec.load(tmp_path / "tuned.yaml")
     assert spec.recipe is not None
     assert spec.recipe.source == "none"
     assert uniform(spec).spec.server == spec.server
+    [line, *_] = recipe_lines(solve(spec, second_opinion=False))
+    assert line.startswith("recipe none: fields as given, tuned for FedAvg; ")
+    assert "where it reached" in line
+
+
+def test_another_algorithm_that_is_best_as_before_leaves_the_recipe_to_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module, "accuracy", lambda task: 0.5)
+    done = tuned(tmp_path, "FedAvg")
+    assert done.exit_code == 0, done.output
+    assert "no recipe was better than the one before, which is kept" in done.stderr
+    written = (tmp_path / "tuned.yaml").read_text()
+    assert written.startswith("# Tuned for FedAvg by ")
+    assert written.endswith(TEXT)
+    recipe = Spec.load(tmp_path / "tuned.yaml").recipe
+    assert recipe is not None
+    assert recipe.source == "default"
+
+
+def test_a_method_with_its_own_server_is_tuned_without_one(tmp_path: Path) -> None:
+    done = tuned(tmp_path, "DP-FedPGN")
+    assert done.exit_code == 0, done.output
+    assert "momentum" not in done.stdout
+    spec = Spec.load(tmp_path / "tuned.yaml")
+    assert spec.server is spec.averaging is None
+    algorithm("DP-FedPGN", solve(spec, second_opinion=False))
+    refused = tuned(tmp_path, "DP-FedPGN", TEXT + "server: {learning_rate: 2}\n")
+    assert isinstance(refused.exception, InputError)
+    assert "server: must be left out for DP-FedPGN, which has its own" in str(refused.exception)
+
+
+@pytest.mark.parametrize("budget", ["nan", "inf", "0", "-1"])
+def test_a_budget_is_a_finite_number_of_minutes(tmp_path: Path, budget: str) -> None:
+    done = tuned(tmp_path, "planned", budget=budget)
+    assert done.exit_code == 2
+    assert "--budget" in done.stderr
+    assert not (tmp_path / "tuned.yaml").exists()
 
 
 @pytest.mark.parametrize(
