@@ -53,7 +53,8 @@ def command(
     with render.progress("what-if") as progress:
         rows = sweep(data, varies, folder, workers=workers, proxy=forecast, progress=progress)
     if folder is not None:
-        write_bytes(folder / PICTURE, sweep_picture(rows, paths))
+        logarithmic = varied[0].endswith(":log")
+        write_bytes(folder / PICTURE, sweep_picture(rows, paths, logarithmic=logarithmic))
     if form == "json":
         render.data(rows)
         return

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from privplan.sensitivity.frontier import FrontierPoint
 
 _MOST_TICKS = 5
+_MOST_LINES = 40
+"""Most lines that the legend of a sweep names."""
+_STYLES = ("-", "--", ":", "-.")
+MOST_LETTERS = 24
+"""Most letters of a group's name in a picture."""
 FORMATS = ("png", "svg", "pdf")
 BLUE, ORANGE, GREY = "#3b6ea5", "#d9822b", "#b8bec6"
 
@@ -75,21 +80,41 @@ def tidy(axes: Axes, title: str) -> None:
     axes.tick_params(labelsize=9)
 
 
+def shortened(name: str, most: int = MOST_LETTERS) -> str:
+    """The name, with its middle left out where it is longer than so many letters."""
+    end = most // 3
+    return name if len(name) <= most else f"{name[: most - end - 1]}…{name[-end:]}"
+
+
 def plan_picture(plan: Plan, form: str = "png") -> bytes:
-    """Sampling ratios, noise multipliers, weights and budgets, one panel each."""
-    page = figure(10.0, 3.2)
-    panels = page.subplots(1, 4)
-    names = [group.name for group in plan.groups]
+    """Sampling ratios, noise multipliers, weights and budgets, one panel each, one bar a group.
+
+    Bars are horizontal: names and values of many groups stand below each other.
+    """
+    names = [shortened(group.name) for group in plan.groups]
+    wide = 10.0 + 0.075 * max(map(len, names))
+    high = 0.24 * max(len(names), 5)
+    page = figure(wide, 1.7 + high)
+    panels = page.subplots(1, 4, sharey=True)
     ratios = [100 * (g.record_sampling_ratio or g.sampling_ratio) for g in plan.groups]
     whose = "record " if plan.unit == "record" else ""
-    _bars(panels[0], f"{whose}sampling ratio, %", ratios, names)
-    _bars(panels[1], "noise multiplier sigma", [g.noise_multiplier for g in plan.groups], names)
-    _bars(panels[2], "weight in the step", [g.weight for g in plan.groups], names)
+    _bars(panels[0], f"{whose}sampling ratio, %", ratios)
+    _bars(panels[1], "noise multiplier sigma", [g.noise_multiplier for g in plan.groups])
+    _bars(panels[2], "weight in the step", [g.weight for g in plan.groups])
     _budgets(panels[3], plan)
+    panels[3].legend(
+        fontsize=8,
+        frameon=False,
+        loc="upper right",
+        bbox_to_anchor=(1, -0.3 / (high + 0.6)),
+        ncols=2,
+    )
+    panels[0].set_yticks(range(len(names)), names)
+    panels[0].set_ylim(len(names) - 0.4, -0.6)  # the first group on top
     spec = plan.spec
     page.suptitle(
-        f"{spec.name}: unit {spec.unit}, {spec.sampling} sampling, {spec.relation}, "
-        f"{spec.rounds} rounds, sigma by {spec.planning.accountant}",
+        f"{shortened(spec.name, 40)}: unit {spec.unit}, {spec.sampling} sampling, "
+        f"{spec.relation}, {spec.rounds} rounds, sigma by {spec.planning.accountant}",
         x=0.01,
         ha="left",
         fontsize=11,
@@ -97,39 +122,47 @@ def plan_picture(plan: Plan, form: str = "png") -> bytes:
     return picture(page, form)
 
 
-def _bars(axes: Axes, title: str, values: list[float], names: list[str]) -> None:
-    bars = axes.bar(names, values, color=BLUE, width=0.6)
+def _bars(axes: Axes, title: str, values: list[float]) -> None:
+    bars = axes.barh(range(len(values)), values, color=BLUE, height=0.6)
     axes.bar_label(bars, fmt="%.3g", fontsize=8, padding=2)
-    axes.margins(y=0.15)
+    axes.margins(x=0.25)
     tidy(axes, title)
 
 
 def _budgets(axes: Axes, plan: Plan) -> None:
     """Budgets as wide bars, certified upper bounds as narrow ones; deltas where they differ."""
     deltas = sorted({group.delta for group in plan.groups})
-    names = [group.name for group in plan.groups]
-    spent = {row.group: row.epsilon_upper for row in plan.certificate if row.guarantee}
-    axes.bar(names, [g.epsilon for g in plan.groups], color=GREY, width=0.8, label="budget")
-    bars = axes.bar(
-        names, [spent.get(name, 0.0) for name in names], color=ORANGE, width=0.5, label="spent"
-    )
-    axes.bar_label(bars, fmt="%.3g", fontsize=8, padding=2)
+    rows = range(len(plan.groups))
+    certified = {row.group: row.epsilon_upper for row in plan.certificate if row.guarantee}
+    spent = [certified.get(group.name, 0.0) for group in plan.groups]
+    budgets = [group.epsilon for group in plan.groups]
+    own = len(deltas) > 1
+    labels = [
+        f"{value:.3g}{f' at {group.delta:.2g}' if own else ''}"
+        for value, group in zip(spent, plan.groups, strict=True)
+    ]
     by = next((row.accountant for row in plan.certificate if row.guarantee), "none")
-    at = f"delta {deltas[0]:.2g}" if len(deltas) == 1 else "own delta"
-    tidy(axes, f"epsilon at {at}, by {by}")
-    if len(deltas) > 1:
-        labels = [f"{group.name}\n{group.delta:.2g}" for group in plan.groups]
-        axes.set_xticks(range(len(names)), labels, fontsize=7)
-    axes.legend(fontsize=8, frameon=False)
+    wide = axes.barh(rows, budgets, color=GREY, height=0.8, label="budget")
+    axes.barh(rows, spent, color=ORANGE, height=0.5, label=f"spent, by {by}")
+    axes.bar_label(wide, labels, fontsize=8, padding=2)
+    axes.margins(x=0.55 if own else 0.25)
+    tidy(axes, "epsilon at own delta" if own else f"epsilon at delta {deltas[0]:.2g}")
 
 
-def sweep_picture(rows: Sequence[dict[str, Any]], paths: Sequence[str], form: str = "png") -> bytes:
+def sweep_picture(
+    rows: Sequence[dict[str, Any]],
+    paths: Sequence[str],
+    form: str = "png",
+    *,
+    logarithmic: bool = False,
+) -> bytes:
     """Noise of the mean update and the groups' weights against the first varied number.
 
     Args:
         rows: rows of a sweep; those without a plan are left out.
         paths: the varied numbers; one line per value of the others.
         form: image format.
+        logarithmic: whether the first number was varied by equal factors.
     """
     page = figure(9.0, 3.6)
     noise, weight = page.subplots(1, 2)
@@ -138,20 +171,46 @@ def sweep_picture(rows: Sequence[dict[str, Any]], paths: Sequence[str], form: st
     for row in (row for row in rows if not row.get("error")):
         others = ", ".join(f"{path} {row[path]:g}" for path in paths[1:])
         lines.setdefault(others, {})[row[paths[0]]] = row["noise_norm"]
-        label = f"{row['group']} {others}".strip()
+        label = f"{shortened(str(row['group']))} {shortened(others, 40)}".strip()
         shares.setdefault(label, {})[row[paths[0]]] = row["weight"]
+    longest = max(map(len, shares), default=0)
+    page.set_size_inches(8.0 + 0.075 * longest, max(3.6, 0.15 * min(len(shares), _MOST_LINES)))
     for axes, title, found in (
         (noise, "noise of the mean, norm", lines),
         (weight, "weight", shares),
     ):
-        for label, line in found.items():
-            axes.plot(list(line), list(line.values()), marker="o", markersize=3, label=label)
-        axes.set_xlabel(paths[0])
-        axes.set_ylim(bottom=0)
+        for number, (label, line) in enumerate(found.items()):
+            style = _STYLES[number // 10 % len(_STYLES)]  # after ten colours the next style
+            axes.plot(list(line), list(line.values()), style, marker="o", markersize=3, label=label)
+        if logarithmic:
+            _by_factors(axes, sorted({value for line in found.values() for value in line}))
+        axes.set_xlabel(shortened(paths[0], 50))
+        _from_zero(axes, [value for line in found.values() for value in line.values()])
         tidy(axes, title)
         if any(found):
-            axes.legend(fontsize=7, frameon=False)
+            handles, labels = axes.get_legend_handles_labels()
+            axes.legend(
+                handles[:_MOST_LINES],
+                labels[:_MOST_LINES],
+                fontsize=7,
+                frameon=False,
+                loc="upper left",
+                bbox_to_anchor=(1.0, 1.0),
+            )
     return picture(page, form)
+
+
+def _by_factors(axes: Axes, values: Sequence[float]) -> None:
+    """A logarithmic horizontal axis with some of the values as ticks."""
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    shown = values[:: math.ceil(len(values) / _MOST_TICKS) or 1]
+    axes.set_xticks(shown, [f"{value:.4g}" for value in shown])
+
+
+def _from_zero(axes: Axes, values: Sequence[float]) -> None:
+    """A vertical axis from zero to above the largest value, so that no flat curve is cut off."""
+    axes.set_ylim(0, 1.05 * max(values, default=0.0) or 1.0)
 
 
 def frontier_picture(points: Sequence[FrontierPoint], form: str = "png") -> bytes:
@@ -182,13 +241,9 @@ def frontier_picture(points: Sequence[FrontierPoint], form: str = "png") -> byte
     ):
         axes.plot(*zip(*line, strict=True), marker="o", markersize=3, color=BLUE)
         if question != "groups":
-            values = [value for value, _ in line]
-            axes.set_xscale("log")
-            axes.minorticks_off()
-            shown = values[:: math.ceil(len(values) / _MOST_TICKS)]
-            axes.set_xticks(shown, [f"{value:g}" for value in shown])
+            _by_factors(axes, [value for value, _ in line])
         axes.set_xlabel(titles[question])
-        axes.set_ylim(bottom=0)
+        _from_zero(axes, [noise for _, noise in line])
         tidy(axes, "noise of the mean, norm")
     return picture(page, form)
 
