@@ -15,6 +15,7 @@ from privplan.errors import BrokenRunError, Fault, InputError
 from privplan.ledger import LINK, history_of
 from privplan.plan import Plan
 from privplan.record import LEDGER
+from privplan.spec.tuning import refuse_in_book
 from privplan.values import (
     Count,
     Natural,
@@ -159,10 +160,11 @@ def booking_of(folder: Path, population: str, *, infinite: bool = False) -> Book
 
     Raises:
         InputError: when it is not a run folder, has no release, its record is of another plan,
-            or its ledger is incomplete or was edited.
+            its ledger is incomplete or was edited, or its plan is tuned on private data.
         BrokenRunError: when its verdict is broken, unless ``infinite``.
     """
     run = load_run(folder)
+    refuse_in_book(run.plan.spec.tuning)
     where = str(folder / LEDGER)
     if not run.ledger.records and run.ledger.fault is None:
         raise InputError.one("ledger", "must hold a release", where)

@@ -26,6 +26,7 @@ from privplan.errors import InfeasibleError, InputError, UnsupportedError
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
+from privplan.spec.tuning import refuse_in_book
 
 LEAST_SHARE = 0.05
 """Smallest allotment, as a part of the budget; below it the budget counts as spent."""
@@ -105,6 +106,7 @@ def solve_from_book(
             the rule is not that of the group's account or does not cover its releases.
         InfeasibleError: when past releases leave no room for a plan, or none is found.
     """
+    refuse_in_book(spec.tuning)
     accounts = _accounts(spec, past, population)
     plan = requested = solve(spec, second_opinion=second_opinion)
     budgets = {group.name: group.epsilon for group in requested.groups}

@@ -14,6 +14,7 @@ from privplan.errors import InputError
 from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.record import LEDGER, ReleaseRecord
+from privplan.spec.tuning import refuse_in_book
 
 if TYPE_CHECKING:
     from privplan.book.rules import Composition
@@ -42,6 +43,7 @@ def past_runs(
     from privplan.book.spending import account_of, groups_of
     from privplan.book.store import has_runs, runs
 
+    refuse_in_book(plan.spec.tuning)
     url = address_of(book)
     if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
         return {}

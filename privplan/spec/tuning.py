@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from privplan.errors import Fault
+from privplan.errors import Fault, InputError
 from privplan.values import Checked, Positive, is_none, rule
 
 TuningLaw = Literal["poisson", "geometric", "truncated_negative_binomial"]
@@ -32,3 +32,17 @@ class PrivateTuning(Checked):
             yield Fault("shape", "is only for law: truncated_negative_binomial", self.shape)
         if self.runs == 1 and self.law != "poisson":
             yield Fault("runs", f"must be greater than 1 for law: {self.law}", self.runs)
+
+
+def refuse_in_book(tuning: PrivateTuning | None) -> None:
+    """Raise InputError for private tuning, which costs more than the releases that a book counts.
+
+    Args:
+        tuning: of a spec; None without.
+    """
+    if tuning is not None:
+        rule = (
+            "cannot go with a book, which counts the releases of single runs: to choose the best "
+            "of several costs more"
+        )
+        raise InputError.one("tuning", rule, tuning.law)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from privplan.book.entry import booking_of
+from privplan.book.replan import solve_from_book
+from privplan.cli import main
 from privplan.errors import InputError
+from privplan.guard.prior import past_runs
 from privplan.plan import Plan
 from privplan.planning.baselines import strictest, uniform
 from privplan.planning.recipe import recipe_lines
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.test_recipe import DATA
+from tests.verification import honest_run
 
 
 def solved(**tuning: Any) -> Plan:
@@ -66,3 +73,20 @@ def test_faults_are_one_line(tuning: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         Spec.parse({**DATA, "tuning": tuning})
     assert str(caught.value).startswith(message)
+
+
+def test_a_book_counts_no_choice_between_runs(tmp_path: Path) -> None:
+    tuned = honest_run.plan(honest_run.spec(tuning={"runs": 3}))
+    honest_run.write_run(tmp_path / "run", the_plan=tuned)
+    said = r"tuning: cannot go with a book, which counts the releases of single runs"
+    with pytest.raises(InputError, match=said):
+        booking_of(tmp_path / "run", "staff")
+    with pytest.raises(InputError, match=said):
+        solve_from_book(tuned.spec, ())
+    with pytest.raises(InputError, match=said):
+        past_runs(str(tmp_path / "book.sqlite"), "staff", tuned, [])
+    arguments = ["book", "reserve", str(tmp_path / "run" / "plan.json"), "--run", "one"]
+    done = CliRunner().invoke(main, [*arguments, "--address", str(tmp_path / "book.sqlite")])
+    assert isinstance(done.exception, SystemExit)
+    assert done.exit_code == 2
+    assert "tuning: cannot go with a book" in done.stderr
