@@ -29,7 +29,8 @@ from tests.simulate.conftest import digits_spec
 
 
 def call(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+    """A command line in a terminal where no line of these tests is wrapped."""
+    return CliRunner(env={"COLUMNS": "250"}).invoke(main, [str(argument) for argument in arguments])
 
 
 def test_simulate_then_again(short_path: Path, tmp_path: Path) -> None:
