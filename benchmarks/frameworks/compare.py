@@ -74,7 +74,8 @@ def python_of(name: str, folder: Path) -> str:
         pip = [str(python), "-m", "pip", "install", "--quiet"]
         # pfl's own list of requirements asks for an older PyTorch.
         subprocess.run([*pip, "--no-deps", packages[0]], check=True)
-        needed = ("attrs", "dm-tree", "scipy") if name == "pfl" else (packages[0],)
+        of_pfl = ("attrs", "dm-tree", "packaging", "prv-accountant", "scipy")
+        needed = of_pfl if name == "pfl" else (packages[0],)
         subprocess.run([*pip, *packages[1:], *needed], check=True)
     return str(python)
 

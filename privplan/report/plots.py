@@ -75,7 +75,7 @@ def figure(width: float, height: float) -> Figure:
 
 def tidy(axes: Axes, title: str) -> None:
     """Set a title and remove the upper and right spines."""
-    axes.set_title(title, loc="left", fontsize=10)
+    axes.set_title(title, loc="left", fontsize=10, y=1.0)  # no search for a place above ticks
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=9)
 

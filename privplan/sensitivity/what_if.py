@@ -288,7 +288,12 @@ def _require_given(data: dict[str, Any], varies: Sequence[Vary]) -> None:
     """Raise InputError for a number that is varied and that ``planning.free`` lets solve decide."""
     planning = data.get("planning") or {}
     free = planning.get("free") if isinstance(planning, dict) else None
+    recipe = data.get("recipe")
+    decides = recipe.get("decides") if isinstance(recipe, dict) else None
     for vary in varies:
+        if isinstance(decides, list) and vary.path in decides:
+            rule = "must not name what recipe.decides leaves to the recipe"
+            raise InputError.one("vary", rule, vary.path)
         if isinstance(free, list) and vary.path.replace("local.steps", "local_steps") in free:
             rule = "must not name what planning.free leaves to solve, which decides it anew"
             raise InputError.one("vary", rule, vary.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,17 @@ import numpy as np
 from privplan.io.files import write_bytes
 from privplan.plan import Plan
 from privplan.record import ACCURACY, RunRecord
-from privplan.report.plots import BLUE, GREY, ORANGE, tidy, verbatim
+from privplan.report.plots import BLUE, GREY, ORANGE, shortened, tidy
 
 LEGEND_ROWS = 16
 """Most entries per column of the legend."""
 COLOURS = 10
 """Length of matplotlib's cycle of colours."""
 STYLES = ("-", "--", ":", "-.")
+HEIGHT = 4.0
+"""Height of a figure in inches."""
+MOST_LETTERS = 16
+"""Most letters of a name below a bar."""
 MOST_BARS = 12
 """Most groups that are drawn as bars with their names."""
 
@@ -35,9 +40,18 @@ def accuracy_by_round(
         plan: the executed plan, with the budgets.
         spent: upper bound on the realised epsilon per group.
     """
+    with _literal_text():
+        figure = _panels(record, plan, spent)
+        _write(path, figure)
+
+
+def _panels(record: RunRecord, plan: Plan, spent: Mapping[str, float]) -> Any:
+    """The figure of a run. Its margins are given: laying them out takes as long as drawing."""
     names = [group.name for group in plan.groups][:MOST_BARS]
     known = [name for name in names if name in record.accuracy_by_group]
     figure, (curve, groups, budgets) = _figure(3, (2.4, 1.3, 1.5), 10.0)
+    below = 0.5 if not _rotation(names) else 0.4 + 0.07 * min(max(map(len, names)), MOST_LETTERS)
+    figure.subplots_adjust(left=0.065, right=0.99, top=0.92, bottom=below / HEIGHT, wspace=0.22)
     rounds = [point.round for point in record.metrics]
     curve.plot(rounds, _curve(record), "o-", ms=3, color=BLUE)
     _by_round(curve, plan.spec.rounds, record)
@@ -45,11 +59,11 @@ def accuracy_by_round(
     percent = record.metric == ACCURACY
     _bars(groups, known, shares, BLUE, "{:.1f}" if percent else "{:.3g}")
     if percent:
-        groups.set_ylim(0, 110)
+        groups.set_ylim(0, 130 if _rotation(names) else 110)
     tidy(groups, f"test {record.metric} at the end" + " (%)" * percent)
     _budgets(budgets, plan, names, spent)
     tidy(curve, f"{record.algorithm} on {record.dataset}, {record.partition}")
-    _write(path, figure)
+    return figure
 
 
 def _bars(
@@ -65,10 +79,14 @@ def _bars(
         width=0.5,
     )
     words = [label.format(value) if math.isfinite(value) else "infinite" for value in values]
-    axes.bar_label(bars, words, fontsize=8, padding=2)
-    longest = max(map(len, names), default=0)
-    angle = 0 if len(names) * longest <= 24 else 60
-    axes.set_xticks(range(len(names)), names, rotation=angle)
+    axes.bar_label(bars, words, fontsize=8, padding=2, rotation=_rotation(names))
+    shown = [shortened(name, MOST_LETTERS) for name in names]
+    axes.set_xticks(range(len(names)), shown, rotation=_rotation(names))
+
+
+def _rotation(names: Sequence[str]) -> int:
+    """Angle of the names below bars, in degrees: those of few groups stand side by side."""
+    return 0 if len(names) * max(map(len, names), default=0) <= 24 else 60
 
 
 def _budgets(axes: Any, plan: Plan, names: Sequence[str], spent: Mapping[str, float]) -> None:
@@ -92,6 +110,16 @@ def comparison(path: Path, runs: Mapping[str, Sequence[RunRecord]], title: str) 
         runs: the runs per algorithm, one per seed, evaluated in the same rounds.
         title: title of the plot.
     """
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    with _literal_text():
+        figure = _curves(runs, title)
+        ConstrainedLayoutEngine().execute(figure)  # once: a layout of its own is laid out twice
+        _write(path, figure)
+
+
+def _curves(runs: Mapping[str, Sequence[RunRecord]], title: str) -> Any:
+    """The figure of a comparison."""
     columns = -(-len(runs) // LEGEND_ROWS)
     wider = 0.0 if columns == 1 else 2.2 * columns
     figure, [axes] = _figure(1, (1.0,), 6.4 + wider)
@@ -110,7 +138,7 @@ def comparison(path: Path, runs: Mapping[str, Sequence[RunRecord]], title: str) 
         figure.legend(loc="outside right upper", fontsize=8, ncols=columns)
     axes.set_title(title)
     _by_round(axes, last, next(iter(runs.values()))[0])
-    _write(path, figure)
+    return figure
 
 
 def _scale(record: RunRecord) -> float:
@@ -124,10 +152,17 @@ def _curve(record: RunRecord) -> list[float]:
     return [_scale(record) * one for one in scores]
 
 
+def _literal_text() -> AbstractContextManager[None]:
+    """Text without TeX formulas in dollar signs."""
+    from matplotlib import rc_context
+
+    return rc_context({"text.parse_math": False})
+
+
 def _figure(panels: int, widths: Sequence[float], wide: float) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(wide, 4.0), dpi=120)
+    figure = Figure(figsize=(wide, HEIGHT), dpi=120)
     return figure, figure.subplots(1, panels, width_ratios=widths, squeeze=False)[0]
 
 
@@ -141,11 +176,6 @@ def _by_round(axes: Any, last: int, record: RunRecord) -> None:
 
 
 def _write(path: Path, figure: Any) -> None:
-    """Lay out the figure and draw it once: a figure with a layout of its own is drawn twice."""
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     content = io.BytesIO()
-    verbatim(figure)
-    ConstrainedLayoutEngine().execute(figure)
     figure.savefig(content, format="png", pil_kwargs={"compress_level": 1})
     write_bytes(path, content.getvalue())

@@ -81,6 +81,9 @@ def test_what_solve_decides_cannot_be_varied() -> None:
     del free["clipping_norm"]
     with pytest.raises(InputError, match="vary: must not name what planning"):
         sweep(free, [parse_vary("rounds=10:40:3")])
+    recipe = {"source": "default", "decides": ["clipping_norm", "server"]}
+    with pytest.raises(InputError, match="vary: must not name what recipe"):
+        sweep({**DATA, "recipe": recipe}, [parse_vary("clipping_norm=1:2:2")])
     with pytest.raises(InputError, match="must be a list"):
         sweep({**DATA, "planning": {"free": 0}}, [parse_vary("rounds=10:40:2")])
 

@@ -299,10 +299,15 @@ def test_groups_test_records_and_parquet_give_the_same_run(workplace, monkeypatc
     assert len(tested.test_y) == len(tested.train_y) == 400
 
 
-def test_a_regression_is_compared_replayed_and_shown_by_its_metric(workplace, monkeypatch) -> None:
-    monkeypatch.chdir(workplace)
+def write_line_spec(workplace: Path) -> None:
+    """Write line.yaml, the spec of a small regression, into the folder."""
     spec = (workplace / "spec.yaml").read_text()
     (workplace / "line.yaml").write_text(spec.replace("my-net", "line").replace(": 50}", ": 5}"))
+
+
+def test_a_regression_is_compared_replayed_and_shown_by_its_metric(workplace, monkeypatch) -> None:
+    monkeypatch.chdir(workplace)
+    write_line_spec(workplace)
     own = "--data real.npz --task regression --model own_code:Line"
     assert run(f"solve line.yaml {own} -o line.json").exit_code == 0
     options = f"{own} --metric mae --loss torch.nn:L1Loss"
@@ -329,6 +334,7 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(workplace, mo
 
 def test_a_pilot_measures_own_data(workplace, monkeypatch) -> None:
     monkeypatch.chdir(workplace)
+    write_line_spec(workplace)
     options = "--data real.npz --task regression --model own_code:Line --rounds 2 --clients 8"
     done = run(f"pilot line.yaml {options}")
     assert done.exit_code == 0, done.output
