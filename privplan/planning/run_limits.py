@@ -89,5 +89,7 @@ def fewest_clients(spec: Spec, rounds: int) -> float:
     least = [(group.min_sampling_ratio or 0.0) * group.clients for group in spec.groups]
     if spec.sampling.law.whole_cohorts:
         return float(sum(max(math.ceil(one - 1e-9), 1) for one in least))
-    needed = sum(max(one, 1 / rounds) for one in least) / (1 - LEAST_SHARE)
-    return max(needed, float(len(spec.groups)))
+    one_each = float(len(spec.groups))
+    if not any(least):
+        return one_each
+    return max(sum(max(one, 1 / rounds) for one in least) / (1 - LEAST_SHARE), one_each)
