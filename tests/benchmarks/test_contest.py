@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 CODE = """
 from contest.processes import Contestant
@@ -38,6 +40,7 @@ def test_a_contestant_that_dies_is_not_waited_for(tmp_path: Path) -> None:
     assert "RuntimeError: nobody died with exit code 1" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_contestant_that_leaves_has_ended(tmp_path: Path) -> None:
     done = played("plain loop", tmp_path)
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr

@@ -15,6 +15,8 @@ from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
 
 CASES = range(20)
+LONG = (5, 13)
+"""Cases that take more than five seconds."""
 
 
 def random_spec(case: int) -> Spec:
@@ -84,7 +86,9 @@ def brute_force(task: Task, steps: int) -> float:
     return least
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow if case in LONG else ()) for case in CASES]
+)
 def test_no_grid_point_is_a_thousandth_better(case: int) -> None:
     spec = random_spec(case)
     problem = problem_of(spec)

@@ -73,8 +73,16 @@ REACHES = {
 protect records and HyperFL-LPM train for 20 rounds only."""
 
 
-LONG = ("HyperFL", "HyperFL-LPM", "Robust-HDP-norms", "Robust-HDP-oracle", "minimum-epsilon")
-"""More than ten seconds of CPU each; methods beside them share most of their code."""
+LONG = (
+    "HyperFL",
+    "HyperFL-LPM",
+    "Robust-HDP",
+    "Robust-HDP-norms",
+    "Robust-HDP-oracle",
+    "minimum-epsilon",
+    "pFedHN-PC",
+)
+"""Long runs; methods beside them share most of their code."""
 
 
 @pytest.mark.parametrize(
