@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from privplan.cli import render
+from privplan.cli.given import refuse_given
 
 if TYPE_CHECKING:
     from privplan.reproduction.results import Result
@@ -84,10 +85,7 @@ def command(
     if chosen.planned is not None:
         if size == "reduced":
             raise InputError.one("size", f"must be full for {chosen.name}, a table of plans", size)
-        for name in _OF_RUNS:
-            if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
-                rule = f"must be left out for {chosen.name}, a table of plans"
-                raise InputError.one(name, rule, context.params[name])
+        refuse_given(context, _OF_RUNS, f"must be left out for {chosen.name}, a table of plans")
         result = Result(table=chosen.name, size="full", cells=tuple(chosen.planned()))
     else:
         from privplan.reproduction.runs import run_table

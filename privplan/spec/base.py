@@ -233,7 +233,8 @@ class BaseSpec(Checked):
         by_recipe = recipe is not None and {"clipping_norm", "server"} <= {*recipe.decides}
         if not isinstance(planning, Optimised) or {"rounds", "clipping_norm"} <= {*planning.free}:
             return  # the latter is a fault of planning itself
-        if "rounds" in planning.free and planning.constants is None and not by_recipe:
+        by_bound = "rounds" in planning.free and "local_steps" not in planning.free
+        if by_bound and planning.constants is None and not by_recipe:
             yield Fault("planning.constants", CONSTANTS_OF_ROUNDS, "nothing")
         if "local_steps" in planning.free and not (by_recipe and planning.constants is None):
             text = (

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from privplan.cli.given import refuse_given
 from simulate.cli.options import (
     FORMAT,
     SEED_OPTION,
     Decorator,
     data_options,
     hyperparameters_of,
-    refuse_given,
     refuse_unused_aggregation,
     request_of,
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from privplan.cli.given import refuse_given
 from privplan.io.processes import uncollected
 from simulate.cli.options import (
     SEED,
@@ -101,7 +102,6 @@ def command(
     training records that are held out; all then spend the same epsilon.
     """
     from privplan.cli import render
-    from privplan.errors import InputError
     from privplan.forecast.lines import reached_line
     from privplan.record import ACCURACY
 
@@ -113,9 +113,7 @@ def command(
     from simulate.runs.tuned_table import tuned_plain, tuned_table
 
     if not tune:
-        for name in ("trials", "validation_share"):
-            if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
-                raise InputError.one(name, "must be left out without --tune", context.params[name])
+        refuse_given(context, ("trials", "validation_share"), "must be left out without --tune")
     others = [run for folder in against for run in run_folders(folder)]
     own = own_of(context, options)
     base = with_own(request_of(plan, "", output, options), own)

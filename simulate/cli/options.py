@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from privplan.cli.given import refuse_given
+
 if TYPE_CHECKING:
     from privplan.plan import Plan
     from simulate.runs.request import Request
@@ -157,28 +159,6 @@ def report_options(command: Any) -> Any:
     for option in reversed(_REPORT_OPTIONS):
         command = option(command)
     return command
-
-
-def refuse_given(context: click.Context, names: Iterable[str], rule: str) -> None:
-    """Raises for each of the options that the command line names."""
-    from privplan.errors import Fault, InputError
-
-    options = {option.name: option.opts[0] for option in context.command.params}
-    values = {
-        name: context.params[name]
-        for name in names
-        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
-    }
-    given = [
-        Fault(
-            options[name].lstrip("-"),
-            rule,
-            " ".join(value) if isinstance(value, tuple) else str(value),
-        )
-        for name, value in values.items()
-    ]
-    if given:
-        raise InputError(given)
 
 
 def hyperparameters_of(words: tuple[str, ...]) -> dict[str, float]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulate.cli.options import F, refuse_given
+from privplan.cli.given import refuse_given
+from simulate.cli.options import F
 
 if TYPE_CHECKING:
     from simulate.data.own import Data

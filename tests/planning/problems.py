@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from privplan.accounting.calibrate import noise_multiplier
 from privplan.accounting.release import Relation, SamplingLaw
 from privplan.convergence.bounds import step_constants
+from privplan.planning.budget_nodes import Budget
 from privplan.planning.problem import Problem
 from privplan.spec.spec import Spec
 
@@ -52,3 +54,15 @@ def make_spec(**changes: Any) -> Spec:
     data = spec_data()
     data["planning"] = {**data["planning"], **changes.pop("planning", {})}
     return Spec.parse({**data, **changes})
+
+
+def calibrated(budget: Budget, ratio: float) -> float:
+    """The noise multiplier that a calibration finds for a budget."""
+    return noise_multiplier(
+        budget.epsilon,
+        budget.delta,
+        sampling_ratio=ratio,
+        rounds=budget.rounds,
+        sampling=budget.sampling,
+        relation=budget.relation,
+    )

@@ -18,7 +18,7 @@ from privplan.planning.group_noise import history_of
 from privplan.planning.loss_nodes import least_noise, loss_curve, refined
 from privplan.planning.noise_curve import NoiseCurves, log_noise_at
 from privplan.sensitivity.what_if import parse_vary, sweep
-from tests.planning.problems import make_problem, spec_data
+from tests.planning.problems import calibrated, make_problem, spec_data
 
 BUDGETS = [
     Budget(0.5, 7e-5, 50, SamplingLaw("poisson"), Relation("add_remove")),
@@ -34,14 +34,7 @@ def test_refined_curve_is_calibrated(budget):
     curve = loss_curve(budget, 1e-3, 1.0)
     for ratio in (0.5, 0.03):
         better, error = refined(curve, budget, ratio)
-        exact = noise_multiplier(
-            budget.epsilon,
-            budget.delta,
-            sampling_ratio=ratio,
-            rounds=budget.rounds,
-            sampling=budget.sampling,
-            relation=budget.relation,
-        )
+        exact = calibrated(budget, ratio)
         assert log_noise_at(better, math.log(ratio)) == pytest.approx(math.log(exact), abs=1e-3)
         assert log_noise_at(curve, math.log(ratio)) == pytest.approx(math.log(exact), abs=0.05)
         assert error > 0

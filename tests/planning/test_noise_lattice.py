@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privplan.accounting.calibrate import noise_multiplier
 from privplan.accounting.pld import accountant as pld_accountant
 from privplan.accounting.pld import direction
 from privplan.accounting.release import Relation, SamplingLaw
@@ -36,7 +35,7 @@ from privplan.sensitivity.what_if import (
     with_point,
 )
 from privplan.spec.spec import Spec
-from tests.planning.problems import spec_data
+from tests.planning.problems import calibrated, spec_data
 
 POISSON = (SamplingLaw("poisson"), Relation("add_remove"))
 BUDGETS = [
@@ -53,15 +52,7 @@ def test_predicted_noise_is_calibrated(budget: Budget, axes: tuple[str, ...], ra
     """Between lattice budgets and places log sigma is within 1e-4 of a calibration."""
     with interpolating(axes):
         found = predicted(budget, ratio)
-    exact = noise_multiplier(
-        budget.epsilon,
-        budget.delta,
-        sampling_ratio=ratio,
-        rounds=budget.rounds,
-        sampling=budget.sampling,
-        relation=budget.relation,
-    )
-    assert found == pytest.approx(math.log(exact), abs=1e-4)
+    assert found == pytest.approx(math.log(calibrated(budget, ratio)), abs=1e-4)
     assert predicted(budget, ratio) is None
 
 

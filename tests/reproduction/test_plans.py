@@ -131,7 +131,7 @@ def test_the_reduced_size_keeps_noise_and_privacy() -> None:
         ),
         (
             ["gdpfed-plus-table-5", "--seeds", "5"],
-            "seeds: must be left out for gdpfed-plus-table-5, a table of plans, found 5",
+            "seeds: must be left out for gdpfed-plus-table-5, a table of plans, found '5'",
         ),
         (["hyperfl-table-1", "--list"], "table: must be left out with --list"),
         (["hyperfl-table-1", "--seeds", "0"], "Invalid value for '--seeds'"),

@@ -294,11 +294,11 @@ def test_options_of_tuning_are_not_ignored(short_path: Path, tmp_path: Path) -> 
     named = ("--algorithms=FedAvg", "-o", tmp_path / "results")
     for option, field, value in (
         ("trials", "trials", 5),
-        ("validation-share", "validation_share", 0.3),
+        ("validation-share", "validation-share", 0.3),
     ):
         done = call("compare", short_path, *named, f"--{option}", value)
         assert done.exit_code == 2
-        assert f"{field}: must be left out without --tune, found {value}" in done.stderr
+        assert f"{field}: must be left out without --tune, found '{value}'" in done.stderr
     assert not (tmp_path / "results").exists()
 
 
