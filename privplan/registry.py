@@ -107,22 +107,17 @@ class Registry(Generic[T]):
         """Whether the component of that exact name is registered, and not only an entry point."""
         return name in self._components
 
+    def has_exactly(self, name: str) -> bool:
+        """Whether a component has that name in just that spelling."""
+        return self._known(name) == name
+
     def name_of(self, text: str) -> str:
         """The registered spelling of a name.
 
         Raises:
             InputError: when no component has that name.
         """
-        known = self._find(text)
-        if known is None:
-            self._load_module(text)
-            known = self._find(text)
-        if known is None:
-            self._import_modules()
-            known = self._find(text)
-        if known is None:
-            self._find_all()
-            known = self._find(text)
+        known = self._known(text)
         if known is None:
             names = self.names()
             rule = f"must be one of {', '.join(names)}{did_you_mean(text, names)}"
@@ -131,10 +126,7 @@ class Registry(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         """Whether a component has that name."""
-        if not isinstance(name, str):
-            return False
-        self._find_all()
-        return self._find(name) is not None
+        return isinstance(name, str) and self._known(name) is not None
 
     def __iter__(self) -> Iterator[str]:
         """Names of all components."""
@@ -147,6 +139,20 @@ class Registry(Generic[T]):
     def _find(self, text: str) -> str | None:
         plain = _plain(text)
         return next((n for n in (*self._components, *self._points) if _plain(n) == plain), None)
+
+    def _known(self, text: str) -> str | None:
+        """The registered spelling of a name; no more is imported than it takes to find it."""
+        ways: tuple[Callable[[], None], ...] = (
+            lambda: self._load_module(text),
+            self._import_modules,
+            self._find_all,
+        )
+        for find_more in ways:
+            known = self._find(text)
+            if known is not None:
+                return known
+            find_more()
+        return self._find(text)
 
     def _load_module(self, name: str) -> None:
         module = f"{self._package}.{_plain(name)}"

@@ -92,13 +92,15 @@ class SuggestingGroup(click.Group):
         """
         from privplan.errors import did_you_mean
 
-        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+        command = self.get_command(ctx, args[0])
+        if command is None:
+            if args[0].startswith("-"):
+                return super().resolve_command(ctx, args)
             near = did_you_mean(args[0], self.list_commands(ctx))
             ctx.fail(f"No such command {args[0]!r}{near}.")
-        name, command, rest = super().resolve_command(ctx, args)
-        if command is not None and not isinstance(command, SuggestingGroup):
+        if not isinstance(command, SuggestingGroup):
             command.params = _with_verbosity(command.params)
-        return name, command, rest
+        return args[0], command, args[1:]
 
 
 def _with_verbosity(params: list[click.Parameter]) -> list[click.Parameter]:

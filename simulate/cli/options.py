@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from privplan.cli.given import refuse_given
+from privplan.cli.given import is_given, refuse_given
 
 if TYPE_CHECKING:
     from privplan.plan import Plan
@@ -199,10 +199,11 @@ def refuse_unused_aggregation(plan: Plan, algorithms: Iterable[str]) -> None:
     """Raises for ``--aggregation`` where none of the algorithms is scaled by it under the plan."""
     from simulate.algorithms.registry import ALGORITHMS
 
-    if not any(ALGORITHMS.get(name).takes_aggregation(plan) for name in algorithms):
-        known = ", ".join(name for name, entry in ALGORITHMS.items() if entry.scaled)
-        rule = f"is only for {known}, with unit: client"
-        refuse_given(click.get_current_context(), ("aggregation",), rule)
+    context, chosen = click.get_current_context(), [ALGORITHMS.get(name) for name in algorithms]
+    if not is_given(context, "aggregation") or any(one.takes_aggregation(plan) for one in chosen):
+        return
+    known = ", ".join(name for name, entry in ALGORITHMS.items() if entry.scaled)
+    refuse_given(context, ("aggregation",), f"is only for {known}, with unit: client")
 
 
 def request_of(plan: Path, algorithm: str, output: Path, options: Mapping[str, Any]) -> Request:

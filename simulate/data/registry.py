@@ -69,7 +69,7 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
         MissingDataError: when files are missing.
     """
     whole, colon, count = name.partition(":")
-    if colon and whole.lower() not in (*DATASETS, *ALIASES):
+    if colon and whole not in DATASETS and whole.lower() not in ALIASES:
         whole, colon = name, ""
     known = ALIASES.get(whole.lower(), whole)
     if known not in DATASETS:  # sorted: the registry's order depends on what was imported first

@@ -67,7 +67,7 @@ def model(name: str) -> Model:
         sizes |= {"shape": sides} if "x" in size else {"classes": sides[0]}
     if base in PRETRAINED and rest:
         return PRETRAINED[base](name=name, folder=":".join(rest), **sizes)
-    if base not in MODELS.names():
+    if not MODELS.has_exactly(base):
         known = [*sorted(MODELS), *(f"{kind}:FOLDER" for kind in sorted(PRETRAINED))]
         rule = f"must be one of {', '.join(known)}{did_you_mean(name, MODELS)}"
         raise InputError.one("model.name", rule, name)

@@ -138,7 +138,7 @@ def scheme(text: str) -> Scheme:
     """
     base, mark, rho = text.partition(MARK)
     name, colon, rest = base.partition(":")
-    if name in PARTITIONS.names() and bool(colon) == bool(rest):
+    if PARTITIONS.has_exactly(name) and bool(colon) == bool(rest):
         kind = PARTITIONS.get(name)
         try:
             correlation = float(rho) if mark else 0.0
