@@ -19,6 +19,8 @@ CHUNK_VALUES = 512 * 1024
 
 CHUNK_CLIENTS = 64
 """Most clients of a chunk, so that small models are still distributed over the workers."""
+CHUNK_OF_FEW = 128
+"""Most clients whose models have so few parameters that two threads are slower than one."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ class Chain:
     def clients_per_chunk(self, batch: int) -> int:
         """Clients trained at once on one core: 4 for `cnn-2` in batches of 10."""
         widest = max(map(math.prod, parts.input_shapes(self.layers, self.input_shape)))
-        return min(CHUNK_CLIENTS, max(1, CHUNK_VALUES // (max(1, batch) * widest)))
+        most = max(CHUNK_CLIENTS, min(CHUNK_OF_FEW, CHUNK_VALUES // self.parameters))
+        return min(most, max(1, CHUNK_VALUES // (max(1, batch) * widest)))
 
     def pack(self, thetas: Tensor) -> Packed:
         """Parameters [K, d] in the layout of `simulate.models.grouped`; always a copy."""

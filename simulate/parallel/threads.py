@@ -6,8 +6,11 @@ the machine, so the results are equal bit for bit on any number of cores.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -19,10 +22,23 @@ from privplan.io.processes import keep_freed
 Result = TypeVar("Result")
 
 
+_thread = threading.local()
+
+
 def _initialise_thread() -> None:
     """Limit a new thread to one core and disable autograd; both settings are per thread."""
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
+    _thread.works_on_chunks = True
+
+
+@cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    """Threads that live to the end: to start one takes longer than a chunk of a small model."""
+    return ThreadPoolExecutor(workers, "chunks", _initialise_thread)
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not live on in a forked process
 
 
 def over_chunks(
@@ -57,7 +73,7 @@ def by_chunk(
 ) -> list[Result]:
     """Returns the results of a function on consecutive chunks of clients; see `over_chunks`.
 
-    With one worker, the calling thread does the work.
+    With one worker, and within the work on a chunk, the calling thread does the work.
 
     Raises:
         InputError: `workers` is below 1.
@@ -70,10 +86,9 @@ def by_chunk(
     chunks = [slice(start, start + size) for start in range(0, clients, size)]
     torch.set_num_threads(1)  # idle threads of PyTorch's pool would spin beside the workers
     try:
-        if min(workers, len(chunks)) == 1:
+        if min(workers, len(chunks)) == 1 or hasattr(_thread, "works_on_chunks"):
             with torch.no_grad():
                 return [function(chunk) for chunk in chunks]
-        with ThreadPoolExecutor(min(workers, len(chunks)), initializer=_initialise_thread) as pool:
-            return list(pool.map(function, chunks))
+        return list(_pool(workers).map(function, chunks))
     finally:
         torch.set_num_threads(threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -154,6 +155,7 @@ def test_gradients_are_those_of_autograd(name):
 @pytest.mark.parametrize("name", ["cnn-2", "cnn-digits"])
 def test_same_bits_whatever_the_number_of_threads(name, monkeypatch):
     monkeypatch.setattr(chain, "CHUNK_CLIENTS", 4)
+    monkeypatch.setattr(chain, "CHUNK_OF_FEW", 4)
     network = model(name)
     theta = network.initial(generator())
     x, y = batches(network, clients=18)
@@ -176,6 +178,33 @@ def test_chunks_are_worked_on_one_core_each_and_leave_the_setting_alone():
     assert torch.get_num_threads() == before
 
 
+def test_threads_are_started_once():
+    def name(rows: slice) -> str:
+        return threading.current_thread().name
+
+    seen = [threads.by_chunk(name, 8, 1, workers=2) for _ in range(20)]
+    assert len({one for names in seen for one in names}) <= 2
+
+
+def test_chunks_of_a_chunk_are_worked_on_by_its_thread():
+    def inner(rows: slice) -> int:
+        return threading.get_ident()
+
+    def outer(rows: slice) -> set[int]:
+        return {threading.get_ident(), *threads.by_chunk(inner, 4, 1, workers=2)}
+
+    assert {len(own) for own in threads.by_chunk(outer, 6, 1, workers=2)} == {1}
+
+
+def test_a_forked_process_starts_threads_of_its_own():
+    threads.by_chunk(lambda rows: rows.start, 4, 1, workers=2)
+    child = os.fork()
+    if child == 0:
+        found = threads.by_chunk(lambda rows: rows.start, 4, 1, workers=2)
+        os._exit(0 if found == [0, 1, 2, 3] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_a_failing_chunk_is_raised_and_leaves_the_setting_alone():
     before = torch.get_num_threads()
 
@@ -190,7 +219,8 @@ def test_a_failing_chunk_is_raised_and_leaves_the_setting_alone():
 def test_chunks_hold_four_clients_of_the_published_workload():
     assert model("cnn-2").clients_per_chunk(batch=10) == 4
     assert model("cnn-2").clients_per_chunk(batch=10_000) == 1
-    assert model("mlp-digits").clients_per_chunk(batch=10) == chain.CHUNK_CLIENTS
+    assert model("mlp-digits").clients_per_chunk(batch=10) == chain.CHUNK_OF_FEW
+    assert model("mlp-digits").clients_per_chunk(batch=100) == 81
 
 
 def test_each_client_may_have_its_own_start():
