@@ -84,14 +84,18 @@ def write_bytes(path: Path | str, content: bytes) -> None:
     """Replace a file atomically: a reader sees the old content or the new one, never a part.
 
     The content is written to a temporary file in the same folder, which is then renamed.
-    Temporary files of writers that were killed are removed.
+    Temporary files of writers that were killed are removed. Of a link the file it leads to is
+    replaced; a device or a pipe is not a file to replace: the content is written into it.
 
     Raises:
         InputError: when the file cannot be written there.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))
     temporary = None
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.write_bytes(content)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(
             dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
