@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from privplan.cli import render
+from privplan.cli.asked_plan import Inverse, PastRuns, planned
+from privplan.cli.horizon_plans import solve_horizon_spec
+from privplan.cli.own_spec import measured, reading_options, with_measured
 from privplan.errors import InputError
 
 if TYPE_CHECKING:
     from privplan.book.rules import Rule
-    from privplan.plan import Plan
-    from privplan.spec.spec import Spec
-
-
-READING = ("task", "label", "client", "group", "groups", "features", "statistics")
-"""Options of check-data that say how own data are read."""
-
-
-def _reading_options(command: Any) -> Any:
-    """Adds the options that check-data reads data with."""
-    for name in reversed(READING):
-        help_ = f"How --data are read, as in check-data --{name}."
-        command = click.option(f"--{name}", metavar="VALUE", help=help_)(command)
-    return command
-
-
-class Inverse(NamedTuple):
-    """What is asked in the other direction: options of the command."""
-
-    target_noise: float | None
-    solve_for: str | None
-    max_uploads: float | None
-    target_accuracy: float | None = None
-    forecast: str | None = None
-    anchor: str | None = None
-    coverage: str | None = None
-
-
-class PastRuns(NamedTuple):
-    """Where past runs are, whose they are, and how they are composed: options of the command."""
-
-    address: str
-    population: str
-    rule: Rule | None
 
 
 @click.command(name="solve", help="Solve a spec: the plan and its certificate.")
@@ -137,7 +105,7 @@ class PastRuns(NamedTuple):
 )
 @click.option("--model-args", metavar="JSON", help="Keyword arguments of the model's class.")
 @click.option("--fix", is_flag=True, help="Group normalisation for batch normalisation.")
-@_reading_options
+@reading_options
 def command(
     spec: str,
     output: str | None,
@@ -165,9 +133,9 @@ def command(
     from privplan.report.tables import certificate_table, plan_lines, plan_table, risk_table
     from privplan.spec.spec import Spec
 
-    found = _measured(own)
+    found = measured(own)
     data, folder = load_yaml(read_text(spec, "spec"), "spec"), Path(spec).parent
-    problem = Spec.parse(data, folder) if found is None else _with_measured(data, folder, found)
+    problem = Spec.parse(data, folder) if found is None else with_measured(data, folder, found)
     if problem.horizon is not None:
         options = {
             "plot": plot,
@@ -182,7 +150,7 @@ def command(
             "population": population or None,
             "rule": rule,
         }
-        for plan in _solve_horizon(problem, spec, output, form, options, second_opinion):
+        for plan in solve_horizon_spec(problem, spec, output, form, options, second_opinion):
             for line in replaced_lines(data, plan):
                 render.warn(line)
         return
@@ -194,7 +162,7 @@ def command(
     if rule is not None and book is None:
         raise InputError.one("rule", "needs --from-book", rule)
     past = None if book is None else PastRuns(book, population, rule)
-    plan = _planned(problem, spec, (output, plot), second_opinion, past, asked)
+    plan = planned(problem, spec, (output, plot), second_opinion, past, asked)
     picture = None
     if plot is not None:
         from privplan.report.plots import picture_name, plan_picture
@@ -222,181 +190,3 @@ def command(
                 render.text(f"wrote {path}")
     for warning in (*plan.warnings, *unspent_lines(plan), *replaced_lines(data, plan)):
         render.warn(warning)
-
-
-def _solve_horizon(
-    problem: Spec,
-    path: str,
-    output: str | None,
-    form: str,
-    options: dict[str, Any],
-    second_opinion: bool | None,
-) -> tuple[Plan, ...]:
-    """Solve a spec with a horizon, write the horizon and each run's plan, and show them."""
-    from privplan.io.files import refuse_overwriting
-    from privplan.planning.horizon import plan_path, solve_horizon
-    from privplan.planning.recipe import NOT_TUNED
-    from privplan.report.tables import certificate_table, horizon_table
-
-    for option, value in options.items():
-        if value is not None:
-            raise InputError.one(option, "cannot go with a horizon", value)
-    models = problem.horizon.all_models() if problem.horizon is not None else ()
-    outputs = [output, *(str(plan_path(output, model)) for model in models)] if output else []
-    refuse_overwriting(problem.sources(path), outputs)
-    planned = solve_horizon(problem, second_opinion=second_opinion)
-    written = planned.save(output) if output is not None else []
-    if form == "json":
-        render.data(planned.model_dump(mode="json"))
-    else:
-        render.table(*horizon_table(planned))
-        render.table(*certificate_table(planned))
-        render.text(NOT_TUNED)
-        for one in written:
-            render.text(f"wrote {one}")
-    for warning in dict.fromkeys(line for plan in planned.plans for line in plan.warnings):
-        render.warn(warning)
-    return planned.plans
-
-
-def _planned(
-    problem: Spec,
-    spec: str,
-    outputs: Sequence[str | None],
-    second_opinion: bool | None,
-    book: PastRuns | None,
-    asked: Inverse,
-) -> Plan:
-    """The plan of the spec, from what a book leaves when there is one."""
-    from privplan.io.files import refuse_overwriting
-    from privplan.planning.solver import solve
-
-    inputs = [path for path in (asked.forecast, asked.coverage) if path is not None]
-    refuse_overwriting([*problem.sources(spec), *inputs], outputs)
-    for option, value in (
-        ("target_accuracy", asked.target_accuracy),
-        ("anchor", asked.anchor),
-        ("coverage", asked.coverage),
-    ):
-        if value is not None and asked.forecast is None:
-            raise InputError.one(option, "needs --forecast PROXY", value)
-    if asked.target_accuracy is not None and (book is not None or asked.target_noise is not None):
-        other = "--from-book" if book is not None else "--target-noise"
-        raise InputError.one("target_accuracy", f"cannot go with {other}", asked.target_accuracy)
-    if asked.forecast is not None:
-        return _forecast(problem, spec, second_opinion, book, asked)
-    if asked.max_uploads is not None:
-        from privplan.planning.inverse import with_uploads
-
-        settled = asked.target_noise is not None
-        problem = with_uploads(problem, asked.max_uploads, settled=settled)
-    if book is None and asked.target_noise is None:
-        return solve(problem, second_opinion=second_opinion)
-    if book is None:
-        from privplan.planning.inverse import solve_for_noise
-
-        return solve_for_noise(
-            problem,
-            asked.target_noise or 0.0,
-            asked.solve_for or "cohort",
-            second_opinion=second_opinion,
-        )
-    if asked.target_noise is not None:
-        raise InputError.one("target_noise", "cannot go with --from-book", asked.target_noise)
-    from privplan.book.database import address_of, shown
-    from privplan.book.replan import solve_at
-
-    refuse_overwriting([shown(address_of(book.address))], outputs)
-    return solve_at(problem, *book, second_opinion=second_opinion)
-
-
-def _forecast(
-    problem: Spec,
-    spec: str,
-    second_opinion: bool | None,
-    book: PastRuns | None,
-    asked: Inverse,
-) -> Plan:
-    """The plan with its forecast; for the target accuracy where one is asked for."""
-    from privplan.forecast.model import forecaster_with, with_forecast
-    from privplan.forecast.table import read_coverage
-    from privplan.forecast.target import solve_for_accuracy
-
-    model = forecaster_with(str(asked.forecast), asked.anchor, asked.coverage)
-    coverage = read_coverage(asked.coverage, problem, model.table.classes)
-    if asked.target_accuracy is None:
-        without = asked._replace(forecast=None, anchor=None, coverage=None)
-        plan = _planned(problem, spec, (), second_opinion, book, without)
-        return with_forecast(plan, model, coverage)
-    if asked.max_uploads is not None:
-        from privplan.planning.inverse import with_uploads
-
-        problem = with_uploads(problem, asked.max_uploads, settled=True)
-    return solve_for_accuracy(
-        problem,
-        asked.target_accuracy,
-        model,
-        coverage,
-        asked.solve_for or "epsilon",
-        second_opinion=second_opinion,
-    )
-
-
-def _measured(own: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What check-data, a command of the simulation backend, finds of data and model.
-
-    Returns:
-        ``clients``, numbers by name of the group, None where the data name no clients;
-        ``parameters``, None without a model. None without data and model.
-    """
-    words = []
-    for name in ("data", "model", *READING, "model_args", "fix"):
-        value, option = own[name], name.replace("_", "-")
-        if value and own["data"] is None and name in READING:
-            raise InputError.one(option, "is only for --data", value)
-        if value and own["model"] is None and name in ("model_args", "fix"):
-            raise InputError.one(option, "is only for --model", value)
-        if value:
-            words += [] if name == "data" else [f"--{option}"] + [value] * (value is not True)
-    if own["data"] is None and own["model"] is None:
-        return None
-    from privplan.cli import main
-
-    check = main.get_command(click.Context(main), "check-data")
-    if check is None:
-        raise InputError.one("data", "needs the simulation backend, privplan[simulate]", "none")
-    source = [] if own["data"] is None else [own["data"]]
-    found: dict[str, Any] = check.main(["--for-spec", *words, *source], standalone_mode=False)
-    return found
-
-
-def _with_measured(data: Any, folder: Path, found: Mapping[str, Any]) -> Spec:
-    """The spec with the clients of own data and the parameters of an own model.
-
-    Raises:
-        InputError: when groups of the data and of the spec differ, or for other faults.
-    """
-    from privplan.spec.spec import Spec
-
-    if not isinstance(data, dict):
-        return Spec.parse(data)
-    clients, parameters = found["clients"], found["parameters"]
-    if clients is not None:
-        groups = data.get("groups")
-        if not isinstance(groups, list) or not all(isinstance(one, dict) for one in groups):
-            raise InputError.one("groups", "must be a list of groups with --data", groups)
-        names = [str(one.get("name")) for one in groups]
-        if None in clients and len(groups) == 1:
-            clients = {names[0]: clients[None]}
-        if None in clients and len(groups) > 1:
-            rule = f"must name the groups {', '.join(names)}, by --group or --groups"
-            raise InputError.one("data.group", rule, "none")
-        if sorted(names) != sorted(map(str, clients)):
-            rule = f"must be the groups of the data, {', '.join(sorted(map(str, clients)))}"
-            raise InputError.one("groups", rule, ", ".join(names))
-        data["groups"] = [{**one, "clients": clients[str(one["name"])]} for one in groups]
-    if parameters is not None:
-        named = data.get("model")
-        model = named if isinstance(named, dict) else {}
-        data["model"] = {"name": "own-model", **model, "parameters": parameters}
-    return Spec.parse(data, folder)

@@ -107,7 +107,7 @@ def test_solve_with_data_names_the_extra_of_the_backend(
     def without_torch(own: object) -> None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr("privplan.cli.solve._measured", without_torch)
+    monkeypatch.setattr("privplan.cli.solve.measured", without_torch)
     (tmp_path / "spec.yaml").write_text("name: x\n")
     words = ["solve", str(tmp_path / "spec.yaml"), "--data", "x.npz"]
     done = CliRunner().invoke(main, words)
