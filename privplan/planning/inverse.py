@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from privplan.accounting.search import largest_affordable
 from privplan.errors import InfeasibleError, InputError
@@ -18,6 +18,7 @@ from privplan.planning.error_terms import Allocation
 from privplan.planning.free_choices import decide_free_choices
 from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of, provisioned_noise_multiplier
+from privplan.planning.run_limits import above, check_limits, largest_cohort, most_uploads
 from privplan.planning.solver import rule_based, solve
 from privplan.spec.objectives import is_objective
 from privplan.spec.spec import Spec
@@ -28,6 +29,9 @@ rounds."""
 _TOLERANCE = 1e-3
 _MOST_FACTOR = 1e3
 _MOST_ROUNDS = 100_000
+_NEAR = 0.02
+"""Largest factor, as a logarithm, between the weakest budgets that are named and the weakest ones
+whose noise can be certified."""
 
 
 def noise_and_weights(spec: Spec) -> tuple[float, tuple[float, ...]]:
@@ -74,20 +78,22 @@ def with_uploads(spec: Spec, uploads: float, *, settled: bool = False) -> Spec:
     if spec.planning.ratios == "given" or spec.sampling.law.everyone:
         rule = "is for specs with a cohort to choose, not for given ratios or full participation"
         raise InputError.one("max_uploads", rule, uploads)
-    if not is_objective(spec.planning.ratios):
-        cohort = min(uploads / spec.rounds, spec.population)
-        return _changed(
-            spec, cohort=math.floor(cohort) if spec.sampling.law.whole_cohorts else cohort
-        )
-    free = [*spec.planning.free]
-    if not {"rounds", "cohort"} & {*free}:
-        free.append("cohort")
-    limit = getattr(spec.planning, "max_uploads", None)
+    limit = spec.planning.max_uploads
     if limit is not None and uploads > limit:
         rule = f"must be at most planning.max_uploads ({limit:g})"
         raise InputError.one("max_uploads", rule, uploads)
-    planning = {**spec.planning.model_dump(mode="json"), "max_uploads": uploads, "free": free}
-    changed = _changed(spec, planning=planning)
+    planning = spec.planning.model_dump(mode="json")
+    if not is_objective(spec.planning.ratios):
+        cohort = min(uploads / spec.rounds, spec.population)
+        if spec.sampling.law.whole_cohorts:
+            cohort = math.floor(cohort)
+        if settled:  # what is then asked keeps within them, too
+            planning["max_uploads"] = uploads
+        return _changed(spec, cohort=cohort, planning=planning)
+    free = [*spec.planning.free]
+    if not {"rounds", "cohort"} & {*free}:
+        free.append("cohort")
+    changed = _changed(spec, planning={**planning, "max_uploads": uploads, "free": free})
     return decide_free_choices(changed)[0] if settled else changed
 
 
@@ -113,60 +119,133 @@ def solve_for_noise(
     if unknown not in UNKNOWNS:
         raise InputError.one("solve_for", f"must be one of {', '.join(UNKNOWNS)}", unknown)
     _require_fixed(spec, "a target noise")
-    make, low, high, sign = _ways(spec, unknown)
-
-    def cost(argument: float) -> float:
-        return noise_norm(make(math.exp(sign * argument)))
-
-    found = largest_affordable(
-        cost,
-        target,
-        start=min(max(0.0 if unknown == "epsilon" else _own(spec, unknown) * sign, low), high),
-        low=low,
-        high=high,
-        tolerance=_TOLERANCE,
-        integer=unknown == "rounds",
-    )
-    if found.feasible is None:
-        nearest = cost(low)
-        raise InfeasibleError(
-            f"target_noise: {target:g} cannot be reached by {unknown}; the nearest feasible noise "
-            f"is {nearest:.4g}, at {unknown} {_shown(unknown, math.exp(sign * low))}"
-        )
-    value = math.exp(sign * found.feasible)
-    decided = make(value)
-    plan = solve(decided, second_opinion=second_opinion)
-    uploads = decided.rounds * decided.expected_cohort
-    asked = _shown(unknown, _value(decided, value, unknown))
-    note = f"target_noise: {target:g} asks for {unknown} {asked} ({uploads:,.0f} uploads)"
+    ways = _ways(spec, unknown)
+    own = _own(spec, unknown)
+    found = _within_noise(ways, target, own, second_opinion)
+    if found is None:  # the strictest noise of the range may not be certifiable
+        low = _certified_end(ways)
+        nearest = noise_norm(ways.at(low))
+        if nearest > target:
+            raise InfeasibleError(
+                f"target_noise: {target:g} cannot be reached by {unknown}; the nearest feasible "
+                f"noise is {above(nearest, 4)}, at {unknown} {_shown(unknown, ways.value(low))}"
+            )
+        found = _within_noise(ways._replace(low=low), target, own, second_opinion)
+        found = found or (low, solve(ways.at(low), second_opinion=second_opinion))
+    argument, plan = found
+    uploads = math.floor(plan.spec.rounds * plan.spec.expected_cohort * (1 + 1e-9))
+    asked = _shown(unknown, _value(plan.spec, ways.value(argument), unknown))
+    note = f"target_noise: {target:g} asks for {unknown} {asked} ({uploads:,} uploads)"
     return plan.model_copy(update={"warnings": (note, *plan.warnings)})
 
 
-def _ways(spec: Spec, unknown: str) -> tuple[Callable[[float], Spec], float, float, float]:
-    """The spec at a value of the unknown; the ends of its logarithm times a sign, and the sign.
+def _within_noise(
+    ways: _Ways, target: float, own: float, second_opinion: bool | None
+) -> tuple[float, Plan] | None:
+    """Argument and plan of the least cost whose noise is at most a target; None without one."""
+    try:
+        found = largest_affordable(
+            lambda argument: noise_norm(ways.at(argument)),
+            target,
+            start=min(max(own * ways.sign, ways.low), ways.high),
+            low=ways.low,
+            high=ways.high,
+            tolerance=_TOLERANCE,
+            integer=ways.integer,
+        ).feasible
+        if found is None:
+            return None
+        return found, solve(ways.at(found), second_opinion=second_opinion)
+    except InfeasibleError:
+        return None
 
-    With the sign, noise grows with the argument.
+
+def _certified_end(ways: _Ways) -> float:
+    """The argument of least noise of which there is a plan; by bisection where not the end.
+
+    Raises:
+        InfeasibleError: of the end, where there is a plan nowhere.
+    """
+    tried, failed, refused = ways.low, None, None
+    while True:
+        try:
+            solve(ways.at(tried), second_opinion=False)
+            break
+        except InfeasibleError as error:
+            refused = refused or error
+            if tried >= ways.high:
+                raise refused from None
+            failed, tried = tried, min(tried + math.log(2), ways.high)
+    while failed is not None and tried - failed > _NEAR:
+        middle = (failed + tried) / 2
+        try:
+            solve(ways.at(middle), second_opinion=False)
+            tried = middle
+        except InfeasibleError:
+            failed = middle
+    return tried
+
+
+class _Ways(NamedTuple):
+    """Values of an unknown, by their logarithms times a sign: noise grows with these arguments.
+
+    Attributes:
+        make: the spec at a value.
+        low: least argument.
+        high: largest argument.
+        sign: 1 or -1.
+        integer: whether values are whole numbers.
+    """
+
+    make: Callable[[float], Spec]
+    low: float
+    high: float
+    sign: float
+    integer: bool = False
+
+    def value(self, argument: float) -> float:
+        """The value of an argument."""
+        return math.exp(self.sign * argument)
+
+    def at(self, argument: float) -> Spec:
+        """The spec at an argument."""
+        return self.make(self.value(argument))
+
+
+def _ways(spec: Spec, unknown: str) -> _Ways:
+    """The values of an unknown within the spec's limits.
+
+    Raises:
+        InfeasibleError: when no value is within the limits.
     """
     if unknown == "epsilon":
         if any(group.risk is not None for group in spec.groups):
             rule = "must be cohort or rounds where budgets are risks"
             raise InputError.one("solve_for", rule, unknown)
+        check_limits(spec)
         most = math.log(_MOST_FACTOR)
-        return (lambda factor: _scaled(spec, factor)), -most, most, -1.0
+        return _Ways(lambda factor: _scaled(spec, factor), -most, most, -1.0)
     if unknown == "rounds":
-        most = math.log(_MOST_ROUNDS)
-        return (lambda rounds: _changed(spec, rounds=max(round(rounds), 1))), 0.0, most, 1.0
+        uploads = most_uploads(spec, spec.local.steps) / spec.expected_cohort
+        allowed = int(min(spec.planning.max_rounds or _MOST_ROUNDS, uploads, _MOST_ROUNDS))
+
+        def with_rounds(rounds: float) -> Spec:
+            return _changed(spec, rounds=max(round(rounds), 1))
+
+        check_limits(with_rounds(allowed))
+        return _Ways(with_rounds, 0.0, math.log(max(allowed, 1)), 1.0, integer=True)
     if spec.planning.ratios == "given" or spec.sampling.law.everyone:
         rule = "must be epsilon or rounds with given ratios or full participation"
         raise InputError.one("solve_for", rule, unknown)
-    ceilings = sum((group.max_sampling_ratio or 1.0) * group.clients for group in spec.groups)
     floors = sum((group.min_sampling_ratio or 0.0) * group.clients for group in spec.groups)
-    least, most = max(float(len(spec.groups)), floors), min(ceilings, float(spec.population))
+    least = max(float(len(spec.groups)), floors)
+    most = largest_cohort(spec, spec.rounds, spec.local.steps)
 
     def with_cohort(cohort: float) -> Spec:
-        return _changed(spec, cohort=_drawable(spec, min(max(cohort, least), most)))
+        return _changed(spec, cohort=min(_drawable(spec, max(cohort, least)), most))
 
-    return with_cohort, -math.log(most), -math.log(least), -1.0
+    check_limits(with_cohort(most))
+    return _Ways(with_cohort, -math.log(most), -math.log(least), -1.0)
 
 
 def changed_by(
@@ -184,9 +263,9 @@ def changed_by(
     """
     _require_clients(spec, field)
     _require_fixed(spec, field)
-    make, low, high, sign = _ways(spec, unknown)
-    own = 0.0 if unknown == "epsilon" else _own(spec, unknown)
-    return make, min(low * sign, high * sign), max(low * sign, high * sign), own
+    ways = _ways(spec, unknown)
+    low, high = sorted((ways.low * ways.sign, ways.high * ways.sign))
+    return ways.make, low, high, _own(spec, unknown)
 
 
 def _require_fixed(spec: Spec, question: str) -> None:
@@ -196,6 +275,9 @@ def _require_fixed(spec: Spec, question: str) -> None:
 
 
 def _own(spec: Spec, unknown: str) -> float:
+    """Logarithm of the spec's own value of an unknown."""
+    if unknown == "epsilon":
+        return 0.0
     return math.log(spec.rounds if unknown == "rounds" else spec.expected_cohort)
 
 

@@ -15,7 +15,7 @@ def check_limits(spec: Spec) -> None:
     if planning.max_cohort is not None and cohort > planning.max_cohort * (1 + 1e-12):
         raise InfeasibleError(
             f"planning.max_cohort: {planning.max_cohort:g} is below the cohort of {cohort:g}; the "
-            f"nearest feasible value is {_above(cohort)}"
+            f"nearest feasible value is {above(cohort)}"
         )
     if planning.max_rounds is not None and spec.rounds > planning.max_rounds:
         raise InfeasibleError(
@@ -27,14 +27,14 @@ def check_limits(spec: Spec) -> None:
         raise InfeasibleError(
             f"planning.max_uploads: {planning.max_uploads:g} is below the {uploads:g} uploads of "
             f"{spec.rounds} rounds with {cohort:g} clients; the nearest feasible value is "
-            f"{_above(uploads)}, or {planning.max_uploads / spec.rounds:.4g} clients per round"
+            f"{above(uploads)}, or {planning.max_uploads / spec.rounds:.4g} clients per round"
         )
     steps = uploads * spec.local.steps
     if planning.max_local_steps is not None and steps > planning.max_local_steps * (1 + 1e-12):
         raise InfeasibleError(
             f"planning.max_local_steps: {planning.max_local_steps:g} is below the {steps:g} steps "
             f"of {uploads:g} uploads, {spec.local.steps} each; the nearest feasible value is "
-            f"{_above(steps)}"
+            f"{above(steps)}"
         )
     if planning.max_device_seconds is not None and planning.step_seconds is not None:
         seconds = steps * planning.step_seconds
@@ -42,14 +42,14 @@ def check_limits(spec: Spec) -> None:
             raise InfeasibleError(
                 f"planning.max_device_seconds: {planning.max_device_seconds:g} is below the "
                 f"{seconds:g} seconds of {steps:g} steps, {planning.step_seconds:g} each; the "
-                f"nearest feasible value is {_above(seconds)}"
+                f"nearest feasible value is {above(seconds)}"
             )
 
 
-def _above(value: float) -> str:
-    """Six digits of a value, rounded up, so that a limit of what is printed is enough."""
-    shown = f"{value:.6g}"
-    return shown if float(shown) >= value else f"{value * (1 + 5e-6):.6g}"
+def above(value: float, digits: int = 6) -> str:
+    """Some digits of a value, rounded up, so that a limit of what is printed is enough."""
+    shown = f"{value:.{digits}g}"
+    return shown if float(shown) >= value else f"{value * (1 + 5 * 10.0**-digits):.{digits}g}"
 
 
 def most_steps(spec: Spec) -> float:

@@ -48,6 +48,38 @@ def test_a_noise_out_of_reach_names_the_nearest() -> None:
         solve_for_noise(_spec(*TWO), 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("unknown", "uploads", "changes"),
+    [
+        ("cohort", 700, {}),
+        ("cohort", 45.5, {"sampling": "fixed_size", "planning": {"ratios": "gdpfed_plus"}}),
+        ("rounds", 700, {"planning": {"ratios": "uniform"}}),
+        ("cohort", None, {"planning": {"max_cohort": 33}}),
+        ("cohort", None, {"planning": {"max_local_steps": 3000}}),
+        ("rounds", None, {"planning": {"max_rounds": 9}}),
+        ("epsilon", None, {"groups": [{**group, "epsilon": 20} for group in TWO]}),
+    ],
+)
+def test_the_nearest_noise_that_is_named_can_be_planned(
+    unknown: str, uploads: float | None, changes: dict[str, Any]
+) -> None:
+    """Within the same limits; budgets times 1,000 ask for noise that pld cannot certify."""
+    spec = Spec.parse({**BASE, "groups": list(TWO), **changes})
+    if uploads is not None:
+        spec = with_uploads(spec, uploads, settled=True)
+    with pytest.raises(InfeasibleError, match=f"cannot be reached by {unknown}") as caught:
+        solve_for_noise(spec, 1e-3, unknown)
+    nearest = float(str(caught.value).split("noise is ")[1].split(",")[0])
+    for target in (nearest, 1e3):
+        plan = solve_for_noise(spec, target, unknown, second_opinion=False)
+        assert plan.noise_std * math.sqrt(plan.spec.model.parameters) <= target
+        used = plan.spec.rounds * plan.spec.expected_cohort
+        assert used <= (uploads or math.inf) * (1 + 1e-12)
+        assert plan.spec.rounds <= (spec.planning.max_rounds or math.inf)
+        most = spec.planning.max_local_steps or math.inf
+        assert used * spec.local.steps <= most * (1 + 1e-12)
+
+
 def test_uploads_decide_the_cohort() -> None:
     plan = solve(with_uploads(_spec(*TWO), 2000))
     assert plan.spec.cohort == pytest.approx(100)
