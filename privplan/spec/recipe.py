@@ -97,7 +97,11 @@ class Recipe(Checked):
         description="default: decided without data; none: all fields as given; tuned: chosen by "
         "privplan tune.",
     )
-    decides: tuple[str, ...] = Field((), description="Fields of the spec that the recipe decides.")
+    decides: tuple[str, ...] = Field(
+        (),
+        description="Fields of the spec that the recipe decides; left out with source: default, "
+        "all that are not given.",
+    )
     replaced: dict[str, Any] = Field(
         default_factory=dict,
         exclude_if=is_empty,
@@ -164,13 +168,14 @@ def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
         recipe = "default"
     local = data.get("local")
     local = local if isinstance(local, dict) else {}
-    if recipe == "default":
+    named = recipe if isinstance(recipe, dict) else {"source": recipe}
+    if named.get("source", "default") == "default" and "decides" not in named:
         free = planning.get("free")
         free = free if isinstance(free, list | tuple) else ()
         decides = [field for field in DECIDED if data.get(field) is None and field not in free]
         if local.get("learning_rate") is None and local.get("momentum") not in (None, 0):
             decides.append(LOCAL_RATE)
-        recipe = {"source": "default", "decides": decides}
+        recipe = {"source": "default", **named, "decides": decides}
     if not isinstance(recipe, dict) or recipe.get("source", "default") != "default":
         return {**data, "recipe": recipe}
     data, decided = {**data, "recipe": recipe}, recipe.get("decides")

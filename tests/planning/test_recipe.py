@@ -139,6 +139,21 @@ def test_by_name_the_recipe_decides_what_is_left() -> None:
     assert "not tuned on private data" in recipe_lines(plan)[-1]
 
 
+@pytest.mark.parametrize("given", [{}, {"clipping_norm": 0.5}, {"local": {"momentum": 0.9}}])
+def test_a_source_alone_decides_what_the_name_decides(given: dict[str, Any]) -> None:
+    """A list of fields, as solved specs write it, is kept, and an empty one decides nothing."""
+    by_name = Spec.parse({**DATA, **given, "recipe": "default"})
+    assert Spec.parse({**DATA, **given, "recipe": {"source": "default"}}) == by_name
+    assert Spec.parse({**DATA, **given, "recipe": {}}) == by_name
+    assert Spec.parse(by_name.model_dump(mode="json")) == by_name
+    nothing = Spec.parse({**DATA, **given, "recipe": {"source": "default", "decides": []}})
+    assert nothing.recipe is not None
+    assert nothing.recipe.decides == ()
+    for recipe in ("default", {"source": "default", "decides": []}):
+        plan = solved(**given, recipe=recipe)
+        assert Plan.parse(json.loads(plan.to_json())).digest == plan.digest
+
+
 def test_momentum_carries_a_client_no_farther_than_thirty_steps() -> None:
     for steps, momentum, length in ((1, 0.9, 1.0), (2, 0.5, 2.5), (30, 0.9, 213.8), (7, 0.0, 7.0)):
         by_sum = sum(sum(momentum**k for k in range(n)) for n in range(1, steps + 1))
