@@ -32,7 +32,7 @@ from privplan.planning.objectives import objective_of
 from privplan.planning.objectives.balanced import heterogeneity_of
 from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of, provisioned_noise_multiplier
-from privplan.planning.recipe import LASTING, MOST_LOCAL_STEPS, worth
+from privplan.planning.recipe import FEW_ROUNDS, LASTING, MOST_LOCAL_STEPS, worth
 from privplan.planning.run_limits import (
     check_limits,
     fewest_clients,
@@ -72,7 +72,14 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
     if "local_steps" in free:
         decided = _decide_steps(spec, decided)
         check_limits(decided)
-        return decided, tuple(_note(name, spec, decided) for name in free)
+        notes = [_note(name, spec, decided) for name in free]
+        if "rounds" in free and decided.rounds <= FEW_ROUNDS and decided.local.steps > 1:
+            notes.append(
+                f"planning.free: {decided.local.steps} local steps are likely too many for "
+                f"{decided.rounds} rounds, too few for steps of one length to arrive; try fewer as "
+                "local.steps, or a larger limit"
+            )
+        return decided, tuple(notes)
     if "rounds" not in free:
         check_limits(decided)
     if "clipping_norm" in free:

@@ -52,6 +52,9 @@ LASTING = 100.0
 T rounds count as T / (1 + T / LASTING). Both are fitted to digits and text: docs/recipe.md."""
 MOST_LOCAL_STEPS = 60
 """Most local steps that a plan chooses; more were not tried."""
+FEW_ROUNDS = 22
+"""Rounds with which the local steps that a plan chooses lost 2.1 points to fewer ones on digits;
+with 23 they were within 0.3 points of the best: docs/recipe.md."""
 
 
 def worth(steps: int) -> float:

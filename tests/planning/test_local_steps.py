@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from privplan.cli import main
 from privplan.errors import InfeasibleError, InputError, PrivplanError
 from privplan.planning.free_choices import decide_free_choices, lost_with_steps
-from privplan.planning.recipe import HALF_WORTH, MOST_LOCAL_STEPS, worth
+from privplan.planning.recipe import FEW_ROUNDS, HALF_WORTH, MOST_LOCAL_STEPS, worth
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
@@ -124,6 +124,17 @@ def test_momentum_gets_its_local_rate_by_the_decided_steps() -> None:
     given_steps = {**local, "steps": settled.local.steps}
     alone = searched((), changes={"local": given_steps})
     assert settled.local.learning_rate == alone.local.learning_rate
+
+
+@pytest.mark.parametrize(("most", "few"), [(700, True), (9000, False)])
+def test_few_rounds_warn_of_too_many_local_steps(most: int, few: bool) -> None:
+    """The rule does not know that steps of a given length need rounds to arrive."""
+    plan = solve(searched(max_local_steps=most), second_opinion=False)
+    assert (plan.spec.rounds <= FEW_ROUNDS) == few
+    said = f"{plan.spec.local.steps} local steps are likely too many for {plan.spec.rounds} rounds"
+    assert [said in line for line in plan.warnings].count(True) == few
+    given = searched(("cohort", "local_steps"), max_local_steps=most)
+    assert not any("likely too many" in line for line in decide_free_choices(given)[1])
 
 
 def test_a_solved_plan_says_what_was_decided_and_why(tmp_path: Path) -> None:
