@@ -34,6 +34,7 @@ from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of, provisioned_noise_multiplier
 from privplan.planning.recipe import FEW_ROUNDS, LASTING, MOST_LOCAL_STEPS, worth
 from privplan.planning.run_limits import (
+    ROUNDING,
     check_limits,
     fewest_clients,
     largest_cohort,
@@ -210,9 +211,9 @@ def _lost_by_steps(spec: Spec, decided: Spec, rounds: int) -> dict[int, float]:
     """
     free = "cohort" in spec.planning.free
     least = fewest_clients(spec, rounds) if free else decided.expected_cohort
-    if rounds * least > (spec.planning.max_uploads or math.inf) * (1 + 1e-12):
+    if rounds * least > (spec.planning.max_uploads or math.inf) * (1 + ROUNDING):
         return {}
-    most = int(min(most_steps(spec) / (rounds * least) * (1 + 1e-12), MOST_LOCAL_STEPS))
+    most = int(min(most_steps(spec) / (rounds * least) * (1 + ROUNDING), MOST_LOCAL_STEPS))
     if not free:
         lost = lost_signal(_with(decided, rounds=rounds)) if most else math.inf
         return dict.fromkeys(range(1, most + 1), lost)

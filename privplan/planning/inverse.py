@@ -84,12 +84,9 @@ def with_uploads(spec: Spec, uploads: float, *, settled: bool = False) -> Spec:
         raise InputError.one("max_uploads", rule, uploads)
     planning = spec.planning.model_dump(mode="json")
     if not is_objective(spec.planning.ratios):
-        cohort = min(uploads / spec.rounds, spec.population)
-        if spec.sampling.law.whole_cohorts:
-            cohort = math.floor(cohort)
-        if settled:  # what is then asked keeps within them, too
-            planning["max_uploads"] = uploads
-        return _changed(spec, cohort=cohort, planning=planning)
+        limited = _changed(spec, planning={**planning, "max_uploads": uploads})
+        cohort = largest_cohort(limited, spec.rounds, spec.local.steps)
+        return _changed(limited if settled else spec, cohort=cohort)
     free = [*spec.planning.free]
     if not {"rounds", "cohort"} & {*free}:
         free.append("cohort")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from privplan.plan import ObjectiveValue
 from privplan.planning.allocate import NEGLIGIBLE, Task, allocate
 from privplan.planning.assemble import Decisions, failed_conditions
@@ -9,6 +11,7 @@ from privplan.planning.error_terms import Allocation
 from privplan.planning.objectives import objective_of
 from privplan.planning.problem import Limits, Problem, drawable, limits_of, uniform_cohorts
 from privplan.planning.published import kept_fractions
+from privplan.planning.run_limits import not_above
 from privplan.spec.spec import Spec
 
 
@@ -41,6 +44,7 @@ def optimised(spec: Spec, problem: Problem) -> Decisions:
     """
     task = task_of(spec, problem)
     found = allocate(task)
+    found = replace(found, cohorts=not_above(spec, found.cohorts))
     terms = objective_of(spec).terms(spec, problem, found)
     lines = []
     if spec.planning.accountant == "closed_form":

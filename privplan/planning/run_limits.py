@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
+from itertools import permutations
+
+import numpy as np
+from numpy.typing import NDArray
 
 from privplan.errors import InfeasibleError
 from privplan.planning.problem import LEAST_SHARE
 from privplan.spec.spec import Spec
 
+ROUNDING = 1e-15
+"""By how much a product of numbers that a spec gives may seem to exceed a limit, relatively, since
+decimals such as 0.1 are rounded. What is decided here exceeds none."""
+
 
 def check_limits(spec: Spec) -> None:
     """Raises InfeasibleError for a cohort or rounds beyond their limits."""
     planning, cohort = spec.planning, spec.expected_cohort
-    if planning.max_cohort is not None and cohort > planning.max_cohort * (1 + 1e-12):
+    if planning.max_cohort is not None and cohort > planning.max_cohort * (1 + ROUNDING):
         raise InfeasibleError(
             f"planning.max_cohort: {planning.max_cohort:g} is below the cohort of {cohort:g}; the "
             f"nearest feasible value is {above(cohort)}"
@@ -23,14 +31,14 @@ def check_limits(spec: Spec) -> None:
             f"nearest feasible value is {spec.rounds}"
         )
     uploads = spec.rounds * cohort
-    if planning.max_uploads is not None and uploads > planning.max_uploads * (1 + 1e-12):
+    if planning.max_uploads is not None and uploads > planning.max_uploads * (1 + ROUNDING):
         raise InfeasibleError(
             f"planning.max_uploads: {planning.max_uploads:g} is below the {uploads:g} uploads of "
             f"{spec.rounds} rounds with {cohort:g} clients; the nearest feasible value is "
             f"{above(uploads)}, or {planning.max_uploads / spec.rounds:.4g} clients per round"
         )
     steps = uploads * spec.local.steps
-    if planning.max_local_steps is not None and steps > planning.max_local_steps * (1 + 1e-12):
+    if planning.max_local_steps is not None and steps > planning.max_local_steps * (1 + ROUNDING):
         raise InfeasibleError(
             f"planning.max_local_steps: {planning.max_local_steps:g} is below the {steps:g} steps "
             f"of {uploads:g} uploads, {spec.local.steps} each; the nearest feasible value is "
@@ -38,7 +46,7 @@ def check_limits(spec: Spec) -> None:
         )
     if planning.max_device_seconds is not None and planning.step_seconds is not None:
         seconds = steps * planning.step_seconds
-        if seconds > planning.max_device_seconds * (1 + 1e-12):
+        if seconds > planning.max_device_seconds * (1 + ROUNDING):
             raise InfeasibleError(
                 f"planning.max_device_seconds: {planning.max_device_seconds:g} is below the "
                 f"{seconds:g} seconds of {steps:g} steps, {planning.step_seconds:g} each; the "
@@ -80,9 +88,43 @@ def largest_cohort(spec: Spec, rounds: int, steps: int) -> float:
     ceilings = sum((group.max_sampling_ratio or 1.0) * group.clients for group in spec.groups)
     most = min(spec.planning.max_cohort or math.inf, ceilings, float(spec.population))
     most = min(most, most_uploads(spec, steps) / rounds)
-    if spec.sampling.law.whole_cohorts:
-        most = math.floor(most)
+    step, whole = spec.planning.step_seconds or 1.0, spec.sampling.law.whole_cohorts
+    most = math.floor(most) if whole else most
+    totals: list[tuple[float | None, tuple[float, ...]]] = [
+        (spec.planning.max_uploads, (rounds,)),
+        (spec.planning.max_local_steps, (rounds, steps)),
+        (spec.planning.max_device_seconds, (rounds, steps, step)),
+    ]
+    for limit, factors in totals:
+        while limit is not None and _product(most, *factors) > limit:
+            most = most - 1 if whole else math.nextafter(most, 0)
     return max(most, fewest_clients(spec, rounds))
+
+
+def _product(*factors: float) -> float:
+    """The largest product of numbers over the orders in which they can be multiplied."""
+    return max(math.prod(order) for order in permutations(factors))
+
+
+def not_above(spec: Spec, cohorts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The cohorts, rounded down where their sum would exceed that of a spec with limits.
+
+    Args:
+        spec: the spec with its limits and its cohort.
+        cohorts: expected clients r_m, shape (groups,), that sum to the cohort but for rounding.
+    """
+    planning, total = spec.planning, spec.expected_cohort
+    limits = (planning.max_cohort, planning.max_uploads, planning.max_local_steps)
+    if (*limits, planning.max_device_seconds) == (None,) * 4:
+        return cohorts
+    while (excess := _sum(cohorts) - total) > 0:
+        cohorts = np.minimum(np.nextafter(cohorts, 0), cohorts * (1 - excess / total))
+    return cohorts
+
+
+def _sum(values: NDArray[np.float64]) -> float:
+    """The largest of the ways to add numbers."""
+    return max(float(values.sum()), math.fsum(values), float(sum(values.tolist())))
 
 
 def fewest_clients(spec: Spec, rounds: int) -> float:

@@ -23,6 +23,7 @@ from privplan.planning.published import (
     solve_published,
 )
 from privplan.planning.recipe import with_server
+from privplan.planning.run_limits import not_above
 from privplan.planning.weights import weights
 from privplan.spec.objectives import is_objective
 from privplan.spec.spec import Spec
@@ -131,9 +132,10 @@ def _cohorts(spec: Spec, problem: Problem) -> tuple[Floats, str]:
         return everybody, "evaluated: everybody takes part in every round"
     if spec.planning.ratios == "uniform":
         uniform = uniform_cohorts(problem)
-        return drawable(problem, uniform), "evaluated: the ratios are uniform"
+        cohorts = not_above(spec, drawable(problem, uniform))
+        return cohorts, "evaluated: the ratios are uniform"
     found = solve_published(problem, spec.planning.sparsification != "none")
-    cohorts = drawable(problem, found.cohorts)
+    cohorts = not_above(spec, drawable(problem, found.cohorts))
     status = found.status
     if not np.allclose(cohorts, found.cohorts, rtol=1e-9):
         status += "; then rounded to whole cohorts"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +92,37 @@ def test_limits_are_never_exceeded(
         assert "nearest feasible value is" in said
         return
     used = settled.rounds * settled.expected_cohort
-    most = 1 + 1e-9
-    assert used * settled.local.steps <= steps * most
-    assert used <= (uploads or math.inf) * most
-    assert settled.expected_cohort <= (cohort or math.inf) * most
+    for order in permutations((settled.rounds, settled.expected_cohort, settled.local.steps)):
+        assert math.prod(order) <= steps
+    assert used <= (uploads or math.inf)
+    assert settled.expected_cohort <= (cohort or math.inf)
     assert settled.rounds <= (rounds or math.inf)
     assert 1 <= settled.local.steps <= MOST_LOCAL_STEPS
     assert decide_free_choices(settled) == (settled, ())
+
+
+@pytest.mark.parametrize(
+    ("free", "limits"),
+    [
+        (("cohort",), {"max_uploads": 211}),
+        (("cohort",), {"max_local_steps": 1005}),
+        (("rounds", "cohort"), {"max_uploads": 700}),
+        (("cohort",), {"max_device_seconds": 300.0, "step_seconds": 0.07}),
+    ],
+)
+@pytest.mark.parametrize("rounds", [11, 23])
+def test_totals_exceed_no_limit_whatever_is_multiplied_first(
+    rounds: int, free: tuple[str, ...], limits: dict[str, float]
+) -> None:
+    """Neither those of the spec nor those of the groups' cohorts, not even by rounding."""
+    plan = solve(searched(free, {"rounds": rounds}, **limits), second_opinion=False)
+    [most, *step] = limits.values()
+    each = [float(plan.spec.local.steps)] if "max_uploads" not in limits else []
+    sums = sum(group.expected_cohort for group in plan.groups)
+    for cohort in (plan.spec.expected_cohort, sums):
+        for order in permutations([float(plan.spec.rounds), cohort, *each, *step]):
+            assert math.prod(order) <= most
+    assert sums == pytest.approx(plan.spec.expected_cohort, rel=1e-12)
 
 
 def test_fixed_rounds_and_cohort_take_the_most_steps() -> None:
