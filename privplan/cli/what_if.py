@@ -43,7 +43,8 @@ def command(
     from privplan.io.files import write_bytes
     from privplan.report.plots import sweep_picture
     from privplan.report.tables import sweep_table
-    from privplan.sensitivity.what_if import TABLE, parse_vary, spec_data, sweep
+    from privplan.sensitivity.varying import parse_vary
+    from privplan.sensitivity.what_if import TABLE, spec_data, sweep
 
     if forecast is not None:
         ProxyTable.load(forecast)  # its faults before any work

@@ -10,6 +10,7 @@ from privplan.accounting.tradeoff import LEVELS
 from privplan.plan import Plan
 from privplan.planning.objectives import objective_of
 from privplan.planning.recipe import recipe_lines
+from privplan.sensitivity.rows import DECIDED
 from privplan.spec.objectives import FIXED_RATIOS
 
 if TYPE_CHECKING:
@@ -162,12 +163,15 @@ def plan_lines(plan: Plan) -> list[str]:
 def sweep_table(rows: Sequence[dict[str, Any]], paths: Sequence[str]) -> Table:
     """Noise of the mean update and weights, one row per point of a what-if sweep.
 
+    With what the plan of each point decided, where ``planning.free`` lets it decide more.
+
     Args:
         rows: rows of the sweep, one per point and group.
         paths: the varied numbers.
     """
     cells: dict[tuple[str, ...], list[str]] = {}
     forecast = ["forecast accuracy"] if any("accuracy" in row for row in rows) else []
+    decided = [name for name in DECIDED if name not in paths and any(name in row for row in rows)]
     for row in rows:
         point = tuple(f"{row[path]:g}" for path in paths)
         noise = row.get("error") or f"{row['noise_norm']:.4g}"
@@ -176,9 +180,11 @@ def sweep_table(rows: Sequence[dict[str, Any]], paths: Sequence[str]) -> Table:
         if "accuracy" in row:
             ends = f"[{row['accuracy_lower']:.1%}, {row['accuracy_upper']:.1%}]"
             known = [f"{row['accuracy']:.1%} {ends}"]
-        line = cells.setdefault(point, [*point, noise, *known, ""])
+        chosen = ["" if row.get(name) is None else f"{row[name]:.5g}" for name in decided]
+        line = cells.setdefault(point, [*point, *chosen, noise, *known, ""])
         line[-1] = ", ".join([*filter(None, line[-1:]), *weight])
-    columns = [*paths, "noise of the mean, norm", *forecast, "weights"]
+    names = [name.replace("_", " ") for name in decided]
+    columns = [*paths, *names, "noise of the mean, norm", *forecast, "weights"]
     return "What if", columns, list(cells.values()), ""
 
 

@@ -6,208 +6,25 @@ over processes, and stored in a journal, so that an interrupted sweep resumes.
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
-from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from privplan.errors import InputError, PrivplanError
+from privplan.errors import Fault, InputError
 from privplan.io.files import read_text, write_text
 from privplan.io.resume import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.io.text import load_yaml
+from privplan.sensitivity.rows import Question, check_rows, csv_text, solve_point
 from privplan.sensitivity.sharing import axes_of, evenly
+from privplan.sensitivity.varying import Vary, points, with_point
 from privplan.values import digest
-
-if TYPE_CHECKING:
-    from privplan.plan import Plan
-    from privplan.planning.noise_lattice import Axes
 
 JOURNAL = "what-if.jsonl"
 TABLE = "what-if.csv"
-SECTIONS = ("planning", "local", "constants")
-"""Sections that a spec may omit although their numbers can be varied."""
-LARGEST = 1e100
-"""Largest absolute value of the ends of a range."""
-MOST_POINTS = 1_000_000
+UNKNOWN = "is not a known field"
+"""How the rule of a field begins that a spec does not have."""
 WHOLE = "must be a whole number"
 """How the rule of a number of the spec begins that is an integer."""
-COLUMNS = (
-    "group", "clients", "epsilon", "delta", "sampling_ratio", "expected_cohort",
-    "noise_multiplier", "weight", "epsilon_upper", "accountant", "sampling", "relation",
-    "unit", "objective", "value", "noise_std", "noise_norm", "status", "error",
-)  # fmt: skip
-
-FORECAST_COLUMNS = ("accuracy", "accuracy_lower", "accuracy_upper", "group_accuracy")
-"""Further columns of a sweep with forecasts, in [0, 1]."""
-
-
-@dataclass(frozen=True)
-class Vary:
-    """One number of the spec and its values.
-
-    Attributes:
-        path: its place in the spec, for example ``groups.strict.epsilon``.
-        values: the values, in the order of the sweep.
-    """
-
-    path: str
-    values: tuple[float, ...]
-
-
-def parse_vary(text: str) -> Vary:
-    """Values of ``PATH=FROM:TO:COUNT`` (equal steps) or ``PATH=FROM:TO:COUNT:log`` (equal factors).
-
-    Raises:
-        InputError: when the text is not of this form, or an end is out of range.
-    """
-    rule = "must be PATH=FROM:TO:COUNT or PATH=FROM:TO:COUNT:log"
-    path, _, span = text.partition("=")
-    parts = span.split(":")
-    log = len(parts) == 4 and parts[3] == "log"
-    if not path or len(parts) != 3 + log:
-        raise InputError.one("vary", rule, text)
-    try:
-        first, last, count = float(parts[0]), float(parts[1]), int(parts[2])
-    except ValueError:
-        raise InputError.one("vary", rule, text) from None
-    if not (math.isfinite(first) and math.isfinite(last) and 1 <= count <= 10_000):
-        raise InputError.one("vary", "must have finite ends and 1 to 10000 values", text)
-    if log and not (first > 0 and last > 0):
-        raise InputError.one("vary", "must have positive ends with log", text)
-    if max(abs(first), abs(last)) > LARGEST or (log and min(first, last) < 1 / LARGEST):
-        raise InputError.one("vary", f"must have ends of a size up to {LARGEST:g}", text)
-    steps = [i / max(count - 1, 1) for i in range(count)]
-    if log:
-        values = [float(f"{first * (last / first) ** s:.12g}") for s in steps]
-    else:
-        values = [float(f"{first + (last - first) * s:.12g}") for s in steps]
-    return Vary(path, tuple(dict.fromkeys(values)))
-
-
-def points(varies: Sequence[Vary]) -> list[dict[str, float]]:
-    """All combinations of the varied values, the last number varying fastest.
-
-    Raises:
-        InputError: when there are more than ``MOST_POINTS``, or a path is varied twice.
-    """
-    paths = [vary.path for vary in varies]
-    for path in paths:
-        if paths.count(path) > 1:
-            raise InputError.one("vary", "must name each path once", path)
-    total = math.prod(len(vary.values) for vary in varies)
-    if total > MOST_POINTS:
-        raise InputError.one("vary", f"must make {MOST_POINTS} points or fewer", total)
-    axes = [[(vary.path, value) for value in vary.values] for vary in varies]
-    return [dict(combination) for combination in itertools.product(*axes)]
-
-
-def with_point(data: dict[str, Any], point: dict[str, float]) -> dict[str, Any]:
-    """A copy of the spec's plain data with the numbers of a point; integers stay integers.
-
-    Raises:
-        InputError: when a path is not a place of the spec.
-    """
-    data = deepcopy(data)
-    for path, value in point.items():
-        *parents, last = path.split(".")
-        place: Any = data
-        for part in parents:
-            place = _descend(place, part, path)
-        if not isinstance(place, dict) or isinstance(place.get(last), dict | list):
-            raise InputError.one("vary", "must name a number of the spec", path)
-        place[last] = int(value) if value == int(value) else value
-    return data
-
-
-def _descend(place: Any, part: str, path: str) -> Any:
-    """The item of a mapping, or the group of that name in a list of groups."""
-    if isinstance(place, list):
-        named = [item for item in place if isinstance(item, dict) and item.get("name") == part]
-        if named:
-            return named[0]
-    elif isinstance(place, dict) and isinstance(place.get(part), dict | list):
-        return place[part]
-    elif isinstance(place, dict) and place.get(part) is None and part in SECTIONS:
-        place[part] = {}
-        return place[part]
-    raise InputError.one("vary", "must name a place of the spec", path)
-
-
-@dataclass(frozen=True)
-class Question:
-    """A point of a sweep and how it is answered.
-
-    Attributes:
-        data: the spec as plain data.
-        point: the varied numbers.
-        proxy: path of a table of proxy runs, for a forecast; None without.
-        axes: numbers of the budgets between which noise curves are interpolated, as of
-            ``privplan.planning.noise_lattice``.
-    """
-
-    data: dict[str, Any]
-    point: dict[str, float]
-    proxy: str | None
-    axes: Axes
-
-
-def solve_point(asked: Question) -> list[dict[str, Any]]:
-    """Rows of one point: one per group, or a single row with the reason why there is no plan."""
-    from privplan.planning.noise_lattice import interpolating
-    from privplan.planning.solver import solve
-    from privplan.spec.spec import Spec
-
-    point = asked.point
-    try:
-        with interpolating(asked.axes):
-            plan = solve(Spec.parse(with_point(asked.data, point)), second_opinion=False)
-        forecast = _forecast_of(plan, asked.proxy)
-    except PrivplanError as error:
-        return [{**point, "error": " ".join(str(error).split())}]
-    guarantees = {row.group: row for row in plan.certificate if row.guarantee}
-    rows = []
-    for group in plan.groups:
-        fields = group.model_dump(include={*COLUMNS} & set(type(group).model_fields))
-        certified = guarantees[group.name]
-        rows.append(
-            {
-                **point,
-                "group": group.name,
-                **fields,
-                "epsilon_upper": certified.epsilon_upper,
-                "accountant": certified.accountant,
-                "sampling": certified.sampling,
-                "relation": str(certified.relation),
-                "unit": certified.unit,
-                "objective": plan.objective.name,
-                "value": plan.objective.value,
-                "noise_std": plan.noise_std,
-                "noise_norm": plan.noise_std * math.sqrt(plan.spec.model.parameters),
-                "status": plan.status,
-                **forecast.get(group.name, {}),
-            }
-        )
-    return rows
-
-
-def _forecast_of(plan: Plan, proxy: str | None) -> dict[str, dict[str, float]]:
-    """FORECAST_COLUMNS by group, all groups holding all classes alike; empty without a proxy."""
-    if proxy is None:
-        return {}
-    from privplan.forecast.features import even_coverage, plan_features
-    from privplan.forecast.model import forecaster
-
-    model = forecaster(proxy)
-    coverage = even_coverage(plan.spec, model.table.classes)
-    found = model.forecast(plan_features(plan), coverage, [group.name for group in plan.groups])
-    overall = (found.accuracy, found.lower, found.upper)
-    return {
-        one.group: dict(zip(FORECAST_COLUMNS, (*overall, one.accuracy), strict=True))
-        for one in found.groups
-    }
 
 
 def spec_data(path: str) -> dict[str, Any]:
@@ -253,7 +70,7 @@ def sweep(
     _require_given(data, varies)
     varies = [_rounded(data, vary) for vary in varies]
     todo = points(varies)
-    _require_numbers(data, todo)
+    _require_plans(data, todo)
     journal = None if folder is None else _journal(folder, data, varies, proxy)
     if journal is not None:
         journal.load()  # another sweep is refused before the lock is created
@@ -299,35 +116,28 @@ def _require_given(data: dict[str, Any], varies: Sequence[Vary]) -> None:
             raise InputError.one("vary", rule, vary.path)
 
 
-def _require_numbers(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> None:
-    """Raise the faults that the first and the last point share: those of a path, not a value."""
+def _require_plans(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> None:
+    """Raise InputError when every point is faulty, with the faults that all share, each once.
+
+    Where they share none, those of the first point. A path that is no number of the spec is faulty
+    at every value, and is raised at once.
+    """
     from privplan.spec.spec import Spec
 
-    errors = []
-    for point in (todo[0], todo[-1]):
+    shared: dict[tuple[str, str], Fault] | None = None
+    first: list[Fault] = []
+    for point in todo:
         try:
             Spec.parse(with_point(data, point))
+            return
         except InputError as error:
-            errors.append(error.faults)
-    if len(errors) == 2:
-        rules = {(fault.field, fault.rule) for fault in errors[1]}
-        faults = [fault for fault in errors[0] if (fault.field, fault.rule) in rules]
-        if faults:
-            raise InputError(faults)
-
-
-def csv_text(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
-    """Rows as tidy CSV, the varied numbers first."""
-    import csv
-    from io import StringIO
-
-    buffer = StringIO()
-    known = (*COLUMNS, *(name for name in FORECAST_COLUMNS if any(name in row for row in rows)))
-    columns = [*first, *(name for name in known if name not in first)]
-    writer = csv.DictWriter(buffer, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
+            found = {(fault.field, fault.rule): fault for fault in error.faults}
+        if any(rule.startswith(UNKNOWN) or field == "vary" for field, rule in found):
+            raise InputError(list(found.values()))
+        if shared is None:
+            shared, first = found, list(found.values())
+        shared = {key: fault for key, fault in shared.items() if key in found}
+    raise InputError(list((shared or {}).values()) or first)
 
 
 def _journal(
@@ -339,19 +149,4 @@ def _journal(
         from privplan.forecast.table import ProxyTable
 
         identity["proxy"] = ProxyTable.load(proxy).digest
-    return Journal(folder / JOURNAL, digest(identity), _check_rows)
-
-
-def _check_rows(point: dict[str, float], rows: list[dict[str, Any]]) -> None:
-    """Check that rows of a journal can be those of a point.
-
-    Raises:
-        KeyError, TypeError, ValueError: when they cannot.
-    """
-    for row in rows:
-        varied = [row[name] for name in point]
-        numbers = () if "error" in row else (row["weight"], row["noise_norm"])
-        if not {*row} <= {*point, *COLUMNS, *FORECAST_COLUMNS} or not all(
-            isinstance(value, int | float) for value in (*varied, *numbers)
-        ):
-            raise ValueError
+    return Journal(folder / JOURNAL, digest(identity), check_rows)

@@ -149,7 +149,8 @@ def test_standard_output_that_is_full(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_a_sweep_in_use_is_refused(tmp_path: Path) -> None:
-    from privplan.sensitivity.what_if import parse_vary, sweep
+    from privplan.sensitivity.varying import parse_vary
+    from privplan.sensitivity.what_if import sweep
     from tests.planning.problems import spec_data
 
     varies, met = [parse_vary("rounds=5:6:2")], []

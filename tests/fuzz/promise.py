@@ -26,8 +26,8 @@ from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord
-from privplan.sensitivity.what_if import parse_vary, points
-from privplan.sensitivity.what_if import with_point as varied
+from privplan.sensitivity.varying import parse_vary, points
+from privplan.sensitivity.varying import with_point as varied
 from privplan.spec.groups_csv import read_budgets
 from privplan.spec.spec import Spec
 from privplan.values import parse

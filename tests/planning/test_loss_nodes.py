@@ -17,7 +17,8 @@ from privplan.planning.budget_nodes import Budget
 from privplan.planning.group_noise import history_of
 from privplan.planning.loss_nodes import least_noise, loss_curve, refined
 from privplan.planning.noise_curve import NoiseCurves, log_noise_at
-from privplan.sensitivity.what_if import parse_vary, sweep
+from privplan.sensitivity.varying import parse_vary
+from privplan.sensitivity.what_if import sweep
 from tests.planning.problems import calibrated, make_problem, spec_data
 
 BUDGETS = [

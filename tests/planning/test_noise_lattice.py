@@ -25,15 +25,10 @@ from privplan.planning.noise_lattice import (
     shared_axes,
 )
 from privplan.planning.solver import solve
+from privplan.sensitivity.rows import Question, solve_point
 from privplan.sensitivity.sharing import axes_of, evenly
-from privplan.sensitivity.what_if import (
-    Question,
-    parse_vary,
-    points,
-    solve_point,
-    sweep,
-    with_point,
-)
+from privplan.sensitivity.varying import parse_vary, points, with_point
+from privplan.sensitivity.what_if import sweep
 from privplan.spec.spec import Spec
 from tests.planning.problems import calibrated, spec_data
 

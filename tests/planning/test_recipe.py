@@ -14,7 +14,7 @@ from privplan.planning.baselines import strictest, uniform
 from privplan.planning.recipe import NOT_TUNED, recipe_lines, relative_noise
 from privplan.planning.record_level import record_level
 from privplan.planning.solver import solve
-from privplan.sensitivity.what_if import with_point
+from privplan.sensitivity.varying import with_point
 from privplan.spec.recipe import local_rate, walk
 from privplan.spec.spec import Spec
 

@@ -10,7 +10,11 @@ from click.testing import CliRunner
 from privplan.cli import main
 from privplan.errors import InputError
 from privplan.io.resume import InterruptedSweepError
-from privplan.sensitivity.what_if import JOURNAL, TABLE, parse_vary, points, sweep, with_point
+from privplan.planning.solver import solve
+from privplan.report.tables import sweep_table
+from privplan.sensitivity.varying import parse_vary, points, with_point
+from privplan.sensitivity.what_if import JOURNAL, TABLE, sweep
+from privplan.spec.spec import Spec
 from tests.planning.problems import spec_data
 
 DATA = spec_data(planning={"accountant": "rdp", "ratios": "uniform"})
@@ -118,6 +122,50 @@ def test_points_without_a_plan_say_why(tmp_path: Path) -> None:
     rows = sweep(DATA, [parse_vary("cohort=50:5000:2")], tmp_path)
     assert "error" not in rows[0]
     assert "cohort: must not exceed the population" in rows[-1]["error"]
+
+
+def test_rows_show_what_each_plan_decided(tmp_path: Path) -> None:
+    """Only what planning.free leaves to the plan; the same in table, JSON and CSV."""
+    free = ["ratios", "weights", "rounds", "cohort", "local_steps"]
+    data = spec_data(planning={"accountant": "rdp", "free": free, "max_local_steps": 3000})
+    del data["clipping_norm"]
+    [vary] = varies = [parse_vary("groups.strict.epsilon=0.5:2:2")]
+    rows = sweep(data, varies, tmp_path / "out")
+    for row in rows:
+        plan = solve(Spec.parse(with_point(data, {vary.path: row[vary.path]})))
+        assert row["rounds"] == plan.spec.rounds
+        assert row["local_steps"] == plan.spec.local.steps
+        assert row["cohort"] == pytest.approx(plan.spec.expected_cohort, rel=1e-6)
+        assert "clipping_norm" not in row
+    table = list(csv.DictReader((tmp_path / "out" / TABLE).read_text().splitlines()))
+    assert [int(row["rounds"]) for row in table] == [row["rounds"] for row in rows]
+    (tmp_path / "spec.yaml").write_text(json.dumps(data))
+    words = ["what-if", str(tmp_path / "spec.yaml"), "--vary", "groups.strict.epsilon=0.5:2:2"]
+    words += ["--workers", "1", "-o", str(tmp_path / "shown")]
+    done = CliRunner(env={"COLUMNS": "160"}).invoke(main, words)
+    assert done.exit_code == 0, done.stderr
+    assert "local steps" in done.stdout
+    assert f" {rows[0]['rounds']} " in done.stdout
+    plain = sweep(DATA, VARIES[:1])
+    assert not {"rounds", "local_steps", "cohort", "clipping_norm"} & {*plain[0]}
+    _, columns, _, _ = sweep_table(plain, [VARIES[0].path])
+    assert columns == [VARIES[0].path, "noise of the mean, norm", "weights"]
+
+
+def test_one_sound_point_is_enough_for_a_sweep() -> None:
+    """Both ends have the same fault, that they are not in (0, 1)."""
+    rows = sweep(DATA, [parse_vary("delta=-0.5:1.5:5")])
+    assert ["error" in row for row in rows] == [True, True, False, False, True, True]
+    assert "delta: must be in (0, 1)" in rows[0]["error"]
+    assert rows[2]["delta"] == 0.5
+
+
+def test_faults_of_every_point_are_named_once(tmp_path: Path) -> None:
+    for text in ("cohort=600:5000:5", "rounds=-5:-1:3"):
+        with pytest.raises(InputError) as caught:
+            sweep(DATA, [parse_vary(text)], tmp_path / "out")
+        assert len(str(caught.value).splitlines()) == 1
+        assert not (tmp_path / "out").exists()
 
 
 def test_every_combination_is_a_point() -> None:
