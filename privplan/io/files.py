@@ -177,7 +177,25 @@ def locked(folder: Path) -> Iterator[None]:
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(file.fileno()), os.stat(folder / LOCK)):
+                raise OSError  # another run has just removed it
         except OSError:
             rule = "must not be in use by another run"
             raise InputError.one("output", rule, str(folder)) from None
         yield
+
+
+def missing_folders(folder: Path) -> list[Path]:
+    """The folder and those above it that do not exist, the innermost first."""
+    return [one for one in (folder, *folder.parents) if not os.path.exists(one)]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders that are empty.
+
+    Args:
+        folders: each before those that hold it.
+    """
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()

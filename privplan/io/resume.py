@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from privplan.errors import InputError, PrivplanError
-from privplan.io.files import locked, read_text, write_text
+from privplan.io.files import LOCK, locked, missing_folders, read_text, remove_empty, write_text
 from privplan.io.processes import INTERRUPTED, in_processes
 from privplan.io.text import load_json
 
@@ -84,7 +84,8 @@ class Journal(Generic[Result]):
             InputError: as ``load``, or when the file cannot be written.
         """
         results, complete = self._read()
-        write_text(self._path, complete)
+        if self._path.exists():  # else the first result creates it
+            write_text(self._path, complete)
         return results
 
     def append(self, key: str, result: Result) -> None:
@@ -131,6 +132,9 @@ def key_of(point: Any) -> str:
 def resumable(folder: Path | None) -> Iterator[None]:
     """Hold the folder of a sweep until the block ends.
 
+    Lock and folder, where they were created here, are removed when the block is refused before
+    anything is stored in the folder.
+
     Args:
         folder: where results are stored; None when they are only returned.
 
@@ -138,11 +142,28 @@ def resumable(folder: Path | None) -> Iterator[None]:
         InterruptedSweepError: on Ctrl-C in the block.
         InputError: when another process holds the folder, or it cannot be written.
     """
-    with nullcontext() if folder is None else locked(folder):
+    with nullcontext() if folder is None else _held(folder):
         try:
             yield
         except KeyboardInterrupt:
             raise InterruptedSweepError(folder) from None
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Lock a folder, and remove what was created for that when nothing else was."""
+    created = missing_folders(folder)
+    before = {one.name for one in folder.iterdir()} if folder.is_dir() else set()
+    with locked(folder):
+        try:
+            yield
+        except InterruptedSweepError:
+            raise
+        except PrivplanError:
+            if {one.name for one in folder.iterdir()} - before == {LOCK}:
+                (folder / LOCK).unlink()
+            remove_empty(created)
+            raise
 
 
 def finish(

@@ -10,8 +10,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from privplan.errors import InputError
+from privplan.errors import InputError, PrivplanError
 from privplan.io.environment import installed, versions
+from privplan.io.files import missing_folders, remove_empty
 from privplan.io.resume import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.plan import Plan
 from privplan.planning.solver import solve
@@ -204,7 +205,7 @@ def _executed(execute: Execute, run: Run) -> dict[str, Any]:
     """What is measured of one run, realised epsilon per group and wall time."""
     described = _described(run.setting, run.row)
     plan = _solved(json.dumps(described["spec"]))
-    plan_file = run.folder / PLAN
+    plan_file, created = run.folder / PLAN, missing_folders(run.folder)
     plan.save(plan_file)
     numbers = [f"--set={name}={value:g}" for name, value in run.method.hyperparameters.items()]
     words = [
@@ -217,7 +218,13 @@ def _executed(execute: Execute, run: Run) -> dict[str, Any]:
         *(f"--{name}={value}" for name, value in run.setting.options.items()),
         *run.options,
     ]
-    return MEASURES[run.measure](execute, plan, words, run.folder / f"seed-{run.seed}")
+    try:
+        return MEASURES[run.measure](execute, plan, words, run.folder / f"seed-{run.seed}")
+    except PrivplanError:  # nothing stays of a row whose first run is refused
+        if created and [one.name for one in run.folder.iterdir()] == [PLAN]:
+            plan_file.unlink()
+            remove_empty(created)
+        raise
 
 
 def _check(point: Any, result: Any) -> None:

@@ -77,6 +77,29 @@ def test_ctrl_c_names_the_folder_and_releases_it(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
 
+def test_a_refused_sweep_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Folders that it created, unless something was stored, and the lock of others."""
+
+    def refused(number: int) -> int:
+        if number == last:
+            raise InputError.one("number", "must be another", number)
+        return square(number)
+
+    def run(folder: Path) -> None:
+        with pytest.raises(InputError, match="must be another"), resumable(folder):
+            finish(ITEMS, refused, spread=in_jobs(1), journal=journal(folder))
+
+    last = 0
+    run(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "own.txt").write_text("kept")
+    run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["own.txt"]
+    last = 2
+    run(tmp_path / "a" / "b")
+    assert len(journal(tmp_path / "a" / "b").load()) == 2
+
+
 @pytest.mark.parametrize(
     ("line", "rule"),
     [

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from privplan.cli import main
 from privplan.cli.reproduce import execute
 from privplan.errors import InputError
 from privplan.io.text import load_yaml
@@ -76,6 +78,25 @@ def test_a_folder_of_another_table_is_refused(tmp_path: Path) -> None:
     )  # fmt: skip
     with pytest.raises(InputError, match="must not hold another sweep"):
         run_table(table(), "reduced", [0], tmp_path, refuse)
+
+
+def test_a_refused_table_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Neither folders nor journal nor the plan of the first run; finished runs stay."""
+    words = ["reproduce", "gdpfed-plus-table-2", "--data-dir", str(tmp_path / "nosuch")]
+    done = CliRunner().invoke(main, [*words, "-o", str(tmp_path / "deep" / "results")])
+    assert done.exit_code == 2
+    assert "dataset: Fashion-MNIST is not in" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+    def second(arguments: Sequence[str]) -> Mapping[str, Any]:
+        if "--algorithm=DP-FedSAM" in arguments:
+            raise InputError.one("dataset", "must be here", "nothing")
+        return execute(arguments)
+
+    with pytest.raises(InputError, match="must be here"):
+        run_table(table(), "reduced", [0], tmp_path / "half", second)
+    assert (tmp_path / "half" / JOURNAL).exists()
+    assert [one.name for one in (tmp_path / "half" / "runs" / "digits").iterdir()] == ["DP-FedAvg"]
 
 
 @pytest.mark.parametrize("size", ["full", "reduced"])

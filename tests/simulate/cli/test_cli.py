@@ -302,6 +302,14 @@ def test_options_of_tuning_are_not_ignored(short_path: Path, tmp_path: Path) -> 
     assert not (tmp_path / "results").exists()
 
 
+def test_a_refused_tuned_comparison_leaves_nothing_behind(short_path: Path, tmp_path: Path) -> None:
+    named = ("--algorithms=DP-FedAvg", "--tune", "--trials=2", "-o", tmp_path / "results")
+    done = call("compare", short_path, *named, "--partition=nosuch")
+    assert done.exit_code == 2
+    assert "partition: must be" in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
 def test_the_seed_of_a_pilot_has_the_same_limit(short_path: Path) -> None:
     done = call("pilot", "--dataset=digits", short_path, "--seed", 2**64)
     assert done.exit_code == 2
