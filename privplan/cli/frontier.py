@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from privplan.cli import render
+from privplan.cli.replaced import warn_replaced
 
 
 @click.command(name="frontier", help="Show what rounds, cohort and budgets buy.")
@@ -36,7 +37,8 @@ def command(spec: str, form: str, forecast: str | None, plot: str | None) -> Non
         write_bytes(plot, frontier_picture(points, kind))
     if form == "json":
         render.data([point.plain() for point in points])
-        return
-    render.table(*frontier_table(problem.name, points))
-    if plot is not None:
-        render.text(f"wrote {plot}")
+    else:
+        render.table(*frontier_table(problem.name, points))
+        if plot is not None:
+            render.text(f"wrote {plot}")
+    warn_replaced(spec)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from privplan.cli import render
+from privplan.cli.replaced import warn_replaced
 
 PICTURE = "what-if.png"
 
@@ -58,7 +59,8 @@ def command(
         write_bytes(folder / PICTURE, sweep_picture(rows, paths, logarithmic=logarithmic))
     if form == "json":
         render.data(rows)
-        return
-    render.table(*sweep_table(rows, paths))
-    if folder is not None:
-        render.text(f"wrote {folder / TABLE} and {folder / PICTURE}")
+    else:
+        render.table(*sweep_table(rows, paths))
+        if folder is not None:
+            render.text(f"wrote {folder / TABLE} and {folder / PICTURE}")
+    warn_replaced(spec)

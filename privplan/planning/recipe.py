@@ -106,6 +106,19 @@ def recipe_lines(plan: Plan) -> list[str]:
     return [*_decided(plan), *([NOT_TUNED] if plan.spec.tuning is None else [])]
 
 
+def decides_given(data: Any, spec: Spec) -> bool:
+    """Whether a spec holds a value of a field that its default recipe decides.
+
+    Args:
+        data: plain data of the spec, as it was read.
+        spec: the spec.
+    """
+    recipe = spec.recipe
+    if recipe is None or recipe.source != "default":
+        return False
+    return any(_at(data, field) is not None for field in recipe.decides)
+
+
 def replaced_lines(data: Any, plan: Plan) -> list[str]:
     """Values that stand in a spec and are not those of its plan, since the recipe decides them.
 

@@ -72,6 +72,7 @@ def command(
     The same command resumes an interrupted sweep; with more ``--runs`` it goes on.
     """
     from privplan.cli import render
+    from privplan.cli.replaced import warn_replaced
     from privplan.errors import InputError
     from privplan.forecast.model import Forecaster
     from privplan.io.files import refuse_overwriting
@@ -112,3 +113,4 @@ def command(
         f"forecast when held out: mean error {sum(held_out) / len(held_out):.2f} points"
     )
     render.text(f"wrote {output}")
+    warn_replaced(spec)

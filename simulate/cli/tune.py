@@ -57,6 +57,7 @@ def command(
     stays as it is.
     """
     from privplan.cli import render
+    from privplan.cli.replaced import warn_replaced
     from privplan.io.files import read_text, refuse_overwriting, write_text
     from privplan.io.text import load_yaml
     from privplan.spec.spec import Spec
@@ -100,3 +101,4 @@ def command(
     for line in found.warnings:
         render.warn(line)
     render.text(f"wrote {output}")
+    warn_replaced(spec)
