@@ -10,8 +10,9 @@ from privplan.errors import InfeasibleError, InputError, PrivplanError
 from privplan.forecast.features import Coverage, features_of
 from privplan.forecast.model import Forecaster, with_forecast
 from privplan.plan import Plan
-from privplan.planning.inverse import UNKNOWNS, changed_by, noise_and_weights
+from privplan.planning.inverse import noise_and_weights
 from privplan.planning.solver import solve
+from privplan.planning.unknowns import UNKNOWNS, changed_by
 from privplan.spec.spec import Spec
 
 _STEPS = 17
