@@ -204,3 +204,11 @@ RELEASES = Table(
     Column("sampling", String(16), nullable=False),
     Column("count", BigInteger, nullable=False),
 )
+
+FAMILIES = Table(
+    "privplan_book_families",
+    METADATA,
+    Column("release", ForeignKey(RELEASES.c.id), primary_key=True, autoincrement=False),
+    Column("family", String(32), nullable=False),
+)
+"""Noise of releases that is not Gaussian."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal, TypeVar
@@ -13,7 +13,9 @@ from sqlalchemy import URL, Engine, Insert, Row, delete, insert, inspect, select
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from privplan.accounting.release import GAUSSIAN
 from privplan.book.database import (
+    FAMILIES,
     METADATA,
     READABLE,
     RELEASES,
@@ -139,6 +141,8 @@ def _pieces(content: bytes, size: int) -> list[bytes]:
 
 def _remove(connection: Connection, run: int) -> None:
     of_run = select(SHARES.c.id).where(SHARES.c.run == run)
+    of_shares = select(RELEASES.c.id).where(RELEASES.c.share.in_(of_run))
+    connection.execute(delete(FAMILIES).where(FAMILIES.c.release.in_(of_shares)))
     connection.execute(delete(RELEASES).where(RELEASES.c.share.in_(of_run)))
     connection.execute(delete(SHARES).where(SHARES.c.run == run))
     connection.execute(delete(VERDICTS).where(VERDICTS.c.run == run))
@@ -158,9 +162,12 @@ def _insert(connection: Connection, booking: Booking, place: int | None) -> None
     for share in run.shares:
         row = share.model_dump(mode="json", exclude={"releases"})
         key = _key(connection, insert(SHARES).values(**row, run=number))
-        releases = [{**one.model_dump(mode="json"), "share": key} for one in share.releases]
-        if releases:
-            connection.execute(insert(RELEASES), releases)
+        for one in share.releases:
+            row = one.model_dump(mode="json", exclude={"family"})
+            release = _key(connection, insert(RELEASES).values(**row, share=key))
+            if one.family != GAUSSIAN:
+                noise = {"release": release, "family": one.family}
+                connection.execute(insert(FAMILIES).values(**noise))
 
 
 def _key(connection: Connection, statement: Insert) -> int:
@@ -189,7 +196,12 @@ def runs(url: URL) -> tuple[BookedRun, ...]:
             columns = [VERDICTS.c.run, VERDICTS.c.verdict, VERDICTS.c.cost]
             rows = connection.execute(select(*columns))
             verdicts = {row.run: _plain(row, "run") for row in rows}
-    return _assembled(url, booked, shares, releases, verdicts)
+        families: dict[int, dict[str, str]] = {}
+        if inspect(connection).has_table(FAMILIES.name):
+            rows = connection.execute(select(FAMILIES))
+            families = {row.release: _plain(row, "release") for row in rows}
+    noise = [{**_plain(row), **families.get(row.id, {})} for row in releases]
+    return _assembled(url, booked, shares, noise, verdicts)
 
 
 def has_runs(url: URL) -> bool:
@@ -206,12 +218,17 @@ def _check_version(url: URL, connection: Connection) -> None:
 
 
 def _assembled(
-    url: URL, booked: Any, shares: Any, releases: Any, verdicts: dict[int, dict[str, str]]
+    url: URL,
+    booked: Any,
+    shares: Any,
+    releases: Sequence[dict[str, Any]],
+    verdicts: dict[int, dict[str, str]],
 ) -> tuple[BookedRun, ...]:
     """Runs from rows, each compared with its stored digest."""
     of_share, of_run = defaultdict(list), defaultdict(list)
-    for row in releases:
-        of_share[row.share].append(_plain(row, "id", "share"))
+    for one in releases:
+        parts = {key: value for key, value in one.items() if key not in ("id", "share")}
+        of_share[one["share"]].append(parts)
     for row in shares:
         parts = {**_plain(row, "id", "run"), "releases": of_share[row.id]}
         of_run[row.run].append(parts)

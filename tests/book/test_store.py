@@ -1,6 +1,7 @@
 """A run stands in the book once, whole, and as it was; on SQLite and on PostgreSQL."""
 
 import sqlite3
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -8,8 +9,8 @@ import pytest
 from sqlalchemy import URL, create_engine, func, select, text
 
 from privplan.book import database as address_module
-from privplan.book.database import RELEASES, RUNS, SHARES, address_of
-from privplan.book.entry import booking_of
+from privplan.book.database import FAMILIES, RELEASES, RUNS, SHARES, address_of
+from privplan.book.entry import Booking, booking_of
 from privplan.book.store import add, runs
 from privplan.errors import InputError
 from tests.book.runs import PER_ROUND, run
@@ -36,6 +37,36 @@ def test_a_run_comes_back_as_it_was_added(address: str, tmp_path: Path) -> None:
     url, made = address_of(address), [booking_of(run(tmp_path / f"{s}", s), "") for s in (1, 2)]
     assert [add(url, booking).outcome for booking in made] == ["added", "added"]
     assert runs(url) == tuple(booking.run for booking in made)
+
+
+def _discrete(booking: Booking) -> Booking:
+    """The booking of a run whose first group has discrete noise in half of its releases."""
+    first, *others = booking.run.shares
+    [one] = first.releases
+    parts = [("discrete_gaussian", one.count // 2), ("gaussian", one.count - one.count // 2)]
+    made = [one.model_copy(update={"family": family, "count": n}) for family, n in parts]
+    shares = (first.model_copy(update={"releases": tuple(made)}), *others)
+    return replace(booking, run=booking.run.model_copy(update={"shares": shares}))
+
+
+def test_a_run_with_discrete_noise_comes_back_beside_others(address: str, tmp_path: Path) -> None:
+    url = address_of(address)
+    selves = [_discrete(booking_of(run(tmp_path / f"{n}", 1, rounds=n), "")) for n in (10, 20)]
+    plain = booking_of(run(tmp_path / "other", 2), "")
+    assert [add(url, one).outcome for one in (selves[0], plain)] == ["added", "added"]
+    assert runs(url) == (selves[0].run, plain.run)
+    assert add(url, selves[1]).outcome == "replaced"
+    assert runs(url) == (selves[1].run, plain.run)
+
+
+def test_a_book_without_a_table_of_families_is_read(address: str, tmp_path: Path) -> None:
+    url, booking = address_of(address), booking_of(run(tmp_path / "run"), "")
+    add(url, booking)
+    _change(url, f"DROP TABLE {FAMILIES.name}")
+    assert runs(url) == (booking.run,)
+    later = _discrete(booking_of(run(tmp_path / "later", 2), ""))
+    add(url, later)
+    assert runs(url) == (booking.run, later.run)
 
 
 def test_the_same_run_is_added_once(address: str, tmp_path: Path) -> None:
