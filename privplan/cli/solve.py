@@ -76,8 +76,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--coverage",
-    metavar="JSON",
-    help="With --forecast: which classes each group holds; all alike when left out.",
+    metavar="FILE",
+    help="With --forecast: a JSON file, which classes each group holds; all alike when left out.",
 )
 @click.option(
     "--max-uploads",

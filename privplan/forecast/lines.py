@@ -19,11 +19,19 @@ def forecast_lines(plan: Plan) -> list[str]:
     groups = ", ".join(f"{one.group} {_shown(one)}" for one in found.groups)
     lines = [f"forecast: accuracy {_shown(found)} ({found.level:.0%} interval, {basis}); {groups}"]
     if found.distance > FAR:
-        lines.append(
-            f"forecast extrapolates: {found.distance:.1f} times as far from the proxy runs as "
-            "these from each other"
-        )
+        lines.append(f"forecast {extrapolates(found.distance)}")
     return lines
+
+
+def extrapolates(distance: float) -> str:
+    """That a forecast extrapolates; empty for one near the proxy runs.
+
+    Args:
+        distance: to the nearest proxy run, over the median distance between those.
+    """
+    if distance <= FAR:
+        return ""
+    return f"extrapolates: {distance:.1f} times as far from the proxy runs as these from each other"
 
 
 def reached_line(plan: Plan, accuracy: float | None) -> str | None:

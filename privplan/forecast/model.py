@@ -118,6 +118,10 @@ class Forecaster:
         """Accuracy minus forecast of each proxy run by the curve of the others, without anchor."""
         return self._missed
 
+    def distance_of(self, plan: PlanFeatures, coverage: Coverage) -> float:
+        """Distance of a plan to the nearest proxy run, as ``Forecast.distance``."""
+        return self.distance(self._point(plan, coverage))
+
     def distance(self, point: Point) -> float:
         """Distance to the nearest proxy run, over the median distance between those."""
         vector = _coordinates(point) / self._scale

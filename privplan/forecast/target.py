@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import numpy as np
 
@@ -23,11 +24,11 @@ _RANGE = 64.0
 """Largest factor between the unknown and its value in the spec, in either direction."""
 
 
-def forecast_accuracy(spec: Spec, model: Forecaster, coverage: Coverage) -> float:
-    """Forecast accuracy of a spec's plan before certification, in [0, 1]."""
+def forecast_accuracy(spec: Spec, model: Forecaster, coverage: Coverage) -> tuple[float, float]:
+    """Forecast of a spec's plan before certification: accuracy in [0, 1], and its distance."""
     noise, weights = noise_and_weights(spec)
-    relative = noise / spec.clipping_norm
-    return model.accuracy(features_of(spec, relative, weights), coverage)
+    features = features_of(spec, noise / spec.clipping_norm, weights)
+    return model.accuracy(features, coverage), model.distance_of(features, coverage)
 
 
 def solve_for_accuracy(
@@ -61,11 +62,13 @@ def solve_for_accuracy(
     make, low, high, own = changed_by(spec, "target_accuracy", unknown)
     low, high = max(low, own - math.log(_RANGE)), min(high, own + math.log(_RANGE))
     known: dict[float, float] = {}
+    with suppress(InfeasibleError):  # other faults are those of the spec, not of a value
+        forecast_accuracy(spec, model, coverage)
 
     def reached(argument: float) -> float:
         if argument not in known:
             try:
-                known[argument] = forecast_accuracy(make(math.exp(argument)), model, coverage)
+                known[argument] = forecast_accuracy(make(math.exp(argument)), model, coverage)[0]
             except PrivplanError:  # no plan there, such as a budget below every noise
                 known[argument] = 0.0
         return known[argument]
@@ -89,6 +92,11 @@ def solve_for_accuracy(
     plan = with_forecast(solve(decided, second_opinion=second_opinion), model, coverage)
     asked = _shown(unknown, decided, math.exp(found))
     note = f"target_accuracy: {target:g} asks for {asked} by the forecast"
+    if before is None:
+        note = (
+            f"target_accuracy: {target:g} (percent) is below every forecast by {unknown}; this is "
+            f"the least that is tried, {asked}, with {reached(found):.1%}"
+        )
     return plan.model_copy(update={"warnings": (note, *plan.warnings)})
 
 

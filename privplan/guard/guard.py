@@ -323,7 +323,10 @@ class Guard:
         self._storage.prune()
 
     def epsilon(self, group: str) -> Interval:
-        """Bounds on the epsilon that the group's clients have spent, with those of the book."""
+        """Bounds on the epsilon that the group's clients have spent, with those of the book.
+
+        Under a plan with ``tuning`` that of this run alone; the verdict has the cost of selection.
+        """
         self.plan.group(group)
         return self._budgets.groups[group].epsilon(history_of(self._storage.records, group))
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from privplan.accounting.tradeoff import LEVELS
+from privplan.forecast.lines import extrapolates
 from privplan.plan import Plan
 from privplan.planning.objectives import objective_of
 from privplan.planning.recipe import recipe_lines
@@ -179,7 +180,8 @@ def sweep_table(rows: Sequence[dict[str, Any]], paths: Sequence[str]) -> Table:
         known = [""] if forecast else []
         if "accuracy" in row:
             ends = f"[{row['accuracy_lower']:.1%}, {row['accuracy_upper']:.1%}]"
-            known = [f"{row['accuracy']:.1%} {ends}"]
+            far = extrapolates(row.get("forecast_distance", 0.0))
+            known = [", ".join(filter(None, (f"{row['accuracy']:.1%} {ends}", far)))]
         chosen = ["" if row.get(name) is None else f"{row[name]:.5g}" for name in decided]
         line = cells.setdefault(point, [*point, *chosen, noise, *known, ""])
         line[-1] = ", ".join([*filter(None, line[-1:]), *weight])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from privplan.errors import InfeasibleError, InputError, PrivplanError
 from privplan.forecast.features import even_coverage
+from privplan.forecast.lines import extrapolates
 from privplan.planning.allocate import Task, allocate
 from privplan.planning.error_terms import Allocation, mean_noise_multiplier, terms
 from privplan.planning.free_choices import decide_free_choices
@@ -101,16 +102,17 @@ def frontier(
     """
     spec = decide_free_choices(spec)[0]
     base = _noise(spec)
-    known = None if model is None else _accuracy(spec, model)
+    known = None if model is None else _forecast(spec, model)[0]
     variations = _variations(spec)
     points = []
     for done, (question, what, changed, scale) in enumerate(variations):
         progress(done, len(variations))
         point = _point(question, what, changed, base, scale)
         if model is not None and known is not None and point.noise is not None:
-            accuracy = _accuracy(Spec.parse(changed), model)
+            accuracy, distance = _forecast(Spec.parse(changed), model)
             change = 100 * (accuracy - known) / scale
-            point = replace(point, accuracy=accuracy, points=change)
+            note = "; ".join(filter(None, (point.note, extrapolates(distance))))
+            point = replace(point, accuracy=accuracy, points=change, note=note)
         points.append(point)
     progress(len(variations), len(variations))
     return [*points, *_knee(points), *_wrong(spec), *_groups(spec, base)]
@@ -233,7 +235,8 @@ def _total(task: Task, found: Allocation) -> float:
     return terms(found.weights, found.cohorts, found.noise, task.coefficients, task.release).total
 
 
-def _accuracy(spec: Spec, model: Forecaster) -> float:
+def _forecast(spec: Spec, model: Forecaster) -> tuple[float, float]:
+    """Forecast accuracy, and its distance from the proxy runs."""
     from privplan.forecast.target import forecast_accuracy
 
     return forecast_accuracy(spec, model, even_coverage(spec, model.table.classes))

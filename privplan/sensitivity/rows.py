@@ -21,7 +21,13 @@ COLUMNS = (
     "unit", "objective", "value", "noise_std", "noise_norm", "status", "error",
 )  # fmt: skip
 
-FORECAST_COLUMNS = ("accuracy", "accuracy_lower", "accuracy_upper", "group_accuracy")
+FORECAST_COLUMNS = (
+    "accuracy",
+    "accuracy_lower",
+    "accuracy_upper",
+    "group_accuracy",
+    "forecast_distance",
+)
 """Further columns of a sweep with forecasts, in [0, 1]."""
 
 DECIDED: dict[str, Callable[[Spec], float | None]] = {
@@ -112,7 +118,9 @@ def _forecast_of(plan: Plan, proxy: str | None) -> dict[str, dict[str, float]]:
     found = model.forecast(plan_features(plan), coverage, [group.name for group in plan.groups])
     overall = (found.accuracy, found.lower, found.upper)
     return {
-        one.group: dict(zip(FORECAST_COLUMNS, (*overall, one.accuracy), strict=True))
+        one.group: dict(
+            zip(FORECAST_COLUMNS, (*overall, one.accuracy, found.distance), strict=True)
+        )
         for one in found.groups
     }
 

@@ -53,8 +53,8 @@ def command(
     Many recipes train with small cohorts, the best of them with the plan's. The same command
     resumes an interrupted search. A plan of the result says how the recipe was found, and warns
     where its noise or its rounds are far from those that it was tuned for. For another algorithm
-    than planned the recipe stands in the spec as given; where none is better than before, the spec
-    stays as it is.
+    than planned the recipe stands in the spec as given. Where none is better than before, that is
+    kept: planned's with its evidence, for another algorithm the spec as it is.
     """
     from privplan.cli import render
     from privplan.cli.replaced import warn_replaced

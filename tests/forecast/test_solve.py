@@ -12,9 +12,9 @@ from privplan.cli.explain import command as explain
 from privplan.cli.frontier import command as frontier
 from privplan.cli.solve import command as solve_command
 from privplan.cli.what_if import command as what_if
-from privplan.errors import InfeasibleError, PrivplanError
+from privplan.errors import InfeasibleError, InputError, PrivplanError
 from privplan.forecast.features import even_coverage, features_of, plan_features
-from privplan.forecast.lines import reached_line
+from privplan.forecast.lines import FAR, reached_line
 from privplan.forecast.model import Forecaster
 from privplan.forecast.target import solve_for_accuracy
 from privplan.io.text import load_yaml
@@ -99,6 +99,37 @@ def test_a_target_out_of_reach_names_the_largest_forecast() -> None:
     spec, model = Spec.parse(load_yaml(TEXT, "spec")), Forecaster(table(16))
     with pytest.raises(InfeasibleError, match=r"99\.9 cannot be reached by rounds; the largest"):
         solve_for_accuracy(spec, 99.9, model, even_coverage(spec, 4), "rounds")
+
+
+def test_a_target_below_every_forecast_is_said_to_be() -> None:
+    spec, model = Spec.parse(load_yaml(TEXT, "spec")), Forecaster(table(16))
+    plan = solve_for_accuracy(spec, 0.88, model, even_coverage(spec, 4), second_opinion=False)
+    assert plan.warnings[0].startswith("target_accuracy: 0.88 (percent) is below every forecast")
+    assert "epsilon x 0.01563" in plan.warnings[0]
+
+
+def test_what_a_spec_cannot_be_asked_is_said_and_not_out_of_reach() -> None:
+    data = load_yaml(TEXT, "spec") | {"tuning": {"runs": 20, "law": "geometric"}}
+    spec, model = Spec.parse(data), Forecaster(table(16))
+    with pytest.raises(InputError, match="tuning: must be left out"):
+        solve_for_accuracy(spec, 80, model, even_coverage(spec, 4))
+
+
+def test_points_far_from_the_proxy_runs_are_said_to_extrapolate(folder: Path) -> None:
+    proxy, spec = f"--forecast={folder / 'proxy.json'}", str(folder / "spec.yaml")
+    words = [spec, "--vary=rounds=40:400000:2:log", proxy, "--workers=1"]
+    near, far = (
+        json.loads(CliRunner().invoke(what_if, [*words, "--format=json"]).stdout)[row]
+        for row in (0, -1)
+    )
+    assert near["forecast_distance"] < FAR < far["forecast_distance"]
+    shown = CliRunner().invoke(what_if, words, terminal_width=250).stdout
+    assert shown.count("extrapolates") == 1
+    (folder / "far.yaml").write_text(TEXT.replace("rounds: 40", "rounds: 400000"))
+    found = json.loads(
+        CliRunner().invoke(frontier, [str(folder / "far.yaml"), proxy, "--format=json"]).stdout
+    )
+    assert all("extrapolates: " in point["note"] for point in found if "accuracy" in point)
 
 
 @pytest.mark.parametrize(
