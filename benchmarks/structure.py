@@ -39,7 +39,7 @@ SHORT, LONG = 40, 300
 LAYERS = [
     "errors values registry io scipy_functions",
     "laws accounting",
-    "spec plan record ledger public_mask replayed evidence seeded_streams secure_streams"
+    "spec plan record line_rules ledger public_mask replayed evidence seeded_streams secure_streams"
     " discrete_gaussian attestation book_budget",
     "convergence planning",
     "forecast",

@@ -18,6 +18,7 @@ from privplan.accounting.release import History, Release
 from privplan.errors import InputError
 from privplan.io.files import read_lines
 from privplan.io.text import load_json
+from privplan.line_rules import line_fault
 from privplan.record import LEDGER, ReleaseRecord
 from privplan.values import Value, parse
 
@@ -62,6 +63,8 @@ class LedgerText(Value):
 def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
     """Read ``ledger.jsonl`` line by line, keeping every sound line before the first fault.
 
+    A line that no release can be (``line_rules``) is a fault, also where the chain holds.
+
     Equal values of different lines are one object, so that 100,000 releases need about a
     kilobyte each.
 
@@ -76,6 +79,8 @@ def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
             record, after = _parse_line(line, chain)
             if after is None:
                 fault = f"line {number} does not follow from the lines before it"
+            elif (rule := line_fault(record)) is not None:
+                fault = f"line {number}: {rule}"
         except (ValueError, KeyError, TypeError, InputError):
             fault = f"line {number} is not a release"
         if torn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,19 +11,22 @@ from pydantic import AfterValidator, Field
 
 from privplan.accounting.noise_families import NOISE_FAMILIES, NoiseFamily
 from privplan.accounting.release import GAUSSIAN, Release, SamplingLaw
-from privplan.errors import InputError
+from privplan.errors import Fault, InputError
 from privplan.io.files import read_text, write_text
 from privplan.io.text import load_json
 from privplan.values import (
+    Checked,
     Count,
     Natural,
     NonNegative,
     Real,
     Scale,
     Value,
+    digest,
     is_empty,
     is_none,
     parse,
+    rule,
 )
 
 LEDGER = "ledger.jsonl"
@@ -33,6 +37,8 @@ VERDICT = "verdict.json"
 REPLAY = "replay.json"
 ACCURACY = "accuracy"
 """Default metric of a run: the share of correct predictions."""
+METRIC = "metric"
+"""Entry of the configuration that names another metric."""
 
 
 _Position = Annotated[int, Field(strict=True, ge=0, le=2**64 - 1)]
@@ -183,6 +189,11 @@ class RoundMetrics(Value):
     accuracy: Real | None
     loss: float | None
 
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """The score and the loss by name."""
+        return {"score": self.accuracy, "loss": self.loss}
+
 
 class Mask(Value):
     """A uniform random mask of a fixed size.
@@ -233,10 +244,11 @@ def is_seeded(noise: str) -> bool:
     return noise == "seeded"
 
 
-class RunRecord(Value):
+class RunRecord(Checked):
     """The record of a run (``record.json``): of a simulation, or of a deployment.
 
-    A deployment has no seed, data set, partition, model, device or accuracies.
+    A deployment has no seed, data set, partition, model, device or accuracies. Accuracies are in
+    [0, 1], unless the configuration names a metric.
 
     Attributes:
         plan_digest: content hash of the plan that was executed.
@@ -275,10 +287,36 @@ class RunRecord(Value):
     audit: str = ""
     noise: Literal["seeded", "secure"] = Field("seeded", exclude_if=is_seeded)
 
+    @rule
+    def _accuracies_are_shares(self) -> Iterator[Fault]:
+        """The accuracy of classification is a share of the test records."""
+        if METRIC in self.configuration:
+            return
+        found = {"accuracy": self.accuracy}
+        found |= {f"metrics.{at}.accuracy": one.accuracy for at, one in enumerate(self.metrics)}
+        found |= {f"accuracy_by_class.{name}": one for name, one in self.accuracy_by_class.items()}
+        found |= {f"accuracy_by_group.{name}": one for name, one in self.accuracy_by_group.items()}
+        for field, value in found.items():
+            if value is not None and not 0 <= value <= 1:
+                yield Fault(f"record.{field}", "must be in [0, 1]", value)
+
+    @rule
+    def _configuration_is_json(self) -> Iterator[Fault]:
+        """A number such as 1e999 is read as an infinite one, which JSON cannot hold."""
+        try:
+            digest(self.configuration)
+        except ValueError:
+            yield Fault("record.configuration", "must hold finite numbers only", "another one")
+
+    @property
+    def digest(self) -> str:
+        """Content hash of all that a verdict reads; a replay is bound to it. Not the wall time."""
+        return digest(self.model_dump(mode="json", exclude={"wall_seconds"}))
+
     @property
     def metric(self) -> str:
         """Name of the metric of the scores."""
-        return str(self.configuration.get("metric", ACCURACY))
+        return str(self.configuration.get(METRIC, ACCURACY))
 
     @property
     def simulation_seed(self) -> int:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -14,15 +14,19 @@ from typing import Any, Literal
 from privplan.errors import InputError
 from privplan.io.files import read_text, write_text
 from privplan.io.text import load_json
-from privplan.record import REPLAY
+from privplan.record import REPLAY, ReleaseRecord
 from privplan.values import Count, Natural, NonNegative, Value, parse
 
 PACKAGES = ("privplan", "torch", "numpy")
 """Packages whose versions a report names."""
 TOLERANCE = 1e-5
 """Largest deviation that agrees, relative to the largest coordinate or the recorded value."""
+TRAINED = ("largest_norm", "clipped", "excluded", "residual", "noise_sum_squares", "batches")
+"""Fields of a ledger line that depend on training, or on noise drawn again."""
 MOST_DIFFERENCES = 100
 """Largest number of differences that a report lists; all are counted."""
+SCORE = 1e-3
+"""Largest difference of a score or loss that agrees, relative above 1."""
 MOST_DEVIATION = 1e100
 """Largest deviation that a report states; also for deviations that are no number."""
 
@@ -73,6 +77,8 @@ class ReplayReport(Value):
         differences: the first differences.
         plan_digest: digest of the run's plan.
         chain: hash of the last ledger line, so that the report is bound to the ledger.
+        record: digest of the record, to which the report is bound too; empty in a report of an
+            earlier version, which does not count.
         versions: versions of Python and of the packages that replayed the run.
         seconds: wall time of the replay.
     """
@@ -88,6 +94,7 @@ class ReplayReport(Value):
     differences: tuple[Difference, ...]
     plan_digest: str
     chain: str
+    record: str = ""
     versions: dict[str, str]
     seconds: NonNegative
 
@@ -106,6 +113,7 @@ class ReplayReport(Value):
         with contextlib.suppress(InputError):
             earlier = ReplayReport.load(folder)
             same = (earlier.plan_digest, earlier.chain) == (self.plan_digest, self.chain)
+            same = same and earlier.record == self.record
             if same and (earlier.outcome, self.outcome) == ("passed", "not shown"):
                 return False
         write_text(folder / REPLAY, self.model_dump_json(indent=1) + "\n")
@@ -151,6 +159,30 @@ class Comparisons:
         """Compare two values that must be equal."""
         self.add(round_, name, both(recorded, replayed), float(recorded != replayed))
 
+    def scores(
+        self,
+        round_: int,
+        name: str,
+        recorded: Mapping[str, float | None],
+        replayed: Mapping[str, tuple[float, float]],
+    ) -> None:
+        """Compare the scores of a model.
+
+        Args:
+            round_: training round; 0 for the final model.
+            name: name of the comparison.
+            recorded: scores by name; one that is not finite is None, or not recorded.
+            replayed: scores by name, each with the difference that rounding may make beside.
+        """
+        for one in sorted({*recorded, *replayed}):
+            found = recorded.get(one)
+            value, slack = (float(number) for number in replayed.get(one, (math.nan, 0.0)))
+            deviation = abs(value - (math.nan if found is None else found))
+            if found is None and not math.isfinite(value):
+                deviation = 0.0
+            limit = SCORE * max(1.0, abs(found or 0.0)) + slack
+            self.add(round_, name, f"{one}: {both(found, value)}", deviation, limit)
+
     def report(
         self, plan_digest: str, chain: str, missing: str, fields: Mapping[str, Any]
     ) -> ReplayReport:
@@ -160,7 +192,7 @@ class Comparisons:
             plan_digest: digest of the run's plan.
             chain: hash of the last ledger line.
             missing: what could not be compared; empty when everything was.
-            fields: the rounds of the report and their selection.
+            fields: the rounds of the report, their selection, and the digest of the record.
         """
         outcome: Literal["passed", "failed", "not shown"] = "passed"
         compared, trained = tuple(self.by_name.values()), len(fields["rounds"])
@@ -194,3 +226,45 @@ class Comparisons:
 def both(recorded: object, replayed: object) -> str:
     """The detail of a difference: the beginnings of two values."""
     return f"recorded {str(recorded)[:60]}, replayed {str(replayed)[:60]}"
+
+
+def compare_lines(
+    found: Comparisons, recorded: ReleaseRecord, replayed: ReleaseRecord, near: int | None
+) -> None:
+    """Compare ledger lines.
+
+    Args:
+        found: where the comparisons are added.
+        recorded: the line of the run.
+        replayed: the line of the replay.
+        near: updates for which rounding decides whether they were clipped; None for a line
+            without the fields that depend on training.
+    """
+    rest = replayed.residual.sum_squares if replayed.residual else 0.0
+    scale = math.sqrt(replayed.noise_sum_squares or rest) or 1.0
+    found.equal(recorded.round, "groups", len(recorded.shares), len(replayed.shares))
+    for (name, one), (_, other) in zip(_fields(recorded), _fields(replayed), strict=False):
+        if (name in TRAINED) == (near is None):
+            continue
+        limit = TOLERANCE if name in TRAINED else 1e-12
+        if one is None or other is None or isinstance(one, str | tuple):
+            deviation, limit = float(one != other), 0.0
+        elif name == "clipped":
+            deviation, limit = abs(one - other), float(near or 0)
+        else:
+            size = scale if name == "residual" else max(abs(one), abs(other), 1e-300)
+            deviation = abs(one - other) / size
+        found.add(recorded.round, name, both(one, other), deviation, limit)
+
+
+def _fields(line: ReleaseRecord) -> Iterator[tuple[str, Any]]:
+    """Fields of a ledger line and its shares by name; the residual as norm and projection."""
+    for name, value in line:
+        if name == "residual":
+            yield name, value and math.sqrt(value.sum_squares)
+            yield name, value and value.along_sum
+        elif name != "shares":
+            yield name, value
+    cohort = "cohort" if line.unit == "client" else "batches"
+    for share in line.shares:
+        yield from ((cohort if name == "cohort" else name, value) for name, value in share)

@@ -29,7 +29,7 @@ from privplan.planning.solver import solve
 from privplan.spec.horizon import HorizonModel
 from privplan.spec.objectives import is_objective
 from privplan.spec.spec import Spec
-from privplan.values import Checked, Fraction, parse
+from privplan.values import Checked, Fraction, digest, parse
 
 Floats = NDArray[np.float64]
 
@@ -56,12 +56,17 @@ class HorizonPlan(Checked):
     plans: tuple[Plan, ...]
     certificate: tuple[CertificateRow, ...]
 
+    @property
+    def digest(self) -> str:
+        """Content hash of the horizon: of the budgets over all runs, the plans and the rest."""
+        return digest(self.model_dump(mode="json"))
+
     def save(self, path: Path | str) -> list[str]:
-        """Write the horizon, and each run's plan beside it; returns the paths."""
+        """Write the horizon with its digest, and each run's plan beside it; returns the paths."""
         import json
 
-        text = json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
-        write_text(path, text)
+        data = {**self.model_dump(mode="json"), "digest": self.digest}
+        write_text(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
         paths = [str(path)]
         for plan, model in zip(self.plans, _models(self.spec), strict=True):
             paths.append(str(plan_path(path, model)))
@@ -72,14 +77,26 @@ class HorizonPlan(Checked):
     def load(cls, path: Path | str) -> HorizonPlan:
         """Read what ``save`` wrote.
 
+        As a plan, a horizon is refused without its digest or with another one. Its budgets cannot
+        be checked against its certificate instead, since a plan may leave a part of a budget
+        unspent, and a larger budget would pass.
+
         Raises:
-            InputError: when it cannot be read, is not JSON, or has faults.
+            InputError: when it cannot be read, is not JSON, has faults, or was edited.
         """
         try:
             data = load_json(read_text(path, "horizon"))
         except ValueError:
             raise InputError.one("horizon", "must be JSON", str(path)) from None
-        return parse(cls, data)
+        if not isinstance(data, dict):
+            raise InputError.one("horizon", "must be a mapping of fields", type(data).__name__)
+        written = data.pop("digest", "nothing")
+        horizon = parse(cls, data)
+        if written != horizon.digest:
+            rule = "must be the hash of the horizon; it was edited by hand, or written by a version"
+            rule += " without digests, so solve the spec again"
+            raise InputError.one("horizon.digest", rule, written)
+        return horizon
 
 
 def plan_path(path: Path | str, model: HorizonModel) -> Path:

@@ -110,7 +110,7 @@ def _report(plan: Plan, verdict: Verdict | None) -> dict[str, Any]:
         "evidence": None if verdict is None else {
             "levels": list(verdict.evidence),
             "failed": [check.name for check in verdict.failed],
-            "not_shown": [check.name for check in verdict.not_shown],
+            "not_shown": [c.name for c in verdict.checks if c.outcome == "not shown"],
         },
         "not_covered": [
             *_NOT_COVERED,

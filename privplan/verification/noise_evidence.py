@@ -9,7 +9,8 @@ gives independent standard normals z, whose functions are listed in ``NoiseEvide
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -34,6 +35,10 @@ PROJECTIONS = 128
 """Number of random projections."""
 PROJECTION_KEY = 11
 """Key of the stream that assigns coordinates and signs to projections, the same in each run."""
+ROUNDING = 1e-6
+"""Relative tolerance between recorded measurements of the same vector."""
+DECIMALS = 1e-4
+"""Error of a projection that was rounded to four decimals, with a factor of 2."""
 _EDGES = ndtri(np.arange(1, CELLS) / CELLS)
 
 
@@ -76,11 +81,59 @@ class NoiseEvidence(Value):
     projections: tuple[float, ...]
 
     @property
+    def fault(self) -> str | None:
+        """The first rule that no measured vector can break; None where all hold."""
+        return next(_faults(self), None)
+
+    @property
     def line(self) -> str:
         """The measurements as a line of ``noise.jsonl``."""
         return (
             json.dumps(self.model_dump(mode="json"), separators=(",", ":"), allow_nan=False) + "\n"
         )
+
+
+def _faults(one: NoiseEvidence) -> Iterator[str]:
+    """Rules between the fields: the lengths of lists, and what holds for every vector z [n].
+
+    Sums over parts of a vector are at most those of the whole; by Cauchy and Schwarz a correlation
+    is at most the sum of squares, and by Bessel projections on orthonormal vectors have together
+    no more energy than z; a distance is at least that at any one point.
+    """
+    n = one.coordinates
+    lengths = {
+        "cells": CELLS,
+        "tails": len(TAILS),
+        "layer_squares": len(one.layers),
+        "block_squares": min(BLOCKS, n),
+        "projections": min(PROJECTIONS, n),
+    }
+    for name, length in lengths.items():
+        if (found := len(getattr(one, name))) != length:
+            yield f"{name}: must be {length} numbers, found {found}"
+    if sum(one.cells) != n:
+        yield f"cells: must be {n} in total, found {sum(one.cells)}"
+    if one.layers and sum(one.layers) != n:
+        yield f"layers: must be {n} in total, found {sum(one.layers)}"
+    tails = (n, *one.tails)
+    if any(more > fewer for fewer, more in zip(tails, one.tails, strict=False)):
+        yield f"tails: must fall from at most {n}, found {one.tails}"
+    if one.close > n - 1:
+        yield f"close: must be at most {n - 1}, found {one.close}"
+    if not min(1, n - 1) <= one.lag <= n - 1:
+        yield f"lag: must be at most {n - 1} and a shift, found {one.lag}"
+    below = np.cumsum(np.array(one.cells, dtype=float)) / n
+    distance = max(1 / (2 * n), float(np.abs(below - np.arange(1, CELLS + 1) / CELLS).max()))
+    if not distance - ROUNDING <= one.ks <= 1 + ROUNDING:
+        yield f"ks: must be in [{distance:.6g}, 1], found {one.ks:g}"
+    squares = math.fsum(one.block_squares)
+    if one.layers and not math.isclose(math.fsum(one.layer_squares), squares, rel_tol=ROUNDING):
+        yield f"layer_squares: must be {squares:.6g} in total, as block_squares"
+    if not abs(one.autocorrelation) <= squares * (1 + ROUNDING):
+        yield f"autocorrelation: must be at most {squares:.6g}, found {one.autocorrelation:g}"
+    energy, error = math.hypot(*one.projections), DECIMALS * math.sqrt(PROJECTIONS)
+    if not energy <= math.sqrt(squares) * (1 + ROUNDING) + error:
+        yield f"projections: must have a norm of at most {math.sqrt(squares):.6g}, found {energy:g}"
 
 
 def measure_noise(
@@ -222,6 +275,8 @@ def _read(path: Path, modified: int, size: int) -> tuple[Measurements, str | Non
             one = parse(NoiseEvidence, load_json(line))
         except (ValueError, InputError):
             return found, f"line {number} of {NOISE_EVIDENCE} is not a measurement"
+        if (rule := one.fault) is not None:
+            return found, f"line {number} of {NOISE_EVIDENCE}: {rule}"
         if not line.endswith("\n") or (one.round, one.index) in found:
             return found, f"line {number} of {NOISE_EVIDENCE} is torn or a repetition"
         found[one.round, one.index] = one

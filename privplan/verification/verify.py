@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
 from pydantic import Field, computed_field
 
 from privplan.accounting.accountant import Interval, accountant
-from privplan.accounting.release import Relation, SamplingLaw
+from privplan.accounting.release import History, Relation, SamplingLaw
 from privplan.auditing.findings import (
     AuditEvidence,
     EmpiricalEpsilon,
     empirical_epsilons,
     exceeded,
 )
-from privplan.errors import InputError
+from privplan.errors import InputError, PrivplanError
 from privplan.io.files import write_text
 from privplan.ledger import history_of, read_ledger, worst_client
 from privplan.plan import GroupPlan, Plan
@@ -193,28 +195,54 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _group_verdict(run: Run, group: GroupPlan) -> tuple[GroupVerdict, WorstOff]:
-    """The verdict on a group, and on its worst-off client."""
+def _is_sound(run: Run) -> bool:
+    """Whether epsilon follows from the ledger: all lines are read, of known groups, and count.
+
+    A release that claims to protect the records of one client counts for that client alone, so
+    one in a plan that protects clients would make epsilon smaller.
+    """
+    known = {group.name for group in run.plan.groups}
+    units = {"client", run.plan.spec.unit}
+    return run.ledger.fault is None and all(
+        release.unit in units and all(share.group in known for share in release.shares)
+        for release in run.ledger.records
+    )
+
+
+def _epsilon(compute: Callable[[], Interval], broken: bool) -> Interval:
+    """Bounds on an epsilon; none where an accountant refuses what a broken run recorded."""
+    try:
+        return compute()
+    except PrivplanError:
+        if broken:  # the check that failed says why
+            return Interval(0.0, math.inf)
+        raise
+
+
+def _group_verdict(run: Run, group: GroupPlan, broken: bool) -> tuple[GroupVerdict, WorstOff]:
+    """The verdict on a group, and on its worst-off client; ``broken``: whether a check failed."""
     relation = Relation(run.plan.spec.relation)
+
+    def epsilon(of: History, by: str = GUARANTEE) -> Interval:
+        return _epsilon(lambda: accountant(by).epsilon(of, group.delta, relation), broken)
+
+    def selected(of: History) -> Interval:
+        best = partial(selected_epsilon, run.plan, of, group.delta)
+        return _epsilon(lambda: Interval(0.0, best()), broken)
+
     history = history_of(run.ledger.records, group.name)
     client, own = worst_client(run.ledger.records, group.name)
-    spent = accountant(GUARANTEE).epsilon(history, group.delta, relation)
-    worst_off = (
-        spent if own == history else accountant(GUARANTEE).epsilon(own, group.delta, relation)
-    )
-    rdp, sound = accountant("rdp"), run.ledger.fault is None
-    renyi = (
-        math.inf
-        if not sound or rdp.why_not(history, relation)
-        else rdp.epsilon(history, group.delta, relation).upper
-    )
+    spent = epsilon(history)
+    worst_off = spent if own == history else epsilon(own)
+    rdp, sound = accountant("rdp"), _is_sound(run)
+    covered = sound and not rdp.why_not(history, relation)
+    renyi = epsilon(history, "rdp").upper if covered else math.inf
     by, one_run = GUARANTEE, None
     if run.plan.spec.tuning is not None:  # the budget is that of the best of several runs
         upper = spent.upper if sound else math.inf
         one_run = OneRun(lower=_finite(spent.lower), upper=_finite(upper), rdp=_finite(renyi))
         by = SELECTION
-        spent = Interval(0.0, selected_epsilon(run.plan, history, group.delta))
-        worst_off = Interval(0.0, selected_epsilon(run.plan, own, group.delta))
+        spent, worst_off = selected(history), selected(own)
         renyi = spent.upper if sound else math.inf
     if not sound:  # what was released after the sound lines is unknown
         spent, worst_off = (Interval(one.lower, math.inf) for one in (spent, worst_off))
@@ -307,10 +335,12 @@ def judge(run: Run) -> Verdict:
 
     Epsilon is recomputed from the ledger only; the plan gives the budgets to compare with.
     """
-    verdicts = [_group_verdict(run, group) for group in run.plan.groups]
+    shown = run_checks(run)
+    broken = any(check.failed for check in shown)
+    verdicts = [_group_verdict(run, group, broken) for group in run.plan.groups]
     groups = [verdict for verdict, _ in verdicts]
     checks = [
-        *run_checks(run),
+        *shown,
         _audit_check(run, groups),
         _budget_check(run, groups),
     ]

@@ -24,14 +24,6 @@ BATCH_RECORDS = 250
 """Test records per chunk of a thread."""
 CHUNK_CLIENTS = 64
 """Clients that are evaluated in one chunk."""
-EVALUATION_SHARE = 0.12
-"""Largest time of evaluation during training, as a share of the time of training."""
-TRAINING_COST = 3
-"""Cost of a training step on one record, in forward passes."""
-LEAST_EVALUATIONS = 5
-"""Least number of evaluations in a run that has as many rounds."""
-LEAST_RECORDS = 1000
-"""Least number of test records in an evaluation during training, where there are as many."""
 
 
 @dataclass(frozen=True)
@@ -157,39 +149,6 @@ def by_group(measured: AccuracyMeasures, shares: Mapping[str, np.ndarray]) -> di
         mean = np.average(measured.by_class[known], weights=weights) if weights.sum() else 0.0
         result[name] = float(mean)
     return result
-
-
-def interval(rounds: int, cohort: float, images: int, test_records: int) -> int:
-    """Number of rounds between evaluations that limits their cost to EVALUATION_SHARE.
-
-    Args:
-        rounds: rounds of the run.
-        cohort: expected clients per round.
-        images: records on which a client trains per round, counted with repetition.
-        test_records: records per evaluation.
-    """
-    round_cost = TRAINING_COST * cohort * images
-    needed = math.ceil(test_records / (EVALUATION_SHARE * round_cost))
-    return max(1, min(needed, rounds // LEAST_EVALUATIONS))
-
-
-def records_within_share(
-    rounds: int, every: int, cohort: float, images: int, test_records: int
-) -> int:
-    """Test records of each evaluation before the last, limited by EVALUATION_SHARE.
-
-    The last evaluation is on all test records; its cost is part of the share.
-
-    Args:
-        rounds: rounds of the run.
-        every: number of rounds between evaluations.
-        cohort: expected clients per round.
-        images: records on which a client trains per round, counted with repetition.
-        test_records: number of test records.
-    """
-    before_last = max(1, (rounds - 1) // every)
-    share = EVALUATION_SHARE * TRAINING_COST * cohort * images * rounds
-    return max(LEAST_RECORDS, int((share - test_records) / before_last))
 
 
 @dataclass(frozen=True)

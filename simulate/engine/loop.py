@@ -21,14 +21,14 @@ from simulate.engine.cohort import client_updates, group_sums
 from simulate.engine.evaluation import (
     AccuracyMeasures,
     evaluate_personal,
-    interval,
     measure,
-    records_within_share,
 )
 from simulate.engine.experiment import Experiment
 from simulate.engine.measurements import measure_client_release, measure_releases
 from simulate.engine.round import PersonalState, RoundContext, positions, released_coordinates
-from simulate.engine.seeds import Purpose, stream
+from simulate.engine.seeds import Purpose
+from simulate.evaluation_schedule import EVALUATED_RECORDS, evaluated_rows
+from simulate.evaluation_schedule import evaluation_schedule as schedule_of
 from simulate.local.precision import products_in_tf32
 from simulate.parallel.distributed import broadcast_state
 from simulate.runs.ledger_writer import LedgerWriter
@@ -37,8 +37,6 @@ from simulate.tasks import finite_or_none
 _log = logging.getLogger(__name__)
 EVALUATED_CLIENTS = 100
 """Most clients whose personal models are evaluated during training."""
-EVALUATED_RECORDS = 10_000
-"""Most test records on which the global model is evaluated during training."""
 
 
 @dataclass(frozen=True)
@@ -192,11 +190,8 @@ def evaluate_if_due(
 
 def evaluation_rows(experiment: Experiment, records: int = EVALUATED_RECORDS) -> Tensor | None:
     """Indices of ``records`` test records, sorted; None for all if there are no more."""
-    total = len(experiment.data.test_y)
-    if total <= records:
-        return None
-    generator = stream(experiment.seed, Purpose.EVALUATION, 1)
-    return torch.from_numpy(np.sort(generator.permutation(total)[:records]))
+    rows = evaluated_rows(experiment.seed, len(experiment.data.test_y), records)
+    return None if rows is None else torch.from_numpy(rows)
 
 
 def evaluate(
@@ -263,11 +258,5 @@ def one_core() -> Iterator[None]:
 
 def evaluation_schedule(experiment: Experiment) -> tuple[int, int]:
     """Number of rounds between two evaluations of a run, and of test records in each."""
-    local, partition = experiment.local, experiment.partition
-    records = partition.sizes(np.concatenate(partition.members)).mean()
-    images = round(local.steps * min(local.batch_size, records))
-    cohort = sum(group.expected_cohort for group in experiment.algorithm.plan.groups)
-    total = len(experiment.data.test_y)
-    every = interval(experiment.rounds, cohort, images, min(total, EVALUATED_RECORDS))
-    most = records_within_share(experiment.rounds, every, cohort, images, total)
-    return every, min(most, EVALUATED_RECORDS)
+    plan, total = experiment.algorithm.plan, len(experiment.data.test_y)
+    return schedule_of(plan, experiment.partition, total, EVALUATED_RECORDS)

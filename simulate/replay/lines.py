@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,15 +14,13 @@ from privplan.discrete_gaussian import grid_of, scale_for
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.weights import RULES
 from privplan.record import GroupShare, ReleaseRecord, RunRecord
-from privplan.replayed import TOLERANCE, Comparisons, both
+from privplan.replayed import TOLERANCE, Comparisons
 from privplan.secure_streams import NoiseKey, SecureStream
 from simulate.own_parts import RunParts
 from simulate.replay import randomness as draw
 
 KINKS = 5e-5
 """Largest L2 deviation that agrees, relative to the vector: training decides on sides of kinks."""
-TRAINED = ("largest_norm", "clipped", "excluded", "residual", "noise_sum_squares", "batches")
-"""Fields of a ledger line that depend on training, or on noise drawn again."""
 
 
 @dataclass(frozen=True)
@@ -184,45 +181,3 @@ def deviations(run: Tensor, replay: Tensor, slack: Any = 0.0) -> tuple[float, fl
     largest = max(float(run.abs().max()), float(replay.abs().max()), 1e-300)
     norm = max(float(run.double().norm()), 1e-300)
     return float(beyond.max()) / largest, float(beyond.norm()) / norm
-
-
-def compare_lines(
-    found: Comparisons, recorded: ReleaseRecord, replayed: ReleaseRecord, near: int | None
-) -> None:
-    """Compare ledger lines.
-
-    Args:
-        found: where the comparisons are added.
-        recorded: the line of the run.
-        replayed: the line of the replay.
-        near: updates for which rounding decides whether they were clipped; None for a line
-            without the fields that depend on training.
-    """
-    rest = replayed.residual.sum_squares if replayed.residual else 0.0
-    scale = math.sqrt(replayed.noise_sum_squares or rest) or 1.0
-    found.equal(recorded.round, "groups", len(recorded.shares), len(replayed.shares))
-    for (name, one), (_, other) in zip(_fields(recorded), _fields(replayed), strict=False):
-        if (name in TRAINED) == (near is None):
-            continue
-        limit = TOLERANCE if name in TRAINED else 1e-12
-        if one is None or other is None or isinstance(one, str | tuple):
-            deviation, limit = float(one != other), 0.0
-        elif name == "clipped":
-            deviation, limit = abs(one - other), float(near or 0)
-        else:
-            size = scale if name == "residual" else max(abs(one), abs(other), 1e-300)
-            deviation = abs(one - other) / size
-        found.add(recorded.round, name, both(one, other), deviation, limit)
-
-
-def _fields(line: ReleaseRecord) -> Iterator[tuple[str, Any]]:
-    """Fields of a ledger line and its shares by name; the residual as norm and projection."""
-    for name, value in line:
-        if name == "residual":
-            yield name, value and math.sqrt(value.sum_squares)
-            yield name, value and value.along_sum
-        elif name != "shares":
-            yield name, value
-    cohort = "cohort" if line.unit == "client" else "batches"
-    for share in line.shares:
-        yield from ((cohort if name == "cohort" else name, value) for name, value in share)

@@ -7,25 +7,27 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from privplan import evidence as stored
 from privplan.errors import InputError
 from privplan.ledger import chained, read_ledger
 from privplan.plan import Plan
 from privplan.record import PLAN, ReleaseRecord, RunRecord
-from privplan.replayed import TOLERANCE, Comparisons, ReplayReport, both
+from privplan.replayed import TOLERANCE, Comparisons, ReplayReport, both, compare_lines
 from privplan.secure_streams import NoiseKey
 from simulate.data.partition.clients import client_arrays
+from simulate.evaluation_schedule import evaluations
 from simulate.own_parts import OwnParts, RunParts
 from simulate.replay import rounds as again
-from simulate.replay.lines import World, compare_lines, compare_vectors, method_of, planned_lines
+from simulate.replay.lines import World, compare_vectors, method_of, planned_lines
 
-ACCURACY = 1e-3
-"""Largest difference between the recorded accuracy and that of the final model."""
+BY = ("accuracy_by_class", "accuracy_by_group")
 OF_KEY = frozenset({"noise_state", "noise_sum_squares", "participants", "cohort", "releases"})
 """Comparisons that need the key of a run with secure noise."""
 Lines = dict[int, list[ReleaseRecord]]
@@ -100,6 +102,7 @@ class Replay:
             trained = self._rounds(self.world, self._needed(chosen.tolist()), lines, progress)
         seed = None if len(chosen) == total else seed
         fields = {"rounds": trained, "of": total, "selection_seed": seed}
+        fields |= {"record": self.record.digest}
         return self.found.report(self.plan.digest, self.record.chain, self.missing, fields)
 
     def _ledger(self, world: World) -> Lines:
@@ -107,6 +110,7 @@ class Replay:
         ledger, found = read_ledger(self.folder, self.plan.digest), self.found
         found.equal(0, "ledger chain", ledger.fault or self.record.chain, ledger.chain)
         found.equal(0, "plan digest", self.record.plan_digest, self.plan.digest)
+        found.equal(0, "rounds done", self.record.rounds_done, self.plan.spec.rounds)
         lines: Lines = defaultdict(list)
         chain, hashes, total = self.plan.digest, dict[int, str](), self.plan.spec.rounds
         for line in ledger.records:
@@ -123,8 +127,8 @@ class Replay:
         return lines
 
     def _inputs(self, world: World, evidence: stored.Evidence) -> None:
-        """Compare data, partition, initial model and final accuracy."""
-        found, header, recorded = self.found, evidence.header, self.record.accuracy
+        """Compare data, partition, initial model, and scores of each stored evaluated model."""
+        found, header = self.found, evidence.header
         found.equal(0, "evidence chain", evidence.fault, None)
         found.equal(0, "data", header.data, world.run.data.digest)
         digest = stored.clients_digest(client_arrays(world.run.partition))
@@ -135,13 +139,20 @@ class Replay:
         first = next(stored.stored_vectors(self.folder, 0, 1, len(theta))).copy()
         found.equal(0, "stored vector's hash", header.model, stored.vector_digest(first))
         compare_vectors(found, (0, "initial model"), torch.from_numpy(first), theta)
-        _, last = self._stored(self.plan.spec.rounds)
-        if not last:
-            self.missing = self.missing or "the final model (vectors.bin)"
-        elif recorded is not None:
-            model, largest = last.get(again.AVERAGE, last[stored.MODEL]), max(1.0, abs(recorded))
-            deviation = abs(self._score(world.run, model) - recorded)
-            found.add(0, "accuracy", f"recorded {recorded}", deviation, ACCURACY * largest)
+        points, run = {one.round: one for one in self.record.metrics}, world.run
+        due = evaluations(self.plan, run.partition, len(run.data.test_y), world.seed)
+        found.equal(0, "evaluated rounds", sorted(points), [*due])
+        for round_, rows in due.items():  # the last round is the last one
+            _, models = self._stored(round_)
+            if models:
+                theta = models.get(again.AVERAGE, models[stored.MODEL])
+                scores = self._scores(run, theta, torch.from_numpy(rows))
+                if point := points.get(round_):
+                    found.scores(round_, "metrics", point.scores, scores["metrics"])
+        self.missing = self.missing or ("" if models else "the final model (vectors.bin)")
+        for name in ("accuracy", *BY) if models else ():
+            recorded = getattr(self.record, name)
+            found.scores(0, name, recorded if name in BY else {"score": recorded}, scores[name])
 
     def _needed(self, chosen: list[int]) -> list[int]:
         """Chosen rounds and those from the stored model before each to the one after it."""
@@ -201,10 +212,28 @@ class Replay:
         return [torch.from_numpy(one.copy()) for one in found.releases], models
 
     @torch.no_grad()
-    def _score(self, run: RunParts, theta: Tensor) -> float:
-        """The metric on the test records; by default the share that is classified correctly."""
-        data, rows = run.data, torch.split(torch.arange(len(run.data.test_y)), 1000)
-        blocks = [run.model.logits(theta, data.inputs(data.test_x[one])) for one in rows]
-        if run.metric is None:
-            return float((torch.cat(blocks).argmax(1) == data.test_y).double().mean())
-        return run.metric(torch.cat(blocks), run.model.objective.targets_of(data.test_y))
+    def _scores(self, run: RunParts, theta: Tensor, rows: Tensor) -> Any:
+        """Scores on test records by kind and name, each with the share that rounding decides."""
+        data, model, blocks = run.data, run.model, torch.split(rows, 1000)
+        parts = [model.logits(theta, data.inputs(data.test_x[one])) for one in blocks]
+        logits, labels, found = torch.cat(parts), data.test_y[rows], defaultdict[str, Any](dict)
+        if run.metric is not None:
+            targets = model.objective.targets_of(labels)
+            score, loss = (run.metric(logits, targets), 0.0), model.objective(logits, labels)
+            named = np.array([]) if data.test_groups is None else data.test_groups[rows]
+            for name in np.unique(named):
+                own = torch.from_numpy(named == name)
+                found[BY[1]][str(name)] = run.metric(logits[own], targets[own]), 0.0
+        else:
+            best, hits = logits.topk(2).values, logits.argmax(1) == labels
+            near = best[:, 0] - best[:, 1] <= again.NEAR * logits.abs().amax(1)
+            pairs, classes = torch.stack([hits, near], 1).double().numpy(), np.unique(labels)
+            score, loss = pairs.mean(0), cross_entropy(logits.double(), labels)
+            means = np.array([pairs[labels == one].mean(0) for one in classes])
+            found[BY[0]] = {data.classes[c]: mean for c, mean in zip(classes, means, strict=True)}
+            of_records = (data.train_labels.numpy(), len(data.classes))
+            for group, who in zip(self.plan.groups, run.partition.members, strict=True):
+                weights = run.partition.label_distribution(who, *of_records)[classes]
+                found[BY[1]][group.name] = weights @ means / (weights.sum() or 1.0)
+        found["accuracy"], found["metrics"] = {"score": score}, {"score": score, "loss": (loss, 0)}
+        return found

@@ -37,7 +37,8 @@ def run(
     chain = write_ledger(folder, the_plan, made)
     change = {"plan_digest": the_plan.digest, "seed": seed, "chain": chain}
     if rounds is not None:
-        change |= {"status": "running", "rounds_done": rounds, "chain": ""}
+        change |= {"status": "running", "rounds_done": rounds, "chain": "", "metrics": ()}
+        change |= {"accuracy": None, "accuracy_by_class": {}, "accuracy_by_group": {}}
     RunRecord.load(folder).model_copy(update=change).save(folder)
     return folder
 

@@ -32,7 +32,8 @@ def test_shares_are_the_histories_of_the_ledger(tmp_path: Path) -> None:
 
 def test_steps_count_and_units_stay_apart(tmp_path: Path) -> None:
     first, second = releases(two_groups())[:2]
-    changed = first.model_copy(update={"unit": "record", "steps": 7})
+    own = first.shares[0].model_copy(update={"participants": (0,), "records": 50})
+    changed = first.model_copy(update={"unit": "record", "steps": 7, "shares": (own,)})
     booked = as_recorded(run(tmp_path / "run", made=[first, second, changed]))
     found = {(share.group, share.unit): share.history.rounds for share in booked.shares}
     assert found == {("strict", "client"): 1, ("strict", "record"): 7, ("loose", "client"): 1}
@@ -40,9 +41,10 @@ def test_steps_count_and_units_stay_apart(tmp_path: Path) -> None:
 
 def test_silent_releases_cost_nothing_and_bare_ones_everything(tmp_path: Path) -> None:
     first, second = releases(two_groups())[:2]
+    nothing = {"noise_std": 0.0, "dimension": 0, "noise_sum_squares": 0.0, "residual": None}
     made = [
-        first.model_copy(update={"family": "silent"}),
-        second.model_copy(update={"family": "none"}),
+        first.model_copy(update={"family": "silent", **nothing}),
+        second.model_copy(update={"family": "none", **nothing}),
     ]
     loose, strict = as_recorded(run(tmp_path / "run", made=made)).shares
     assert strict.releases == ()

@@ -12,6 +12,7 @@ from privplan.cli import main
 from privplan.guard import Guard
 from privplan.plan import Plan
 from privplan.report.registry import page, registry_report
+from privplan.verification.verify import judge, load_run
 from tests.book.runs import run
 
 
@@ -41,6 +42,10 @@ def test_a_run_is_reported_with_its_verdict(plan: Path) -> None:
     assert report["guarantee"]["groups"][0]["epsilon_realised"] is not None
     assert any("seeded" in one for one in report["not_covered"])
     assert "## Evidence" in page(report)
+    missing = [c.name for c in judge(load_run(plan.parent / "run")).checks if c.missing]
+    assert {"replay", "audit"} <= set(missing)
+    assert report["evidence"]["not_shown"] == missing
+    assert f"- not shown: {', '.join(missing)}" in page(report)
 
 
 def test_a_deployment_states_no_data(plan: Path, tmp_path: Path) -> None:

@@ -10,7 +10,16 @@ from privplan.accounting.certificate import certify
 from privplan.accounting.release import History, Relation, Release
 from privplan.ledger import chained
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
-from privplan.record import LEDGER, PLAN, Executed, GroupShare, ReleaseRecord, Residual, RunRecord
+from privplan.record import (
+    LEDGER,
+    PLAN,
+    Executed,
+    GroupShare,
+    ReleaseRecord,
+    Residual,
+    RoundMetrics,
+    RunRecord,
+)
 from privplan.spec.spec import Spec
 
 DIMENSION = 400
@@ -131,11 +140,19 @@ def write_run(
         model="cnn-digits",
         seed=1,
         device="cpu",
-        configuration={},
+        configuration={
+            "aggregation": "paper",
+            "numbers": {},
+            "data": "0" * 64,
+            "clients": the_plan.spec.population,
+            "rounds": the_plan.spec.rounds,
+            "processes": 1,
+            "canaries": 0,
+        },
         versions={},
         status="complete",
         rounds_done=the_plan.spec.rounds,
-        metrics=(),
+        metrics=(RoundMetrics(round=the_plan.spec.rounds, accuracy=0.9, loss=0.4),),
         accuracy=0.9,
         accuracy_by_class={"0": 0.9},
         accuracy_by_group={"strict": 0.9, "loose": 0.9},

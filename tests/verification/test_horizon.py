@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from click.testing import CliRunner
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Release
 from privplan.cli import main
+from privplan.errors import InputError
 from privplan.planning.horizon import HorizonPlan
 from privplan.verification.horizon import judge_horizon
 from privplan.verification.verify import load_run
@@ -84,3 +87,39 @@ def test_the_command_judges_a_horizon(horizon: tuple[Path, HorizonPlan]) -> None
     done = CliRunner().invoke(main, ["verify", str(folder / "run-1"), str(folder / "run-2")])
     assert done.exit_code == 2
     assert "run: must be one run folder without --horizon, found 2" in done.output
+
+
+def _paths(data: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The paths of all numbers of plain data."""
+    if isinstance(data, dict | list):
+        keys = data if isinstance(data, dict) else range(len(data))
+        for key in keys:
+            yield from _paths(data[key], (*path, key))  # type: ignore[index]
+    elif isinstance(data, int | float) and not isinstance(data, bool):
+        yield path
+
+
+def test_an_edited_horizon_is_refused(horizon: tuple[Path, HorizonPlan], tmp_path: Path) -> None:
+    folder, planned = horizon
+    text = (folder / "years.json").read_text()
+    found = list(_paths(json.loads(text)))
+    assert ("spec", "groups", 0, "epsilon") in found
+    for path in found:
+        data = json.loads(text)
+        inner = data
+        for part in path[:-1]:
+            inner = inner[part]
+        inner[path[-1]] *= 2
+        if inner[path[-1]] == 0:
+            continue
+        (tmp_path / "years.json").write_text(json.dumps(data))
+        with pytest.raises(InputError):
+            HorizonPlan.load(tmp_path / "years.json")
+    data = json.loads(text)
+    assert data.pop("digest") == planned.digest
+    (tmp_path / "years.json").write_text(json.dumps(data))
+    arguments = [str(folder / "run-1"), "--horizon", str(tmp_path / "years.json")]
+    done = CliRunner().invoke(main, ["verify", *arguments])
+    assert done.exit_code == 2
+    assert "horizon.digest: must be the hash of the horizon" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

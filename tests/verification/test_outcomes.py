@@ -64,7 +64,7 @@ def names(verdict: Verdict) -> list[str]:
 
 def test_a_forged_run_without_optional_evidence_is_unverified(tmp_path: Path) -> None:
     honest_run.write_run(tmp_path, forged(honest_run.plan()))
-    edit_record(tmp_path, executed=None, chain="", accuracy=0.999)
+    edit_record(tmp_path, executed=None, chain="")
     done = CliRunner().invoke(main, ["verify", str(tmp_path), "--format", "json"])
     assert done.exit_code == 5
     verdict = json.loads(done.stdout)
@@ -202,6 +202,7 @@ def write_replay(folder: Path, **changes: object) -> None:
         "versions": {},
         "seconds": 1.0,
     }
+    result["record"] = run.record.digest
     (folder / REPLAY).write_text(json.dumps({**result, **changes}))
 
 
@@ -214,6 +215,8 @@ def write_replay(folder: Path, **changes: object) -> None:
         ({"rounds": []}, "kept", "not shown", ("declared",)),
         ({"chain": "0" * 64}, "broken", "failed", ("declared",)),
         ({"plan_digest": "0" * 64}, "broken", "failed", ("declared",)),
+        ({"record": "0" * 64}, "broken", "failed", ("declared",)),
+        ({"record": ""}, "kept", "not shown", ("declared",)),
     ],
 )
 def test_a_replay_raises_the_evidence_or_breaks_the_verdict(

@@ -140,12 +140,12 @@ def _weight_of_the_realised_cohort(made: Made) -> Made:
 
 
 def _sum_scaled(made: Made) -> Made:
-    residual = made[0].residual.model_copy(update={"along_sum": 20.0})
+    residual = made[0].residual.model_copy(update={"along_sum": 10.0})
     return [made[0].model_copy(update={"residual": residual}), *made[1:]]
 
 
 def _released_without_its_noise(made: Made) -> Made:
-    residual = made[0].residual.model_copy(update={"sum_squares": 1e-3})
+    residual = made[0].residual.model_copy(update={"sum_squares": 1e-3, "along_sum": 0.01})
     return [made[0].model_copy(update={"residual": residual}), *made[1:]]
 
 

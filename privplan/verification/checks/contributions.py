@@ -62,10 +62,12 @@ def sums_bounded(run: Run) -> Check:
         for index, release in positions(run)
         if release.unit == "client" and release.residual is not None and release.noise.noisy
     ]
-    measured = {} if run.folder is None else read_noise_evidence(run.folder)[0]
+    measured, fault = ({}, None) if run.folder is None else read_noise_evidence(run.folder)
     absent = sum((release.round, index) not in measured for index, release in releases)
 
     def problems() -> Iterator[str]:
+        if fault is not None:
+            yield fault
         for index, release in releases:
             one = measured.get((release.round, index))
             largest = longest_sum(release)

@@ -50,7 +50,7 @@ def unbroken(run: Run) -> Check:
 
 @register("groups", order=30)
 def groups(run: Run) -> Check:
-    """Every release is of groups of the plan, with the planned number of clients.
+    """Every release is of groups of the plan, with the planned number of clients and unit.
 
     Where the run stores the assignment of clients to groups and records, each client is in one
     group, and no record is of two clients.
@@ -58,7 +58,10 @@ def groups(run: Run) -> Check:
 
     def problems() -> Iterator[str]:
         known = {group.name: group.clients for group in run.plan.groups}
+        of_clients = run.plan.spec.unit == "client"
         for release in run.ledger.records:
+            if of_clients and release.unit == "record":
+                yield f"round {release.round}: protects records, planned are clients"
             for share in release.shares:
                 if share.group not in known:
                     yield f"round {release.round}: {share.group} is not a group of the plan"

@@ -71,6 +71,12 @@ def _evidence(run: Run) -> _Evidence:
         measured.append((release, one))
         if fault is None and not _of_release(one, release):
             fault = f"round {release.round}: the measured noise is not that of the release"
+    known = {(release.round, index) for index, release in positions(run)}
+    # A run that was killed may have measured a release that its ledger does not have.
+    whole = run.ledger.fault is None and run.record.status != "running"
+    if fault is None and whole and (other := found.keys() - known):
+        round_, index = min(other)
+        fault = f"round {round_}: release {index + 1} was measured and is not in the ledger"
     absent = len(releases) - len(measured)
     missing = (f"measurements of the noise ({absent} of {len(releases)})",) if absent else ()
     return _Evidence(measured, missing, fault)

@@ -14,17 +14,30 @@ import numpy as np
 
 from privplan.record import ReleaseRecord
 from privplan.seeded_streams import NOISE, SAMPLING, fingerprint, seeded_stream
-from privplan.verification.checks.check import Check, Run, at_round, first, not_shown, register
+from privplan.verification.checks.check import (
+    Check,
+    Run,
+    at_round,
+    first,
+    lacking,
+    not_shown,
+    register,
+)
 from privplan.verification.checks.contributions import longest_sum
 from privplan.verification.checks.noise_law import positions
-from privplan.verification.noise_evidence import NoiseEvidence, project, read_noise_evidence
+from privplan.verification.noise_evidence import (
+    DECIMALS,
+    NoiseEvidence,
+    project,
+    read_noise_evidence,
+)
 
 COORDINATES = 50_000_000
 """Most coordinates of noise that are generated again; in longer runs every k-th release."""
+LARGEST = 2**30
+"""Most coordinates of one release whose noise is generated again, for memory: 8 GiB."""
 SINGLE = 2.0**-23
 """Relative error of a coordinate that was rounded to single precision, with a factor of 2."""
-ROUNDED = 1e-4
-"""Error of a projection that was rounded to four decimals, with a factor of 2."""
 SEEDED = (None, "seeded")
 """Values of the record's ``configuration["noise"]`` for which the seed determines the noise."""
 
@@ -106,6 +119,7 @@ def noise_regenerated(run: Run) -> Check:
     every = math.ceil(sum(release.dimension for _, release in releases) / COORDINATES)
     offset = int(run.ledger.chain[:8] or "0", 16) % every
     stateless = sum(not release.noise_state for _, release in releases)
+    large = [release.dimension > LARGEST for _, release in releases]
 
     def problems() -> Iterator[str]:
         for number, (index, release) in enumerate(releases):
@@ -113,13 +127,14 @@ def noise_regenerated(run: Run) -> Check:
             where = f"round {release.round}, release {index + 1}"
             if release.noise_state and release.noise_state != fingerprint(stream):
                 yield f"{where}: the generator did not stand where the seed puts it"
-            elif number % every == offset:
+            elif number % every == offset and not large[number]:
                 drawn = stream.standard_normal(release.dimension) * release.noise_std
                 why = _other_noise(release, measured.get((release.round, index)), drawn)
                 if why is not None:
                     yield f"{where}: {why}"
 
     missing = [f"states of the generator ({stateless} of {len(releases)})"] if stateless else []
+    missing += lacking(f"noise of at most {LARGEST} coordinates", large)
     checked = len(range(offset, len(releases), every))
     reason = f"{len(releases)} states and the noise of {checked} releases are those of the seed"
     return _result(name, problems(), reason, missing)
@@ -154,6 +169,6 @@ def _other_noise(
     if measured is not None and measured.coordinates == len(drawn):
         expected = project(drawn / release.noise_std)
         difference = np.abs(expected - np.asarray(measured.projections)).max()
-        if difference > ROUNDED + error / release.noise_std:
+        if difference > DECIMALS + error / release.noise_std:
             return f"the released noise is not the seed's (by {difference:.2g} on a projection)"
     return None

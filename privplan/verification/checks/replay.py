@@ -21,12 +21,16 @@ def replay(run: Run) -> Check:
     result = ReplayReport.load(run.folder)
     if result.plan_digest != run.plan.digest or result.chain != run.ledger.chain:
         return failed("replay", "the replay is of another run")
+    if result.record and result.record != run.record.digest:
+        return failed("replay", "the replay is of another record, which was changed after it")
     if result.outcome == "failed":
         return failed("replay", result.reason)
     if result.outcome == "not shown" or not result.rounds:
         return _absent(
             [result.reason.removeprefix("missing: ") or "rounds that were executed again"]
         )
+    if not result.record:  # written by a version that compared less of the record
+        return _absent(["a replay that names the record; replay the run again"])
     done, rounds = len(set(result.rounds)), run.plan.spec.rounds
     return passed(
         "replay", f"{done} of {rounds} rounds executed again: {result.reason}", "replayed"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from privplan import public_mask
+from privplan.evidence import read_header
 from privplan.record import Executed, ReleaseRecord, Residual
 from privplan.verification.checks.check import (
     NOTHING_LEFT,
@@ -23,6 +24,8 @@ ROUNDING = 1e-3
 """Relative tolerance on a client's local steps and their noise, for single precision."""
 PUBLIC_TRANSFORM = "random_mask"
 """The transform whose masks can be drawn again from the seed."""
+LARGEST = 2**30
+"""Longest vector whose masks are drawn again, for memory: 8 GiB."""
 
 
 @register("sums", order=110, false_alarm=FALSE_ALARM)
@@ -112,12 +115,24 @@ def coordinates(run: Run) -> Check:
     executed = run.record.executed
     if executed is None:
         return not_shown("coordinates", ["the released coordinates in the record"])
+    header = None if run.folder is None else read_header(run.folder, run.plan.digest)
 
     def problems() -> Iterator[str]:
+        total = executed.coordinates
+        for name, part in (
+            ("shared", executed.shared),
+            *((m.name, m.size) for m in executed.masks),
+        ):
+            if part > total:
+                yield f"record.executed.{name}: must be at most {total} coordinates, found {part}"
+        # A paid quantile appends its count to the parameters, other transforms what they need.
+        if header is not None and not header.parameters <= total <= 2 * header.parameters:
+            yield f"record.executed.coordinates: must be {header.parameters}, found {total}"
         fixed: str | None = None
         for release in run.ledger.records:
             where = f"round {release.round}"
-            if release.noise.silent and executed.released and not release.failure:
+            failed = bool(release.failure) and run.record.seed is None  # only of deployments
+            if release.noise.silent and executed.released and not failed:
                 yield f"{where}: no release, where {executed.released} coordinates are shared"
             if not release.noise.noisy:
                 continue
@@ -146,6 +161,8 @@ def _not_public(seed: int | None, release: ReleaseRecord, executed: Executed) ->
     if seed is None or not whole or any(mask.name != PUBLIC_TRANSFORM for mask in executed.masks):
         return None
     length = executed.coordinates - executed.appended
+    if length > LARGEST:
+        return None
     expected = public_mask.draw_mask(seed, release.round, executed.masks, length)
     if release.dimension != len(expected) + executed.appended:
         return f"noise on {release.dimension} coordinates, the public mask has {len(expected)}"

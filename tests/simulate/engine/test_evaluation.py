@@ -15,10 +15,9 @@ from simulate.engine import loop
 from simulate.engine.evaluation import (
     AccuracyMeasures,
     by_group,
-    interval,
     measure,
-    records_within_share,
 )
+from simulate.evaluation_schedule import interval, records_within_share
 from simulate.models.registry import model
 from simulate.runs import checkpoint
 from simulate.runs.request import Request, prepare

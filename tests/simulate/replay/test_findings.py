@@ -14,6 +14,7 @@ from privplan.evidence import CLIENTS, EVIDENCE, VECTORS
 from privplan.ledger import chained
 from privplan.record import LEDGER, PLAN, RunRecord
 from privplan.replayed import ReplayReport
+from privplan.verification.verify import judge, load_run
 from simulate.cli.replay import command
 from simulate.runs.request import Request
 from simulate.runs.run import execute
@@ -82,6 +83,53 @@ def test_an_accuracy_that_was_not_reached_fails(run: Path) -> None:
     report = replayed(run, rounds=1)
     assert report.outcome == "failed"
     assert [one.name for one in report.differences] == ["accuracy"]
+
+
+EDITS = {
+    "accuracy_by_class": {"accuracy_by_class": {"3": 0.99}},
+    "accuracy_by_group": {"accuracy_by_group": {"strict": 0.99}},
+    "rounds done": {"rounds_done": 1},
+    "evaluated rounds": {"metrics": ()},
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_record_that_was_edited_fails(name: str, run: Path) -> None:
+    RunRecord.load(run).model_copy(update=EDITS[name]).save(run)
+    report = replayed(run, rounds=1)
+    assert report.outcome == "failed"
+    assert {one.name for one in report.differences} == {name}
+
+
+@pytest.mark.parametrize("field", ["accuracy", "loss"])
+def test_an_evaluation_of_any_round_that_was_not_reached_fails(field: str, run: Path) -> None:
+    record = RunRecord.load(run)
+    assert [one.round for one in record.metrics] == [1, 2, 3]
+    for at in range(ROUNDS):
+        changed = [*record.metrics]
+        changed[at] = changed[at].model_copy(update={field: 0.99})
+        record.model_copy(update={"metrics": tuple(changed)}).save(run)
+        [difference] = replayed(run, rounds=1).differences
+        assert (difference.round, difference.name) == (at + 1, "metrics")
+
+
+def test_a_replay_counts_for_the_record_that_it_was_made_of(run: Path) -> None:
+    report = replayed(run, rounds=1)
+    report.save(run)
+    assert "replayed" in judge(load_run(run)).evidence
+    record = RunRecord.load(run)
+    record.model_copy(update={"wall_seconds": 7.0}).save(run)
+    assert "replayed" in judge(load_run(run)).evidence
+    record.model_copy(update={"algorithm": "another"}).save(run)
+    verdict = judge(load_run(run))
+    assert [check.name for check in verdict.failed] == ["replay"]
+    assert "replayed" not in verdict.evidence
+    other = replayed(run)  # not supported, and of another record: the earlier report goes
+    assert other.outcome == "not shown"
+    assert other.save(run)
+    record.save(run)
+    report.model_copy(update={"record": ""}).save(run)
+    assert "replayed" not in judge(load_run(run)).evidence
 
 
 def test_a_changed_vector_does_not_have_its_hash(run: Path) -> None:

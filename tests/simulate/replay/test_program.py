@@ -15,6 +15,7 @@ PACKAGE = ROOT / "simulate" / "replay"
 
 ALLOWED = (
     "simulate.own_parts",
+    "simulate.evaluation_schedule",  # which rounds and test records a run is evaluated on
     "simulate.tasks",
     "privplan.errors",
     "privplan.evidence",

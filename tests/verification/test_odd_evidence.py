@@ -1,0 +1,277 @@
+"""Odd values in every field of ledger, record and noise lines: a verdict, never a traceback.
+
+The ledger's chain of hashes is made anew after each edit, as a careful forger would.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from privplan.book.entry import booking_of
+from privplan.cli import main
+from privplan.errors import BrokenRunError, InputError, PrivplanError
+from privplan.ledger import chained
+from privplan.plan import Plan
+from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord
+from privplan.verification.checks import record_fields
+from privplan.verification.noise_evidence import NOISE_EVIDENCE
+from privplan.verification.verify import Verdict, judge, load_run
+from simulate.engine import loop
+from simulate.runs.request import Request
+from simulate.runs.run import execute
+from tests.simulate.replay.runs import ROUNDS, short_plan
+
+Path_ = tuple[str | int, ...]
+VALUES: list[Any] = [
+    None, True, 0, 1, -1, 2, 0.5, 0.99, 999, 1e-320, 1e-100, 1e100, 1e308, 10**15, 2**64 - 1,
+    "", "x", "record", "client", "silent", "none", "discrete_gaussian", "full", "fixed_size",
+    "running", "stopped", "secure", [], [0], [0, 0], {}, {"x": 1},
+]  # fmt: skip
+DECLARED = {
+    LEDGER: {"clipped", "excluded", "along_sum", "largest_norm"},
+    RECORD: {
+        "schema_version", "algorithm", "dataset", "partition", "device", "aggregation", "numbers",
+        "processes", "versions", "metrics", "accuracy", "accuracy_by_class", "accuracy_by_group",
+        "wall_seconds", "aggregator", "masks", "audit",
+    },
+    NOISE_EVIDENCE: {"sum_norm", "tails", "close", "lag", "autocorrelation"},
+}  # fmt: skip
+"""Fields, by file, that may have another value and nothing in the folder contradicts it."""
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("odd") / "run"
+    execute(Request(short_plan(planning="joint"), "planned", "digits", folder, seed=3))
+    assert judge(load_run(folder)).kept
+    return folder
+
+
+@pytest.fixture
+def run(honest: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(honest, tmp_path / "run"))
+
+
+def read(folder: Path, name: str) -> Any:
+    text = (folder / name).read_text()
+    if name == RECORD:
+        return json.loads(text)
+    lines = [json.loads(line) for line in text.splitlines()]
+    return [line["release"] for line in lines] if name == LEDGER else lines
+
+
+def write(folder: Path, name: str, data: Any) -> None:
+    """Write plain data; a ledger with its chain, which is written into the record, too."""
+    if name == RECORD:
+        (folder / RECORD).write_text(json.dumps(data))
+        return
+    if name == LEDGER:
+        chain, text = Plan.load(folder / PLAN).digest, ""
+        for line in data:
+            written, chain = chained(ReleaseRecord.model_validate(line), chain)
+            text += written
+        write(folder, RECORD, {**read(folder, RECORD), "chain": chain})
+    else:
+        text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in data)
+    (folder / name).write_text(text)
+
+
+def edited(data: Any, path: Path_, value: Any) -> Any:
+    new = copy.deepcopy(data)
+    inner = new
+    for part in path[:-1]:
+        inner = inner[part]
+    inner[path[-1]] = value
+    return new
+
+
+def paths(data: Any, path: Path_ = ()) -> Iterator[Path_]:
+    """The paths of all fields, and of the first and the last item of each list."""
+    if path:
+        yield path
+    keys: list[Any] = []
+    if isinstance(data, dict):
+        keys = list(data)
+    elif isinstance(data, list):
+        keys = sorted({0, len(data) - 1} & set(range(len(data))))
+    for key in keys:
+        yield from paths(data[key], (*path, key))
+
+
+def at(data: Any, path: Path_) -> Any:
+    for part in path:
+        data = data[part]
+    return data
+
+
+@pytest.mark.parametrize("name", [LEDGER, RECORD, NOISE_EVIDENCE])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(draw=st.data())
+def test_no_odd_value_is_a_traceback_or_passes(name: str, run: Path, draw: st.DataObject) -> None:
+    honest = {one: (run / one).read_bytes() for one in (LEDGER, RECORD, NOISE_EVIDENCE)}
+    data = read(run, name)
+    path = draw.draw(st.sampled_from(list(paths(data))), label="path")
+    value = draw.draw(st.sampled_from(VALUES), label="value")
+    if json.dumps(at(data, path)) == json.dumps(value):
+        return
+    try:
+        write(run, name, edited(data, path, value))
+        outcome = judge(load_run(run)).outcome
+    except (PrivplanError, ValidationError):  # the latter from ``write``: no line can hold it
+        return
+    finally:
+        found = {one: (run / one).read_bytes() for one in honest}
+        for one, content in honest.items():
+            (run / one).write_bytes(content)
+    if outcome == "kept":
+        same = found == honest  # a value that is read as the one that was there, such as 1 for 1.0
+        assert same or DECLARED[name] & set(map(str, path)), (path, value)
+
+
+def verdict(folder: Path) -> Verdict:
+    return judge(load_run(folder))
+
+
+EDITS: list[tuple[str, Path_, Any, str]] = [
+    (LEDGER, (2, "unit"), "record", "line 3: unit"),
+    (LEDGER, (2, "noise_std"), 0, "line 3: noise_std"),
+    (LEDGER, (2, "dimension"), 0, "line 3: dimension"),
+    (LEDGER, (2, "shares"), [], "line 3: shares"),
+    (LEDGER, (2, "residual", "along_sum"), 1e308, "line 3: residual.along_sum"),
+    (LEDGER, (2, "family"), "silent", "line 3: noise_std"),
+    (LEDGER, (2, "steps"), 10**15, "line 3: steps"),
+    (LEDGER, (2, "shares", 0, "clipped"), 1000, "must be at most the cohort of"),
+    (LEDGER, (2, "shares", 0, "excluded"), 1000, "must be at most the cohort of"),
+    (LEDGER, (2, "shares", 0, "cohort"), 10**6, "clients"),
+    (LEDGER, (2, "shares", 0, "records"), 7, "records: is only for unit: record"),
+    (LEDGER, (2, "shares", 0, "clip_bound"), 0, "clip_bound"),
+    (LEDGER, (2, "shares", 0, "sampling"), "full", "must be 1 under full participation"),
+    (NOISE_EVIDENCE, (1, "projections"), [], "projections: must be 128 numbers, found 0"),
+    (NOISE_EVIDENCE, (1, "autocorrelation"), 1e308, "autocorrelation"),
+    (NOISE_EVIDENCE, (1, "round"), 999, "round 999"),
+    (RECORD, ("rounds_done",), 0, "record.rounds_done"),
+    (RECORD, ("rounds_done",), 999, "record.rounds_done"),
+    (RECORD, ("status",), "running", "record.status"),
+    (RECORD, ("status",), "stopped", "record.status"),
+    (RECORD, ("model",), "cnn-2", "record.model: must be mlp-digits"),
+    (RECORD, ("configuration",), {}, "record.configuration.rounds"),
+    (RECORD, ("configuration",), {"x": 1}, "record.configuration.rounds"),
+    (RECORD, ("configuration", "clients"), 7, "record.configuration.clients"),
+    (RECORD, ("configuration", "data"), "0" * 64, "must be the digest of the data in the evidence"),
+    (RECORD, ("configuration", "canaries"), 10, "record.configuration.canaries"),
+    (RECORD, ("metrics", 0, "round"), 999, "record.metrics"),
+    (RECORD, ("accuracy",), None, "record.accuracy"),
+    (RECORD, ("accuracy",), 0.01, "record.accuracy"),
+    (RECORD, ("accuracy_by_group", "nobody"), 0.5, "record.accuracy_by_group"),
+    (RECORD, ("executed", "coordinates"), 10**15, "record.executed.coordinates"),
+    (RECORD, ("noise",), "secure", "record.noise"),
+]
+
+
+@pytest.mark.parametrize(("name", "path", "value", "rule"), EDITS)
+def test_the_rule_that_is_broken_is_named(
+    name: str, path: Path_, value: Any, rule: str, run: Path
+) -> None:
+    before = verdict(run)
+    write(run, name, edited(read(run, name), path, value))
+    after = verdict(run)
+    assert after.exit_code == 4
+    assert any(rule in check.reason for check in after.failed), after.failed
+    for one, other in zip(before.groups, after.groups, strict=True):  # never a smaller epsilon
+        assert other.realised_upper is None or other.realised_upper >= one.realised_upper
+        if name == LEDGER:
+            assert other.realised_upper is None
+    if name != NOISE_EVIDENCE:
+        done = CliRunner().invoke(main, ["report", "--registry", str(run)])
+        assert done.exit_code == 0, done.output
+        assert "run, verdict broken" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("accuracy",), -3),
+        (("accuracy",), 1.01),
+        (("metrics", 0, "accuracy"), 2),
+        (("accuracy_by_class", "3"), -0.1),
+    ],
+)
+def test_an_accuracy_that_is_no_share_is_refused(path: Path_, value: float, run: Path) -> None:
+    write(run, RECORD, edited(read(run, RECORD), path, value))
+    done = CliRunner().invoke(main, ["verify", str(run)])
+    assert done.exit_code == 2
+    field = ".".join(map(str, path))
+    assert f"record.{field}: must be in [0, 1], found {value}" in done.stderr
+
+
+def test_a_metric_of_a_name_need_not_be_a_share(run: Path) -> None:
+    record = read(run, RECORD)
+    record["configuration"]["metric"] = "mean squared error"
+    write(run, RECORD, edited(record, ("accuracy",), 17.5))
+    assert verdict(run).accuracy == 17.5
+
+
+def test_a_number_that_json_cannot_hold_is_refused(run: Path) -> None:
+    record = read(run, RECORD)
+    text = json.dumps(edited(record, ("configuration", "numbers"), {"rho": 7.25}))
+    (run / RECORD).write_text(text.replace("7.25", "1e999"))
+    with pytest.raises(InputError, match=r"record.configuration: must hold finite numbers"):
+        load_run(run)
+
+
+def test_a_release_of_records_in_a_plan_of_clients_bounds_nothing(run: Path) -> None:
+    """Each would count for its own cohort alone, and epsilon would be that of one release."""
+    lines = read(run, LEDGER)
+    [share, *_] = lines[2]["shares"]
+    share |= {"participants": [0], "cohort": 1, "clipped": 1}
+    write(run, LEDGER, edited(lines, (2,), {**lines[2], "unit": "record", "shares": [share]}))
+    found = verdict(run)
+    assert all(group.realised_upper is None for group in found.groups)
+    assert "protects records, planned are clients" in str(found.failed)
+
+
+def test_a_broken_line_is_not_booked(run: Path) -> None:
+    write(run, LEDGER, edited(read(run, LEDGER), (2, "shares"), []))
+    book = ["--address", str(run.parent / "book.sqlite")]
+    done = CliRunner().invoke(main, ["book", "add", str(run), *book])
+    assert done.exit_code == 2
+    assert "line 3: shares: must name a group" in done.stderr
+
+
+def test_a_run_with_a_contradiction_is_booked_at_infinite_cost_only(run: Path) -> None:
+    write(run, RECORD, edited(read(run, RECORD), ("rounds_done",), 1))
+    with pytest.raises(BrokenRunError, match=r"record\.rounds_done"):
+        booking_of(run, "people")
+    assert booking_of(run, "people", infinite=True).run.cost == "infinite"
+
+
+def _running(record: dict[str, Any]) -> dict[str, Any]:
+    ended = {"chain": "", "accuracy": None, "accuracy_by_class": {}, "accuracy_by_group": {}}
+    return {**record, **ended, "status": "running"}
+
+
+@pytest.mark.parametrize("done", [0, 1, ROUNDS])
+def test_a_run_that_was_killed_contradicts_nothing(done: int, run: Path) -> None:
+    """Its record may be the first one, while the ledger has every round."""
+    record = _running(read(run, RECORD))
+    record |= {"rounds_done": done, "metrics": [m for m in record["metrics"] if m["round"] <= done]}
+    write(run, RECORD, record)
+    [check] = [one for one in verdict(run).checks if one.name == "record"]
+    assert check.passed, check.reason
+
+
+def test_all_clients_of_a_small_run_are_evaluated() -> None:
+    assert record_fields.EVALUATED_CLIENTS == loop.EVALUATED_CLIENTS
