@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from privplan.accounting.gdp import mu_of
+from privplan.accounting.noise_families import dominating_pairs
 from privplan.accounting.pld.accountant import compose
 from privplan.accounting.pld.direction import Reading
 from privplan.accounting.pld.dominating_pairs import LARGEST_SHIFT
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.accounting.target import NOISE_RANGE
 from privplan.errors import TooLittleNoiseError
+from privplan.laws.pairs import Pair
 from privplan.planning.problem import Problem
 
 STEP = 0.4
@@ -64,7 +66,7 @@ class Budget:
     @property
     def least(self) -> float:
         """Log of the least noise multiplier that is certified under sampling."""
-        return math.log(least_certified(self.sensitivity))
+        return math.log(least_certified(self.sampling, self.relation))
 
     def central(self, ratio: float) -> float:
         """Log sigma at which the central limit meets the budget."""
@@ -88,13 +90,17 @@ def covered_ratio(delta: float, rounds: int) -> float:
     return -math.expm1(math.log1p(-delta * (1 - _SPARE)) / rounds)
 
 
-def least_certified(sensitivity: float) -> float:
+@lru_cache(maxsize=64)
+def least_certified(sampling: SamplingLaw, relation: Relation) -> float:
     """The least noise multiplier that ``pld`` certifies under sampling.
 
     Args:
-        sensitivity: distance of neighbouring sums in clipping norms.
+        sampling: sampling law.
+        relation: neighbouring relation.
     """
-    return sensitivity * _ABOVE_LEAST / LARGEST_SHIFT
+    found = dominating_pairs(Release(1.0, 0.5, sampling), relation)
+    pairs = [pair for pair in (*found.upper, *found.lower) if isinstance(pair, Pair)]
+    return max(pair.shift for pair in pairs) * _ABOVE_LEAST / LARGEST_SHIFT
 
 
 @lru_cache(maxsize=1024)

@@ -87,6 +87,10 @@ def group_noise(
     name, ratio = problem.names[group], float(ratio)
     budget = problem.epsilons[group], problem.deltas[group]
     _check_ratio(problem, group, ratio)
+    if accountant == GUARANTEE and ratio <= covered_ratio(budget[1], problem.rounds):
+        least = _least_certified(problem, group, ratio, accountant)
+        if least is not None:
+            return least
     try:
         if problem.calibration == "published" and accountant != GUARANTEE:
             noise = noise_multiplier_by_bisection(
@@ -129,7 +133,7 @@ def _least_certified(
     if ratio > covered_ratio(min(2 * budget.delta, 1.0), budget.rounds):
         return None
     chosen = by_name(accountant) if isinstance(accountant, str) else accountant
-    noise = rounded_up(least_certified(budget.sensitivity))
+    noise = rounded_up(least_certified(budget.sampling, budget.relation))
     spent = chosen.epsilon(history_of(problem, ratio, noise), budget.delta, budget.relation).upper
     return noise if spent <= budget.epsilon else None
 

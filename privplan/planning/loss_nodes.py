@@ -159,8 +159,8 @@ def _through(
         places = beside + places
         log_noise = [_beside_jump(budget, place).log_noise for place in beside] + log_noise
     curve = spline(np.array(places), np.maximum.accumulate(log_noise))
-    jump = {} if covered == -math.inf else {"covered": covered, "least": budget.least}
-    return replace(curve, precise=precise, **jump)
+    least = -math.inf if covered == -math.inf else budget.least
+    return replace(curve, precise=precise, covered=covered, least=least)
 
 
 @lru_cache(maxsize=4096)

@@ -112,7 +112,7 @@ class NoiseCurves:
     @property
     def covered(self) -> Floats:
         """Largest ratios at which any noise keeps the budget, 0 without; shape (groups,)."""
-        return np.exp(self._covered[:, 0])
+        return np.asarray(np.exp(self._covered[:, 0]), dtype=np.float64)
 
     def at(self, ratios: Floats) -> tuple[Floats, Floats]:
         """sigma(q) and d log sigma / d log q, extrapolated linearly outside the nodes.
