@@ -113,6 +113,7 @@ def calibrate(
         tolerance=_RTOL if search.integer else rtol,
         integer=search.integer,
         start_is_close=search.start_is_close,
+        of_noise=unknown == "noise_multiplier",
     )
     if result.feasible is None:
         raise InfeasibleError(f"{unknown}: {search.failure}")

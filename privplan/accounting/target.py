@@ -17,7 +17,7 @@ from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.gdp import mu_of
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.accounting.search import SearchResult, largest_affordable
-from privplan.errors import Fault, InputError, UnsupportedError
+from privplan.errors import Fault, InputError, TooLittleNoiseError, UnsupportedError
 
 NOISE_RANGE = (1e-2, 1e4)
 """Smallest and largest noise multiplier of a search."""
@@ -94,6 +94,7 @@ def solve(
     tolerance: float,
     integer: bool = False,
     start_is_close: bool = False,
+    of_noise: bool = False,
 ) -> SearchResult:
     """Search for the largest unknown whose history keeps the target's budget.
 
@@ -107,13 +108,28 @@ def solve(
         integer: values are logarithms of integers.
         start_is_close: whether the start is within some percent of the result, so that a better
             one need not be estimated.
+        of_noise: whether the unknown is the noise, so that values which the accountant does not
+            cover are on the side that exceeds the budget.
+
+    Raises:
+        TooLittleNoiseError: when the result is below the noise that the accountant covers.
     """
+    refused: dict[float, TooLittleNoiseError] = {}
+
+    def spent(argument: float) -> float:
+        try:
+            return target.spent(history(argument))
+        except TooLittleNoiseError as error:
+            if not of_noise:
+                raise
+            refused[argument] = error
+            return math.inf
 
     def search(
-        spent: Callable[[float], float], budget: float, first: float, slope: float
+        cost: Callable[[float], float], budget: float, first: float, slope: float
     ) -> SearchResult:
         return largest_affordable(
-            spent,
+            cost,
             budget,
             start=first,
             low=low,
@@ -128,7 +144,10 @@ def solve(
     if coarse is not None and not start_is_close:
         first = min(max(start, low), high)
         start, slope = _estimated_start(target, history, first, coarse, search)
-    return search(lambda x: target.spent(history(x)), target.epsilon, start, slope)
+    found = search(spent, target.epsilon, start, slope)
+    if found.infeasible in refused:
+        raise next(iter(refused.values()))
+    return found
 
 
 def coarse_accountant(accountant: Accountant, tolerance: float) -> Accountant | None:
@@ -155,14 +174,20 @@ def _estimated_start(
     """
     rdp = replace(target, accountant=by_name("rdp"))
     coarse = replace(target, accountant=coarse_accountant)
-    value, scale = coarse.estimate(history(start)), rdp.spent(history(start))
+    try:
+        value, scale = coarse.estimate(history(start)), rdp.spent(history(start))
+    except TooLittleNoiseError:
+        return start, 1.0
     if not (0 < value < math.inf and 0 < scale < math.inf):
         return start, 1.0
     budget = target.epsilon * scale / value
     second = search(lambda x: rdp.spent(history(x)), budget, start, 1.0).feasible
     if second is None or abs(second - start) < 1e-3:
         return start, 1.0
-    second_value = coarse.estimate(history(second))
+    try:
+        second_value = coarse.estimate(history(second))
+    except TooLittleNoiseError:
+        return start, 1.0
     if not 0 < second_value < math.inf:
         return start, 1.0
     slope = math.log(second_value / value) / (second - start)

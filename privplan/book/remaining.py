@@ -100,7 +100,11 @@ def remaining(
     composition = composition_of(account, epsilon, delta, rule)
     bounds = account.composed(History(), delta)
     if not composition.fits(History()):
-        under = "" if composition.rule == "exact" else f"; {composition.phrase}"
+        under = (
+            ""
+            if composition.rule == "exact"
+            else f"; {composition.phrase} counts {composition.epsilon(History()):.6g}"
+        )
         raise InfeasibleError(
             f"{account.where}: nothing is left of epsilon {epsilon:g}; spent between "
             f"{bounds.lower:.6g} and {bounds.upper:.6g} ({account.cell(History(), delta)}){under}"

@@ -1,11 +1,13 @@
 """Multi-start search for the cohorts, noise multipliers and weights of least weighted error.
 
 Noise multipliers come from interpolated curves during the search and are calibrated exactly at
-its end; the result is compared with a lower bound from Lagrangian duality.
+its end; the result is compared with a lower bound from Lagrangian duality. Where the noise of a
+group jumps with its ratio, both sides of the jump are searched.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -14,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privplan.errors import InfeasibleError
+from privplan.planning.budget_nodes import covered_ratio
 from privplan.planning.dual_bound import relative_gap
 from privplan.planning.error_terms import (
     Allocation,
@@ -24,7 +27,7 @@ from privplan.planning.error_terms import (
     terms,
 )
 from privplan.planning.group_noise import GUARANTEE, group_noise
-from privplan.planning.loss_nodes import least_noise
+from privplan.planning.loss_nodes import JUMP, least_noise
 from privplan.planning.noise_curve import NoiseCurves
 from privplan.planning.noise_model import FROM_LOSSES, build_curve, cheaper, refine
 from privplan.planning.optimiser import descend, descend_worst, project
@@ -41,6 +44,11 @@ _NODE_ERROR = 1e-5
 _PROVEN = 1e-3
 _SETTLED = 1e-4
 """Gap to the dual bound that further searches could close, below which there are none."""
+_BOTH_SIDES = 3
+"""Up to so many groups whose noise jumps, each combination of sides is searched; of more groups,
+none, one and all of them below."""
+_BELOW_JUMP = 1 - 1e-9
+_TIMES_DELTA = 2.0
 NEGLIGIBLE = 0.02
 """Weight over population share below which a group has a negligible weight."""
 
@@ -75,8 +83,9 @@ def allocate(task: Task) -> Allocation:
     Raises:
         InfeasibleError: when a group's budget cannot be met.
     """
-    problem = task.problem
-    curves, starts = curves_of(task), _starts(task)
+    problem, curves = task.problem, curves_of(task)
+    task = _above_jumps(task, curves)
+    starts = _starts(task)
     few = starts[:_FEW_STARTS]
     curves, cohorts, agreeing = _optimum(task, curves, few)
     gap = _dual_gap(task, curves, cohorts)
@@ -100,7 +109,9 @@ def estimated(task: Task) -> Allocation:
     Raises:
         InfeasibleError: when a group's budget cannot be met.
     """
-    curves, cohorts, _ = _optimum(task, curves_of(task), _starts(task)[:_FEW_STARTS])
+    curves = curves_of(task)
+    task = _above_jumps(task, curves)
+    curves, cohorts, _ = _optimum(task, curves, _starts(task)[:_FEW_STARTS])
     if task.problem.sampling.law.whole_cohorts:
         cohorts = _whole(task, curves, cohorts)
     noise = _noise(task, curves, cohorts)
@@ -122,6 +133,32 @@ def curves_of(task: Task) -> NoiseCurves:
             for m, n in enumerate(task.problem.clients)
         ]
     )
+
+
+def _above_jumps(task: Task, curves: NoiseCurves) -> Task:
+    """The task within ratios at which every budget needs noise, where equal ratios are among them.
+
+    Below the jump of a noise curve, delta is the chance to take part with hardly any noise. Such a
+    plan keeps the budget, but protects nobody who takes part; it is left to specs whose cohort
+    allows no other. Groups whose curve jumps take part with a chance of twice their delta or more,
+    or halfway between delta and their chance at equal ratios.
+    """
+    problem, limits = task.problem, task.limits
+    clients = np.asarray(problem.clients, dtype=float)
+    equal = project(_starts(task)[0], limits.min_cohorts, limits.max_cohorts, problem.cohort)
+    if not np.any(curves.covered > 0) or np.any(equal <= curves.covered * clients):
+        return task
+    least = limits.min_cohorts.copy()
+    for m in np.flatnonzero(curves.covered > 0):
+        taking_part = 1 - (1 - min(equal[m] / clients[m], 1.0)) ** problem.rounds
+        delta = problem.deltas[m]
+        bound = clients[m] * covered_ratio(
+            min(_TIMES_DELTA * delta, (delta + taking_part) / 2), problem.rounds
+        )
+        if problem.sampling.law.whole_cohorts:
+            bound = min(math.ceil(bound), math.floor(equal[m]))
+        least[m] = max(least[m], min(bound, equal[m]))
+    return replace(task, limits=replace(limits, min_cohorts=least))
 
 
 def _optimum(
@@ -192,6 +229,38 @@ def _starts(task: Task) -> list[Floats]:
 
 def _search(task: Task, curves: NoiseCurves, starts: Sequence[Floats]) -> tuple[Floats, int]:
     """Returns the best of several local searches, and how many of them reached it."""
+    sides = _sides(task, curves)
+    found = [_search_smooth(replace(task, limits=side), curves, starts) for side in sides]
+    if len(found) == 1:
+        return found[0]
+    objective = _objective(task, curves)
+    return min(found, key=lambda one: objective(one[0]))
+
+
+def _sides(task: Task, curves: NoiseCurves) -> list[Limits]:
+    """Limits within which no noise jumps, which together are those of the task."""
+    limits, total = task.limits, task.problem.cohort
+    jump = curves.covered * np.asarray(task.problem.clients, dtype=float)
+    inner = (limits.min_cohorts < jump * _BELOW_JUMP) & (jump * JUMP < limits.max_cohorts)
+    where = [int(m) for m in np.flatnonzero(inner)]
+    sides = []
+    if len(where) <= _BOTH_SIDES:
+        choices = [chosen for size in range(len(where) + 1) for chosen in combinations(where, size)]
+    else:
+        choices = [(), *((m,) for m in where), tuple(where)]
+    for below in choices:
+        least, most = limits.min_cohorts.copy(), limits.max_cohorts.copy()
+        for m in where:
+            if m in below:
+                most[m] = jump[m] * _BELOW_JUMP
+            else:
+                least[m] = jump[m] * JUMP
+        if least.sum() <= total <= most.sum():
+            sides.append(Limits(least, most, limits.min_weights))
+    return sides or [limits]
+
+
+def _search_smooth(task: Task, curves: NoiseCurves, starts: Sequence[Floats]) -> tuple[Floats, int]:
     limits, total = task.limits, task.problem.cohort
     objective = _objective(task, curves)
     projected = [project(start, limits.min_cohorts, limits.max_cohorts, total) for start in starts]

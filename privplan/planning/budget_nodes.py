@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from privplan.accounting.gdp import mu_of
+from privplan.accounting.noise_families import dominating_pairs
 from privplan.accounting.pld.accountant import compose
 from privplan.accounting.pld.direction import Reading
+from privplan.accounting.pld.dominating_pairs import LARGEST_SHIFT
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.accounting.target import NOISE_RANGE
 from privplan.errors import TooLittleNoiseError
+from privplan.laws.pairs import Pair
 from privplan.planning.problem import Problem
 
 STEP = 0.4
@@ -30,6 +33,10 @@ _CLOSE_COARSE = 2e-2
 _PLAN_REACH = 0.15
 """How far from the budget log epsilon may be for its plan to read the next one, too."""
 _MOST_STEPS = 40
+_SPARE = 1e-6
+"""Share of delta that is not counted on to cover taking part, since losses are rounded up."""
+_ABOVE_LEAST = 1.0001
+"""So that the least noise multiplier stays one that can be certified in spite of rounding."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,20 @@ class Budget:
         """Distance of neighbouring sums in clipping norms."""
         return float(self.sampling.law.sensitivity(self.relation))
 
+    @property
+    def covered(self) -> float:
+        """Largest sampling ratio whose chance of ever taking part is at most delta.
+
+        Up to it any noise keeps the budget, since what is released depends on a client with a
+        chance of delta only: sigma(q) jumps there, from ``least`` to what epsilon asks for.
+        """
+        return covered_ratio(self.delta, self.rounds)
+
+    @property
+    def least(self) -> float:
+        """Log of the least noise multiplier that is certified under sampling."""
+        return math.log(least_certified(self.sampling, self.relation))
+
     def central(self, ratio: float) -> float:
         """Log sigma at which the central limit meets the budget."""
         square = _mu(self.epsilon, self.delta) ** 2 / self.rounds
@@ -57,6 +78,29 @@ class Budget:
         """-d log mu / d log sigma in the central limit under sampling."""
         x = min((self.sensitivity / math.exp(log_noise)) ** 2, 700.0)
         return x / -math.expm1(-x)
+
+
+def covered_ratio(delta: float, rounds: int) -> float:
+    """Largest sampling ratio at which a client ever takes part with a chance of at most delta.
+
+    Args:
+        delta: failure probability.
+        rounds: number of rounds, each with an independent draw.
+    """
+    return -math.expm1(math.log1p(-delta * (1 - _SPARE)) / rounds)
+
+
+@lru_cache(maxsize=64)
+def least_certified(sampling: SamplingLaw, relation: Relation) -> float:
+    """The least noise multiplier that ``pld`` certifies under sampling.
+
+    Args:
+        sampling: sampling law.
+        relation: neighbouring relation.
+    """
+    found = dominating_pairs(Release(1.0, 0.5, sampling), relation)
+    pairs = [pair for pair in (*found.upper, *found.lower) if isinstance(pair, Pair)]
+    return max(pair.shift for pair in pairs) * _ABOVE_LEAST / LARGEST_SHIFT
 
 
 @lru_cache(maxsize=1024)
@@ -107,6 +151,8 @@ def coarse_before(index: int) -> int:
 def own_node(budget: Budget, index: int, precise: bool) -> Node:
     """The noise multiplier at ``exp(-STEP index)``, started from coarse nodes of larger ratios."""
     log_ratio = -STEP * index
+    if math.exp(log_ratio) <= budget.covered:
+        return Node(budget.least, 1.0, met=False)
     central = budget.central(math.exp(log_ratio))
     if index == 0:
         return root(budget, 0.0, central, None, CLOSE)

@@ -101,6 +101,7 @@ def lower_bound(
     """
     clients = np.asarray(problem.clients, dtype=float)
     grid = np.geomspace(limits.min_cohorts, limits.max_cohorts, _GRID, axis=1)
+    grid = _with_jumps(grid, curves.covered * clients)
     noise = curves.at(grid / clients[:, None])[0]
     reach = grid / noise
     costs = coefficients.sampling / grid + (coefficients.bias / coefficients.shares)[:, None]
@@ -110,6 +111,14 @@ def lower_bound(
         return 1 / float(_dual_maximum(gain[None], grid, total)[0]) - coefficients.bias
     tangent = 2 * (found[0] + coefficients.bias) / found[1]
     return _joint_bound(reach, costs, grid, coefficients.noise, total, tangent) - coefficients.bias
+
+
+def _with_jumps(grid: Floats, jumps: Floats) -> Floats:
+    """The grid with the largest cohorts of least noise, in place of those next to them."""
+    for row, jump in zip(grid, jumps, strict=True):
+        if row[0] < jump < row[-1]:
+            row[np.searchsorted(row, jump) - 1] = jump * (1 - 1e-9)
+    return grid
 
 
 def _dual_maximum(gain: Floats, grid: Floats, total: float) -> Floats:

@@ -15,6 +15,7 @@ from privplan.accounting.certificate import CertificateRow, certify
 from privplan.accounting.release import History, Release
 from privplan.accounting.target import LEAST_RATIO, NOISE_RANGE
 from privplan.errors import InfeasibleError, InputError, TooLittleNoiseError
+from privplan.planning.budget_nodes import budget_of, covered_ratio, least_certified
 from privplan.planning.problem import Problem
 
 Floats = NDArray[np.float64]
@@ -86,6 +87,10 @@ def group_noise(
     name, ratio = problem.names[group], float(ratio)
     budget = problem.epsilons[group], problem.deltas[group]
     _check_ratio(problem, group, ratio)
+    if accountant == GUARANTEE and ratio <= covered_ratio(budget[1], problem.rounds):
+        least = _least_certified(problem, group, ratio, accountant)
+        if least is not None:
+            return least
     try:
         if problem.calibration == "published" and accountant != GUARANTEE:
             noise = noise_multiplier_by_bisection(
@@ -106,11 +111,31 @@ def group_noise(
         nearest = _smallest_epsilon(problem, group, ratio, accountant)
         raise InfeasibleError(f"groups.{name}.epsilon: {error}; {nearest}") from None
     except TooLittleNoiseError as error:
+        least = _least_certified(problem, group, ratio, accountant)
+        if least is not None:
+            return least
         rule = f"{budget[0]:g} asks for less noise than can be certified"
         raise InfeasibleError(f"groups.{name}.epsilon: {rule}; lower it; {error}") from None
     except InputError as error:
         raise InfeasibleError(f"groups.{name}: {error}") from None
     return rounded_up(noise)
+
+
+def _least_certified(
+    problem: Problem, group: int, ratio: float, accountant: str | Accountant
+) -> float | None:
+    """The least noise multiplier that can be certified, where delta is what makes it enough.
+
+    Where delta covers the chance of ever taking part, any noise keeps the budget; slightly above,
+    less than can be certified does. None where it is epsilon that asks for so little noise.
+    """
+    budget = budget_of(problem, group)
+    if ratio > covered_ratio(min(2 * budget.delta, 1.0), budget.rounds):
+        return None
+    chosen = by_name(accountant) if isinstance(accountant, str) else accountant
+    noise = rounded_up(least_certified(budget.sampling, budget.relation))
+    spent = chosen.epsilon(history_of(problem, ratio, noise), budget.delta, budget.relation).upper
+    return noise if spent <= budget.epsilon else None
 
 
 def _check_ratio(problem: Problem, group: int, ratio: float) -> None:

@@ -1,7 +1,9 @@
 """Inverse questions: what a noise costs in uploads, budgets or rounds, and what uploads buy.
 
-At equal budgets the noise of the mean update falls with the cohort and with every budget, and
-grows with the rounds, so one of them is found for a noise by bracketing.
+At equal budgets the noise of the mean update falls with every budget and grows with the rounds, so
+one of them is found for a noise by bracketing. With the cohort it falls at equal ratios; ratios of
+an objective may give it up for less bias or sampling error, so cohorts over the whole range are
+looked at before a noise is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from privplan.planning.error_terms import Allocation
 from privplan.planning.free_choices import decide_free_choices
 from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of, provisioned_noise_multiplier
-from privplan.planning.run_limits import above, largest_cohort
+from privplan.planning.run_limits import above, fewest_clients, largest_cohort
 from privplan.planning.solver import rule_based, solve
 from privplan.planning.unknowns import (
     UNKNOWNS,
@@ -33,6 +35,10 @@ from privplan.spec.objectives import is_objective
 from privplan.spec.spec import Spec
 
 _TOLERANCE = 1e-3
+_SCANNED = 24
+"""Cohorts, evenly spaced in logarithms, that are looked at before a noise is refused."""
+_NEAR_LEAST = 0.01
+"""Relative distance of cohorts at which the search around the best of them ends."""
 _NEAR = 0.02
 """Largest factor, as a logarithm, between the weakest budgets that are named and the weakest ones
 whose noise can be certified."""
@@ -70,18 +76,22 @@ def with_uploads(spec: Spec, uploads: float, *, settled: bool = False) -> Spec:
             leaves neither open.
 
     Raises:
-        InputError: when the spec fixes its cohort by its ratios, the uploads are too few, or more
-            than its own limit on them.
+        InputError: when the spec fixes its cohort by its ratios, or the uploads are more than its
+            own limit on them.
+        InfeasibleError: when the uploads are too few.
     """
     require_clients(spec, "max_uploads")
     if not 0 < uploads < math.inf:
         raise InputError.one("max_uploads", "must be positive and finite", uploads)
-    if "rounds" not in spec.planning.free and uploads < spec.rounds * len(spec.groups):
-        rule = f"must be at least one upload per group and round ({spec.rounds * len(spec.groups)})"
-        raise InputError.one("max_uploads", rule, uploads)
     if spec.planning.ratios == "given" or spec.sampling.law.everyone:
         rule = "is for specs with a cohort to choose, not for given ratios or full participation"
         raise InputError.one("max_uploads", rule, uploads)
+    fewest = spec.rounds * fewest_clients(spec, spec.rounds)
+    if "rounds" not in spec.planning.free and uploads < fewest:
+        raise InfeasibleError(
+            f"max_uploads: {uploads:g} is below the fewest of {spec.rounds} rounds for "
+            f"{len(spec.groups)} groups; the nearest feasible value is {above(fewest)}"
+        )
     limit = spec.planning.max_uploads
     if limit is not None and uploads > limit:
         rule = f"must be at most planning.max_uploads ({limit:g})"
@@ -112,7 +122,7 @@ def solve_for_noise(
 
     Raises:
         InputError: for a value out of range, or a spec whose unknown is not its own.
-        InfeasibleError: with the nearest noise that can be reached.
+        InfeasibleError: with the least noise that was found.
     """
     require_clients(spec, "target_noise")
     if not 0 < target < math.inf:
@@ -125,7 +135,7 @@ def solve_for_noise(
     found = _within_noise(ways, target, own, second_opinion)
     if found is None:  # the strictest noise of the range may not be certifiable
         low = _certified_end(ways)
-        nearest = noise_norm(ways.at(low))
+        low, nearest = _quietest(ways._replace(low=low), unknown)
         if nearest > target:
             at = shown_value(unknown, ways.value(low))
             raise InfeasibleError(
@@ -160,6 +170,30 @@ def _within_noise(
         return found, solve(ways.at(found), second_opinion=second_opinion)
     except InfeasibleError:
         return None
+
+
+def _quietest(ways: Ways, unknown: str) -> tuple[float, float]:
+    """The argument of least noise, and that noise; by a scan where noise may rise with cohorts."""
+
+    def noise(argument: float) -> float:
+        try:
+            return noise_norm(ways.at(argument))
+        except InfeasibleError:
+            return math.inf
+
+    least = ways.low, noise_norm(ways.at(ways.low))
+    if unknown != "cohort":
+        return least
+    step = (ways.high - ways.low) / _SCANNED
+    for place in range(1, _SCANNED + 1):
+        argument = ways.low + step * place
+        least = min(least, (argument, noise(argument)), key=lambda found: found[1])
+    while step > _NEAR_LEAST:
+        step /= 2
+        beside = [min(max(least[0] + way * step, ways.low), ways.high) for way in (-1, 1)]
+        tried = [(argument, noise(argument)) for argument in beside]
+        least = min([least, *tried], key=lambda found: found[1])
+    return least
 
 
 def _certified_end(ways: Ways) -> float:

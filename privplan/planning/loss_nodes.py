@@ -13,6 +13,8 @@ keep the budget.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from privplan.planning.budget_nodes import (
     FAR,
     STEP,
     Budget,
+    Node,
     budget_of,
     coarse_after,
     coarse_before,
@@ -38,6 +41,11 @@ from privplan.planning.problem import Problem
 _RARE = 0.04
 _RTOL = 1e-4
 _TRIES = 4
+_BESIDE_JUMP = (1.001, 1.03, 1.1, 1.3)
+_CLEAR_OF_JUMP = 1.5
+"""Nodes lie at these multiples of the ratio where a curve jumps, and on the lattice beyond."""
+JUMP = _BESIDE_JUMP[0]
+"""The first of them: searches above a jump start there."""
 
 
 def loss_curve(budget: Budget, least: float, most: float, usual: float | None = None) -> NoiseCurve:
@@ -51,6 +59,10 @@ def loss_curve(budget: Budget, least: float, most: float, usual: float | None = 
             There the curve is the line that continues it, which lies below it: log sigma is
             convex in log q at small ratios.
     """
+    covered = math.log(budget.covered) if budget.covered >= least else -math.inf
+    if math.log(most) <= covered:
+        one = make_curve(np.array([math.log(most)]), np.array([budget.least]))
+        return replace(one, covered=covered, least=budget.least)
     if usual is not None:
         least = max(least, min(usual * _RARE, most))
     if most - least < 1e-9 * most:
@@ -62,9 +74,8 @@ def loss_curve(budget: Budget, least: float, most: float, usual: float | None = 
     while indices[-1] < last:
         indices.append(coarse_after(indices[-1]))
     first = max(i for i in indices if i * STEP <= -math.log(most) + 1e-9)
-    return _through(
-        budget, [i for i in indices if i >= coarse_before(coarse_before(first))], frozenset()
-    )
+    used = [i for i in indices if i >= coarse_before(coarse_before(first))]
+    return _through(budget, used, frozenset(), covered)
 
 
 def refined(curve: NoiseCurve, budget: Budget, ratio: float) -> tuple[NoiseCurve, float]:
@@ -78,7 +89,7 @@ def refined(curve: NoiseCurve, budget: Budget, ratio: float) -> tuple[NoiseCurve
     if not missing:
         return curve, 0.0
     known = {round(-x / STEP) for x in curve.log_ratios}
-    better = _through(budget, sorted(known | around), curve.precise | around)
+    better = _through(budget, sorted(known | around), curve.precise | around, curve.covered)
     places = [-STEP * index for index in missing] + [log_ratio]
     errors = [abs(log_noise_at(better, x) - log_noise_at(curve, x)) for x in places]
     return better, max(errors)
@@ -102,6 +113,8 @@ def least_noise(problem: Problem, group: int, ratio: float, near: float) -> floa
         InfeasibleError: as ``group_noise``.
     """
     budget, accountant = budget_of(problem, group), by_name(GUARANTEE)
+    if ratio <= budget.covered:
+        return group_noise(problem, group, ratio, GUARANTEE)
     index = round(-math.log(ratio) / STEP / COARSE) * COARSE
     slope = node(budget, min(index, FAR), False).slope * (
         budget.steepness(math.log(near))
@@ -132,9 +145,25 @@ def least_noise(problem: Problem, group: int, ratio: float, near: float) -> floa
     return group_noise(problem, group, ratio, GUARANTEE, near=near)
 
 
-def _through(budget: Budget, indices: list[int], precise: frozenset[int]) -> NoiseCurve:
-    """The spline through nodes."""
-    order = sorted(indices, reverse=True)
-    log_noise = np.array([node(budget, index, index in precise).log_noise for index in order])
-    curve = spline(-STEP * np.array(order, dtype=float), np.maximum.accumulate(log_noise))
-    return NoiseCurve(curve.log_ratios, curve.log_noise, curve.slopes, precise)
+def _through(
+    budget: Budget, indices: list[int], precise: frozenset[int], covered: float
+) -> NoiseCurve:
+    """The spline through nodes; where it jumps, through nodes beside the jump, too."""
+    clear = covered + math.log(_CLEAR_OF_JUMP)
+    order = [i for i in sorted(indices, reverse=True) if -STEP * i > clear or i == 0]
+    places = [-STEP * index for index in order]
+    log_noise = [node(budget, index, index in precise).log_noise for index in order]
+    if len(order) < len(indices):
+        beside = [covered + math.log(factor) for factor in _BESIDE_JUMP]
+        beside = [place for place in beside if place < 0]
+        places = beside + places
+        log_noise = [_beside_jump(budget, place).log_noise for place in beside] + log_noise
+    curve = spline(np.array(places), np.maximum.accumulate(log_noise))
+    least = -math.inf if covered == -math.inf else budget.least
+    return replace(curve, precise=precise, covered=covered, least=least)
+
+
+@lru_cache(maxsize=4096)
+def _beside_jump(budget: Budget, log_ratio: float) -> Node:
+    """The noise multiplier at any ratio, without one nearby to start from."""
+    return root(budget, log_ratio, budget.central(math.exp(log_ratio)), None, CLOSE)

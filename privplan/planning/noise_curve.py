@@ -1,7 +1,9 @@
 """Noise multiplier as a function of the sampling ratio: values between nodes.
 
 In log-log coordinates sigma(q) is smooth: flat while the loss per round is large, of slope 1 in
-the small-loss limit. Between nodes it is a cubic, outside them a line.
+the small-loss limit. Between nodes it is a cubic, outside them a line. Where delta is so large that
+it covers the chance of ever taking part, any noise keeps the budget, so the curve jumps to the
+least noise that is certified.
 """
 
 from __future__ import annotations
@@ -26,12 +28,16 @@ class NoiseCurve:
         slopes: d log sigma / d log q at the nodes, shape (nodes,).
         precise: lattice indices of the nodes that are known precisely, for curves of
             ``privplan.planning.loss_nodes``; empty for others.
+        covered: log q up to which any noise keeps the budget; -inf where that is nowhere known.
+        least: log of the least noise multiplier that is certified, which is the curve up to there.
     """
 
     log_ratios: Floats
     log_noise: Floats
     slopes: Floats
     precise: frozenset[int] = frozenset()
+    covered: float = -math.inf
+    least: float = -math.inf
 
 
 def make_curve(log_ratios: Floats, log_noise: Floats) -> NoiseCurve:
@@ -99,6 +105,14 @@ class NoiseCurves:
         counts = np.array([max(len(curve.log_ratios), 2) for curve in curves])
         self._last_cell = (counts - 2)[:, None]
         self._rows = np.arange(len(curves))[:, None]
+        self._covered = np.array([curve.covered for curve in curves])[:, None]
+        self._least = np.array([curve.least for curve in curves])[:, None]
+        self._jumps = bool(np.any(np.isfinite(self._least)))
+
+    @property
+    def covered(self) -> Floats:
+        """Largest ratios at which any noise keeps the budget, 0 without; shape (groups,)."""
+        return np.asarray(np.exp(self._covered[:, 0]), dtype=np.float64)
 
     def at(self, ratios: Floats) -> tuple[Floats, Floats]:
         """sigma(q) and d log sigma / d log q, extrapolated linearly outside the nodes.
@@ -128,6 +142,9 @@ class NoiseCurves:
         value = low + inner * (low_slope + inner * (second + inner * third))
         slope = low_slope + inner * (2 * second + 3 * inner * third)
         value = value + slope * (t - inner)
+        if self._jumps:
+            low_part = x <= self._covered
+            value, slope = np.where(low_part, self._least, value), np.where(low_part, 0.0, slope)
         return np.exp(value), slope / width
 
 

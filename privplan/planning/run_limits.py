@@ -35,7 +35,7 @@ def check_limits(spec: Spec) -> None:
         raise InfeasibleError(
             f"planning.max_uploads: {planning.max_uploads:g} is below the {uploads:g} uploads of "
             f"{spec.rounds} rounds with {cohort:g} clients; the nearest feasible value is "
-            f"{above(uploads)}, or {planning.max_uploads / spec.rounds:.4g} clients per round"
+            f"{above(uploads)}{_fewer_clients(spec, planning.max_uploads)}"
         )
     steps = uploads * spec.local.steps
     if planning.max_local_steps is not None and steps > planning.max_local_steps * (1 + ROUNDING):
@@ -52,6 +52,16 @@ def check_limits(spec: Spec) -> None:
                 f"{seconds:g} seconds of {steps:g} steps, {planning.step_seconds:g} each; the "
                 f"nearest feasible value is {above(seconds)}"
             )
+
+
+def _fewer_clients(spec: Spec, uploads: float) -> str:
+    """The cohort that keeps a limit on uploads in words; empty where it is too small to plan."""
+    cohort = uploads / spec.rounds
+    cohort = float(math.floor(cohort)) if spec.sampling.law.whole_cohorts else cohort
+    if cohort < fewest_clients(spec, spec.rounds):
+        return ""
+    unit = 10.0 ** (math.floor(math.log10(cohort)) - 3)
+    return f", or {math.floor(cohort / unit + 1e-9) * unit:.4g} clients per round"
 
 
 def above(value: float, digits: int = 6) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from privplan.accounting.accountant import accountant as by_name
 from privplan.errors import TooLittleNoiseError
 from privplan.plan import GroupPlan, Plan
+from privplan.planning.allocate import NEGLIGIBLE
+from privplan.planning.budget_nodes import covered_ratio
 from privplan.planning.group_noise import GUARANTEE, history_of
-from privplan.planning.noise_model import CHEAPER
+from privplan.planning.noise_model import CHEAPER, cheaper
 from privplan.planning.problem import problem_of
 
 _SAME = 1.001
@@ -41,16 +43,24 @@ def _reason(plan: Plan, group: GroupPlan) -> str:
                 "than pld's; planning.accountant: pld spends it"
             )
     if _nothing_smaller(plan, group):
+        if group.sampling_ratio <= covered_ratio(group.delta, plan.spec.rounds):
+            return (
+                f"delta {group.delta:.3g} covers the chance that a client ever takes part, so any "
+                "noise keeps the budget, and less than this is not certified"
+            )
         return "no smaller noise multiplier keeps the budget at its sampling ratio"
-    if planning.accountant != CHEAPER and (
-        _certified(plan, group.name, guarantee=False, accountant=CHEAPER) >= ENOUGH * group.epsilon
+    share = group.clients / plan.spec.population
+    if (
+        cheaper(planning.accountant, group.delta) != planning.accountant
+        and group.weight < NEGLIGIBLE * share
+        and _certified(plan, group.name, guarantee=False, accountant=CHEAPER)
+        >= ENOUGH * group.epsilon
     ):
         return (
             f"its weight of {group.weight:.3g} is negligible, so its noise is calibrated by "
             f"{CHEAPER}, which is faster than {GUARANTEE} and looser"
         )
     if plan.release == "joint" and group.scale * group.noise_multiplier > 0:
-        share = group.clients / plan.spec.population
         if "weights" not in planning.free or plan.spec.weighting != "optimal":
             return (
                 f"planning.weights: {plan.spec.weighting} gives it a weight of {group.weight:.3g}, "

@@ -128,6 +128,9 @@ def with_groups(
     count = planning.get("group_count", DEFAULT_GROUPS) if isinstance(planning, dict) else None
     named = planning.get("free") if isinstance(planning, dict) else None
     free = isinstance(named, list | tuple) and "groups" in named
+    if free and isinstance(planning, dict) and planning.get("group_count") is not None:
+        rule = "must be left out where planning.free names groups, which decides how many"
+        raise InputError.one("planning.group_count", rule, count)
     if not free and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
         raise InputError.one("planning.group_count", "must be a whole number, 1 or more", count)
     delta = data.get("delta", "n^-1.1")

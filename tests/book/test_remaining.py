@@ -99,6 +99,15 @@ def test_nothing_is_left_of_an_overspent_budget() -> None:
         remaining(_account(_full(10.0, 30)), 0.5, DELTA)
 
 
+def test_a_refusal_by_a_filter_names_what_it_counts() -> None:
+    account = _account(_full(10.0, 30))
+    exact = account.composed(History(), DELTA).upper
+    total = exact * 1.01
+    with pytest.raises(InfeasibleError, match="nothing is left") as refused:
+        remaining(account, total, DELTA, rule="renyi")
+    assert float(str(refused.value).split(" counts ")[1]) > total
+
+
 def test_bad_input_names_every_field() -> None:
     with pytest.raises(InputError) as refused:
         remaining(_account(_full(10.0, 30)), -1.0, DELTA, sampling_ratio=1.0, rounds=0)

@@ -95,13 +95,60 @@ def test_uploads_decide_the_cohort() -> None:
             900,
             "max_uploads: must be at most planning.max_uploads \\(600\\), found 900",
         ),
-        ({}, 3, "max_uploads: must be at least one upload per group and round \\(40\\), found 3"),
         ({"sampling": "full", "cohort": None}, 90, "max_uploads: is for specs with a cohort"),
     ],
 )
 def test_uploads_that_cannot_be_planned(changes: dict[str, Any], uploads: float, line: str) -> None:
     with pytest.raises(InputError, match=f"^{line}"):
         with_uploads(_spec(*TWO, **changes), uploads)
+
+
+def test_too_few_uploads_are_infeasible_however_they_are_asked_for() -> None:
+    with pytest.raises(InfeasibleError, match=r"^max_uploads: 3 is below .* value is 40$"):
+        with_uploads(_spec(*TWO), 3)
+    with pytest.raises(
+        InfeasibleError, match=r"^planning\.max_uploads: 39 is below .* value is"
+    ) as e:
+        solve(_spec(*TWO, planning={"max_uploads": 39}))
+    assert "clients per round" not in str(e.value)
+
+
+def test_a_cohort_that_is_named_can_be_planned() -> None:
+    spec = _spec(*TWO, planning={"max_uploads": 101})
+    with pytest.raises(InfeasibleError, match=r", or (\S+) clients per round$") as refused:
+        solve(spec)
+    named = float(str(refused.value).split(", or ")[1].split()[0])
+    assert named <= 101 / spec.rounds
+    solve(_spec(*TWO, planning={"max_uploads": 101}, cohort=named))
+
+
+def test_a_noise_that_only_a_smaller_cohort_reaches() -> None:
+    """With everybody the noise is 0.15, with a sixth of them less: both ways within the target."""
+    groups = [
+        {"name": "a", "clients": 500, "epsilon": 1.0},
+        {"name": "b", "clients": 200, "epsilon": 3.0},
+        {"name": "c", "clients": 50, "epsilon": 9.0},
+    ]
+    changes = {
+        "delta": 1e-4,
+        "rounds": 25,
+        "cohort": 60,
+        "relation": "replace_one",
+        "model": {"name": "lab", "parameters": 4000},
+    }
+    spec = Spec.parse({"name": "inverse", "groups": groups, **changes})
+    plan = solve_for_noise(spec, 0.1487, second_opinion=False)
+    assert noise_norm(plan.spec) <= 0.1487
+    assert plan.spec.expected_cohort < 300
+    with pytest.raises(InfeasibleError, match="nearest feasible noise") as refused:
+        solve_for_noise(spec, 0.14, second_opinion=False)
+    named = float(str(refused.value).split("noise is ")[1].split(",")[0])
+    for cohort in (90, 120, 150, 200, 300, 750):
+        assert noise_norm(Spec.parse({**spec.model_dump(mode="json"), "cohort": cohort})) > (
+            named - 1.5e-4
+        )
+    plan = solve_for_noise(spec, named, second_opinion=False)
+    assert noise_norm(plan.spec) <= named
 
 
 def _fixed(**changes: Any) -> dict[str, Any]:

@@ -206,6 +206,25 @@ def test_an_unspent_budget_of_a_negligible_group_says_by_what_it_is_calibrated()
     assert "is negligible, so its noise is calibrated by rdp" in line
 
 
+def test_a_group_of_large_weight_is_not_called_negligible() -> None:
+    """Its noise is not calibrated by rdp, which happens to count more than 90% of its budget."""
+    groups = [
+        {"name": "strict", "clients": 60, "epsilon": 4.0},
+        {"name": "loose", "clients": 40, "epsilon": 10.0},
+    ]
+    spec = {
+        "name": "clinic",
+        "groups": groups,
+        "delta": 1e-3,
+        "rounds": 12,
+        "cohort": 30,
+        "model": {"name": "net", "parameters": 44},
+    }
+    (line,) = unspent_lines(solve(Spec.parse(spec)))
+    assert "negligible" not in line
+    assert "less noise would mean more weight" in line
+
+
 def test_an_unspent_budget_that_less_noise_would_keep_says_so() -> None:
     """A third of g10's noise keeps its budget; so much less noise that PLD does not cover it."""
     people = (1, 5000, 30, 30, 300, 300, 2, 40, 40, 10, 1, 7)

@@ -130,6 +130,15 @@ def test_free_groups_that_keep_too_little_do_not_name_free_groups_as_the_remedy(
     assert line.endswith("[groups] makes 12 at most, and more in planning.group_count keep more")
 
 
+def test_a_count_of_groups_that_are_free_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "budgets.csv").write_text("client,epsilon\na,0.1\nb,1.0\nc,8.0\n")
+    planning = {"free": ["ratios", "weights", "groups"], "group_count": 2}
+    data = spec_data(groups_from="budgets.csv", cohort=3, planning=planning)
+    del data["groups"]
+    with pytest.raises(InputError, match=r"planning\.group_count: must be left out where planning"):
+        Spec.parse(data, tmp_path)
+
+
 def test_groups_beside_a_file_of_budgets_are_refused(tmp_path: Path) -> None:
     (tmp_path / "budgets.csv").write_text("client,epsilon\na,0.1\nb,1.0\nc,8.0\n")
     data = {**spec_data(), "groups_from": "budgets.csv"}
