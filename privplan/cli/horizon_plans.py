@@ -35,7 +35,7 @@ def solve_horizon_spec(
     planned = solve_horizon(problem, second_opinion=second_opinion)
     written = planned.save(output) if output is not None else []
     if form == "json":
-        render.data(planned.model_dump(mode="json"))
+        render.data(planned.plain())
     else:
         render.table(*horizon_table(planned))
         render.table(*certificate_table(planned))

@@ -7,7 +7,6 @@ group jumps with its ratio, both sides of the jump are searched.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -16,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privplan.errors import InfeasibleError
-from privplan.planning.budget_nodes import covered_ratio
 from privplan.planning.dual_bound import relative_gap
 from privplan.planning.error_terms import (
     Allocation,
@@ -27,8 +25,9 @@ from privplan.planning.error_terms import (
     terms,
 )
 from privplan.planning.group_noise import GUARANTEE, group_noise
-from privplan.planning.loss_nodes import JUMP, least_noise
+from privplan.planning.loss_nodes import least_noise
 from privplan.planning.noise_curve import NoiseCurves
+from privplan.planning.noise_jumps import above_jumps, sides_of_jumps
 from privplan.planning.noise_model import FROM_LOSSES, build_curve, cheaper, refine
 from privplan.planning.optimiser import descend, descend_worst, project
 from privplan.planning.problem import Limits, Problem, whole_cohorts
@@ -44,11 +43,6 @@ _NODE_ERROR = 1e-5
 _PROVEN = 1e-3
 _SETTLED = 1e-4
 """Gap to the dual bound that further searches could close, below which there are none."""
-_BOTH_SIDES = 3
-"""Up to so many groups whose noise jumps, each combination of sides is searched; of more groups,
-none, one and all of them below."""
-_BELOW_JUMP = 1 - 1e-9
-_TIMES_DELTA = 2.0
 NEGLIGIBLE = 0.02
 """Weight over population share below which a group has a negligible weight."""
 
@@ -136,29 +130,10 @@ def curves_of(task: Task) -> NoiseCurves:
 
 
 def _above_jumps(task: Task, curves: NoiseCurves) -> Task:
-    """The task within ratios at which every budget needs noise, where equal ratios are among them.
-
-    Below the jump of a noise curve, delta is the chance to take part with hardly any noise. Such a
-    plan keeps the budget, but protects nobody who takes part; it is left to specs whose cohort
-    allows no other. Groups whose curve jumps take part with a chance of twice their delta or more,
-    or halfway between delta and their chance at equal ratios.
-    """
-    problem, limits = task.problem, task.limits
-    clients = np.asarray(problem.clients, dtype=float)
-    equal = project(_starts(task)[0], limits.min_cohorts, limits.max_cohorts, problem.cohort)
-    if not np.any(curves.covered > 0) or np.any(equal <= curves.covered * clients):
-        return task
-    least = limits.min_cohorts.copy()
-    for m in np.flatnonzero(curves.covered > 0):
-        taking_part = 1 - (1 - min(equal[m] / clients[m], 1.0)) ** problem.rounds
-        delta = problem.deltas[m]
-        bound = clients[m] * covered_ratio(
-            min(_TIMES_DELTA * delta, (delta + taking_part) / 2), problem.rounds
-        )
-        if problem.sampling.law.whole_cohorts:
-            bound = min(math.ceil(bound), math.floor(equal[m]))
-        least[m] = max(least[m], min(bound, equal[m]))
-    return replace(task, limits=replace(limits, min_cohorts=least))
+    """The task within ratios at which every budget needs noise; see ``above_jumps``."""
+    limits = task.limits
+    equal = project(_starts(task)[0], limits.min_cohorts, limits.max_cohorts, task.problem.cohort)
+    return replace(task, limits=above_jumps(task.problem, limits, curves, equal))
 
 
 def _optimum(
@@ -229,35 +204,12 @@ def _starts(task: Task) -> list[Floats]:
 
 def _search(task: Task, curves: NoiseCurves, starts: Sequence[Floats]) -> tuple[Floats, int]:
     """Returns the best of several local searches, and how many of them reached it."""
-    sides = _sides(task, curves)
+    sides = sides_of_jumps(task.problem, task.limits, curves)
     found = [_search_smooth(replace(task, limits=side), curves, starts) for side in sides]
     if len(found) == 1:
         return found[0]
     objective = _objective(task, curves)
     return min(found, key=lambda one: objective(one[0]))
-
-
-def _sides(task: Task, curves: NoiseCurves) -> list[Limits]:
-    """Limits within which no noise jumps, which together are those of the task."""
-    limits, total = task.limits, task.problem.cohort
-    jump = curves.covered * np.asarray(task.problem.clients, dtype=float)
-    inner = (limits.min_cohorts < jump * _BELOW_JUMP) & (jump * JUMP < limits.max_cohorts)
-    where = [int(m) for m in np.flatnonzero(inner)]
-    sides = []
-    if len(where) <= _BOTH_SIDES:
-        choices = [chosen for size in range(len(where) + 1) for chosen in combinations(where, size)]
-    else:
-        choices = [(), *((m,) for m in where), tuple(where)]
-    for below in choices:
-        least, most = limits.min_cohorts.copy(), limits.max_cohorts.copy()
-        for m in where:
-            if m in below:
-                most[m] = jump[m] * _BELOW_JUMP
-            else:
-                least[m] = jump[m] * JUMP
-        if least.sum() <= total <= most.sum():
-            sides.append(Limits(least, most, limits.min_weights))
-    return sides or [limits]
 
 
 def _search_smooth(task: Task, curves: NoiseCurves, starts: Sequence[Floats]) -> tuple[Floats, int]:

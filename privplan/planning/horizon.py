@@ -61,12 +61,15 @@ class HorizonPlan(Checked):
         """Content hash of the horizon: of the budgets over all runs, the plans and the rest."""
         return digest(self.model_dump(mode="json"))
 
+    def plain(self) -> dict[str, Any]:
+        """The horizon with its digest as plain data, which ``load`` reads."""
+        return {**self.model_dump(mode="json"), "digest": self.digest}
+
     def save(self, path: Path | str) -> list[str]:
         """Write the horizon with its digest, and each run's plan beside it; returns the paths."""
         import json
 
-        data = {**self.model_dump(mode="json"), "digest": self.digest}
-        write_text(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
+        write_text(path, json.dumps(self.plain(), indent=1, allow_nan=False) + "\n")
         paths = [str(path)]
         for plan, model in zip(self.plans, _models(self.spec), strict=True):
             paths.append(str(plan_path(path, model)))
