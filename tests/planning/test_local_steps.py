@@ -40,7 +40,7 @@ def test_worth_is_half_at_its_constant_and_grows() -> None:
 @pytest.mark.parametrize(
     "limits",
     [
-        {"max_local_steps": 2000},
+        pytest.param({"max_local_steps": 2000}, marks=pytest.mark.slow),
         pytest.param({"max_local_steps": 40_000}, marks=pytest.mark.slow),
         pytest.param({"max_local_steps": 20_000, "max_uploads": 900}, marks=pytest.mark.slow),
         pytest.param({"max_local_steps": 20_000, "max_cohort": 40}, marks=pytest.mark.slow),
@@ -134,6 +134,7 @@ def test_fixed_rounds_and_cohort_take_the_most_steps() -> None:
         decide_free_choices(searched(("local_steps",), max_local_steps=499))
 
 
+@pytest.mark.slow
 def test_more_device_time_buys_more_of_all() -> None:
     found = [decide_free_choices(searched(max_local_steps=most))[0] for most in (500, 5000, 50_000)]
     assert [spec.rounds for spec in found] == sorted(spec.rounds for spec in found)
