@@ -323,10 +323,7 @@ class Guard:
         self._storage.prune()
 
     def epsilon(self, group: str) -> Interval:
-        """Bounds on the epsilon that the group's clients have spent, with those of the book.
-
-        Under a plan with ``tuning`` that of this run alone; the verdict has the cost of selection.
-        """
+        """Bounds on what the group has spent, with the book's; without the cost of ``tuning``."""
         self.plan.group(group)
         return self._budgets.groups[group].epsilon(history_of(self._storage.records, group))
 
