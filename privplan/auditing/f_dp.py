@@ -44,27 +44,32 @@ def rejected(
     Returns:
         Whether each curve is rejected, by numbers of guesses and by curve [R, E].
     """
-    guesses = np.array([[one.guesses] for one in counts])
     correct = np.array([one.correct for one in counts])
     # Rows in decreasing order of correct guesses, so that those still in the recursion come first.
     order = np.argsort(-correct, kind="stable")
-    guesses = guesses[order]
+    indices = np.arange(correct.max())
     # rows with index < correct, by index
-    active_rows = np.searchsorted(-correct[order], -np.arange(correct.max())).tolist()
-    chance = np.full((len(counts), len(parameters)), level)
-    beyond = np.zeros_like(chance)  # sum of P_j over j > i + 1
+    active_rows = np.searchsorted(-correct[order], -indices).tolist()
+    guesses = np.array([one.guesses for one in counts])[order]
+    remaining = np.maximum(guesses[:, None] - indices[:, None, None], 1).astype(float)
+    # All divided by m: P_{i + 1} and the sum of P_j over j > i.
+    chance = np.full((len(counts), len(parameters)), level / canaries)
+    beyond = chance.copy()
+    most = 2.0 / canaries  # rejected already
     curve = inverse(parameters[None, :])
-    for index in range(int(correct.max()) - 1, -1, -1):
+    for index in range(len(active_rows) - 1, -1, -1):
         active = active_rows[index]
         current, sums = chance[:active], beyond[:active]
-        right = ((index + 1) * current + sums) / canaries
-        wrong = curve(np.minimum(right, 1.0, out=right))
-        least = (wrong * canaries + sums + current) / np.maximum(guesses[:active] - index, 1)
-        sums += current
+        right = index * current
+        right += sums
+        least = curve(np.minimum(right, 1.0, out=right))
+        least += sums
+        least /= remaining[index, :active]
         np.maximum(current, least, out=current)
-        np.minimum(current, 2.0, out=current)  # rejected already
+        np.minimum(current, most, out=current)
+        sums += current
     rejections = np.empty(chance.shape, dtype=bool)
-    rejections[order] = chance > 1
+    rejections[order] = chance * canaries > 1
     return rejections
 
 
@@ -76,8 +81,11 @@ def family(delta: float) -> Inverse:
 
         def curve(y: np.ndarray) -> np.ndarray:
             steep = (y - delta) * falling
-            flat = 1 - delta - rising * (1 - y)
-            trade_off: np.ndarray = np.maximum(0.0, np.maximum(steep, flat))
+            flat = 1 - y
+            flat *= -rising
+            flat += 1 - delta
+            np.maximum(steep, flat, out=steep)
+            trade_off: np.ndarray = np.maximum(steep, 0.0, out=steep)
             return trade_off
 
         return curve

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import numpy as np
@@ -150,6 +151,7 @@ def exceeded(
     evidence: AuditEvidence,
     uppers: Mapping[str, tuple[float, float]],
     false_alarm: float = FALSE_ALARM,
+    computed: Mapping[str, Sequence[EmpiricalEpsilon]] = MappingProxyType({}),
 ) -> Iterator[str]:
     """Groups whose empirical lower bound exceeds the realised upper bound.
 
@@ -161,6 +163,9 @@ def exceeded(
         evidence: the canaries of the run.
         uppers: upper bound on epsilon and its delta, by name of the group.
         false_alarm: largest probability that an honest run has any such group.
+        computed: empirical epsilons at the same deltas, by name of the group. A bound of less
+            confidence that does not exceed makes its auditor's answer superfluous, since more
+            confidence never raises a bound.
 
     Yields:
         One line per group, view and auditor.
@@ -169,9 +174,16 @@ def exceeded(
     confidence = 1 - false_alarm / (len(evidence.groups) * len(VIEWS) * len(bounds))
     for traces in evidence.groups:
         upper, delta = uppers[traces.group]
+        within = {
+            (one.view, one.method)
+            for one in computed.get(traces.group, ())
+            if one.confidence <= confidence and one.epsilon <= upper
+        }
         for view in VIEWS:
             scores = scores_of(traces, view)
             for name, auditor in bounds:
+                if (view, name) in within:
+                    continue
                 lower = auditor.answer(scores, traces.truth, delta, confidence)
                 if lower > upper:
                     yield (

@@ -25,6 +25,8 @@ LAST = 1_000
 class Auditor:
     """A method that computes an empirical epsilon.
 
+    More confidence must never raise a bound.
+
     Attributes:
         answer: the method.
         kind: whether the result is a lower bound for any mechanism, a lower bound if the

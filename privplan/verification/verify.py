@@ -317,7 +317,8 @@ def _audit_check(run: Run, groups: list[GroupVerdict]) -> Check:
     else:
         canaries = sum(len(traces.included) for traces in evidence.groups)
         found = f"{canaries} canaries lost no more, false alarms at most {FALSE_ALARM:g}"
-        return first(exceeded(evidence, uppers), name, found)
+        computed = {group.group: group.audit for group in groups}
+        return first(exceeded(evidence, uppers, computed=computed), name, found)
     return failed(name, reason)
 
 
