@@ -103,7 +103,8 @@ def with_server(plan: Plan) -> Plan:
 
 def recipe_lines(plan: Plan) -> list[str]:
     """What the plan's recipe decided and why, and that nothing was tuned on private data."""
-    return [*_decided(plan), *([NOT_TUNED] if plan.spec.tuning is None else [])]
+    private = [NOT_TUNED] if plan.spec.tuning is None else []
+    return [*_decided(plan), *_initial_line(plan.spec), *private]
 
 
 def decides_given(data: Any, spec: Spec) -> bool:
@@ -193,6 +194,19 @@ def _decided(plan: Plan) -> list[str]:
             f"signal 1 and noise {noise:.3g} in clipping norms"
         )
     return [*lines, *_extrapolation(plan)]
+
+
+def _initial_line(spec: Spec) -> list[str]:
+    """Where the initial parameters are from, unless they are drawn."""
+    found = spec.model.initial
+    if found is None:
+        return []
+    trained = "" if found.source is None else f", trained on {found.source}"
+    head = ", the last layer drawn" if found.head == "drawn" else ""
+    return [
+        f"initial parameters from {found.file} (SHA-256 {found.sha256[:12]}...){trained}{head}: "
+        "they must not depend on the clients' records, and no budget counts them"
+    ]
 
 
 def _changed(spec: Spec, evidence: TuningEvidence) -> str:

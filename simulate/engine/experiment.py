@@ -22,6 +22,7 @@ from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition
 from simulate.data.personal_test import personal_test_records
 from simulate.engine.seeds import Purpose, stream
+from simulate.models.initial import started
 from simulate.models.network import Model
 from simulate.parallel.distributed import SINGLE_PROCESS, Ranks
 from simulate.tasks import Metric
@@ -85,6 +86,7 @@ class Experiment:
             rule = f"must have at most the {self.model.classes} classes of {self.model.name}"
             faults.append(Fault("dataset", rule, len(self.data.classes)))
         faults += self._groups_with_too_few_records()
+        faults += self._faults_of_initial()
         sizes = [len(part) for part in self.partition.members]
         if sizes != [group.clients for group in self.algorithm.plan.groups]:
             faults.append(Fault("partition", "must have the plan's clients in each group", sizes))
@@ -96,6 +98,14 @@ class Experiment:
             raise InputError(faults)
         if self.canaries:
             canary_clients.check_canaries(self.algorithm, self.canaries, self.dimension)
+
+    def _faults_of_initial(self) -> tuple[Fault, ...]:
+        """Faults of the initial parameters that the plan names."""
+        try:
+            _ = self._initialised
+        except InputError as error:
+            return tuple(error.faults)
+        return ()
 
     def _groups_with_too_few_records(self) -> list[Fault]:
         """Groups in which a client has fewer records than the plan assumes."""
@@ -135,7 +145,13 @@ class Experiment:
         """The global vector before the first round [d], on the CPU."""
         source = torch.Generator()
         source.manual_seed(int(stream(self.seed, Purpose.INITIAL).integers(2**63 - 1)))
-        return self.algorithm.split.start(self.model, source)
+        return self.algorithm.split.start(self._initialised, source)
+
+    @cached_property
+    def _initialised(self) -> Model:
+        """The model, with the initial parameters that the plan names."""
+        initial = self.algorithm.plan.spec.model.initial
+        return self.model if initial is None else started(self.model, initial)
 
     @cached_property
     def personal_start(self) -> Tensor | None:

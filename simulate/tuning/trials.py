@@ -9,7 +9,8 @@ data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,14 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from privplan.values import Count, Fraction, NonNegative, Positive, Value
+from privplan.values import Count, Fraction, NonNegative, Positive, Value, is_none
 from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.dataset import Dataset
 from simulate.data.partition.registry import partition, scheme
@@ -177,6 +179,7 @@ class Setting(Value):
         dataset: name of the proxy data.
         partition: partition of its records over the spec's clients.
         data_dir: folder with data sets.
+        classes: the only classes whose records are used; all when None.
     """
 
     spec: dict[str, Any]
@@ -184,6 +187,7 @@ class Setting(Value):
     dataset: str
     partition: str
     data_dir: str | None = None
+    classes: tuple[int, ...] | None = Field(None, exclude_if=is_none)
 
 
 def smaller(plan: Plan, share: float) -> Plan:
@@ -228,12 +232,17 @@ def trained(
         The experiment and the accuracy after the last round.
 
     Raises:
-        PrivplanError: when the plan does not fit the data.
+        PrivplanError: when the plan does not fit the data, or its initial parameters were trained
+            on the same records.
     """
+    initial = plan.spec.model.initial
+    if setting.classes is None and initial is not None and initial.source == setting.dataset:
+        rule = "must be other data than those that model.initial was trained on"
+        raise InputError.one("dataset", rule, setting.dataset)
     # the algorithm's own plan first: a baseline solves the spec its own way
     executed = algorithm(setting.algorithm, plan).plan
     built = ALGORITHMS.get(setting.algorithm).build(smaller(executed, share))
-    data = _loaded(setting.dataset, setting.data_dir)
+    data = loaded(setting)
     labels = data.train_y.numpy()
     assigned = partition(scheme(setting.partition), labels, plan.groups, seed, data.train_people)
     network = model(plan.spec.model.name)
@@ -244,6 +253,32 @@ def trained(
         while now.round < experiment.rounds:
             now = run_round(experiment, now, ledger)
         return experiment, evaluate(experiment, now, most=100)
+
+
+def loaded(setting: Setting) -> Dataset:
+    """The proxy data of a search, with the classes that it uses."""
+    data = _loaded(setting.dataset, setting.data_dir)
+    return data if setting.classes is None else of_classes(data, setting.classes)
+
+
+def of_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
+    """The records of some classes, with the same labels."""
+    wanted = torch.tensor(classes)
+    train, test = torch.isin(data.train_y, wanted), torch.isin(data.test_y, wanted)
+
+    def people(of: np.ndarray | None, chosen: Tensor) -> np.ndarray | None:
+        return None if of is None else of[chosen.numpy()]
+
+    return replace(
+        data,
+        train_x=data.train_x[train],
+        train_y=data.train_y[train],
+        test_x=data.test_x[test],
+        test_y=data.test_y[test],
+        train_people=people(data.train_people, train),
+        test_people=people(data.test_people, test),
+        test_groups=None,
+    )
 
 
 @lru_cache(maxsize=1)

@@ -1,13 +1,16 @@
-"""The text of a spec with a tuned recipe and its evidence; comments stay where they can."""
+"""The text of a spec with what tuning or pretraining found; comments stay where they can."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from statistics import fmean
 from typing import Any
 
 import yaml
 
 from privplan.io.text import load_yaml
 from privplan.spec.recipe import TUNED
+from simulate.tuning.pretraining import Pretrained, with_initial
 from simulate.tuning.search import PLANNED, Found, Ranked
 
 REPLACED = (*TUNED, "recipe")
@@ -62,14 +65,28 @@ def tuned_text(text: str, found: Found, algorithm: str) -> str:
     ]
     if wanted == load_yaml(text, "spec"):
         return "\n".join(rows) + "\n" + text
-    own = {key: wanted[key] for key in REPLACED if key in wanted}
-    block = "\n".join(rows) + "\n" + yaml.safe_dump(own, sort_keys=False, width=100)
-    edited = _without(text)
+    return with_fields(text, wanted, REPLACED, rows)
+
+
+def with_fields(
+    text: str, wanted: dict[str, Any], fields: Collection[str], comments: Sequence[str]
+) -> str:
+    """The text of a spec with other values of some top-level fields, at its end.
+
+    Args:
+        text: YAML of the spec.
+        wanted: plain data of the result.
+        fields: the fields that differ.
+        comments: lines before the fields.
+    """
+    own = {key: wanted[key] for key in fields if key in wanted}
+    block = "\n".join(comments) + "\n" + yaml.safe_dump(own, sort_keys=False, width=100)
+    edited = _without(text, fields)
     if edited is not None:
         edited = f"{edited.rstrip()}\n\n{block}"
         if load_yaml(edited, "spec") == wanted:
             return edited
-    rest = {key: value for key, value in wanted.items() if key not in REPLACED}
+    rest = {key: value for key, value in wanted.items() if key not in fields}
     return yaml.safe_dump(rest, sort_keys=False, width=100) + "\n" + block
 
 
@@ -78,15 +95,35 @@ def _row(one: Ranked) -> str:
     return f"{100 * one.mean:.2f} +- {100 * one.sd:.2f}: {recipe}"
 
 
-def _without(text: str) -> str | None:
+def _without(text: str, fields: Collection[str]) -> str | None:
     """The text without the fields that are replaced; None where it cannot be edited in place."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     if not isinstance(root, yaml.MappingNode) or root.flow_style:
         return None
     lines, gone = text.splitlines(), set[int]()
     for key, value in root.value:
-        if key.value in REPLACED:
+        if key.value in fields:
             last = value.end_mark.line
             block = isinstance(value, yaml.CollectionNode) and not value.flow_style
             gone |= set(range(key.start_mark.line, last if block else last + 1))
     return "\n".join(line for number, line in enumerate(lines) if number not in gone)
+
+
+def pretrained_text(text: str, found: Pretrained) -> str:
+    """The text of a spec with initial parameters; as it was where they are not kept.
+
+    Args:
+        text: YAML of the spec.
+        found: the parameters.
+    """
+    data, initial = load_yaml(text, "spec"), found.initial
+    rows = ["# Initial parameters: public or proxy data only."]
+    if found.warm:
+        warm, cold = (100 * fmean(scores) for scores in (found.warm, found.cold))
+        rows.append(
+            f"# On classes of {initial.source} that they were not trained on, mean accuracy of "
+            f"{len(found.warm)} seeds in percent: {warm:.2f}, from random parameters {cold:.2f}."
+        )
+    if not found.kept:
+        return "\n".join([*rows, "# So they are not used.", text])
+    return with_fields(text, with_initial(data, initial), ("model",), rows)

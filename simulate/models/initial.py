@@ -1,0 +1,107 @@
+"""Initial parameters from a file instead of random ones, for every method and model."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privplan.errors import InputError
+from privplan.io.files import write_bytes
+from privplan.spec.fields import Initial
+from simulate.models.network import Model
+
+FIELD = "model.initial"
+
+
+class _Started:
+    """A model whose initial parameters are given; all else is the model's."""
+
+    def __init__(self, model: Model, values: Tensor, *, head: bool) -> None:
+        self._model, self._values, self._head = model, values, head
+
+    def initial(self, generator: torch.Generator) -> Tensor:
+        """The parameters [d], the head drawn unless it is given, too."""
+        values = self._values.to(generator.device)
+        if self._head:
+            return values.clone()
+        drawn = self._model.initial(generator)
+        head = self._model.head
+        return torch.cat([values[: head.start], drawn[head], values[head.stop :]])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def started(model: Model, initial: Initial) -> Model:
+    """A model that starts from parameters of a file.
+
+    Args:
+        model: the model.
+        initial: the file, its digest, and whether the head is taken from it.
+
+    Raises:
+        InputError: the file cannot be read, is another one, or does not fit the model; or the
+            head is to be drawn and the model has none.
+    """
+    values = _read(initial)
+    if values.shape != (model.parameters,):
+        rule = f"must have one array of the {model.parameters} parameters of {model.name}"
+        raise InputError.one(f"{FIELD}.file", rule, _shape(values))
+    if initial.head == "drawn":
+        model.head  # noqa: B018  # raises where the model has no dense layer
+    loaded = torch.from_numpy(values.astype(np.float32))
+    if not bool(torch.isfinite(loaded).all()):
+        raise InputError.one(f"{FIELD}.file", "must have finite numbers only", initial.file)
+    return cast(Model, _Started(model, loaded, head=initial.head == "loaded"))
+
+
+def save(path: Path, values: Tensor) -> None:
+    """Write parameters [d] to start from."""
+    buffer = io.BytesIO()
+    np.save(buffer, values.cpu().numpy().astype(np.float32))
+    write_bytes(path, buffer.getvalue())
+
+
+def pretrained(path: Path, source: str) -> Initial:
+    """The spec's ``model.initial`` for parameters whose head is drawn.
+
+    Args:
+        path: their file.
+        source: the public data that they were trained on.
+    """
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Initial(file=str(path), sha256=sha256, head="drawn", source=source)
+
+
+def _read(initial: Initial) -> np.ndarray:
+    """The array of a file.
+
+    Raises:
+        InputError: as ``started`` says.
+    """
+    try:
+        content = Path(initial.file).read_bytes()
+    except OSError as error:
+        rule = f"must be a file that can be read ({error.strerror})"
+        raise InputError.one(f"{FIELD}.file", rule, initial.file) from None
+    found = hashlib.sha256(content).hexdigest()
+    if found != initial.sha256:
+        raise InputError.one(f"{FIELD}.sha256", f"must be that of {initial.file}", found)
+    try:
+        values = np.load(io.BytesIO(content), allow_pickle=False)
+    except (ValueError, EOFError, OSError):
+        values = None
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+        rule = "must be a .npy file with floating-point numbers"
+        raise InputError.one(f"{FIELD}.file", rule, initial.file)
+    return values
+
+
+def _shape(values: np.ndarray) -> str:
+    return "x".join(map(str, values.shape)) or "a single number"
