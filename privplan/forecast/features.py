@@ -29,6 +29,7 @@ class PlanFeatures(Value):
         parameters: length of the model (d).
         weights: weight of each group in the mean update, summing to 1.
         clients: expected number of clients per round; None where it is unknown.
+        initial: digest of the parameters before the first round; None where they are drawn.
     """
 
     rounds: Count
@@ -40,6 +41,7 @@ class PlanFeatures(Value):
     parameters: Count
     weights: tuple[NonNegative, ...]
     clients: Positive | None = Field(None, exclude_if=is_none)
+    initial: str | None = Field(None, exclude_if=is_none)
 
     @property
     def noise_step(self) -> float:
@@ -87,6 +89,7 @@ def features_of(spec: Spec, noise: float, weights: Sequence[float]) -> PlanFeatu
         parameters=spec.model.parameters,
         weights=tuple(float(weight) for weight in weights),
         clients=spec.expected_cohort,
+        initial=None if spec.model.initial is None else spec.model.initial.sha256,
     )
 
 

@@ -28,6 +28,7 @@ from privplan.spec.spec import Spec
 from privplan.values import Count, Fraction, NonNegative, Positive, Value, is_none
 from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.dataset import Dataset
+from simulate.data.fitting import fitted
 from simulate.data.partition.registry import partition, scheme
 from simulate.data.registry import load
 from simulate.engine.evaluation import AccuracyMeasures
@@ -256,8 +257,8 @@ def trained(
 
 
 def loaded(setting: Setting) -> Dataset:
-    """The proxy data of a search, with the classes that it uses."""
-    data = _loaded(setting.dataset, setting.data_dir)
+    """The proxy data of a search, with the classes that it uses and images that fit the model."""
+    data = _loaded(setting.dataset, setting.data_dir, setting.spec["model"]["name"])
     return data if setting.classes is None else of_classes(data, setting.classes)
 
 
@@ -282,6 +283,7 @@ def of_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
 
 
 @lru_cache(maxsize=1)
-def _loaded(dataset: str, folder: str | None) -> Dataset:
-    """The proxy data, read once per process."""
-    return load(dataset, None if folder is None else Path(folder))
+def _loaded(dataset: str, folder: str | None, network: str) -> Dataset:
+    """The proxy data, read and fitted once per process."""
+    data = load(dataset, None if folder is None else Path(folder))
+    return fitted(data, model(network).input_shape)
