@@ -14,6 +14,7 @@ from simulate.data.own import Data
 from simulate.data.partition.clients import ClientPartition
 from simulate.data.partition.registry import partition, scheme
 from simulate.data.registry import DATASETS, load
+from simulate.models.initial import started
 from simulate.models.network import Model
 from simulate.models.own import OwnModel
 from simulate.models.registry import model
@@ -66,7 +67,8 @@ class OwnParts:
         """
         metric = self.metric_of(record)
         data, assigned = self.data_of(record, plan, data_dir)
-        return RunParts(data, assigned, self.model_of(record, data), metric)
+        begun = started(self.model_of(record, data), plan.spec.model.initial)
+        return RunParts(data, assigned, begun, metric)
 
     def data_of(
         self, record: RunRecord, plan: Plan, data_dir: Path | None

@@ -55,6 +55,12 @@ ALIASES = MappingProxyType(
 )
 
 
+def whole(name: str) -> str:
+    """The registered name of a data set of which a name takes all or some records."""
+    base = name.partition(":")[0].lower()
+    return ALIASES.get(base, base)
+
+
 def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dataset:
     """The data set of a name.
 
@@ -68,13 +74,13 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
         InputError: for an unknown name, more records than there are, or when a file is damaged.
         MissingDataError: when files are missing.
     """
-    whole, colon, count = name.partition(":")
-    if colon and whole not in DATASETS and whole.lower() not in ALIASES:
-        whole, colon = name, ""
-    known = ALIASES.get(whole.lower(), whole)
+    base, colon, count = name.partition(":")
+    if colon and base not in DATASETS and base.lower() not in ALIASES:
+        base, colon = name, ""
+    known = ALIASES.get(base.lower(), base)
     if known not in DATASETS:  # sorted: the registry's order depends on what was imported first
         names = sorted(DATASETS)
-        rule = f"must be one of {', '.join(names)}{did_you_mean(whole, names)}"
+        rule = f"must be one of {', '.join(names)}{did_you_mean(base, names)}"
         raise InputError.one("dataset", rule, name)
     if colon and not (count.isdecimal() and count.isascii() and 0 < len(count) < 10):
         raise InputError.one(

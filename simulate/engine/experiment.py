@@ -150,8 +150,7 @@ class Experiment:
     @cached_property
     def _initialised(self) -> Model:
         """The model, with the initial parameters that the plan names."""
-        initial = self.algorithm.plan.spec.model.initial
-        return self.model if initial is None else started(self.model, initial)
+        return started(self.model, self.algorithm.plan.spec.model.initial)
 
     @cached_property
     def personal_start(self) -> Tensor | None:

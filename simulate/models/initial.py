@@ -38,17 +38,20 @@ class _Started:
         return getattr(self._model, name)
 
 
-def started(model: Model, initial: Initial) -> Model:
+def started(model: Model, initial: Initial | None) -> Model:
     """A model that starts from parameters of a file.
 
     Args:
         model: the model.
-        initial: the file, its digest, and whether the head is taken from it.
+        initial: the file, its digest, and whether the head is taken from it; None for the model as
+            it is.
 
     Raises:
         InputError: the file cannot be read, is another one, or does not fit the model; or the
             head is to be drawn and the model has none.
     """
+    if initial is None:
+        return model
     values = _read(initial)
     if values.shape != (model.parameters,):
         rule = f"must have one array of the {model.parameters} parameters of {model.name}"

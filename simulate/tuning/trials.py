@@ -30,7 +30,7 @@ from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.dataset import Dataset
 from simulate.data.fitting import fitted
 from simulate.data.partition.registry import partition, scheme
-from simulate.data.registry import load
+from simulate.data.registry import load, whole
 from simulate.engine.evaluation import AccuracyMeasures
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import evaluate, initial_state, one_core, run_round
@@ -237,7 +237,8 @@ def trained(
             on the same records.
     """
     initial = plan.spec.model.initial
-    if setting.classes is None and initial is not None and initial.source == setting.dataset:
+    source = None if initial is None else initial.source
+    if setting.classes is None and source and whole(source) == whole(setting.dataset):
         rule = "must be other data than those that model.initial was trained on"
         raise InputError.one("dataset", rule, setting.dataset)
     # the algorithm's own plan first: a baseline solves the spec its own way

@@ -14,8 +14,12 @@ from privplan.errors import InputError
 from privplan.io.text import load_yaml
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
+from privplan.verification.verify import judge, load_run
 from simulate.cli.pretrain import command
 from simulate.models.registry import model
+from simulate.replay.replay import Replay
+from simulate.runs.request import Request
+from simulate.runs.run import execute
 from simulate.tuning import pretraining
 from simulate.tuning.pretraining import PublicTraining, pretrain
 from simulate.tuning.trials import Setting, Trial, accuracy, default_candidate, loaded
@@ -89,6 +93,21 @@ def test_the_runs_differ_in_their_start_only(tmp_path: Path) -> None:
     assert expected < {line["rows"] for line in runs}
 
 
+def test_a_run_from_them_is_kept_and_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretraining, "_accuracy", better)
+    assert run(tmp_path, "--epochs", "1").exit_code == 0
+    plan = solve(tmp_path / "warm.yaml", second_opinion=False)
+    execute(Request(plan, "planned", "digits", tmp_path / "run"))
+    assert judge(load_run(tmp_path / "run")).outcome == "kept"
+    report = Replay(tmp_path / "run").run(None, None, lambda done, total: None)
+    assert report.outcome == "passed"
+    (tmp_path / "warm.yaml.npy").write_bytes(b"other")
+    with pytest.raises(InputError, match=r"model\.initial\.sha256: must be that of"):
+        Replay(tmp_path / "run")
+
+
 def test_no_recipe_is_tuned_on_the_records_that_parameters_were_trained_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,8 +116,10 @@ def test_no_recipe_is_tuned_on_the_records_that_parameters_were_trained_on(
     data = load_yaml((tmp_path / "warm.yaml").read_text(), "spec")
     plan = solve(Spec.parse(data), second_opinion=False)
     trial = Trial(recipe=default_candidate(plan), share=1.0, seed=0)
-    with pytest.raises(InputError, match=r"must be other data than those that model\.initial"):
-        accuracy((SETTING.model_copy(update={"spec": data}), trial))
+    for name in ("digits", "Digits", "digits:1000"):
+        setting = SETTING.model_copy(update={"spec": data, "dataset": name})
+        with pytest.raises(InputError, match=r"other data than those that model\.initial"):
+            accuracy((setting, trial))
     setting = SETTING.model_copy(update={"spec": data})
     training = PublicTraining(epochs=1, learning_rate=0.1, seed=0)
     with pytest.raises(InputError, match=r"model\.initial: must be left out"):
