@@ -55,27 +55,20 @@ def command(
     spec takes it from the file. The same command resumes.
     """
     from privplan.cli import render
-    from privplan.io.files import read_text, refuse_overwriting, write_text
-    from privplan.io.text import load_yaml
-    from privplan.spec.spec import Spec
-    from simulate.algorithms.registry import ALGORITHMS
+    from privplan.io.files import write_text
+    from simulate.cli.proxy_setting import proxy_setting
     from simulate.tuning.pretraining import PublicTraining, pretrain
-    from simulate.tuning.trials import Setting
     from simulate.tuning.tuned import pretrained_text
 
     render.warn(WARNING)
-    known, parameters = Spec.load(spec), Path(f"{output}.npy")
-    refuse_overwriting(known.sources(spec), [output, str(parameters)])
-    text = read_text(spec, "spec")
-    data = load_yaml(text, "spec")
-    if known.groups_from is not None:
-        data["groups_from"] = str(known.sources(spec)[1].resolve())
-    setting = Setting(
-        spec=data,
-        algorithm=ALGORITHMS.name_of(algorithm),
+    parameters = Path(f"{output}.npy")
+    text, setting = proxy_setting(
+        spec,
+        [output, str(parameters)],
+        algorithm=algorithm,
         dataset=dataset,
         partition=partition,
-        data_dir=None if data_dir is None else str(data_dir),
+        data_dir=data_dir,
     )
     training = PublicTraining(epochs=epochs, learning_rate=learning_rate, seed=seed)
     folder = Path(f"{output}.pretraining")

@@ -58,27 +58,19 @@ def command(
     """
     from privplan.cli import render
     from privplan.cli.replaced import warn_replaced
-    from privplan.io.files import read_text, refuse_overwriting, write_text
-    from privplan.io.text import load_yaml
-    from privplan.spec.spec import Spec
-    from simulate.algorithms.registry import ALGORITHMS
+    from privplan.io.files import write_text
+    from simulate.cli.proxy_setting import proxy_setting
     from simulate.tuning.search import Search
-    from simulate.tuning.trials import Setting
     from simulate.tuning.tuned import tuned_text
 
     render.warn(WARNING)
-    known = Spec.load(spec)
-    refuse_overwriting(known.sources(spec), [output])
-    text = read_text(spec, "spec")
-    data = load_yaml(text, "spec")
-    if known.groups_from is not None:
-        data["groups_from"] = str(known.sources(spec)[1].resolve())
-    setting = Setting(
-        spec=data,
-        algorithm=ALGORITHMS.name_of(algorithm),
+    text, setting = proxy_setting(
+        spec,
+        [output],
+        algorithm=algorithm,
         dataset=dataset,
         partition=partition,
-        data_dir=None if data_dir is None else str(data_dir),
+        data_dir=data_dir,
     )
     folder = Path(f"{output}.trials")
     search = Search(setting, trials, seed, jobs, folder, budget)
