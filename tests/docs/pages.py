@@ -52,6 +52,7 @@ ELSEWHERE = {
     "docs/inverse.md": "test_planning_pages.py",
     "docs/lint.md": "test_lint.py",
     "docs/own-data.md": "test_own_data.py",
+    "docs/pretraining.md": "test_pretraining.py",
     "docs/recipe.md": "test_recipe.py",
     "docs/sensitivity-tests.md": "test_sensitivity_tests.py",
     "docs/threat-model.md": "test_threat_model.py",

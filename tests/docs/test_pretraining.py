@@ -1,0 +1,30 @@
+"""The example of docs/pretraining.md is a valid model of a spec, and its options exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from privplan.io.text import load_yaml
+from privplan.planning.recipe import recipe_lines
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+from simulate.cli.pretrain import command
+from tests.planning.test_recipe import DATA
+
+TEXT = (Path(__file__).parents[2] / "docs/pretraining.md").read_text()
+
+
+def test_the_example_is_a_model_of_a_spec() -> None:
+    [block] = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    plan = solve(Spec.parse({**DATA, **load_yaml(block, "example")}), second_opinion=False)
+    assert plan.spec.model.initial is not None
+    assert any("trained on cifar-10" in line for line in recipe_lines(plan))
+
+
+def test_options_and_defaults_are_the_commands() -> None:
+    line = next(line for line in TEXT.splitlines() if "privplan pretrain" in line)
+    named = {one.opts[-1]: one for one in command.params}
+    assert set(re.findall(r"--[a-z-]+", line)) <= set(named)
+    for option, value in re.findall(r"\[(--[a-z-]+) ([0-9.]+)\]", line):
+        assert float(value) == named[option].default
