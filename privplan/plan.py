@@ -224,6 +224,10 @@ class Plan(Checked):
     def _groups_fit_spec(self) -> Iterator[Fault]:
         """The groups' parts cover the spec's rounds, and have the fields of its unit."""
         of_records = self.spec.unit == "record"
+        names, asked = ([one.name for one in groups] for groups in (self.groups, self.spec.groups))
+        if names != asked:
+            text = f"must be those of the spec ({', '.join(asked)})"
+            yield Fault("groups", text, ", ".join(names) or "none")
         for group in self.groups:
             where = f"groups.{group.name}"
             if group.segments is not None:

@@ -69,6 +69,7 @@ MOST = 10**15
 
 _NUMBER = BeforeValidator(_not_a_bool)
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
+PathName = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_printable)]
 Count = Annotated[int, _NUMBER, Field(ge=1, le=MOST)]
 Natural = Annotated[int, _NUMBER, Field(ge=0, le=2**64 - 1)]
 Positive = Annotated[float, _NUMBER, Field(gt=0, le=LARGEST), AfterValidator(_no_less)]

@@ -188,5 +188,7 @@ def command(
         for path in (output, plot):
             if path is not None:
                 render.text(f"wrote {path}")
-    for warning in (*plan.warnings, *unspent_lines(plan), *replaced_lines(data, plan)):
+    initial = plan.spec.model.initial
+    of_file = () if initial is None else initial.warnings()
+    for warning in (*plan.warnings, *unspent_lines(plan), *replaced_lines(data, plan), *of_file):
         render.warn(warning)

@@ -86,6 +86,9 @@ def command(
             reached = reached_line(loaded.plan, verdict.accuracy)
             if reached is not None:
                 render.text(reached)
+        initial = loaded.plan.spec.model.initial
+        if initial is not None:
+            render.text(initial.line)
         render.text(verdicts.evidence_line(verdict))
         render.text(verdicts.closing_line(verdict))
     ctx.exit(verdict.exit_code)

@@ -103,8 +103,9 @@ def with_server(plan: Plan) -> Plan:
 
 def recipe_lines(plan: Plan) -> list[str]:
     """What the plan's recipe decided and why, and that nothing was tuned on private data."""
-    private = [NOT_TUNED] if plan.spec.tuning is None else []
-    return [*_decided(plan), *_initial_line(plan.spec), *private]
+    initial = plan.spec.model.initial
+    start = [] if initial is None else [initial.line]
+    return [*_decided(plan), *start, *([NOT_TUNED] if plan.spec.tuning is None else [])]
 
 
 def decides_given(data: Any, spec: Spec) -> bool:
@@ -194,19 +195,6 @@ def _decided(plan: Plan) -> list[str]:
             f"signal 1 and noise {noise:.3g} in clipping norms"
         )
     return [*lines, *_extrapolation(plan)]
-
-
-def _initial_line(spec: Spec) -> list[str]:
-    """Where the initial parameters are from, unless they are drawn."""
-    found = spec.model.initial
-    if found is None:
-        return []
-    trained = "" if found.source is None else f", trained on {found.source}"
-    head = ", the last layer drawn" if found.head == "drawn" else ""
-    return [
-        f"initial parameters from {found.file} (SHA-256 {found.sha256[:12]}...){trained}{head}: "
-        "they must not depend on the clients' records, and no budget counts them"
-    ]
 
 
 def _changed(spec: Spec, evidence: TuningEvidence) -> str:

@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from privplan.accounting.accountant import ACCOUNTANTS, accountant
+from privplan.spec.initial import Initial
 from privplan.spec.risk import Risk
 from privplan.values import (
     LEAST,
@@ -207,32 +208,6 @@ class ClientTraining(LocalTraining):
     """Local training that is counted in steps."""
 
     epochs: OnlyRecords = None
-
-
-def _sha256(value: str) -> str:
-    if not re.fullmatch("[0-9a-f]{64}", value):
-        raise ValueError("must be 64 hexadecimal digits, as sha256sum prints")
-    return value
-
-
-class Initial(Value):
-    """Parameters before the first round, trained on data that need no protection."""
-
-    file: Name = Field(
-        description="A .npy file with all parameters [d] in the order of the model's, relative to "
-        "the current folder. They must not depend on the clients' records."
-    )
-    sha256: Annotated[str, AfterValidator(_sha256)] = Field(
-        description="SHA-256 of the file, 64 hexadecimal digits."
-    )
-    head: Literal["loaded", "drawn"] = Field(
-        "loaded",
-        description="drawn: the last dense layer is initialised at random, for other classes than "
-        "those of the public data.",
-    )
-    source: Name | None = Field(
-        None, description="The public data that they were trained on.", exclude_if=is_none
-    )
 
 
 class Model(Value):

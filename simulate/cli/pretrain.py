@@ -24,15 +24,16 @@ WARNING = (
     help="Times that every record is used.",
 )  # fmt: skip
 @click.option(
-    "--learning-rate", type=FiniteRange(min=0, min_open=True), default=0.02, show_default=True,
+    "--learning-rate", type=FiniteRange(min=0, min_open=True, max=1e6),
+    default=0.02, show_default=True,
     help="That of the first epoch; the last one has a tenth of it.",
 )  # fmt: skip
 @JOBS
 @SEED_OPTION
 @click.option(
     "-o", "--output", metavar="SPEC", required=True,
-    help="Spec to write, and SPEC.npy with the parameters; finished runs are kept in the folder "
-    "SPEC.pretraining, to resume.",
+    help="Spec to write, and SPEC.npy with the parameters, which the spec names as given here: "
+    "relative to the current folder; finished runs are kept in SPEC.pretraining, to resume.",
 )  # fmt: skip
 def command(
     spec: Path,
@@ -87,8 +88,8 @@ def command(
         )  # fmt: skip
     else:
         render.warn("too few classes to test the parameters on others: their gain is not known")
-    if not found.kept:
+    if found.initial is None:
         render.warn("nothing was gained, so the spec starts from random parameters as before")
     elif found.warm and found.gain < 2 * found.error:
         render.warn("the gain is within twice its standard error")
-    render.text(f"wrote {output}" + (f" and {parameters}" if found.kept else ""))
+    render.text(f"wrote {output}" + (f" and {parameters}" if found.initial else ""))

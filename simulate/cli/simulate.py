@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,4 +125,4 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
         f"{record.rounds_done} rounds, {record.wall_seconds:.1f} s"
     )
     render.text(f"plot: {output / PLOT}")
-    render.text(f"what was spent: privplan verify {output}")
+    render.text(f"what was spent: privplan verify {shlex.quote(str(output))}")

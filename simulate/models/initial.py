@@ -13,10 +13,8 @@ from torch import Tensor
 
 from privplan.errors import InputError
 from privplan.io.files import write_bytes
-from privplan.spec.fields import Initial
+from privplan.spec.initial import FIELD, Initial
 from simulate.models.network import Model
-
-FIELD = "model.initial"
 
 
 class _Started:
@@ -58,28 +56,21 @@ def started(model: Model, initial: Initial | None) -> Model:
         raise InputError.one(f"{FIELD}.file", rule, _shape(values))
     if initial.head == "drawn":
         model.head  # noqa: B018  # raises where the model has no dense layer
-    loaded = torch.from_numpy(values.astype(np.float32))
+    with np.errstate(over="ignore"):
+        loaded = torch.from_numpy(values.astype(np.float32))
     if not bool(torch.isfinite(loaded).all()):
-        raise InputError.one(f"{FIELD}.file", "must have finite numbers only", initial.file)
+        raise InputError.one(
+            f"{FIELD}.file", "must have numbers that are finite in float32", initial.file
+        )
     return cast(Model, _Started(model, loaded, head=initial.head == "loaded"))
 
 
-def save(path: Path, values: Tensor) -> None:
-    """Write parameters [d] to start from."""
+def save(path: Path, values: Tensor) -> str:
+    """Write parameters [d] to start from; returns the SHA-256 of the file."""
     buffer = io.BytesIO()
     np.save(buffer, values.cpu().numpy().astype(np.float32))
     write_bytes(path, buffer.getvalue())
-
-
-def pretrained(path: Path, source: str) -> Initial:
-    """The spec's ``model.initial`` for parameters whose head is drawn.
-
-    Args:
-        path: their file.
-        source: the public data that they were trained on.
-    """
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Initial(file=str(path), sha256=sha256, head="drawn", source=source)
+    return hashlib.sha256(buffer.getvalue()).hexdigest()
 
 
 def _read(initial: Initial) -> np.ndarray:
@@ -89,15 +80,7 @@ def _read(initial: Initial) -> np.ndarray:
         InputError: as ``started`` says.
     """
     try:
-        content = Path(initial.file).read_bytes()
-    except OSError as error:
-        rule = f"must be a file that can be read ({error.strerror})"
-        raise InputError.one(f"{FIELD}.file", rule, initial.file) from None
-    found = hashlib.sha256(content).hexdigest()
-    if found != initial.sha256:
-        raise InputError.one(f"{FIELD}.sha256", f"must be that of {initial.file}", found)
-    try:
-        values = np.load(io.BytesIO(content), allow_pickle=False)
+        values = np.load(io.BytesIO(initial.content()), allow_pickle=False)
     except (ValueError, EOFError, OSError):
         values = None
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f":

@@ -8,9 +8,10 @@ accuracy is compared with that from random parameters. The head is drawn in both
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -23,15 +24,15 @@ from privplan.io.files import write_bytes
 from privplan.io.resume import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.plan import Plan
 from privplan.planning.solver import solve
-from privplan.spec.fields import Initial
+from privplan.spec.initial import Initial
 from privplan.spec.spec import Spec
-from privplan.values import Count, Natural, Positive, Value, digest
+from privplan.values import Count, Natural, Positive, Value, digest, parse
 from simulate.algorithms.registry import algorithm
 from simulate.data.dataset import Dataset
 from simulate.data.partition.registry import partition, scheme
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, one_core, run_round
-from simulate.models.initial import pretrained, save
+from simulate.models.initial import save
 from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.tuning.trials import Setting, loaded, of_classes, trained
@@ -66,13 +67,13 @@ class Pretrained:
     """Initial parameters and the evidence for them.
 
     Attributes:
-        initial: the spec's ``model.initial``.
+        initial: the spec's ``model.initial``; None where nothing was gained.
         warm: accuracies on the other classes from pretrained parameters, one per seed, in [0, 1];
             empty where there are too few classes.
         cold: the same from random parameters.
     """
 
-    initial: Initial
+    initial: Initial | None
     warm: tuple[float, ...]
     cold: tuple[float, ...]
 
@@ -85,11 +86,6 @@ class Pretrained:
     def error(self) -> float:
         """Its standard error over seeds."""
         return stdev(self._differences) / math.sqrt(len(self.warm)) if self.warm else 0.0
-
-    @property
-    def kept(self) -> bool:
-        """Whether the parameters are to be used: a loss was not seen."""
-        return not self.warm or self.gain > 0
 
     @property
     def _differences(self) -> list[float]:
@@ -117,14 +113,10 @@ def pretrain(
     Raises:
         InterruptedSweepError: on Ctrl-C; the same call resumes.
         PrivplanError: when the spec has no plan, has initial parameters already, or does not fit
-            the data.
+            the data; for a method that trains another model; or for an output that exists and was
+            not made here.
     """
-    spec = Spec.parse(setting.spec)
-    if spec.model.initial is not None:
-        raise InputError.one("model.initial", "must be left out", spec.model.initial.file)
-    plan, data = solve(spec, second_opinion=False), loaded(setting)
-    if data.targets is not None:
-        raise InputError.one("dataset", "must be one of classes", data.name)
+    plan, data = _checked(setting, output, folder)
     present = np.unique(data.train_y.numpy()).tolist()
     halves = (present[::2], present[1::2]) if len(present) >= LEAST_CLASSES else None
     total = 1 if halves is None else 2 + 2 * SEEDS
@@ -135,24 +127,57 @@ def pretrain(
     journal: Journal[float] = Journal(folder / JOURNAL, digest(identity), _check)
     journal.load()  # another search is refused before the lock is created
     with resumable(folder):
-        scores: dict[str, float] = {}
+        found = Pretrained(None, (), ())
         progress(0, total)
         if halves is not None:
-            half = _trained_on(of_classes(data, halves[0]), plan, training, folder / "half.npy")
+            half = _trained_on(of_classes(data, halves[0]), plan, training, folder / "half")
             progress(1, total)
-            items = _runs(setting, pretrained(half, setting.dataset), halves[1])
-            spread = in_jobs(min(jobs, len(items)))
+            items = _runs(setting, _initial(half, setting.dataset), halves[1])
             scores = finish(
                 items,
                 _accuracy,
-                spread=spread,
+                spread=in_jobs(min(jobs, len(items))),
                 journal=journal,
                 progress=lambda done, _: progress(1 + done, total),
             )
-        whole = _trained_on(data, plan, training, folder / "all.npy")
-        write_bytes(output, whole.read_bytes())
+            found = Pretrained(None, _of(scores, "warm"), _of(scores, "cold"))
+        if not found.warm or found.gain > 0:
+            whole = _trained_on(data, plan, training, folder / "all")
+            write_bytes(output, whole.read_bytes())
+            found = replace(found, initial=_initial(output, setting.dataset))
         progress(total, total)
-    return Pretrained(pretrained(output, setting.dataset), _of(scores, "warm"), _of(scores, "cold"))
+    return found
+
+
+def _checked(setting: Setting, output: Path, folder: Path) -> tuple[Plan, Dataset]:
+    """The spec's plan and the public data.
+
+    Raises:
+        PrivplanError: as ``pretrain`` says.
+    """
+    spec = Spec.parse(setting.spec)
+    if spec.model.initial is not None:
+        raise InputError.one("model.initial", "must be left out", spec.model.initial.file)
+    parse(Initial, {"file": str(output), "sha256": "0" * 64})  # a name that a spec can hold
+    if output.exists() and not folder.exists():
+        rule = f"must not exist before {folder} does, since the parameters would replace it"
+        raise InputError.one("output", rule, str(output))
+    scheme(setting.partition)
+    plan = solve(spec, second_opinion=False)
+    executed = algorithm(setting.algorithm, plan).plan.spec.model
+    if executed.name != spec.model.name:
+        rule = f"must train {spec.model.name}; {setting.algorithm} trains {executed.name}"
+        raise InputError.one("algorithm", rule, setting.algorithm)
+    data = loaded(setting)
+    if data.targets is not None:
+        raise InputError.one("dataset", "must be one of classes", data.name)
+    return plan, data
+
+
+def _initial(path: Path, source: str) -> Initial:
+    """The spec's ``model.initial`` for parameters whose head is drawn."""
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Initial(file=str(path), sha256=sha256, head="drawn", source=source)
 
 
 def with_initial(spec: dict[str, Any], initial: Initial) -> dict[str, Any]:
@@ -186,10 +211,14 @@ def _accuracy(task: tuple[Setting, int]) -> float:
     return trained(setting, plan, 1.0, seed)[1].accuracy
 
 
-def _trained_on(data: Dataset, plan: Plan, training: PublicTraining, path: Path) -> Path:
-    """The file with parameters trained on all records; an existing one is kept."""
-    if path.exists():
-        return path
+def _trained_on(data: Dataset, plan: Plan, training: PublicTraining, stem: Path) -> Path:
+    """The file with parameters trained on all records, whose name holds its digest.
+
+    A file that is there already is kept if it still has that digest.
+    """
+    for known in stem.parent.glob(f"{stem.name}-*.npy"):
+        if known.stem == f"{stem.name}-{hashlib.sha256(known.read_bytes()).hexdigest()}":
+            return known
     count, epochs = len(data.train_y), training.epochs
     local = {
         "steps": max(1, count // BATCH),
@@ -218,8 +247,8 @@ def _trained_on(data: Dataset, plan: Plan, training: PublicTraining, path: Path)
     with one_core():
         while now.round < experiment.rounds:
             now = run_round(experiment, now, ledger)
-    save(path, now.theta)
-    return path
+    sha256 = save(stem.with_name(f"{stem.name}.npy"), now.theta)
+    return stem.with_name(f"{stem.name}.npy").rename(stem.with_name(f"{stem.name}-{sha256}.npy"))
 
 
 def _check(point: Any, result: Any) -> None:

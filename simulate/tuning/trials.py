@@ -247,7 +247,7 @@ def trained(
     data = loaded(setting)
     labels = data.train_y.numpy()
     assigned = partition(scheme(setting.partition), labels, plan.groups, seed, data.train_people)
-    network = model(plan.spec.model.name)
+    network = model(built.plan.spec.model.name)
     device = torch.device("cpu")
     experiment = Experiment(built, network, data, assigned, seed, device, workers=1)
     now, ledger = initial_state(experiment), MemoryLedger("")

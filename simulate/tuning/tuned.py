@@ -116,14 +116,15 @@ def pretrained_text(text: str, found: Pretrained) -> str:
         text: YAML of the spec.
         found: the parameters.
     """
-    data, initial = load_yaml(text, "spec"), found.initial
     rows = ["# Initial parameters: public or proxy data only."]
     if found.warm:
         warm, cold = (100 * fmean(scores) for scores in (found.warm, found.cold))
         rows.append(
-            f"# On classes of {initial.source} that they were not trained on, mean accuracy of "
-            f"{len(found.warm)} seeds in percent: {warm:.2f}, from random parameters {cold:.2f}."
+            "# On classes of the public data that they were not trained on, mean accuracy of "
+            f"{len(found.warm)} seeds in percent:\n# {warm:.2f}, from random parameters "
+            f"{cold:.2f}; standard error of the gain {100 * found.error:.2f}."
         )
-    if not found.kept:
+    if found.initial is None:
         return "\n".join([*rows, "# So they are not used.", text])
-    return with_fields(text, with_initial(data, initial), ("model",), rows)
+    wanted = with_initial(load_yaml(text, "spec"), found.initial)
+    return with_fields(text, wanted, ("model",), rows)

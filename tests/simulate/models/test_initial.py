@@ -11,9 +11,9 @@ import torch
 
 from privplan.errors import InputError
 from privplan.planning.recipe import recipe_lines
-from privplan.spec.fields import Initial
+from privplan.spec.initial import Initial
 from simulate.algorithms.registry import algorithm
-from simulate.models.initial import pretrained, save, started
+from simulate.models.initial import save, started
 from simulate.models.registry import model
 from tests.simulate.small import plan, setting
 
@@ -29,6 +29,10 @@ def file(tmp_path: Path) -> Path:
 
 def source(seed: int = 3) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def pretrained(path: Path, source: str) -> Initial:
+    return of(path, path.read_bytes()).model_copy(update={"source": source, "head": "drawn"})
 
 
 def of(path: Path, content: bytes) -> Initial:
@@ -79,7 +83,7 @@ def test_files_that_do_not_fit_are_one_line(tmp_path: Path, file: Path) -> None:
     integers = tmp_path / "integers.npy"
     np.save(integers, np.zeros(NET.parameters, dtype=int))
     infinite = tmp_path / "infinite.npy"
-    np.save(infinite, np.full(NET.parameters, np.inf))
+    np.save(infinite, np.full(NET.parameters, 1e300))
     pickled = tmp_path / "pickled.npy"
     np.save(pickled, np.array([{}] * 3, dtype=object), allow_pickle=True)
     cases = {
@@ -88,10 +92,21 @@ def test_files_that_do_not_fit_are_one_line(tmp_path: Path, file: Path) -> None:
         f"must have one array of the {NET.parameters} parameters": of(short, short.read_bytes()),
         "must be a .npy file": of(broken, b"not an array"),
         "must be a .npy file with floating-point": of(integers, integers.read_bytes()),
-        "must have finite numbers": of(infinite, infinite.read_bytes()),
+        "must have numbers that are finite": of(infinite, infinite.read_bytes()),
         "file: must be a .npy file with": of(pickled, pickled.read_bytes()),
     }
     for said, initial in cases.items():
         with pytest.raises(InputError, match=said) as caught:
             started(NET, initial)
         assert len(caught.value.faults) == 1
+
+
+def test_solving_warns_of_a_file_that_runs_will_refuse(tmp_path: Path, file: Path) -> None:
+    good = pretrained(file, "digits")
+    assert good.warnings() == []
+    assert Initial(file=good.file, sha256=good.sha256.upper()) == good.model_copy(
+        update={"head": "loaded", "source": None}
+    )
+    file.write_bytes(b"other")
+    [line] = good.warnings()
+    assert line.startswith("runs of this plan are refused until model.initial.sha256: must be")

@@ -72,7 +72,52 @@ def test_parameters_of_no_use_are_not_kept(tmp_path: Path, monkeypatch: pytest.M
     assert "nothing was gained" in done.stderr
     written = (tmp_path / "warm.yaml").read_text()
     assert load_yaml(written, "spec") == DATA
-    assert "50.00, from random parameters 60.00" in written
+    assert "50.00, from random parameters 60.00; standard error" in written
+
+
+def test_nothing_of_use_leaves_no_file_and_others_are_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "warm.yaml.npy").write_text("precious")
+    with pytest.raises(InputError, match="output: must not exist before"):
+        raise run(tmp_path, "--epochs", "1").exception or AssertionError
+    assert (tmp_path / "warm.yaml.npy").read_text() == "precious"
+    (tmp_path / "warm.yaml.npy").unlink()
+    monkeypatch.setattr(pretraining, "_accuracy", lambda task: 0.5)
+    assert run(tmp_path, "--epochs", "1").exit_code == 0
+    assert not (tmp_path / "warm.yaml.npy").exists()
+
+
+def test_parameters_that_were_edited_are_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretraining, "_accuracy", better)
+    assert run(tmp_path, "--epochs", "1").exit_code == 0
+    good = (tmp_path / "warm.yaml.npy").read_bytes()
+    [kept] = (tmp_path / "warm.yaml.pretraining").glob("all-*.npy")
+    kept.write_bytes(b"other")
+    assert run(tmp_path, "--epochs", "1").exit_code == 0
+    assert (tmp_path / "warm.yaml.npy").read_bytes() == good
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-o", "a\nb"), "file: must be printable text on one line"),
+        (("--partition", "foo"), "partition: must be by-class"),
+        (("--algorithm", "HyperFL-LPM"), "algorithm: must train mlp-digits; HyperFL-LPM trains"),
+    ],
+)
+def test_what_cannot_be_pretrained_is_refused_first(
+    tmp_path: Path, words: tuple[str, str], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        raise run(tmp_path, *words).exception or AssertionError
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["spec.yaml"]
+
+
+def test_rates_end_where_they_have_no_meaning(tmp_path: Path) -> None:
+    assert run(tmp_path, "--learning-rate", "1e300").exit_code == 2
 
 
 def test_the_other_classes_are_other_records() -> None:
