@@ -8,6 +8,7 @@ import pytest
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.solver import solve
+from privplan.values import parse
 from tests.planning.problems import make_spec
 
 
@@ -91,3 +92,13 @@ def test_history_is_what_a_client_takes_part_in(plan: Plan) -> None:
         group.noise_multiplier,
         group.sampling_ratio,
     )
+
+
+@pytest.mark.parametrize("kept", [slice(0, 0), slice(1, None), slice(None, None, -1)])
+def test_a_plan_has_the_groups_of_its_spec(plan: Plan, kept: slice) -> None:
+    data = json.loads(plan.to_json())
+    data.pop("digest")
+    assert parse(Plan, data).groups == plan.groups
+    data["groups"] = data["groups"][kept]
+    with pytest.raises(InputError, match="groups: must be those of the spec"):
+        parse(Plan, data)
