@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privplan.io.processes import collect_rarely, exit_on_sigint
+from privplan.io.processes import collect_rarely, end_at_once, exit_on_sigint
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
@@ -13,7 +13,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: the words after ``privplan``; by default those of the process.
     """
-    with exit_on_sigint():
+    with end_at_once(), exit_on_sigint():
         collect_rarely()
         from privplan.cli import main
 
