@@ -182,12 +182,15 @@ class TransformContext:
         theta: global model [d].
         server: the server's state.
         group: the client's group.
+        norms: norms of the updates [K], float64, for the first transform of an algorithm; None
+            for the others, whose updates the one before may have changed.
     """
 
     round: int
     theta: Tensor
     server: State
     group: GroupPlan
+    norms: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ def norms(updates: Tensor) -> Tensor:
     Returns:
         [K], float64.
     """
-    return torch.cat([torch.linalg.vector_norm(block, dim=1) for block in _double_blocks(updates)])
+    found = [torch.linalg.vector_norm(block, dim=1) for block in _double_blocks(updates)]
+    return found[0] if len(found) == 1 else torch.cat(found)
 
 
 def add_sum(total: Tensor, updates: Tensor) -> None:
@@ -62,6 +63,9 @@ def _double_blocks(updates: Tensor) -> Iterator[Tensor]:
     rows = (
         BLOCK_VALUES // max(1, updates.shape[1]) if updates.device.type == "cpu" else len(updates)
     )
+    if len(updates) <= rows:
+        yield updates.double()
+        return
     for block in torch.split(updates, max(1, rows)):
         yield block.double()
 

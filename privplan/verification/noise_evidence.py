@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -88,9 +89,7 @@ class NoiseEvidence(Value):
     @property
     def line(self) -> str:
         """The measurements as a line of ``noise.jsonl``."""
-        return (
-            json.dumps(self.model_dump(mode="json"), separators=(",", ":"), allow_nan=False) + "\n"
-        )
+        return json.dumps(dict(self), separators=(",", ":"), allow_nan=False) + "\n"
 
 
 def _faults(one: NoiseEvidence) -> Iterator[str]:
@@ -159,19 +158,19 @@ def measure_noise(
     n = len(z)
     ordered = np.sort(z)
     probability = ndtr(ordered)
-    above = (np.arange(1, n + 1) / n - probability).max()
-    below = (probability - np.arange(n) / n).max()
-    edges = np.searchsorted(ordered, _EDGES)
+    steps = _steps(n)
+    above, below = (steps[1:] - probability).max(), (probability - steps[:-1]).max()
+    edges = [0, *np.searchsorted(ordered, _EDGES).tolist(), n]
     lag, autocorrelation = _largest_autocorrelation(z)
     squares = np.square(z)
-    return NoiseEvidence(
+    return NoiseEvidence.model_construct(  # its own numbers need no validation, a file's do
         round=round_,
         index=index,
         coordinates=n,
         sum_squares=float(np.square(noise).sum()),
         sum_norm=sum_norm,
         ks=_short(max(above, below)),
-        cells=tuple(np.diff(edges, prepend=0, append=n).tolist()),
+        cells=tuple(right - left for left, right in pairwise(edges)),
         tails=tuple(_beyond(ordered, limit) for limit in TAILS),
         close=int((np.diff(ordered) <= CLOSE).sum()),
         lag=lag,
@@ -193,11 +192,24 @@ def _largest_autocorrelation(z: np.ndarray) -> tuple[int, float]:
     """The shift of the largest absolute autocorrelation, and its value."""
     if len(z) < 2:
         return 0, 0.0
-    length = next_fast_len(2 * len(z))  # zeros, so that the ends do not meet
+    length = _padded_length(len(z))
     spectrum = np.abs(np.fft.rfft(z, length)) ** 2
     correlations = np.fft.irfft(spectrum, length)[1 : len(z)]
     lag = int(np.abs(correlations).argmax())
     return lag + 1, float(correlations[lag])
+
+
+@lru_cache(maxsize=8)
+def _padded_length(coordinates: int) -> int:
+    """Length of a vector with so many zeros after it that shifted ends do not meet."""
+    return int(next_fast_len(2 * coordinates))
+
+
+@lru_cache(maxsize=8)
+def _steps(coordinates: int) -> np.ndarray:
+    """The heights of an empirical distribution function, 0, 1 / n, ..., 1."""
+    heights: np.ndarray = np.arange(coordinates + 1) / coordinates
+    return heights
 
 
 def block_starts(coordinates: int) -> np.ndarray:
