@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from privplan.io.files import write_bytes
+from privplan.io.processes import uncollected
 from privplan.plan import Plan
 from privplan.record import ACCURACY, RunRecord
-from privplan.report.plots import BLUE, GREY, ORANGE, shortened, tidy
+from privplan.report.plots import BLUE, GREY, ORANGE, shortened, tidy, undocumented
 
 LEGEND_ROWS = 16
 """Most entries per column of the legend."""
@@ -154,13 +155,15 @@ def _curve(record: RunRecord) -> list[float]:
 
 def _literal_text() -> AbstractContextManager[None]:
     """Text without TeX formulas in dollar signs."""
-    from matplotlib import rc_context
+    with uncollected():
+        from matplotlib import rc_context
 
     return rc_context({"text.parse_math": False})
 
 
 def _figure(panels: int, widths: Sequence[float], wide: float) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
+    with uncollected(), undocumented():
+        from matplotlib.figure import Figure
 
     figure = Figure(figsize=(wide, HEIGHT), dpi=120)
     return figure, figure.subplots(1, panels, width_ratios=widths, squeeze=False)[0]
