@@ -19,6 +19,7 @@ from privplan.plan import GroupPlan, Plan
 from privplan.record import ReleaseRecord
 from privplan.verification.noise_evidence import NoiseEvidence
 from simulate.models.network import Model
+from simulate.norms import Measured
 
 State = Mapping[str, Tensor]
 
@@ -182,15 +183,14 @@ class TransformContext:
         theta: global model [d].
         server: the server's state.
         group: the client's group.
-        norms: norms of the updates [K], float64, for the first transform of an algorithm; None
-            for the others, whose updates the one before may have changed.
+        measured: norms of the updates before the first transform; None where unknown.
     """
 
     round: int
     theta: Tensor
     server: State
     group: GroupPlan
-    norms: Tensor | None = None
+    measured: Measured | None = None
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,23 @@ def norms(updates: Tensor) -> Tensor:
     return found[0] if len(found) == 1 else torch.cat(found)
 
 
+class Measured:
+    """Norms of updates, known for this tensor until it is changed.
+
+    Args:
+        updates: the updates [K, k].
+    """
+
+    def __init__(self, updates: Tensor) -> None:
+        self.norms = norms(updates)
+        self._updates, self._version = updates, updates._version
+
+    def norms_of(self, updates: Tensor) -> Tensor:
+        """The norms of updates [K], float64: measured anew unless they are these, unchanged."""
+        same = updates is self._updates and updates._version == self._version
+        return self.norms if same else norms(updates)
+
+
 def add_sum(total: Tensor, updates: Tensor) -> None:
     """Add the sum of the updates to a total.
 

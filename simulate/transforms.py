@@ -15,7 +15,7 @@ from torch import Tensor
 
 from privplan.plan import Clipping, GroupPlan, Plan
 from simulate.components import Transform, TransformContext
-from simulate.norms import ROUNDING, norms, single
+from simulate.norms import ROUNDING, Measured, norms, single
 from simulate.server import pseudo_gradient_step
 
 
@@ -57,7 +57,7 @@ def _clip_to(name: str, norm_of: Callable[[GroupPlan], float]) -> Transform:
     """A transform that clips to a bound that depends on the group."""
 
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
-        return shortened(updates, norm_of(context.group), context.norms)
+        return shortened(updates, norm_of(context.group), context.measured)
 
     def bound(before: float | None, group: GroupPlan) -> float:
         return norm_of(group) if before is None else min(before, norm_of(group))
@@ -65,15 +65,11 @@ def _clip_to(name: str, norm_of: Callable[[GroupPlan], float]) -> Transform:
     return Transform(name, apply, bound)
 
 
-def shortened(updates: Tensor, norm: float, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Returns updates [K, k] clipped to a norm, and whether each was clipped [K].
-
-    Args:
-        updates: the updates [K, k].
-        norm: the bound, above 0.
-        lengths: the norms of the updates [K], as ``norms`` returns them; computed when None.
-    """
-    lengths = norms(updates) if lengths is None else lengths
+def shortened(
+    updates: Tensor, norm: float, measured: Measured | None = None
+) -> tuple[Tensor, Tensor]:
+    """Returns updates [K, k] clipped to a norm, and whether each was clipped [K]."""
+    lengths = norms(updates) if measured is None else measured.norms_of(updates)
     long = lengths > norm
     factor = torch.where(long, norm * (1 - ROUNDING) / lengths, 1.0)
     return updates * single(factor)[:, None], long

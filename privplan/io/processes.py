@@ -93,9 +93,12 @@ def end_at_once() -> Iterator[None]:
     Python would free every object and module one by one, with PyTorch imported a twentieth of a
     short run, for memory that the system takes back anyway. Threads are joined, functions of
     ``atexit`` called and the standard streams flushed as always; files must have been closed. An
-    error, or a stream that cannot be flushed, is left to Python. Call it before anything else
-    registers with ``atexit``.
+    error, or a stream that cannot be flushed, is left to Python, and so is all where something has
+    registered with ``atexit`` before, which would be skipped.
     """
+    if atexit._ncallbacks():
+        yield
+        return
     codes: list[int] = []
 
     def end() -> None:

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from privplan.plan import GroupPlan
 from simulate.algorithm import groups_in_round
 from simulate.components import LocalResult, RecordNoiseEvidence
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, client_batch, clients_per_chunk
-from simulate.norms import norms
 from simulate.parallel.distributed import rank_slice
 
 
@@ -36,11 +34,10 @@ class Chunk:
 
 @dataclass(frozen=True)
 class TrainedChunk:
-    """A chunk, the result of the local rule, and the norms of its updates [K], float64."""
+    """A chunk, and the result of the local rule."""
 
     chunk: Chunk
     result: LocalResult
-    norms: Tensor
 
 
 def trained_chunks(
@@ -89,11 +86,10 @@ def _trained(
     clients = np.concatenate([chunk.clients for chunk in chunks])
     batch = client_batch(experiment, context, chunks[0].group, clients, round_=context.round)
     result = experiment.algorithm.local.train(batch)
-    lengths, first = norms(result.updates), 0
+    first = 0
     for chunk in chunks:
         rows = slice(first, first + len(chunk.clients))
-        own = result if len(chunks) == 1 else _rows_of(result, rows)
-        yield TrainedChunk(chunk, own, lengths[rows])
+        yield TrainedChunk(chunk, result if len(chunks) == 1 else _rows_of(result, rows))
         first = rows.stop
 
 

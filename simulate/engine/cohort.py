@@ -30,7 +30,7 @@ from simulate.engine.round import (
     RoundContext,
     positions,
 )
-from simulate.norms import add_grid_sum, add_sum, norms
+from simulate.norms import Measured, add_grid_sum, add_sum, norms
 from simulate.parallel.distributed import all_gather, all_reduce_max, all_reduce_sum
 
 
@@ -95,9 +95,8 @@ def group_sums(
     for trained in trained_chunks(experiment, context, drawn):
         chunk = trained.chunk
         personal.update(_personal_vectors(trained))
-        updates, lengths = _released_part(trained, coordinates)
-        own = _transform_context(context, chunk.group, lengths)
-        _add(sums[chunk.index], updates, experiment, own)
+        updates = _released_part(trained.result.updates, coordinates)
+        _add(sums[chunk.index], updates, experiment, _transform_context(context, chunk.group))
     for index, group in enumerate(groups):
         _add_canaries(sums[index], index, group, experiment, context)
     totals = tuple(
@@ -125,9 +124,8 @@ def client_updates(
     for trained in trained_chunks(experiment, context, positions(experiment, context.round)):
         chunk = trained.chunk
         personal.update(_personal_vectors(trained))
-        updates, lengths = _released_part(trained, context.released_coordinates)
-        own = _transform_context(context, chunk.group, lengths)
-        transformed = _transformed(updates, experiment, own)
+        updates = _released_part(trained.result.updates, context.released_coordinates)
+        transformed = _transformed(updates, experiment, _transform_context(context, chunk.group))
         evidence = trained.result.noise_evidence
         for row, (client, position) in enumerate(zip(chunk.clients, chunk.positions, strict=True)):
             own_evidence = (
@@ -146,10 +144,8 @@ def client_updates(
     return tuple(updates_of_all), _from_all_ranks(experiment, personal)
 
 
-def _transform_context(
-    context: RoundContext, group: GroupPlan, lengths: Tensor
-) -> TransformContext:
-    return TransformContext(context.round, context.theta, context.server, group, lengths)
+def _transform_context(context: RoundContext, group: GroupPlan) -> TransformContext:
+    return TransformContext(context.round, context.theta, context.server, group)
 
 
 def _personal_vectors(trained: TrainedChunk) -> Mapping[int, Tensor]:
@@ -166,29 +162,22 @@ def _from_all_ranks(experiment: Experiment, personal: PersonalState) -> Personal
     return {client: row for part in parts for client, row in part.items()}
 
 
-def _released_part(trained: TrainedChunk, coordinates: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The coordinates of the updates that may leave the clients [K, k], and their norms [K]."""
-    if coordinates is None:
-        return trained.result.updates, trained.norms
-    updates = trained.result.updates.index_select(1, coordinates)
-    return updates, norms(updates)
+def _released_part(updates: Tensor, coordinates: Tensor | None) -> Tensor:
+    """The coordinates of the updates that may leave the clients [K, k]."""
+    return updates if coordinates is None else updates.index_select(1, coordinates)
 
 
 def _transformed(
     updates: Tensor, experiment: Experiment, context: TransformContext
 ) -> _Transformed:
-    """Apply every transform; an update that is not finite, before or after, becomes zero.
-
-    The norms in the context are those of the updates.
-    """
-    known = norms(updates) if context.norms is None else context.norms
-    finite_before = known.isfinite()
+    """Apply every transform; an update that is not finite, before or after, becomes zero."""
+    measured = Measured(updates)
+    finite_before = measured.norms.isfinite()
+    context = replace(context, measured=measured)
     updates = _without(updates, finite_before)
     clipped = torch.zeros_like(finite_before)
-    first = replace(context, norms=torch.where(finite_before, known, 0.0))
-    others = replace(context, norms=None)
-    for index, transform in enumerate(experiment.algorithm.transforms):
-        updates, touched = transform.apply(updates, others if index else first)
+    for transform in experiment.algorithm.transforms:
+        updates, touched = transform.apply(updates, context)
         clipped = clipped if touched is None else clipped | touched
     lengths = norms(updates)  # measured anew, whatever the transforms say that they did
     finite = finite_before & lengths.isfinite()
@@ -245,10 +234,10 @@ def _add_canaries(
         return
     for first in range(0, len(sending), CHUNK_CLIENTS):
         rows = experiment.canary.updates(index, sending[first : first + CHUNK_CLIENTS], norm)
-        updates = torch.from_numpy(rows).to(experiment.device)
-        if context.released_coordinates is not None:
-            updates = updates.index_select(1, context.released_coordinates)
-        _add(partial, updates, experiment, _transform_context(context, group, norms(updates)))
+        updates = _released_part(
+            torch.from_numpy(rows).to(experiment.device), context.released_coordinates
+        )
+        _add(partial, updates, experiment, _transform_context(context, group))
 
 
 def _reduced(

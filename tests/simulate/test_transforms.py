@@ -28,6 +28,7 @@ from simulate.engine.loop import initial_state, run_round
 from simulate.engine.measurements import executed
 from simulate.engine.seeds import Purpose, stream
 from simulate.mechanisms.gaussian import gaussian_joint
+from simulate.norms import Measured
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
 from simulate.runs.run import execute
@@ -250,3 +251,18 @@ def test_dp_fedpgn_pays_for_its_median_by_default(short_plan: Plan, tmp_path: Pa
     assert run.plan.clipping is not None
     assert judge(run).kept
     assert read_evidence(tmp_path / "run", run.plan.digest).rounds[8].state[NORM] < 1.0
+
+
+@pytest.mark.parametrize("change", ["copy", "in place", "none"])
+def test_known_norms_are_never_those_of_other_updates(change: str) -> None:
+    group = tiny.plan().groups[0]
+    updates = torch.full((3, 4), 0.01)
+    context = TransformContext(1, torch.zeros(4), {}, group, Measured(updates))
+    if change == "copy":
+        updates = updates * 1000
+    elif change == "in place":
+        updates.mul_(1000)
+    sent, clipped = clip(1.0).apply(updates, context)
+    assert clipped is not None
+    assert bool(clipped.all()) is (change != "none")
+    assert float(sent.norm(dim=1).max()) <= 1.0
