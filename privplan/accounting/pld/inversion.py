@@ -38,10 +38,11 @@ _FREQUENT = 7.5
 _SPLIT = 2e-5
 _MOST_POINTS = 1 << 16
 _MOST_STEPS = 40
-_MOST_TRIES = 4
+_MOST_TRIES = 5
 _MOST_TILT = 1e4
 _FLAT = 0.5
 _CLOSE = 0.1
+_SETTLED = 1e-6
 
 
 @dataclass(frozen=True)
@@ -82,21 +83,22 @@ def epsilon_estimate(pair: AnyPair, rounds: int, delta: float, near: float) -> f
     served = isinstance(pair, Pair) and pair.kind != Kind.ADD and pair.ratio < 1
     if not isinstance(pair, Pair) or not served or not 0 < near < math.inf:
         return None
-    tilt = 1.0
+    tilt = min(-math.log(delta) / near, 100.0)
     for _ in range(_MOST_TRIES):
         tilt, rule = _saddle(pair, rounds, near, tilt)
         found = _read(pair, rounds, delta, near, tilt, rule) if tilt < _MOST_TILT else None
-        if found is None or found <= 0:
+        if found is None or found[0] <= 0:
             return None
-        if abs(found - near) <= _CLOSE * near:
-            return found
-        near = found
+        following, settled = found
+        if settled and abs(following - near) <= _CLOSE * near:
+            return following
+        near = following
     return None
 
 
 def _saddle(pair: Pair, rounds: int, epsilon: float, tilt: float) -> tuple[float, _Rule]:
     """The tilt at which the integrand at ``epsilon`` is flat, within a third of its width."""
-    limit = 4 * tilt
+    limit = 2 * tilt
     outcomes = _outcomes(pair, limit, 0.0)
     low, high = 0.0, math.inf
     for turn in range(_MOST_STEPS):
@@ -112,7 +114,7 @@ def _saddle(pair: Pair, rounds: int, epsilon: float, tilt: float) -> tuple[float
             following = math.sqrt(low * high)
         tilt = following
         if tilt > limit:
-            limit = 3 * tilt
+            limit = 2 * tilt
             outcomes = _outcomes(pair, limit, 0.0)
     return tilt, rule
 
@@ -124,8 +126,11 @@ def _width(rule: _Rule, rounds: int, tilt: float) -> float:
 
 def _read(
     pair: Pair, rounds: int, delta: float, epsilon: float, tilt: float, rule: _Rule
-) -> float | None:
-    """Epsilon at ``delta`` by the integral at one tilt; None where it does not fade in time."""
+) -> tuple[float, bool] | None:
+    """Epsilon at ``delta`` by the integral at one tilt, and whether Newton's method settled.
+
+    None where the integrand does not fade in time.
+    """
     width = _width(rule, rounds, tilt)
     period = _period(rule, rounds, delta, epsilon, tilt, width)
     highest = max(_FREQUENT / max(math.sqrt(rounds) * _core(rule), 1e-300), 0.7 * _FREQUENT / width)
@@ -153,10 +158,12 @@ def _read(
             return None
         move = (scale - tilt * epsilon + math.log(total)) * total / slope
         epsilon += move
-        if abs(move) <= 1e-8 * abs(epsilon) or abs(move) > 1 / width:
+        if abs(move) <= _SETTLED * abs(epsilon):
+            return epsilon, True
+        if abs(move) > 1 / width:
             break
         terms *= np.exp(1j * u * move)
-    return epsilon
+    return epsilon, False
 
 
 def _period(
@@ -232,6 +239,9 @@ def _nodes(
     pair: Pair, kind: Kind, low: float, high: float, frequency: float
 ) -> tuple[Array, Array]:
     """Panels that are narrow where the loss changes fast with the outcome."""
+    if frequency == 0:
+        count = math.ceil((high - low) / _WIDEST)
+        return _panels(np.linspace(low, high, count + 1))
     places = np.linspace(low, high, 64)
     slope = np.zeros_like(places)
     for sign, used in ((1, kind != Kind.ADD), (-1, kind != Kind.REMOVE)):
@@ -243,7 +253,11 @@ def _nodes(
     passed = np.concatenate([[0.0], np.cumsum(np.maximum(needed[1:], needed[:-1]))])
     passed *= places[1] - places[0]
     count = math.ceil(passed[-1])
-    edges = np.interp(np.linspace(0, passed[-1], count + 1), passed, places)
+    return _panels(np.interp(np.linspace(0, passed[-1], count + 1), passed, places))
+
+
+def _panels(edges: Array) -> tuple[Array, Array]:
+    """Nodes and weights between edges, shape (points,) each."""
     widths = np.diff(edges)[:, None] / 2
     nodes = edges[:-1, None] + widths * (1 + _NODES)
     return nodes.ravel(), (widths * _WEIGHTS).ravel()

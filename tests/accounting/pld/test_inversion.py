@@ -46,7 +46,7 @@ def test_estimates_lie_between_close_bounds(
     [
         (Pair(Kind.ADD, 0.7, 0.02), 50, 1.0),
         (Pair(Kind.REMOVE, 0.7, 1.0), 50, 1.0),
-        (DiscretePair((-1.0, 1.0), (0.3, 0.7)), 50, 1.0),
+        (DiscretePair((-1.0, 1.0), (0.25, 0.75)), 50, 1.0),
         (LONE, 50, 0.0),
         (LONE, 50, math.inf),
         (LONE, 1, 0.5),
