@@ -17,7 +17,6 @@ from privplan.accounting.noise_families import dominating_pairs
 from privplan.accounting.pld.accountant import compose
 from privplan.accounting.pld.direction import Reading
 from privplan.accounting.pld.dominating_pairs import LARGEST_SHIFT
-from privplan.accounting.pld.inversion import epsilon_estimate
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.accounting.target import NOISE_RANGE
 from privplan.errors import TooLittleNoiseError
@@ -265,6 +264,8 @@ def _gap(
 
 def _fast_gap(budget: Budget, ratio: float, log_noise: float) -> tuple[float, None] | None:
     """``_gap`` without bounds, ten times as fast; None where that method does not serve."""
+    from privplan.accounting.pld.inversion import epsilon_estimate
+
     release = Release(math.exp(log_noise), ratio, budget.sampling)
     pair = dominating_pairs(release, budget.relation).upper[0]
     if isinstance(pair, Pair) and pair.shift > LARGEST_SHIFT:

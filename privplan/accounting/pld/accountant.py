@@ -27,6 +27,9 @@ _REFINEMENTS = 7
 _RETRIES = 6
 _FLOOR = 0.05
 _GLANCE = 3.0
+_FINER = 0.4
+_WORTH = 8.0
+"""A bound that is above a budget by so many tolerances at most may meet it at a finer step."""
 _DELTA_TOLERANCE = 1e-3
 _ESTIMATE_TOLERANCE = 3e-4
 _SAME_SHIFT = 1e-5
@@ -54,17 +57,20 @@ class ComposedLoss:
 
         Args:
             delta: failure probability, in (0, 1).
-            enough: a first upper bound up to this and within the tolerance of it ends the search,
-                with a lower bound of 0; None without.
+            enough: an upper bound up to this and within the tolerance of it ends the search, with
+                a lower bound of 0; None without.
         """
         if self.unbounded:
             return Interval(math.inf, math.inf)
         if self.mu is not None:
             return Interval(*profile.gaussian_epsilon(self.mu, delta))
         if enough is not None:
-            upper = _from_above(self.directions, delta, self.tolerance)
-            if enough * (1 - self.tolerance) <= upper <= enough:
-                return Interval(0.0, upper)
+            for scale in (1.0, _FINER):
+                upper = _from_above(self.directions, delta, self.tolerance, scale)
+                if enough * (1 - self.tolerance) <= upper <= enough:
+                    return Interval(0.0, upper)
+                if not enough < upper <= enough * (1 + _WORTH * self.tolerance):
+                    break
         return _between(self.directions, delta, self.tolerance)
 
     def epsilon_upper(self, delta: float) -> float:
@@ -152,16 +158,18 @@ def _between(directions: tuple[tuple[Side, Side], ...], delta: float, tolerance:
     return Interval(min(lowest, max(uppers.values())), max(uppers.values()))
 
 
-def _from_above(directions: tuple[tuple[Side, Side], ...], delta: float, tolerance: float) -> float:
-    """The upper bound with which ``_between`` starts, and ends where the lower one is close."""
+def _from_above(
+    directions: tuple[tuple[Side, Side], ...], delta: float, tolerance: float, scale: float
+) -> float:
+    """An upper bound; at scale 1 that of ``_between`` where the lower one is close at once."""
     first, *others = dict.fromkeys(above for above, _ in directions)
     reading = _reading(first, delta, tolerance)
-    found = _epsilon(first, delta, reading, 1.0)
+    found = _epsilon(first, delta, reading, scale)
     for side in others:
         glanced = _epsilon(side, delta, reading, _GLANCE)
         if glanced > found:
             own = _reading(side, delta, tolerance)
-            glanced = min(glanced, _epsilon(side, delta, own, 1.0))
+            glanced = min(glanced, _epsilon(side, delta, own, scale))
         found = max(found, glanced)
     return found
 
@@ -273,8 +281,8 @@ class PldAccountant:
 
     Attributes:
         tolerance: relative distance of lower and upper bound to aim at.
-        enough: a budget; a first upper bound that meets it within the tolerance ends the search,
-            with a lower bound of 0. None to close every bound.
+        enough: a budget; an upper bound that meets it within the tolerance ends the search, with a
+            lower bound of 0. None to close every bound.
     """
 
     tolerance: float = TOLERANCE
