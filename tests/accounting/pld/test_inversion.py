@@ -62,12 +62,15 @@ def test_what_it_does_not_serve_is_left_to_bounds(
 
 
 def test_a_bound_that_meets_a_budget_is_enough() -> None:
-    """The same upper bound without a lower one; both bounds where the budget is missed."""
+    """The same upper bound, or a finer one, alone; both bounds where the budget is missed."""
     history = History.repeated(Release(1.5, 0.02, SamplingLaw("poisson")), 50)
     asked = history, 7e-5, Relation("add_remove")
     both = PldAccountant().epsilon(*asked)
     assert 0 < both.lower < both.upper
     met = PldAccountant(enough=both.upper * (1 + 5e-5)).epsilon(*asked)
     assert (met.lower, met.upper) == (0.0, both.upper)
-    for budget in (both.upper * (1 - 1e-9), both.upper * (1 + 2e-4)):
+    finer = PldAccountant(enough=both.upper * (1 - 1e-9)).epsilon(*asked)
+    assert finer.lower == 0
+    assert both.lower < finer.upper < both.upper
+    for budget in (both.upper * (1 - 2e-3), both.upper * (1 + 2e-4)):
         assert PldAccountant(enough=budget).epsilon(*asked) == both
