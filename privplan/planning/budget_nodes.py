@@ -1,8 +1,8 @@
 """Noise multipliers that spend a budget, on a lattice of sampling ratios ``exp(-STEP k)``.
 
 A node is a pure function of its budget and place: what was computed before only saves time. Each
-is the root of an estimate of epsilon (``ComposedLoss.estimate``): Newton's method with the slope
-that the node beside it had.
+is the root of an estimate of epsilon (``ComposedLoss.estimate``; ``epsilon_estimate`` where it is
+to be fast): Newton's method with the slope that the node beside it had.
 """
 
 from __future__ import annotations
@@ -148,8 +148,15 @@ def coarse_before(index: int) -> int:
 
 
 @lru_cache(maxsize=65_536)
-def own_node(budget: Budget, index: int, precise: bool) -> Node:
-    """The noise multiplier at ``exp(-STEP index)``, started from coarse nodes of larger ratios."""
+def own_node(budget: Budget, index: int, precise: bool, fast: bool = False) -> Node:
+    """The noise multiplier at ``exp(-STEP index)``, started from coarse nodes of larger ratios.
+
+    Args:
+        budget: the budget.
+        index: the place, 0 or more.
+        precise: within some 1e-4 instead of 1e-3.
+        fast: by the estimate of sweeps, which differs by some 1e-4.
+    """
     log_ratio = -STEP * index
     if math.exp(log_ratio) <= budget.covered:
         return Node(budget.least, 1.0, met=False)
@@ -158,14 +165,14 @@ def own_node(budget: Budget, index: int, precise: bool) -> Node:
         return root(budget, 0.0, central, None, CLOSE)
     coarse = coarse_after(coarse_before(index)) == index
     if precise and coarse:
-        begin = own_node(budget, index, False)
-        return root(budget, log_ratio, begin.log_noise, begin.slope, CLOSE)
+        begin = own_node(budget, index, False, fast)
+        return root(budget, log_ratio, begin.log_noise, begin.slope, CLOSE, fast)
     beside = [coarse_before(index)]
     if coarse_before(beside[0]) != beside[0]:
         beside.append(coarse_before(beside[0]))
     if not coarse:
         beside.append(coarse_after(beside[0]))
-    nodes = [own_node(budget, other, False) for other in beside]
+    nodes = [own_node(budget, other, False, fast) for other in beside]
     excess = [
         node.log_noise - budget.central(math.exp(-STEP * other))
         for other, node in zip(beside, nodes, strict=True)
@@ -173,10 +180,10 @@ def own_node(budget: Budget, index: int, precise: bool) -> Node:
     start = central + lagrange(beside, excess, index)
     if coarse:
         slope = nodes[0].slope * budget.steepness(start) / budget.steepness(nodes[0].log_noise)
-        return root(budget, log_ratio, start, slope, _CLOSE_COARSE)
+        return root(budget, log_ratio, start, slope, _CLOSE_COARSE, fast)
     share = (index - beside[0]) / (beside[-1] - beside[0])
     slope = nodes[0].slope ** (1 - share) * nodes[-1].slope ** share
-    return root(budget, log_ratio, start, slope, CLOSE)
+    return root(budget, log_ratio, start, slope, CLOSE, fast)
 
 
 def lagrange(places: Sequence[float], values: Sequence[float], at: float) -> float:
@@ -192,7 +199,14 @@ def lagrange_weights(places: Sequence[float], at: float) -> list[float]:
     return [math.prod((at - o) / (p - o) for o in places if o != p) for p in places]
 
 
-def root(budget: Budget, log_ratio: float, start: float, slope: float | None, close: float) -> Node:
+def root(
+    budget: Budget,
+    log_ratio: float,
+    start: float,
+    slope: float | None,
+    close: float,
+    fast: bool = False,
+) -> Node:
     """The noise multiplier at which the estimate of epsilon is the budget.
 
     Args:
@@ -201,13 +215,14 @@ def root(budget: Budget, log_ratio: float, start: float, slope: float | None, cl
         start: first log sigma.
         slope: slope there; measured by a second evaluation when None.
         close: Newton step that ends the search.
+        fast: whether to estimate epsilon as in sweeps.
     """
     least, most = (math.log(limit) for limit in NOISE_RANGE)
     infeasible, feasible = least, most
     x, plan, points = min(max(start, least), most), None, []
     ratio = min(math.exp(log_ratio), 1.0)
     for _ in range(_MOST_STEPS):
-        gap, plan = _gap(budget, ratio, x, plan)
+        gap, plan = (_fast_gap(budget, ratio, x) if fast else None) or _gap(budget, ratio, x, plan)
         infeasible, feasible = (x, feasible) if gap > 0 else (infeasible, x)
         if math.isfinite(gap):
             points.append((x, gap))
@@ -245,3 +260,15 @@ def _gap(
     if spent <= 0:
         return -math.inf, plan
     return math.log(spent / budget.epsilon) if math.isfinite(spent) else math.inf, plan
+
+
+def _fast_gap(budget: Budget, ratio: float, log_noise: float) -> tuple[float, None] | None:
+    """``_gap`` without bounds, ten times as fast; None where that method does not serve."""
+    from privplan.accounting.pld.inversion import epsilon_estimate
+
+    release = Release(math.exp(log_noise), ratio, budget.sampling)
+    pair = dominating_pairs(release, budget.relation).upper[0]
+    if isinstance(pair, Pair) and pair.shift > LARGEST_SHIFT:
+        return math.inf, None
+    spent = epsilon_estimate(pair, budget.rounds, budget.delta, budget.epsilon)
+    return None if spent is None else (math.log(spent / budget.epsilon), None)

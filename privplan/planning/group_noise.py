@@ -17,6 +17,7 @@ from privplan.accounting.target import LEAST_RATIO, NOISE_RANGE
 from privplan.errors import InfeasibleError, InputError, TooLittleNoiseError
 from privplan.planning.budget_nodes import budget_of, covered_ratio, least_certified
 from privplan.planning.problem import Problem
+from privplan.planning.sweeping import guarantee
 
 Floats = NDArray[np.float64]
 
@@ -243,7 +244,10 @@ def _certified(
         group=problem.names[group],
         delta=problem.deltas[group],
         relation=problem.relation,
-        accountants=(GUARANTEE, *(name for name in accountants if name != GUARANTEE)),
+        accountants=(
+            guarantee(problem.epsilons[group]),
+            *(name for name in accountants if name != GUARANTEE),
+        ),
         unit=problem.unit,
     )
 

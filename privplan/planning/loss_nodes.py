@@ -18,7 +18,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.target import NOISE_RANGE
 from privplan.errors import TooLittleNoiseError
 from privplan.planning.budget_nodes import (
@@ -37,9 +36,12 @@ from privplan.planning.group_noise import GUARANTEE, group_noise, history_of, ro
 from privplan.planning.noise_curve import NoiseCurve, log_noise_at, make_curve, spline
 from privplan.planning.noise_lattice import node, predicted
 from privplan.planning.problem import Problem
+from privplan.planning.sweeping import guarantee
 
 _RARE = 0.04
 _RTOL = 1e-4
+_AIM = 0.8e-4
+"""How far below its budget epsilon is aimed at: bounds are above it by some 2e-5 to 5e-5."""
 _TRIES = 4
 _BESIDE_JUMP = (1.001, 1.03, 1.1, 1.3)
 _CLEAR_OF_JUMP = 1.5
@@ -106,13 +108,13 @@ def least_noise(problem: Problem, group: int, ratio: float, near: float) -> floa
         problem: budgets, rounds, sampling law and relation.
         group: index of the group.
         ratio: its sampling ratio.
-        near: noise multiplier within some percent of the result; over a sweep, that of the
-            lattice of budgets takes its place.
+        near: noise multiplier within some percent of the result.
 
     Raises:
         InfeasibleError: as ``group_noise``.
     """
-    budget, accountant = budget_of(problem, group), by_name(GUARANTEE)
+    budget = budget_of(problem, group)
+    accountant = guarantee(budget.epsilon)
     if ratio <= budget.covered:
         return group_noise(problem, group, ratio, GUARANTEE)
     index = round(-math.log(ratio) / STEP / COARSE) * COARSE
@@ -120,8 +122,8 @@ def least_noise(problem: Problem, group: int, ratio: float, near: float) -> floa
         budget.steepness(math.log(near))
         / budget.steepness(node(budget, min(index, FAR), False).log_noise)
     )
-    known = predicted(budget, ratio)
-    noise = rounded_up(near if known is None else math.exp(known + _RTOL / slope))
+    known = predicted(budget, ratio, near, slope)
+    noise = rounded_up(near if known is None else math.exp(known + _AIM / slope))
     before = None
     for _ in range(_TRIES):
         if not NOISE_RANGE[0] < noise < NOISE_RANGE[1]:

@@ -12,7 +12,7 @@ from privplan.sensitivity.varying import with_point
 
 if TYPE_CHECKING:
     from privplan.plan import Plan
-    from privplan.planning.noise_lattice import Axes
+    from privplan.planning.sweeping import Axes
     from privplan.spec.spec import Spec
 
 COLUMNS = (
@@ -61,8 +61,8 @@ class Question:
 
 def solve_point(asked: Question) -> list[dict[str, Any]]:
     """Rows of one point: one per group, or a single row with the reason why there is no plan."""
-    from privplan.planning.noise_lattice import interpolating
     from privplan.planning.solver import solve
+    from privplan.planning.sweeping import interpolating
     from privplan.spec.spec import Spec
 
     point = asked.point

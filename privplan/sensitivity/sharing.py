@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from privplan.errors import PrivplanError
 
 if TYPE_CHECKING:
-    from privplan.planning.noise_lattice import Axes
+    from privplan.planning.sweeping import Axes
 
 _FEWEST = 20
 """Points from which on noise curves may be interpolated."""
@@ -54,8 +54,6 @@ def axes_of(points: Sequence[dict[str, Any]]) -> Axes:
     if len(points) < _FEWEST:
         return None
     budgets: set[Budget] = set()
-    plans = 0
     for problem in problems():
         budgets |= {budget_of(problem, group) for group in range(len(problem.names))}
-        plans += len(problem.names)
-    return shared_axes(budgets, plans)
+    return shared_axes(budgets) if budgets else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 
 from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
@@ -27,6 +27,9 @@ _REFINEMENTS = 7
 _RETRIES = 6
 _FLOOR = 0.05
 _GLANCE = 3.0
+_FINER = 0.4
+_WORTH = 8.0
+"""A bound that is above a budget by so many tolerances at most may meet it at a finer step."""
 _DELTA_TOLERANCE = 1e-3
 _ESTIMATE_TOLERANCE = 3e-4
 _SAME_SHIFT = 1e-5
@@ -49,12 +52,25 @@ class ComposedLoss:
     tolerance: float
     unbounded: bool = False
 
-    def epsilon(self, delta: float) -> Interval:
-        """Bounds on epsilon at ``delta``."""
+    def epsilon(self, delta: float, enough: float | None = None) -> Interval:
+        """Bounds on epsilon at ``delta``.
+
+        Args:
+            delta: failure probability, in (0, 1).
+            enough: an upper bound up to this and within the tolerance of it ends the search, with
+                a lower bound of 0; None without.
+        """
         if self.unbounded:
             return Interval(math.inf, math.inf)
         if self.mu is not None:
             return Interval(*profile.gaussian_epsilon(self.mu, delta))
+        if enough is not None:
+            for scale in (1.0, _FINER):
+                upper = _from_above(self.directions, delta, self.tolerance, scale)
+                if enough * (1 - self.tolerance) <= upper <= enough:
+                    return Interval(0.0, upper)
+                if not enough < upper <= enough * (1 + _WORTH * self.tolerance):
+                    break
         return _between(self.directions, delta, self.tolerance)
 
     def epsilon_upper(self, delta: float) -> float:
@@ -140,6 +156,22 @@ def _between(directions: tuple[tuple[Side, Side], ...], delta: float, tolerance:
             break
         uppers[worst] = min(uppers[worst], finer)
     return Interval(min(lowest, max(uppers.values())), max(uppers.values()))
+
+
+def _from_above(
+    directions: tuple[tuple[Side, Side], ...], delta: float, tolerance: float, scale: float
+) -> float:
+    """An upper bound; at scale 1 that of ``_between`` where the lower one is close at once."""
+    first, *others = dict.fromkeys(above for above, _ in directions)
+    reading = _reading(first, delta, tolerance)
+    found = _epsilon(first, delta, reading, scale)
+    for side in others:
+        glanced = _epsilon(side, delta, reading, _GLANCE)
+        if glanced > found:
+            own = _reading(side, delta, tolerance)
+            glanced = min(glanced, _epsilon(side, delta, own, scale))
+        found = max(found, glanced)
+    return found
 
 
 def _nearly_equal(above: Side, below: Side) -> bool:
@@ -238,19 +270,27 @@ def _merged(counted: list[tuple[AnyPair, int]]) -> tuple[tuple[AnyPair, int], ..
     return tuple(sorted(merged.items(), key=lambda item: (type(item[0]).__name__, item[0])))
 
 
+@cache
+def _own_version() -> str:
+    return f"privplan {version('privplan')}"
+
+
 @dataclass(frozen=True)
 class PldAccountant:
     """Privacy loss distributions, rounded outward: the guarantee of every plan.
 
     Attributes:
         tolerance: relative distance of lower and upper bound to aim at.
+        enough: a budget; an upper bound that meets it within the tolerance ends the search, with a
+            lower bound of 0. None to close every bound.
     """
 
     tolerance: float = TOLERANCE
+    enough: float | None = None
     name: str = "pld"
     kind: str = "two-sided bound"
     guarantee: bool = True
-    version: str = field(default_factory=lambda: f"privplan {version('privplan')}")
+    version: str = field(default_factory=_own_version)
 
     def why_not(self, history: History, relation: Relation) -> str | None:
         """None, unless a sampled release has too little noise to compose."""
@@ -268,13 +308,15 @@ class PldAccountant:
             InputError: when delta is not in (0, 1).
         """
         checked_delta(delta)
-        return _bounds(history, Relation(relation), delta, self.tolerance)
+        return _bounds(history, Relation(relation), delta, self.tolerance, self.enough)
 
 
 @lru_cache(maxsize=1024)
-def _bounds(history: History, relation: Relation, delta: float, tolerance: float) -> Interval:
+def _bounds(
+    history: History, relation: Relation, delta: float, tolerance: float, enough: float | None
+) -> Interval:
     """Bounds on epsilon, kept for the certificate of what was just calibrated."""
-    return compose(history, relation, tolerance=tolerance).epsilon(delta)
+    return compose(history, relation, tolerance=tolerance).epsilon(delta, enough)
 
 
 ACCOUNTANTS.register("pld", PldAccountant())
