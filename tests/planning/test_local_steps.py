@@ -62,6 +62,7 @@ def test_steps_are_the_best_of_a_scan(limits: dict[str, float]) -> None:
             assert other != steps or scanned == settled
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(
     st.integers(2, 200_000),

@@ -91,6 +91,7 @@ def test_solve_minimises_it_and_explain_shows_its_bound(installed: Path) -> None
     assert "2e+06" in done.stdout
 
 
+@pytest.mark.slow
 def test_frontier_varies_its_assumed_constant(installed: Path) -> None:
     done = privplan(installed, "frontier", "spec.json", "--format", "json")
     assert done.returncode == 0, done.stderr

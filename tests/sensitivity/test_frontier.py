@@ -80,6 +80,7 @@ def test_doubling_the_cohort_goes_on_to_everybody_and_finds_the_knee(
     assert [a.what for a in answers if a.question == "knee"]
 
 
+@pytest.mark.slow
 def test_what_grouping_costs_by_number_of_groups(tmp_path: Path) -> None:
     """More groups keep more of the precision; the picture and the rows come from the command."""
     rows = [f"{i},{0.5 + (i % 7) / 2}" for i in range(300)]

@@ -124,6 +124,7 @@ def test_points_without_a_plan_say_why(tmp_path: Path) -> None:
     assert "cohort: must not exceed the population" in rows[-1]["error"]
 
 
+@pytest.mark.slow
 def test_rows_show_what_each_plan_decided(tmp_path: Path) -> None:
     """Only what planning.free leaves to the plan; the same in table, JSON and CSV."""
     free = ["ratios", "weights", "rounds", "cohort", "local_steps"]
