@@ -312,8 +312,8 @@ def _audit_check(run: Run, groups: list[GroupVerdict]) -> Check:
     uppers = {group.group: (_or_infinite(group.realised_upper), group.delta) for group in groups}
     if evidence.digest != run.record.audit:
         reason = "the canaries' evidence is not what the run wrote"
-    elif {traces.group for traces in evidence.groups} != set(uppers):
-        reason = "the canaries are of other groups than the plan's"
+    elif sorted(traces.group for traces in evidence.groups) != sorted(uppers):
+        reason = "the canaries are not of each of the plan's groups once"
     else:
         canaries = sum(len(traces.included) for traces in evidence.groups)
         found = f"{canaries} canaries lost no more, false alarms at most {FALSE_ALARM:g}"

@@ -74,3 +74,16 @@ def test_an_entry_point_that_is_no_auditor_is_one_line(monkeypatch: pytest.Monke
     monkeypatch.setattr("privplan.registry.entry_points", lambda group: [point])
     with pytest.raises(InputError, match="must be an Auditor, found function"):
         auditors()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, one in auditors().items() if one.kind != "estimate"]
+)
+def test_more_confidence_never_raises_a_bound(name: str) -> None:
+    source = np.random.default_rng(7)
+    for _ in range(4):
+        included = source.random(150) < 0.5
+        scores = source.normal(size=150) + included * source.uniform(0, 5)
+        found = [auditors()[name].answer(scores, included, 1e-3, at) for at in (0.9, 0.95, 0.999)]
+        assert found == sorted(found, reverse=True)
+        assert found[0] >= 0
