@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privplan.io.processes import collect_rarely, end_at_once, exit_on_sigint
+from privplan.io.processes import collect_rarely, end_at_once, exit_on_sigint, one_blas_thread
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
@@ -15,6 +15,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
     """
     with end_at_once(), exit_on_sigint():
         collect_rarely()
+        one_blas_thread()
         from privplan.cli import main
 
         main(args=arguments, prog_name="privplan")

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
+from types import FunctionType
 from typing import Annotated, Any, Self, TypeVar, cast, get_args, get_origin
 
 from pydantic import (
@@ -266,7 +267,7 @@ def parse(kind: type[T], data: Any, known: Iterable[Fault] = (), hidden: Iterabl
     faults = [*known]
     silent = {*hidden, *(fault.field for fault in faults)}
     try:
-        value = kind.model_validate(data, context=_PARSING)
+        value = cast(T, _variant(kind, data).model_validate(data, context=_PARSING))
         found = list(_rule_faults(value))
     except ValidationError as error:
         found = faults_of(error, data, kind)
@@ -301,7 +302,8 @@ def _rule_faults(value: Value, *unknown: type[Exception], prefix: str = "") -> I
 @lru_cache(maxsize=1000)
 def _rules(kind: type[Value]) -> tuple[Callable[[Value], Iterator[Fault]], ...]:
     members = [member for base in reversed(kind.__mro__) for member in vars(base).values()]
-    return tuple(member for member in members if getattr(member, "is_rule", False))
+    methods = [member for member in members if isinstance(member, FunctionType)]
+    return tuple(method for method in methods if hasattr(method, "is_rule"))
 
 
 def _valid_part(kind: type[Value], data: dict[str, Any]) -> Value:

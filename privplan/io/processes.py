@@ -86,6 +86,20 @@ def collect_rarely() -> None:
     atexit.register(gc.freeze)
 
 
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+"""How many threads NumPy's matrix products take, read when NumPy is imported."""
+
+
+def one_blas_thread() -> None:
+    """Let NumPy's matrix products take one thread, unless the environment says how many.
+
+    Those of a command are small: more threads answer no sooner, and would spin while they wait for
+    the next product, up to half of the processor time of a plan. PyTorch has threads of its own.
+    """
+    if os.environ.keys().isdisjoint((BLAS_THREADS, "OMP_NUM_THREADS")):
+        os.environ[BLAS_THREADS] = "1"
+
+
 @contextmanager
 def end_at_once() -> Iterator[None]:
     """A command that leaves this block by ``SystemExit`` ends its process without taking it apart.

@@ -1,8 +1,8 @@
 """Noise multipliers that spend a budget, on a lattice of sampling ratios ``exp(-STEP k)``.
 
 A node is a pure function of its budget and place: what was computed before only saves time. Each
-is the root of an estimate of epsilon (``ComposedLoss.estimate``; ``epsilon_estimate`` where it is
-to be fast): Newton's method with the slope that the node beside it had.
+is the root of an estimate of epsilon (``epsilon_estimate``; ``ComposedLoss.estimate`` where that
+does not serve): Newton's method with the slope that the node beside it had.
 """
 
 from __future__ import annotations
@@ -148,14 +148,13 @@ def coarse_before(index: int) -> int:
 
 
 @lru_cache(maxsize=65_536)
-def own_node(budget: Budget, index: int, precise: bool, fast: bool = False) -> Node:
+def own_node(budget: Budget, index: int, precise: bool) -> Node:
     """The noise multiplier at ``exp(-STEP index)``, started from coarse nodes of larger ratios.
 
     Args:
         budget: the budget.
         index: the place, 0 or more.
         precise: within some 1e-4 instead of 1e-3.
-        fast: by the estimate of sweeps, which differs by some 1e-4.
     """
     log_ratio = -STEP * index
     if math.exp(log_ratio) <= budget.covered:
@@ -165,14 +164,14 @@ def own_node(budget: Budget, index: int, precise: bool, fast: bool = False) -> N
         return root(budget, 0.0, central, None, CLOSE)
     coarse = coarse_after(coarse_before(index)) == index
     if precise and coarse:
-        begin = own_node(budget, index, False, fast)
-        return root(budget, log_ratio, begin.log_noise, begin.slope, CLOSE, fast)
+        begin = own_node(budget, index, False)
+        return root(budget, log_ratio, begin.log_noise, begin.slope, CLOSE)
     beside = [coarse_before(index)]
     if coarse_before(beside[0]) != beside[0]:
         beside.append(coarse_before(beside[0]))
     if not coarse:
         beside.append(coarse_after(beside[0]))
-    nodes = [own_node(budget, other, False, fast) for other in beside]
+    nodes = [own_node(budget, other, False) for other in beside]
     excess = [
         node.log_noise - budget.central(math.exp(-STEP * other))
         for other, node in zip(beside, nodes, strict=True)
@@ -180,10 +179,10 @@ def own_node(budget: Budget, index: int, precise: bool, fast: bool = False) -> N
     start = central + lagrange(beside, excess, index)
     if coarse:
         slope = nodes[0].slope * budget.steepness(start) / budget.steepness(nodes[0].log_noise)
-        return root(budget, log_ratio, start, slope, _CLOSE_COARSE, fast)
+        return root(budget, log_ratio, start, slope, _CLOSE_COARSE)
     share = (index - beside[0]) / (beside[-1] - beside[0])
     slope = nodes[0].slope ** (1 - share) * nodes[-1].slope ** share
-    return root(budget, log_ratio, start, slope, CLOSE, fast)
+    return root(budget, log_ratio, start, slope, CLOSE)
 
 
 def lagrange(places: Sequence[float], values: Sequence[float], at: float) -> float:
@@ -199,14 +198,7 @@ def lagrange_weights(places: Sequence[float], at: float) -> list[float]:
     return [math.prod((at - o) / (p - o) for o in places if o != p) for p in places]
 
 
-def root(
-    budget: Budget,
-    log_ratio: float,
-    start: float,
-    slope: float | None,
-    close: float,
-    fast: bool = False,
-) -> Node:
+def root(budget: Budget, log_ratio: float, start: float, slope: float | None, close: float) -> Node:
     """The noise multiplier at which the estimate of epsilon is the budget.
 
     Args:
@@ -215,14 +207,13 @@ def root(
         start: first log sigma.
         slope: slope there; measured by a second evaluation when None.
         close: Newton step that ends the search.
-        fast: whether to estimate epsilon as in sweeps.
     """
     least, most = (math.log(limit) for limit in NOISE_RANGE)
     infeasible, feasible = least, most
     x, plan, points = min(max(start, least), most), None, []
     ratio = min(math.exp(log_ratio), 1.0)
     for _ in range(_MOST_STEPS):
-        gap, plan = (_fast_gap(budget, ratio, x) if fast else None) or _gap(budget, ratio, x, plan)
+        gap, plan = _fast_gap(budget, ratio, x) or _gap(budget, ratio, x, plan)
         infeasible, feasible = (x, feasible) if gap > 0 else (infeasible, x)
         if math.isfinite(gap):
             points.append((x, gap))

@@ -43,13 +43,13 @@ def node(budget: Budget, index: int, precise: bool) -> Node:
     if axes is None:
         return own_node(budget, index, precise)
     found = _between(budget, axes, index, precise) if axes else None
-    return own_node(budget, index, precise, fast=True) if found is None else found
+    return own_node(budget, index, precise) if found is None else found
 
 
 def predicted(budget: Budget, ratio: float, near: float, slope: float) -> float | None:
     """Log sigma that meets a budget at any ratio, within some 2e-5.
 
-    None outside of a sweep, and at the ends of the range of noise multipliers.
+    None at full participation, and at the ends of the range of noise multipliers.
 
     Args:
         budget: the budget.
@@ -57,9 +57,9 @@ def predicted(budget: Budget, ratio: float, near: float, slope: float) -> float 
         near: noise multiplier within some percent of the result.
         slope: -d log epsilon / d log sigma there, within some percent.
     """
-    if interpolated() is None or ratio >= 1:
+    if ratio >= 1:
         return None
-    found = root(budget, math.log(ratio), math.log(near), slope, _SETTLED, fast=True)
+    found = root(budget, math.log(ratio), math.log(near), slope, _SETTLED)
     return found.log_noise if found.met else None
 
 
@@ -160,7 +160,7 @@ def _around(budget: Budget, axis: str) -> _Around:
 def _between(budget: Budget, axes: tuple[str, ...], index: int, precise: bool) -> Node | None:
     """The node interpolated along axes; None where one of the lattice is not met or in doubt."""
     if not axes:
-        found = own_node(budget, index, precise, fast=True)
+        found = own_node(budget, index, precise)
         return found if found.met else None
     around = _around(budget, axes[0])
     nodes = [_between(one, axes[1:], index, precise) for one in around.budgets]

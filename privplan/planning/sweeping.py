@@ -1,9 +1,8 @@
 """What planning does otherwise for the points of a sweep than for a single plan.
 
-Within ``interpolating`` noise curves lie between lattice budgets (``noise_lattice``), their nodes
-come from an estimate of epsilon (``accounting.pld.inversion``), and an upper bound that meets its
-budget within the tolerance needs no lower one beside it. Plans are calibrated and certified as
-ever; a table of a sweep shows upper bounds only.
+Within ``interpolating`` noise curves lie between lattice budgets (``noise_lattice``), and an upper
+bound that meets its budget within the tolerance needs no lower one beside it. Plans are calibrated
+and certified as ever; a table of a sweep shows upper bounds only.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ def test_predicted_noise_is_calibrated(budget: Budget, axes: tuple[str, ...], ra
     with interpolating(axes):
         found = predicted(budget, ratio, near, 1.5)
     assert found == pytest.approx(math.log(calibrated(budget, ratio)), abs=1e-4)
-    assert predicted(budget, ratio, near, 1.5) is None
+    assert predicted(budget, ratio, near, 1.5) == found
+    assert predicted(budget, 1.0, near, 1.5) is None
 
 
 @pytest.mark.parametrize(("budget", "axes", "ratio"), BUDGETS)
