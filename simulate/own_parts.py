@@ -59,15 +59,23 @@ class OwnParts:
         """Name of the task that the data are labelled for."""
         return MULTI_CLASS if self.data is None else self.data.task
 
-    def parts_of(self, record: RunRecord, plan: Plan, data_dir: Path | None) -> RunParts:
+    def parts_of(
+        self, record: RunRecord, plan: Plan, data_dir: Path | None, folder: Path
+    ) -> RunParts:
         """The data set, the records of each client, the model and the metric of a run.
+
+        Args:
+            record: record of the run.
+            plan: its plan.
+            data_dir: where data sets are.
+            folder: of the run, with a copy of initial parameters from a file.
 
         Raises:
             InputError: as ``data_of``, ``model_of`` and ``metric_of``.
         """
         metric = self.metric_of(record)
         data, assigned = self.data_of(record, plan, data_dir)
-        begun = started(self.model_of(record, data), plan.spec.model.initial)
+        begun = started(self.model_of(record, data), plan.spec.model.initial, folder)
         return RunParts(data, assigned, begun, metric)
 
     def data_of(

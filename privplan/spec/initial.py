@@ -40,12 +40,17 @@ class Initial(Value):
         None, description="The public data that they were trained on.", exclude_if=is_none
     )
 
-    def content(self) -> bytes:
+    def content(self, copy: Path | None = None) -> bytes:
         """The file's content.
+
+        Args:
+            copy: another place of the file, where it is not at the one that the spec names.
 
         Raises:
             InputError: it cannot be read, or is not the file of this digest.
         """
+        if copy is not None and copy.is_file() and not Path(self.file).is_file():
+            return self.model_copy(update={"file": str(copy)}).content()
         try:
             content = Path(self.file).read_bytes()
         except OSError as error:

@@ -16,6 +16,9 @@ from privplan.io.files import write_bytes
 from privplan.spec.initial import FIELD, Initial
 from simulate.models.network import Model
 
+COPY = "initial.npy"
+"""The file in the folder of a run, so that the run can be replayed elsewhere."""
+
 
 class _Started:
     """A model whose initial parameters are given; all else is the model's."""
@@ -36,13 +39,14 @@ class _Started:
         return getattr(self._model, name)
 
 
-def started(model: Model, initial: Initial | None) -> Model:
+def started(model: Model, initial: Initial | None, folder: Path | None = None) -> Model:
     """A model that starts from parameters of a file.
 
     Args:
         model: the model.
         initial: the file, its digest, and whether the head is taken from it; None for the model as
             it is.
+        folder: of a run, whose copy is read where the file is not at its place.
 
     Raises:
         InputError: the file cannot be read, is another one, or does not fit the model; or the
@@ -50,7 +54,7 @@ def started(model: Model, initial: Initial | None) -> Model:
     """
     if initial is None:
         return model
-    values = _read(initial)
+    values = _read(initial, None if folder is None else folder / COPY)
     if values.shape != (model.parameters,):
         rule = f"must have one array of the {model.parameters} parameters of {model.name}"
         raise InputError.one(f"{FIELD}.file", rule, _shape(values))
@@ -73,14 +77,24 @@ def save(path: Path, values: Tensor) -> str:
     return hashlib.sha256(buffer.getvalue()).hexdigest()
 
 
-def _read(initial: Initial) -> np.ndarray:
+def keep(initial: Initial | None, folder: Path) -> None:
+    """Copy the file to the folder of a run, unless it is there.
+
+    Raises:
+        InputError: it cannot be read, or is another one.
+    """
+    if initial is not None and not (folder / COPY).exists():
+        write_bytes(folder / COPY, initial.content())
+
+
+def _read(initial: Initial, copy: Path | None) -> np.ndarray:
     """The array of a file.
 
     Raises:
         InputError: as ``started`` says.
     """
     try:
-        values = np.load(io.BytesIO(initial.content()), allow_pickle=False)
+        values = np.load(io.BytesIO(initial.content(copy)), allow_pickle=False)
     except (ValueError, EOFError, OSError):
         values = None
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f":

@@ -72,7 +72,8 @@ class Replay:
         if what or method is None:
             self.missing = f"a run with {what or record.algorithm}, which replay does not support"
             return
-        parts, secret = own.parts_of(record, plan, data_dir), record.noise == "secure" and not key
+        parts = own.parts_of(record, plan, data_dir, folder)
+        secret = record.noise == "secure" and not key
         if parts.model.stochastic:
             self.missing = "a module that draws random numbers in training"
             return

@@ -17,6 +17,7 @@ from privplan.record import PLAN, RunRecord
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress, initial_state, train
+from simulate.models.initial import keep
 from simulate.parallel.distributed import (
     SINGLE_PROCESS,
     EndedByRankError,
@@ -179,6 +180,7 @@ def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> 
     if before is not None and before.status == "complete":
         check_finished(folder, before)
         return _OpenedFolder(before, None, RemoteLedger())
+    keep(plan.spec.model.initial, folder)
     progress = checkpoint.load(folder, experiment.device) or initial_state(experiment)
     ledger = FileLedger(folder, plan.digest, progress.chain)
     attestor = None

@@ -151,6 +151,13 @@ def test_a_run_from_them_is_kept_and_replayed(
     (tmp_path / "warm.yaml.npy").write_bytes(b"other")
     with pytest.raises(InputError, match=r"model\.initial\.sha256: must be that of"):
         Replay(tmp_path / "run")
+    (tmp_path / "warm.yaml.npy").unlink()
+    moved = (tmp_path / "run").rename(tmp_path / "moved")
+    report = Replay(moved).run(None, None, lambda done, total: None)
+    assert report.outcome == "passed"
+    (moved / "initial.npy").write_bytes(b"other")
+    with pytest.raises(InputError, match=r"model\.initial\.sha256: must be that of.*initial\.npy"):
+        Replay(moved)
 
 
 def test_no_recipe_is_tuned_on_the_records_that_parameters_were_trained_on(
