@@ -118,7 +118,8 @@ class Journal(Generic[Result]):
                 rule = f"must be as it was written; line {number} is none of a sweep"
                 raise InputError.one("output", rule, str(self._path)) from None
             if sweep != self._sweep:
-                raise InputError.one("output", "must not hold another sweep", str(self._path))
+                rule = "must not hold results of other settings; delete it or choose another"
+                raise InputError.one("output", rule, str(self._path))
             results[key_of(point)] = result
         return results, complete
 

@@ -76,7 +76,7 @@ def test_a_folder_of_another_table_is_refused(tmp_path: Path) -> None:
         json.dumps({"sweep": "another", "point": {"row": "", "column": "", "seed": 0},
                     "rows": {"value": 1.0, "spent": {}, "seconds": 1.0}}) + "\n"
     )  # fmt: skip
-    with pytest.raises(InputError, match="must not hold another sweep"):
+    with pytest.raises(InputError, match="must not hold results of other settings"):
         run_table(table(), "reduced", [0], tmp_path, refuse)
 
 

@@ -114,7 +114,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path) -> None:
 
 def test_another_sweep_is_not_mixed_in(tmp_path: Path) -> None:
     sweep(DATA, VARIES[:1], tmp_path)
-    with pytest.raises(InputError, match="must not hold another sweep"):
+    with pytest.raises(InputError, match="must not hold results of other settings"):
         sweep(DATA, VARIES, tmp_path)
 
 

@@ -60,7 +60,7 @@ def test_a_plan_is_attacked_and_the_same_command_resumes(
     assert json.loads((output / "attacks.json").read_text()) == data
     other = call(*arguments[:-3], 4, "-o", output)
     assert other.exit_code == 2
-    assert "output: must not hold another sweep" in other.stderr
+    assert "output: must not hold results of other settings" in other.stderr
 
 
 def test_a_round_of_a_run_is_replayed(short_path: Path, short_plan: Plan, tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def test_a_tuned_comparison(short_plan: Plan, tmp_path: Path) -> None:
         mean = np.average(list(scores.own_by_group.values()))
         assert scores.own == pytest.approx(mean, abs=0.05)
         assert scores.worst_class[1] <= scores.everybody
-    with pytest.raises(InputError, match="output: must not hold another sweep"):
+    with pytest.raises(InputError, match="output: must not hold results of other settings"):
         tune(base, names, trials=4, validation_share=0.2)
 
 

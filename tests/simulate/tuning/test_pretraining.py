@@ -58,7 +58,7 @@ def test_the_command_writes_a_spec_that_starts_from_its_parameters(
     again = run(tmp_path, "--epochs", "6")
     assert again.stdout == done.stdout
     assert (tmp_path / "warm.yaml").read_bytes() == before
-    with pytest.raises(InputError, match="must not hold another sweep"):
+    with pytest.raises(InputError, match="must not hold results of other settings"):
         raise run(tmp_path, "--epochs", "7").exception or AssertionError
 
 

@@ -108,7 +108,7 @@ def test_a_search_finds_the_best_and_resumes(
     again = Search(SETTING, 16, seed=3, folder=tmp_path / "trials").run()
     assert again == found
     assert len(calls) == found.evidence.runs  # nothing ran twice
-    with pytest.raises(InputError, match="must not hold another sweep"):
+    with pytest.raises(InputError, match="must not hold results of other settings"):
         Search(SETTING, 16, seed=4, folder=tmp_path / "trials").run()
 
 
