@@ -90,9 +90,11 @@ def tightest_budget(point: Point, profile: Profile) -> tuple[float, tuple[float,
     start, _ = budget_of(point)
     epsilons = np.concatenate([[0.0], np.geomspace(start / 30, 8 * start + 2, _EPSILONS)])
     deltas = np.clip(profile(epsilons), 0.0, 1.0)
-    if point.advantage:
-        return float(deltas[0]), (start / 4, delta_for(point, start / 4))
-    risk = true_positive(epsilons, deltas, (point.false_positives,))[0]
+    usual = start / 4, delta_for(point, start / 4)
+    if point.advantage and float(profile(np.array([usual[0]]))[0]) <= usual[1]:
+        return float(deltas[0]), usual
+    found = true_positive(epsilons, deltas, (point.false_positives,))[0]
+    risk = deltas[0] if point.advantage else found
     wanted = np.array([delta_for(point, float(epsilon)) for epsilon in epsilons[1:]])
     best = int(np.argmax(np.where(wanted > 0, wanted - deltas[1:], -np.inf)))
     return float(risk), (float(epsilons[1:][best]), float(wanted[best]))

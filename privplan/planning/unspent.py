@@ -17,9 +17,14 @@ ENOUGH = 0.9
 
 
 def unspent_lines(plan: Plan) -> list[str]:
-    """One line per group that spends less than 90% of its epsilon, with the reason."""
+    """One line per group that spends less than 90% of its epsilon, with the reason.
+
+    With fixed noise the epsilon that states a risk is not a budget of its own.
+    """
     lines = []
-    for group in plan.groups:
+    for group, asked in zip(plan.groups, plan.spec.groups, strict=True):
+        if asked.risk is not None and asked.noise_multiplier is not None:
+            continue
         spent = _certified(plan, group.name, guarantee=True)
         if spent < ENOUGH * group.epsilon:
             lines.append(

@@ -11,20 +11,25 @@ from privplan.accounting.target import NOISE_RANGE
 from privplan.errors import Fault, InputError
 from privplan.spec.base import BaseSpec
 from privplan.spec.fields import Group
+from privplan.spec.fixed_risk import most_rounds, own_budget
 from privplan.values import parse
 
 _GUARANTEE = "pld"
 
 
-def with_fixed_noise(kind: type[BaseSpec], data: dict[str, Any]) -> dict[str, Any]:
+def with_fixed_noise(
+    kind: type[BaseSpec], data: dict[str, Any], risky: frozenset[str] = frozenset()
+) -> dict[str, Any]:
     """Plain data of a spec with what its fixed noise multipliers decide filled in.
 
     A group with a noise multiplier and without an epsilon gets the epsilon that it spends; where
-    every group has both, ``rounds`` may be left out: the most that keep every budget.
+    every group has both, ``rounds`` may be left out: the most that keep every budget. A risk is
+    stated as the budget that implies it by the group's own trade-off curve.
 
     Args:
         kind: class of the spec.
         data: the spec's data; returned unchanged when nothing is to be filled in.
+        risky: names of groups with a noise multiplier whose budget is a risk.
 
     Raises:
         InputError: for faults of the spec, or noise multipliers out of range.
@@ -36,7 +41,7 @@ def with_fixed_noise(kind: type[BaseSpec], data: dict[str, Any]) -> dict[str, An
     fixed = [one.get("noise_multiplier") is not None for one in groups]
     without = [has and one.get("epsilon") is None for has, one in zip(fixed, groups, strict=True)]
     rounds = "rounds" not in data and bool(fixed) and all(fixed) and not any(without)
-    if not rounds and not any(without):
+    if not rounds and not any(without) and not risky:
         return data
     assumed = [
         {**one, "epsilon": 1.0} if lacks else one
@@ -44,12 +49,17 @@ def with_fixed_noise(kind: type[BaseSpec], data: dict[str, Any]) -> dict[str, An
     ]
     trial = parse(kind, {**data, "groups": assumed, **({"rounds": 1} if rounds else {})})
     if rounds:
-        return {**data, "rounds": min(_rounds(trial, group) for group in trial.groups)}
+        most = min(_rounds(trial, group, group.name in risky) for group in trial.groups)
+        data, trial = {**data, "rounds": most}, trial.model_copy(update={"rounds": most})
     filled = [
         {**one, "epsilon": _epsilon(trial, group)} if lacks else one
         for lacks, one, group in zip(without, groups, trial.groups, strict=True)
     ]
-    return {**data, "groups": filled}
+    stated = [
+        {**one, **_budget(trial, group)} if group.name in risky else one
+        for one, group in zip(filled, trial.groups, strict=True)
+    ]
+    return {**data, "groups": stated}
 
 
 def fixed_ratio(spec: BaseSpec, group: Group) -> float:
@@ -78,10 +88,24 @@ def noise_faults(spec: BaseSpec, group: Group) -> list[Fault]:
     return []
 
 
+def _history(spec: BaseSpec, group: Group, rounds: int) -> History:
+    """What a client of a group with a fixed noise multiplier takes part in."""
+    release = Release(group.noise_multiplier or 0.0, fixed_ratio(spec, group), spec.sampling)
+    return History.repeated(release, rounds)
+
+
+def _budget(spec: BaseSpec, group: Group) -> dict[str, float]:
+    """Fields of the budget that implies a group's risk by its own curve; none if it is exceeded."""
+    if group.risk is None:
+        return {}
+    history = _history(spec, group, spec.rounds)
+    found = own_budget(group.risk, history, Relation(spec.relation))
+    return {} if found is None else {"epsilon": found[0], "delta": found[1]}
+
+
 def _epsilon(spec: BaseSpec, group: Group) -> float:
     """The epsilon that a group spends, by the guarantee's accountant."""
-    release = Release(group.noise_multiplier or 0.0, fixed_ratio(spec, group), spec.sampling)
-    history = History.repeated(release, spec.rounds)
+    history = _history(spec, group, spec.rounds)
     found = accountant(_GUARANTEE).epsilon(history, spec.delta_of(group), Relation(spec.relation))
     if not 0 < found.upper < float("inf"):
         where = f"groups.{group.name}.noise_multiplier"
@@ -90,8 +114,12 @@ def _epsilon(spec: BaseSpec, group: Group) -> float:
     return found.upper
 
 
-def _rounds(spec: BaseSpec, group: Group) -> int:
-    """The most rounds that keep a group's budget."""
+def _rounds(spec: BaseSpec, group: Group, risky: bool) -> int:
+    """The most rounds that keep a group's budget, or its risk."""
+    if risky and group.risk is not None:
+        one_round = _history(spec, group, 1)
+        if (most := most_rounds(group.risk, one_round, Relation(spec.relation))) is not None:
+            return most
     return int(
         calibrate(
             "rounds",

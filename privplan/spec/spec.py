@@ -18,6 +18,7 @@ from privplan.spec.base import BaseSpec
 from privplan.spec.epsilon_distribution import with_distribution
 from privplan.spec.fields import ClientGroup, ClientTraining, RecordGroup
 from privplan.spec.fixed_noise import noise_faults, with_fixed_noise
+from privplan.spec.fixed_risk import names_of
 from privplan.spec.grouping_costs import Costs
 from privplan.spec.groups_csv import with_groups
 from privplan.spec.objectives import OBJECTIVES, is_objective, only_objectives
@@ -61,12 +62,14 @@ class Spec(BaseSpec):
                 raise InputError.one("spec", text, data)
             try:
                 data = with_groups(data, Path(folder), cls.grouping_costs)
-                data = with_risks(with_distribution(data))
+                data = with_distribution(data)
+                risky = names_of(data)
+                data = with_risks(data)
             except InputError as error:
                 data = {**data, "groups": None}
                 return parse(cls, with_recipe(data), error.faults, hidden=["groups"])
             data = with_recipe(data)
-            data = with_fixed_noise(cls, data)
+            data = with_fixed_noise(cls, data, risky)
         return parse(cls, data)
 
     @classmethod
