@@ -35,6 +35,9 @@ from privplan.spec.objectives import is_objective
 from privplan.spec.spec import Spec
 
 _TOLERANCE = 1e-3
+_AT_END = 1e-9
+_BEYOND = {"cohort": "fewer clients", "epsilon": "stricter budgets", "rounds": "more rounds"}
+"""What lies beyond the end of the search."""
 _SCANNED = 24
 """Cohorts, evenly spaced in logarithms, that are looked at before a noise is refused."""
 _NEAR_LEAST = 0.01
@@ -148,6 +151,8 @@ def solve_for_noise(
     uploads = math.floor(plan.spec.rounds * plan.spec.expected_cohort * (1 + 1e-9))
     asked = shown_value(unknown, value_of(plan.spec, ways.value(argument), unknown))
     note = f"target_noise: {target:g} asks for {unknown} {asked} ({uploads:,} uploads)"
+    if argument >= ways.high - _AT_END:
+        note += f", where the search ends; {_BEYOND[unknown]} may reach it, too"
     return plan.model_copy(update={"warnings": (note, *plan.warnings)})
 
 

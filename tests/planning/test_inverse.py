@@ -33,6 +33,16 @@ TWO = (
 )
 
 
+@pytest.mark.parametrize(
+    ("unknown", "beyond"),
+    [("cohort", "fewer clients"), ("epsilon", "stricter budgets"), ("rounds", "more rounds")],
+)
+def test_an_answer_at_the_end_of_the_search_says_so(unknown: str, beyond: str) -> None:
+    target = 1e6
+    [line, *_] = solve_for_noise(_spec(*TWO), target, unknown).warnings
+    assert line.endswith(f"where the search ends; {beyond} may reach it, too")
+
+
 @pytest.mark.parametrize("unknown", ["cohort", "epsilon", "rounds"])
 def test_a_target_noise_is_met_and_not_much_less_is_asked(unknown: str) -> None:
     spec = _spec(*TWO)
