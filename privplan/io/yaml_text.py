@@ -44,6 +44,22 @@ class _UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+def _decimal(kind: str) -> Any:
+    """A constructor of numbers that refuses those to base 60, such as 1:30, which YAML 1.1 has."""
+    usual = getattr(yaml.SafeLoader, f"construct_yaml_{kind}")
+
+    def construct(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
+        if ":" in node.value:
+            raise yaml.YAMLError(f"{node.value} is a number to base 60; write a decimal number")
+        return usual(loader, node)
+
+    return construct
+
+
+for _kind in ("int", "float"):
+    _UniqueKeys.add_constructor(f"tag:yaml.org,2002:{_kind}", _decimal(_kind))
+
+
 def _size(node: yaml.Node, known: dict[int, int]) -> int:
     """Values in a node after all aliases are expanded; above the limit for a recursive node."""
     if not isinstance(node, yaml.CollectionNode):

@@ -33,7 +33,7 @@ def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats
     Raises:
         InputError: naming the first line that is not a budget, or repeats a client.
     """
-    text = read_text(path, "groups_from")
+    text = read_text(path, "groups_from").removeprefix("\ufeff")  # as spreadsheets begin
     header, _, rows = text.partition("\n")
     columns = tuple(part.strip() for part in header.split(","))
     if columns not in HEADERS:

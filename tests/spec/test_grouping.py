@@ -106,6 +106,13 @@ def test_a_bad_file_names_its_line(text: str, said: str, tmp_path: Path) -> None
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_of_a_spreadsheet_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "budgets.csv"
+    path.write_bytes(b"\xef\xbb\xbfclient,epsilon\r\na,1\r\nb,2\r\n")
+    epsilons, _ = read_budgets(path, 1e-5)
+    assert epsilons.tolist() == [1.0, 2.0]
+
+
 def test_a_million_clients(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     epsilons = np.exp(generator.normal(0, 1, 1_000_000))
