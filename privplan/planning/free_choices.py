@@ -28,7 +28,7 @@ import numpy as np
 
 from privplan.planning.allocate import estimated
 from privplan.planning.budget_nodes import lagrange
-from privplan.planning.objectives import objective_of
+from privplan.planning.objectives import clip_bias, objective_of
 from privplan.planning.objectives.balanced import heterogeneity_of
 from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of, provisioned_noise_multiplier
@@ -95,7 +95,11 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
 def _note(name: str, spec: Spec, decided: Spec) -> str:
     """What was decided on a free choice, and why."""
     if name == "clipping_norm":
-        return f"planning.free: clipping_norm is {decided.clipping_norm:g}, of the least error"
+        paid = clip_bias(decided) ** 2
+        return (
+            f"planning.free: clipping_norm is {decided.clipping_norm:g}, of the least error with "
+            f"that of clipping, {paid:.4g}, which is not part of the objective at a given norm"
+        )
     if name == "cohort":
         text = f"planning.free: cohort is {decided.expected_cohort:g}"
         return f"{text}, the largest that limits and clients allow: it has the least noise"
