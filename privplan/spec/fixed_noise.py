@@ -8,7 +8,7 @@ from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import calibrate
 from privplan.accounting.release import History, Relation, Release
 from privplan.accounting.target import NOISE_RANGE
-from privplan.errors import Fault, InputError
+from privplan.errors import Fault, InputError, TooLittleNoiseError
 from privplan.spec.base import BaseSpec
 from privplan.spec.fields import Group
 from privplan.spec.fixed_risk import most_rounds, own_budget
@@ -105,8 +105,16 @@ def _budget(spec: BaseSpec, group: Group) -> dict[str, float]:
 
 def _epsilon(spec: BaseSpec, group: Group) -> float:
     """The epsilon that a group spends, by the guarantee's accountant."""
-    history = _history(spec, group, spec.rounds)
-    found = accountant(_GUARANTEE).epsilon(history, spec.delta_of(group), Relation(spec.relation))
+    history, relation = _history(spec, group, spec.rounds), Relation(spec.relation)
+    try:
+        found = accountant(_GUARANTEE).epsilon(history, spec.delta_of(group), relation)
+    except TooLittleNoiseError:
+        from privplan.accounting.pld.dominating_pairs import LARGEST_SHIFT
+
+        where = f"groups.{group.name}.noise_multiplier"
+        least = spec.sampling.law.sensitivity(relation) / LARGEST_SHIFT
+        text = f"must be {least:g} or more to be certified under sampling"
+        raise InputError.one(where, text, group.noise_multiplier) from None
     if not 0 < found.upper < float("inf"):
         where = f"groups.{group.name}.noise_multiplier"
         text = f"must give a positive and finite epsilon, gives {found.upper:g}"

@@ -196,6 +196,11 @@ def test_the_rounds_that_fit_are_the_most() -> None:
             r"groups.all.noise_multiplier: must be in \[0.01, 10000\]",
         ),
         (
+            _fixed(noise_multiplier=0.02),
+            {"ratios": "uniform"},
+            "groups.all.noise_multiplier: must be 0.05 or more to be certified under sampling",
+        ),
+        (
             _fixed(),
             {"ratios": "uniform", "release": "joint"},
             "groups.all.noise_multiplier: needs release: per_group",
