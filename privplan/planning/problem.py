@@ -16,6 +16,7 @@ from privplan.accounting.release import Relation, SamplingLaw, Unit, named_law
 from privplan.convergence.bounds import StepConstants, step_constants
 from privplan.errors import InfeasibleError, InputError
 from privplan.planning.error_terms import Allocation, mean_noise_multiplier
+from privplan.spec.horizon import refuse_horizon
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
@@ -84,8 +85,10 @@ def problem_of(spec: Spec) -> Problem:
     """The planning problem of a spec, as numbers.
 
     Raises:
-        InputError: for a spec with ``tuning``, whose runs have smaller budgets than it names.
+        InputError: for a spec with ``tuning`` or ``horizon``, whose runs have smaller budgets than
+            it names.
     """
+    refuse_horizon(spec.horizon)
     if spec.tuning is not None:
         rule = "must be left out here; privplan solve plans it, for algorithms that solve the spec"
         raise InputError.one("tuning", rule, spec.tuning.law)

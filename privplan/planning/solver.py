@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.errors import InfeasibleError, InputError
+from privplan.errors import InfeasibleError
 from privplan.plan import ObjectiveValue, Plan
 from privplan.planning.assemble import Decisions, assemble, failed_conditions
 from privplan.planning.free_choices import decide_free_choices
@@ -25,6 +25,7 @@ from privplan.planning.published import (
 from privplan.planning.recipe import with_server
 from privplan.planning.run_limits import not_above
 from privplan.planning.weights import weights
+from privplan.spec.horizon import refuse_horizon
 from privplan.spec.objectives import is_objective
 from privplan.spec.spec import Spec
 
@@ -47,9 +48,7 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
     """
     if not isinstance(spec, Spec):
         spec = Spec.load(spec)
-    if spec.horizon is not None:
-        rule = "has several plans; use privplan solve, or privplan.planning.horizon.solve_horizon"
-        raise InputError.one("horizon", rule, spec.horizon.split)
+    refuse_horizon(spec.horizon)
     if not any(group.risk for group in spec.groups):
         return _solved(spec, second_opinion)
     from privplan.planning.risks import of_risk

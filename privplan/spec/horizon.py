@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from privplan.errors import Fault
+from privplan.errors import Fault, InputError
 from privplan.spec.fields import ClientTraining, Model
 from privplan.values import Count, Fraction, Name, Positive, Value, is_none
 
@@ -79,8 +79,25 @@ class Horizon(Value):
         if given and all(one.share for one in self.models) and total > 1 + 1e-9:
             yield Fault("horizon.models", "must have shares of at most 1 in all", f"{total:g}")
 
+    def __str__(self) -> str:
+        """The runs or the models, as they are written."""
+        if self.runs is not None:
+            return f"runs: {self.runs}"
+        return f"models: {', '.join(one.name for one in self.models)}"
+
     def all_models(self) -> tuple[HorizonModel, ...]:
         """The models; those of ``runs`` are numbered."""
         return self.models or tuple(
             HorizonModel(name=f"run-{number}") for number in range(1, (self.runs or 0) + 1)
         )
+
+
+def refuse_horizon(horizon: Horizon | None) -> None:
+    """Raise InputError for a horizon, where one plan is made.
+
+    Args:
+        horizon: of a spec; None without.
+    """
+    if horizon is not None:
+        rule = "has several plans; use privplan solve, or privplan.planning.horizon.solve_horizon"
+        raise InputError.one("horizon", rule, str(horizon))

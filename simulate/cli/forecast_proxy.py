@@ -76,6 +76,7 @@ def command(
     from privplan.errors import InputError
     from privplan.forecast.model import Forecaster
     from privplan.io.files import refuse_overwriting
+    from privplan.spec.horizon import refuse_horizon
     from privplan.spec.spec import Spec
     from simulate.data.partition.registry import scheme
     from simulate.data.registry import load
@@ -86,9 +87,10 @@ def command(
     known = Spec.load(spec)
     if known.unit != "client":
         raise InputError.one("unit", "must be client for a forecast", known.unit)
-    if known.horizon is not None or known.tuning is not None:
+    refuse_horizon(known.horizon)
+    if known.tuning is not None:
         rule = "must be left out for a forecast: one run is forecast"
-        raise InputError.one("horizon" if known.horizon is not None else "tuning", rule, "one")
+        raise InputError.one("tuning", rule, f"runs: {known.tuning.runs:g}")
     refuse_overwriting(known.sources(spec), [output])
     for text in partitions:
         if text != DRAWN:

@@ -12,6 +12,7 @@ from privplan.accounting.release import History
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.horizon import HorizonPlan, solve_horizon
+from privplan.planning.inverse import noise_norm
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 
@@ -103,5 +104,8 @@ def test_faulty_horizons(horizon: dict[str, Any], line: str) -> None:
 
 
 def test_solve_refuses_a_horizon_in_one_line() -> None:
-    with pytest.raises(InputError, match=r"^horizon: has several plans"):
+    rule = r"^horizon: has several plans; use .*, found "
+    with pytest.raises(InputError, match=f"{rule}'runs: 2'$"):
         solve(_horizon(SAMPLED, runs=2))
+    with pytest.raises(InputError, match=f"{rule}'models: a, b'$"):
+        noise_norm(_horizon(SAMPLED, models=[{"name": "a"}, {"name": "b"}]))

@@ -99,3 +99,15 @@ def test_what_grouping_costs_by_number_of_groups(tmp_path: Path) -> None:
     assert noise == sorted(noise, reverse=True)
     assert "keeps 100.00%" in found[-1]["note"]
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("free", [["ratios", "weights"], ["ratios", "weights", "cohort"]])
+def test_a_horizon_is_refused(free: list[str], tmp_path: Path) -> None:
+    planning = {"accountant": "rdp", "max_uploads": 600, "free": free}
+    path = tmp_path / "spec.yaml"
+    path.write_text(json.dumps(spec_data(planning=planning, horizon={"runs": 4})))
+    done = CliRunner().invoke(main, ["frontier", str(path)])
+    assert done.exit_code == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith("privplan: horizon: has several plans")
+    assert line.endswith("found 'runs: 4'")
