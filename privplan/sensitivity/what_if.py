@@ -120,18 +120,21 @@ def _require_plans(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> No
     """Raise InputError when every point is faulty, with the faults that all share, each once.
 
     Where they share none, those of the first point. A path that is no number of the spec is faulty
-    at every value, and is raised at once.
+    at every value, and is raised at once; so is a horizon.
     """
+    from privplan.spec.horizon import refuse_horizon
     from privplan.spec.spec import Spec
 
     shared: dict[tuple[str, str], Fault] | None = None
     first: list[Fault] = []
     for point in todo:
         try:
-            Spec.parse(with_point(data, point))
-            return
+            spec = Spec.parse(with_point(data, point))
         except InputError as error:
             found = {(fault.field, fault.rule): fault for fault in error.faults}
+        else:
+            refuse_horizon(spec.horizon)
+            return
         if any(rule.startswith(UNKNOWN) or field == "vary" for field, rule in found):
             raise InputError(list(found.values()))
         if shared is None:

@@ -234,3 +234,16 @@ def test_nothing_is_written_without_a_folder(
     monkeypatch.chdir(tmp_path)
     assert sweep(DATA, VARIES[:1]) == sweep(DATA, VARIES[:1], tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("varied", ["rounds=5:10:2", "horizon.runs=4:6:2"])
+def test_a_horizon_is_refused(varied: str, tmp_path: Path) -> None:
+    path, folder = tmp_path / "spec.yaml", tmp_path / "sweep"
+    path.write_text(json.dumps({**DATA, "horizon": {"runs": 4}}))
+    arguments = ["what-if", str(path), "--vary", varied, "-o", str(folder)]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith("privplan: horizon: has several plans")
+    assert line.endswith("found 'runs: 4'")
+    assert not folder.exists()
