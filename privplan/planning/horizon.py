@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from privplan.accounting.certificate import CertificateRow, certify
 from privplan.accounting.gdp import epsilon_of, mu_of
 from privplan.accounting.release import History
-from privplan.errors import InfeasibleError, InputError
+from privplan.errors import Fault, InfeasibleError, InputError
 from privplan.io.files import read_text, write_text
 from privplan.io.text import load_json
 from privplan.plan import Plan
@@ -116,13 +116,14 @@ def solve_horizon(spec: Spec, *, second_opinion: bool | None = None) -> HorizonP
         second_opinion: as in ``solve``.
 
     Raises:
-        InputError: when the spec has no horizon.
+        InputError: when the spec has no horizon, or its models have faults.
         InfeasibleError: when a group's budget cannot be met.
     """
     horizon = spec.horizon
     if horizon is None:
         raise InputError.one("horizon", "is required", "nothing")
     models = horizon.all_models()
+    _require_runs(spec, models)
     shares = np.full(len(models), 1 / len(models))
     if horizon.split == "given":
         shares = np.array([model.share or 0.0 for model in models])
@@ -161,7 +162,8 @@ def _plans(
             run = _run_spec(spec, model, epsilons)
             key = run.model_copy(update={"name": ""}).model_dump_json()
             if key not in solved:
-                solved[key] = solve(run, second_opinion=second_opinion)
+                with model.named_in_errors():
+                    solved[key] = solve(run, second_opinion=second_opinion)
             plans.append(_named(solved[key], run))
         spent = np.array(_spent(spec, plans))
         own = np.array([_own_share(plans, m) for m in range(len(spec.groups))])
@@ -182,14 +184,27 @@ def _plans(
 
 
 def _run_spec(spec: Spec, model: HorizonModel, epsilons: Sequence[float]) -> Spec:
-    data = spec.model_dump(mode="json")
-    own = model.model_dump(mode="json", exclude={"name", "share"}, exclude_none=True)
+    data, own = spec.model_dump(mode="json"), model.own_fields()
     groups = [
         {**group, "epsilon": epsilon, "delta": spec.delta_of(asked)}
         for group, epsilon, asked in zip(data["groups"], epsilons, spec.groups, strict=True)
     ]
     name = f"{spec.name}-{model.name}"
-    return Spec.parse({**data, **own, "groups": groups, "name": name, "horizon": None})
+    with model.named_in_errors():
+        return Spec.parse({**data, **own, "groups": groups, "name": name, "horizon": None})
+
+
+def _require_runs(spec: Spec, models: Sequence[HorizonModel]) -> None:
+    """Raise InputError with the faults of the fields of all models."""
+    faults: list[Fault] = []
+    for model in models:
+        if model.own_fields():
+            try:
+                _run_spec(spec, model, [group.epsilon for group in spec.groups])
+            except InputError as error:
+                faults += error.faults
+    if faults:
+        raise InputError(faults)
 
 
 def _named(plan: Plan, run: Spec) -> Plan:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from privplan.errors import Fault, InputError
+from privplan.errors import Fault, InfeasibleError, InputError
 from privplan.spec.fields import ClientTraining, Model
 from privplan.values import Count, Fraction, Name, Positive, Value, is_none
 
@@ -42,6 +44,26 @@ class HorizonModel(Value):
         None, exclude_if=is_none, description="Its training on a client."
     )
     model: Model | None = Field(None, exclude_if=is_none, description="Its network.")
+
+    def own_fields(self) -> dict[str, Any]:
+        """What the model gives instead of the spec, as plain data."""
+        return self.model_dump(mode="json", exclude={"name", "share"}, exclude_none=True)
+
+    @contextmanager
+    def named_in_errors(self) -> Iterator[None]:
+        """Name the model in what is raised of a field that it gives instead of the spec."""
+
+        def named(text: str) -> str:
+            own = re.split("[.:]", text, maxsplit=1)[0] in self.own_fields()
+            return f"horizon.models.{self.name}.{text}" if own else text
+
+        try:
+            yield
+        except InputError as error:
+            faults = [replace(fault, field=named(fault.field)) for fault in error.faults]
+            raise InputError(faults) from None
+        except InfeasibleError as error:
+            raise InfeasibleError(named(str(error))) from None
 
 
 class Horizon(Value):

@@ -9,7 +9,7 @@ import pytest
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History
-from privplan.errors import InputError
+from privplan.errors import InfeasibleError, InputError
 from privplan.plan import Plan
 from privplan.planning.horizon import HorizonPlan, solve_horizon
 from privplan.planning.inverse import noise_norm
@@ -101,6 +101,33 @@ def test_a_horizon_is_written_and_read(apps: HorizonPlan, tmp_path: Path) -> Non
 def test_faulty_horizons(horizon: dict[str, Any], line: str) -> None:
     with pytest.raises(InputError, match=line):
         _horizon(SAMPLED, **horizon)
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({"cohort": 1000}, "cohort: must not exceed the population of 200 clients, found 1000.0"),
+        ({"cohort": 1}, "cohort: must be at least one client per group (2), found 1.0"),
+        ({"rounds": 10**9}, "rounds: must be at most 10000000, found 1000000000"),
+    ],
+)
+def test_a_fault_of_a_field_of_a_model_names_the_model(own: dict[str, Any], said: str) -> None:
+    models = [{"name": "a", **own}, {"name": "b"}, {"name": "c", **own}]
+    with pytest.raises(InputError) as raised:
+        solve_horizon(_horizon(SAMPLED, models=models))
+    assert str(raised.value).splitlines() == [f"horizon.models.{name}.{said}" for name in "ac"]
+
+
+def test_a_field_of_a_model_that_cannot_be_planned_names_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(spec: Spec, **_: Any) -> Plan:
+        raise InfeasibleError(f"cohort: {spec.cohort:g} is too much")
+
+    monkeypatch.setattr("privplan.planning.horizon.solve", refuse)
+    for own, field in (({"cohort": 70}, "horizon.models.a.cohort"), ({"rounds": 9}, "cohort")):
+        with pytest.raises(InfeasibleError, match=rf"^{field}: \d+ is too much$"):
+            solve_horizon(_horizon(SAMPLED, models=[{"name": "a", **own}]))
 
 
 def test_solve_refuses_a_horizon_in_one_line() -> None:
