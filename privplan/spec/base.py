@@ -252,11 +252,7 @@ class BaseSpec(Checked):
             yield Fault("horizon", "is only for unit: client", self.unit)
         if self.tuning is not None:
             yield Fault("tuning", "cannot go with a horizon, whose runs are not selected", "both")
-        for group in self._groups_with("name", "risk", "noise_multiplier"):
-            for field in ("risk", "noise_multiplier"):
-                if getattr(group, field) is not None:
-                    text = "cannot go with a horizon, whose runs split an epsilon"
-                    yield Fault(f"groups.{group.name}.{field}", text, str(getattr(group, field)))
+        yield from self._not_by_epsilon("cannot go with a horizon, whose runs split an epsilon")
 
     @rule
     def _risks(self) -> Iterator[Fault]:
@@ -298,13 +294,12 @@ class BaseSpec(Checked):
 
     @rule
     def _tuning_of_clients(self) -> Iterator[Fault]:
-        if self.tuning is not None and self.unit == "record":
+        if self.tuning is None:
+            return
+        if self.unit == "record":
             yield Fault("tuning", "is only for unit: client", self.unit)
-        for group in self._groups_with("name", "risk", "noise_multiplier"):
-            for field in ("risk", "noise_multiplier"):
-                if self.tuning is not None and getattr(group, field) is not None:
-                    text = "must be left out with tuning, which plans smaller budgets for a run"
-                    yield Fault(f"groups.{group.name}.{field}", text, getattr(group, field))
+        text = "must be left out with tuning, which plans smaller budgets for a run"
+        yield from self._not_by_epsilon(text)
 
     @rule
     def _default_recipe(self) -> Iterator[Fault]:
@@ -314,6 +309,14 @@ class BaseSpec(Checked):
         if self.unit == "record" or not is_objective(self.planning.ratios):
             found = f"{self.planning.ratios}, unit {self.unit}"
             yield Fault("recipe", f"default {only_objectives()}, with unit: client", found)
+
+    def _not_by_epsilon(self, text: str) -> Iterator[Fault]:
+        """A fault for each budget that is stated as a risk or as noise."""
+        for group in self._groups_with("name", "risk", "noise_multiplier"):
+            if group.risk is not None:
+                yield Fault(f"groups.{group.name}.risk", text, str(group.risk))
+            if group.noise_multiplier is not None:
+                yield Fault(f"groups.{group.name}.noise_multiplier", text, group.noise_multiplier)
 
     def _groups_with(self, *fields: str) -> list[Group]:
         """The groups whose fields of these names are valid."""

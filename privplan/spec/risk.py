@@ -41,7 +41,7 @@ class Risk(Value):
 
     def faults(self) -> Iterator[Fault]:
         """What is missing, too much, or out of range."""
-        given = tuple(name for name in type(self).model_fields if getattr(self, name) is not None)
+        given = self._given
         if given not in _KINDS:
             text = "must be advantage, true_positives and false_positives, or reconstruction and "
             yield Fault("risk", text + "baseline", ", ".join(given) or "nothing")
@@ -49,6 +49,11 @@ class Risk(Value):
         if len(given) == 2 and not getattr(self, given[0]) > getattr(self, given[1]):
             text = f"must be above {given[1]}, {getattr(self, given[1]):g}"
             yield Fault(f"risk.{given[0]}", text, getattr(self, given[0]))
+
+    @property
+    def _given(self) -> tuple[str, ...]:
+        """Names of the fields that are not left out."""
+        return tuple(name for name in type(self).model_fields if getattr(self, name) is not None)
 
     @property
     def point(self) -> Point:
@@ -60,7 +65,9 @@ class Risk(Value):
         return Point(low or 0.0, high or 0.0)
 
     def __str__(self) -> str:
-        """The limit in words."""
+        """The limit in words; of a faulty one, what is given."""
+        if self._given not in _KINDS:
+            return ", ".join(f"{name} {getattr(self, name):g}" for name in self._given) or "nothing"
         if self.advantage is not None:
             return f"advantage {self.advantage:g}"
         if self.true_positives is not None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -301,3 +302,24 @@ def test_schema_and_parse_refuse_the_same_variants(data: dict[str, Any]) -> None
         jsonschema.validate(data, schema)
     with pytest.raises(InputError):
         Spec.parse(data)
+
+
+@pytest.mark.parametrize("several", [{"tuning": {"runs": 3}}, {"horizon": {"runs": 3}}])
+@pytest.mark.parametrize(
+    ("stated", "found"),
+    [
+        ({"risk": {"advantage": 0.1}}, "risk: .*, found 'advantage 0.1'"),
+        ({"risk": {"true_positives": 0.1}}, "risk: .*, found 'true_positives 0.1'"),
+        ({"risk": {}}, "risk: .*, found 'nothing'"),
+        ({"noise_multiplier": 2.5}, "noise_multiplier: .*, found 2.5"),
+    ],
+)
+def test_budgets_of_several_runs_are_no_risks_and_no_noise(
+    several: dict[str, Any], stated: dict[str, Any], found: str
+) -> None:
+    data = spec_data(groups=[{"name": "strict", "clients": 200, **stated}], **several)
+    with pytest.raises(InputError) as raised:
+        Spec.parse(data)
+    lines = [line for line in str(raised.value).splitlines() if "run" in line]
+    assert len(lines) == 1
+    assert re.fullmatch(rf"groups\.strict\.{found}", lines[0])
