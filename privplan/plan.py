@@ -15,6 +15,7 @@ from privplan.accounting.release import History, Release, Unit
 from privplan.book_budget import BookBudget
 from privplan.errors import Fault, InputError
 from privplan.io.files import read_text, write_text
+from privplan.io.kinds import PLAN, refuse_other_kind
 from privplan.io.text import load_json
 from privplan.spec.spec import Spec
 from privplan.values import (
@@ -345,10 +346,12 @@ class Plan(Checked):
         """A plan from plain data, refused when it is not what the planner wrote.
 
         Raises:
-            InputError: naming the first group whose numbers left its certificate, or the digest.
+            InputError: naming the first group whose numbers left its certificate, or the digest, or
+                what the data are instead of a plan.
         """
         if not isinstance(data, dict):
             raise InputError.one("plan", "must be a mapping of fields", type(data).__name__)
+        refuse_other_kind(data, PLAN, "plan")
         written = data.get("digest")
         plan = parse(cls, {key: value for key, value in data.items() if key != "digest"})
         if written != plan.digest:

@@ -12,6 +12,7 @@ from pydantic import Field
 from privplan.errors import Fault, InputError
 from privplan.forecast.features import Coverage, PlanFeatures, client_shares, even_coverage
 from privplan.io.files import read_text, write_text
+from privplan.io.kinds import TABLE, refuse_other_kind
 from privplan.io.text import load_json
 from privplan.spec.spec import Spec
 from privplan.values import Checked, Count, NonNegative, digest, is_none, parse, rule
@@ -112,7 +113,9 @@ class ProxyTable(Checked):
         Raises:
             InputError: when it cannot be read, is not JSON or has faults.
         """
-        return parse(cls, _json(path, "forecast"))
+        data = _json(path, "forecast")
+        refuse_other_kind(data, TABLE, "forecast")
+        return parse(cls, data)
 
 
 def read_coverage(path: Path | str | None, spec: Spec, classes: int) -> Coverage:

@@ -22,6 +22,7 @@ from privplan.accounting.gdp import epsilon_of, mu_of
 from privplan.accounting.release import History
 from privplan.errors import Fault, InfeasibleError, InputError
 from privplan.io.files import read_text, write_text
+from privplan.io.kinds import HORIZON, refuse_other_kind
 from privplan.io.text import load_json
 from privplan.plan import Plan
 from privplan.planning.group_noise import FAST_ACCOUNTANTS
@@ -93,6 +94,7 @@ class HorizonPlan(Checked):
             raise InputError.one("horizon", "must be JSON", str(path)) from None
         if not isinstance(data, dict):
             raise InputError.one("horizon", "must be a mapping of fields", type(data).__name__)
+        refuse_other_kind(data, HORIZON, "horizon")
         written = data.pop("digest", "nothing")
         horizon = parse(cls, data)
         if written != horizon.digest:

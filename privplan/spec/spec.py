@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 from privplan.accounting.release import SamplingLaw, is_client
 from privplan.errors import Fault, InputError
 from privplan.io.files import read_text
+from privplan.io.kinds import SPEC, refuse_other_kind
 from privplan.io.text import load_yaml
 from privplan.spec.base import BaseSpec
 from privplan.spec.epsilon_distribution import with_distribution
@@ -57,9 +58,7 @@ class Spec(BaseSpec):
             InputError: with all faults at once.
         """
         if isinstance(data, dict):
-            if {"spec", "certificate"} <= data.keys():
-                text = "must be a spec, not a plan that was solved from one"
-                raise InputError.one("spec", text, data)
+            refuse_other_kind(data, SPEC, "spec")
             try:
                 data = with_groups(data, Path(folder), cls.grouping_costs)
                 data = with_distribution(data)

@@ -1,0 +1,82 @@
+"""Files of another kind than asked for: one line, whichever reader gets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from privplan.cli import main
+from privplan.forecast.table import ProxyTable
+from privplan.io import kinds
+from privplan.plan import Plan
+from privplan.planning.horizon import HorizonPlan, solve_horizon
+from privplan.record import RunRecord
+from privplan.spec.spec import Spec
+from privplan.verification.verify import Verdict
+from tests.planning.problems import make_spec, spec_data
+
+CLASSES = {
+    kinds.PLAN: Plan,
+    kinds.HORIZON: HorizonPlan,
+    kinds.SPEC: Spec,
+    kinds.RECORD: RunRecord,
+    kinds.VERDICT: Verdict,
+    kinds.TABLE: ProxyTable,
+}
+READERS = {
+    kinds.PLAN: ["explain", "FILE"],
+    kinds.HORIZON: ["verify", ".", "--horizon", "FILE"],
+    kinds.SPEC: ["solve", "FILE"],
+    kinds.TABLE: ["solve", "spec.json", "--forecast", "FILE"],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A horizon with its plans, a spec, and the first fields of the other kinds."""
+    folder = tmp_path_factory.mktemp("kinds")
+    solve_horizon(make_spec(horizon={"runs": 2})).save(folder / "horizon.json")
+    (folder / "spec.json").write_text(json.dumps(spec_data()))
+    for name, kind in (
+        ("record", kinds.RECORD),
+        ("verdict", kinds.VERDICT),
+        ("table", kinds.TABLE),
+    ):
+        fields = dict.fromkeys(CLASSES[kind].model_fields, 1)
+        (folder / f"{name}.json").write_text(json.dumps(fields))
+    return folder
+
+
+FILES = {
+    "horizon": kinds.HORIZON,
+    "horizon-run-1": kinds.PLAN,
+    "spec": kinds.SPEC,
+    "record": kinds.RECORD,
+    "verdict": kinds.VERDICT,
+    "table": kinds.TABLE,
+}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "file"),
+    [(wanted, file) for wanted in READERS for file in FILES if FILES[file] != wanted],
+)
+def test_a_file_of_another_kind_is_one_line(
+    wanted: str, file: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    arguments = [f"{file}.json" if word == "FILE" else word for word in READERS[wanted]]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    [line] = done.stderr.splitlines()
+    assert f": must be {wanted}, not {FILES[file]}" in line
+    assert ", found 'fields " in line
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_data_of_each_kind_are_known_as_it(kind: str) -> None:
+    data = dict.fromkeys(CLASSES[kind].model_fields)
+    kinds.refuse_other_kind(data, kind, "file")
