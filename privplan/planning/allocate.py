@@ -22,6 +22,7 @@ from privplan.planning.error_terms import (
     ReleaseKind,
     best_weights,
     least_error,
+    least_error_with_floors,
     terms,
 )
 from privplan.planning.group_noise import GUARANTEE, group_noise
@@ -178,13 +179,14 @@ def _with_gradient(
     task: Task, curves: NoiseCurves
 ) -> Callable[[Floats], tuple[float, Floats]] | None:
     """Error of the best weights and its gradient in the cohorts; None where it has no formula."""
-    if task.rule != "optimal" or np.any(task.limits.min_weights > 0):
+    if task.rule != "optimal":
         return None
-    clients = np.asarray(task.problem.clients, dtype=float)
+    clients, floors = np.asarray(task.problem.clients, dtype=float), task.limits.min_weights
 
     def evaluate(cohorts: Floats) -> tuple[float, Floats]:
         noise, slopes = curves.at(cohorts / clients)
-        return least_error(cohorts, noise, slopes, task.coefficients, task.release)
+        given = cohorts, noise, slopes, task.coefficients, task.release
+        return least_error_with_floors(*given, floors) if floors.any() else least_error(*given)
 
     return evaluate
 

@@ -15,6 +15,9 @@ sharper one.
   phi(u) >= nu u - lambda R + sum_m min_{r, v <= H_m(r)} (b_m v^2 - nu v + lambda r).
   Between the points where two such lines cross, (A + line) / u^2 has no inner minimum, so the
   bound is the least value at the crossings and at the largest u that any cohorts reach.
+
+Floors on weights give every group a price c_m with sum c w >= 1 for all weights within them. So
+c_m nu takes the place of nu above, and c_m^2 F_m that of F_m; without floors, all c_m are 1.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from numpy.typing import NDArray
 from privplan.planning.error_terms import (
     Coefficients,
     ReleaseKind,
+    floor_prices,
     mean_noise_multiplier,
     terms,
 )
@@ -64,7 +68,8 @@ def relative_gap(
         enough: gap below which no sharper bound is looked for.
     """
     weights, cohorts = found
-    noise = curves.at(cohorts / np.asarray(problem.clients, dtype=float))[0]
+    noise, slopes = curves.at(cohorts / np.asarray(problem.clients, dtype=float))
+    floors = limits.min_weights
     nu = mean_noise_multiplier(weights, cohorts, noise, release)
     value = terms(weights, cohorts, noise, coefficients, release).total
     smaller = [value * factor for factor in _SMALLER_BIAS if value * factor < coefficients.bias]
@@ -72,10 +77,14 @@ def relative_gap(
     for bias in (coefficients.bias, *smaller):
         reduced = replace(coefficients, bias=bias)
         error = terms(weights, cohorts, noise, reduced, release).total
-        bound = lower_bound(curves, problem, limits, reduced, release, (error, nu))
-        gap = min(gap, max((value - bound) / value, 0.0))
-        if gap <= enough:
-            break
+        choices: list[Floats | None] = [None]
+        if floors.any():
+            choices += floor_prices(cohorts, noise, slopes, reduced, release, floors)
+        for prices in reversed(choices):
+            bound = lower_bound(curves, problem, limits, reduced, release, (error, nu), prices)
+            gap = min(gap, max((value - bound) / value, 0.0))
+            if gap <= enough:
+                return gap
     return gap
 
 
@@ -86,10 +95,9 @@ def lower_bound(
     coefficients: Coefficients,
     release: ReleaseKind,
     found: tuple[float, float],
+    prices: Floats | None = None,
 ) -> float:
-    """A lower bound on the error over all cohorts within limits and all weights.
-
-    Floors on the weights are ignored, which keeps it a bound.
+    """A lower bound on the error over all cohorts and weights within limits.
 
     Args:
         curves: sigma(q) of each group.
@@ -98,6 +106,8 @@ def lower_bound(
         coefficients: coefficients of the error terms.
         release: one noisy sum of all groups, or one per group.
         found: error and nu of a solution; the bound is sharpest near it.
+        prices: of the groups' weights under the floors, by ``floor_prices``; floors are ignored
+            when None, which keeps it a bound.
     """
     clients = np.asarray(problem.clients, dtype=float)
     grid = np.geomspace(limits.min_cohorts, limits.max_cohorts, _GRID, axis=1)
@@ -108,9 +118,11 @@ def lower_bound(
     total = problem.cohort
     if release == "per_group":
         gain = 1 / (coefficients.noise / reach**2 + costs)
+        gain = gain if prices is None else gain * prices[:, None] ** 2
         return 1 / float(_dual_maximum(gain[None], grid, total)[0]) - coefficients.bias
     tangent = 2 * (found[0] + coefficients.bias) / found[1]
-    return _joint_bound(reach, costs, grid, coefficients.noise, total, tangent) - coefficients.bias
+    bound = _joint_bound(reach, costs, grid, coefficients.noise, total, tangent, prices)
+    return bound - coefficients.bias
 
 
 def _with_jumps(grid: Floats, jumps: Floats) -> Floats:
@@ -149,12 +161,21 @@ def _dual_maximum(gain: Floats, grid: Floats, total: float) -> Floats:
 
 
 def _joint_bound(
-    reach: Floats, costs: Floats, grid: Floats, price: float, total: float, tangent: float
+    reach: Floats,
+    costs: Floats,
+    grid: Floats,
+    price: float,
+    total: float,
+    tangent: float,
+    prices: Floats | None,
 ) -> float:
     highest = float(_dual_maximum(reach[None], grid, total)[0])
+    if prices is not None:
+        priced = (prices[:, None] * reach)[None]
+        highest = min(highest, float(_dual_maximum(priced, grid, total)[0]))
     if not np.any(costs > 0):
         return price / highest**2
-    slopes, values = _lines(reach, costs, grid, total, tangent)
+    slopes, values = _lines(reach, costs, grid, total, tangent, prices)
     where = np.concatenate([_crossings(slopes, values), [highest]])
     where = where[(where > 0) & (where <= highest * (1 + 1e-12))]
     floor = np.max(np.outer(where, slopes) + values, axis=1)
@@ -162,13 +183,19 @@ def _joint_bound(
 
 
 def _lines(
-    reach: Floats, costs: Floats, grid: Floats, total: float, tangent: float
+    reach: Floats,
+    costs: Floats,
+    grid: Floats,
+    total: float,
+    tangent: float,
+    prices: Floats | None,
 ) -> tuple[Floats, Floats]:
     """Slopes nu and intercepts of lines below phi, closest together near ``tangent``."""
     steps = np.linspace(-1, 1, _LINES)
     slopes = tangent * np.exp(np.sign(steps) * np.abs(steps) ** 3 * _REACH)
-    chosen = np.minimum(reach, slopes[:, None, None] / (2 * costs))
-    gain = (slopes[:, None, None] - costs * chosen) * chosen
+    paid = slopes[:, None, None] if prices is None else slopes[:, None, None] * prices[:, None]
+    chosen = np.minimum(reach, paid / (2 * costs))
+    gain = (paid - costs * chosen) * chosen
     return slopes, -_dual_maximum(gain, grid, total)
 
 

@@ -26,6 +26,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from privplan.planning.exact_weights import (
+    at_floors,
+    joint_values,
+    joint_with_floors,
+    slopes_by_level,
+    slopes_by_worth,
+    water_filling,
+)
+
 Floats = NDArray[np.float64]
 ReleaseKind = Literal["joint", "per_group"]
 
@@ -134,8 +143,9 @@ def best_weights(
     if release == "per_group":
         return _with_minimum(coefficients.noise / reach**2 + costs, min_weights)
     if np.any(min_weights > 0):
-        return _joint_with_minimum(reach, costs, coefficients.noise, min_weights)
-    return _joint(reach, costs, coefficients.noise)
+        return joint_with_floors(reach, costs, coefficients.noise, min_weights).weights
+    values, _, _ = joint_values(reach, costs, coefficients.noise)
+    return np.asarray(values / values.sum())
 
 
 def least_error(
@@ -171,7 +181,7 @@ def least_error(
         inverse = 1 / np.sum(1 / total)
         slope = 2 * price * (slopes - 1) / (reach**2 * cohorts) + cost_slope
         return float(inverse - coefficients.bias), np.asarray((inverse / total) ** 2 * slope)
-    values, capped = _joint_values(reach, costs, price)
+    values, capped, _ = joint_values(reach, costs, price)
     mass = values.sum()
     error = (price + np.sum(costs * values**2)) / mass**2
     at_cap = np.where(capped, 2 * (costs * values / mass - error) / mass, 0.0)
@@ -179,61 +189,78 @@ def least_error(
     return float(error - coefficients.bias), np.asarray(gradient)
 
 
+def least_error_with_floors(
+    cohorts: Floats,
+    noise: Floats,
+    slopes: Floats,
+    coefficients: Coefficients,
+    release: ReleaseKind,
+    min_weights: Floats,
+) -> tuple[float, Floats]:
+    """``least_error`` with floors on the weights, some of them positive.
+
+    The error of one sum has a kink where several groups have their floor at the largest
+    w_m sigma_m / r_m; the gradient there is that of one side.
+    """
+    price = coefficients.noise
+    costs = coefficients.sampling / cohorts + coefficients.bias / coefficients.shares
+    cost_slope = -coefficients.sampling / cohorts**2
+    reach = cohorts / noise
+    if release == "per_group":
+        weights = _with_minimum(price / reach**2 + costs, min_weights)
+        noise_slope = 2 * price * (slopes - 1) / (reach**2 * cohorts)
+        gradient = weights**2 * (noise_slope + cost_slope)
+    else:
+        found = joint_with_floors(reach, costs, price, min_weights)
+        weights, at_peak = found.weights, found.at_peak.copy()
+        first = int(np.argmax(min_weights / reach))
+        at_peak[first] += found.rest / reach[first]
+        gradient = weights**2 * cost_slope - at_peak * found.peak * (1 - slopes) / noise
+    return terms(weights, cohorts, noise, coefficients, release).total, np.asarray(gradient)
+
+
+def floor_prices(
+    cohorts: Floats,
+    noise: Floats,
+    slopes: Floats,
+    coefficients: Coefficients,
+    release: ReleaseKind,
+    min_weights: Floats,
+) -> list[Floats]:
+    """Prices of the groups' weights at the best weights with floors, for dual bounds.
+
+    All are such that sum prices w >= 1 for all weights within the floors; a group that its floor
+    holds has a price above that of the others. Which bound is sharpest depends on the floors.
+
+    Args:
+        cohorts: r_m, shape (groups,).
+        noise: sigma_m, shape (groups,).
+        slopes: d log sigma_m / d log r_m, shape (groups,).
+        coefficients: coefficients of the error terms.
+        release: one noisy sum of all groups, or one per group.
+        min_weights: least weights, shape (groups,), summing to at most 1, some positive.
+    """
+    price = coefficients.noise
+    costs = coefficients.sampling / cohorts + coefficients.bias / coefficients.shares
+    reach = cohorts / noise
+    if release == "per_group":
+        costs = price / reach**2 + costs
+        weights = _with_minimum(costs, min_weights)
+        held = weights <= min_weights * (1 + 1e-12)
+        marginal = 2 * costs * weights
+        level = float(np.min(marginal if held.all() else marginal[~held]))
+        found = [at_floors(marginal, held, level)]
+    else:
+        best = joint_with_floors(reach, costs, price, min_weights)
+        reach_slope = np.maximum(1 - slopes, 1e-9) / noise
+        cost_slope = -coefficients.sampling / cohorts**2
+        found = [
+            slopes_by_level(best, reach, costs),
+            slopes_by_worth(best, reach, costs, reach_slope, cost_slope),
+        ]
+    return [one / (one.min() + np.sum((one - one.min()) * min_weights)) for one in found]
+
+
 def _with_minimum(costs: Floats, min_weights: Floats) -> Floats:
     """Minimises sum c w^2 with w >= min_weights and sum w = 1, c positive."""
-    return _water_filling(costs, min_weights, np.ones_like(min_weights))[0]
-
-
-def _joint(reach: Floats, costs: Floats, price: float) -> Floats:
-    """Minimises price max(w / H)^2 + sum b w^2 with sum w = 1; the exact solution above."""
-    values, _ = _joint_values(reach, costs, price)
-    return np.asarray(values / values.sum())
-
-
-def _joint_values(reach: Floats, costs: Floats, price: float) -> tuple[Floats, NDArray[np.bool_]]:
-    """The v of the exact solution above, and which of them are at their cap H."""
-    order = np.argsort(costs * reach)
-    edges = (costs * reach)[order]
-    levels = (price + np.cumsum((costs * reach**2)[order])) / np.cumsum(reach[order])
-    fits = np.append(levels[:-1] <= edges[1:], True)
-    level = levels[int(np.argmax(fits))]
-    over = np.divide(level, costs, out=np.full_like(costs, np.inf), where=costs > 0)
-    return np.asarray(np.minimum(reach, over)), np.asarray(reach <= over)
-
-
-def _joint_with_minimum(reach: Floats, costs: Floats, price: float, min_weights: Floats) -> Floats:
-    """The same with w >= min_weights, by bisection on t = max(w / H), in which the error is convex.
-
-    The slope in t is 2 price t - sum_m mu_m H_m, where mu_m = max(x - 2 b_m w_m, 0) is the
-    multiplier of the cap t H_m, and x the common slope of the groups below their caps.
-    """
-    costs = np.where(costs > 0, costs, 1e-12 * price / reach)
-    low = max(float(np.max(min_weights / reach)), 1 / float(reach.sum()))
-    high = max(2 * low, float(np.max(1 / reach)))
-
-    def slope(t: float) -> float:
-        weights, level = _water_filling(costs, min_weights, t * reach)
-        capped = weights >= t * reach * (1 - 1e-12)
-        gains = np.where(capped, np.maximum(level - 2 * costs * weights, 0.0), 0.0)
-        return 2 * price * t - float(np.sum(gains * reach))
-
-    for _ in range(60):
-        middle = (low + high) / 2
-        if slope(middle) < 0:
-            low = middle
-        else:
-            high = middle
-    return _water_filling(costs, min_weights, high * reach)[0]
-
-
-def _water_filling(costs: Floats, min_weights: Floats, caps: Floats) -> tuple[Floats, float]:
-    """Minimises sum c w^2 with min_weights <= w <= caps and sum w = 1; returns w and the slope x.
-
-    w = clip(x / 2c, min_weights, caps); its sum is piecewise linear in x, so x is found exactly
-    between the breakpoints.
-    """
-    levels = np.sort(np.concatenate([2 * costs * min_weights, 2 * costs * caps]))
-    sums = np.clip(levels[:, None] / (2 * costs), min_weights, caps).sum(axis=1)
-    level = float(np.interp(1.0, sums, levels))
-    weights = np.clip(level / (2 * costs), min_weights, caps)
-    return np.asarray(weights / weights.sum()), level
+    return water_filling(costs, min_weights, np.ones_like(min_weights))[0]

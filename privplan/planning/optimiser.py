@@ -120,7 +120,12 @@ def descend(
     current, slope = value(shares), gradient(shares)
     curvature = np.eye(len(shares))
     for _ in range(_MOST_STEPS):
-        step = quadratic_step(curvature, slope, lower / total - shares, upper / total - shares)
+        room = lower / total - shares, upper / total - shares
+        try:
+            step = quadratic_step(curvature, slope, *room)
+        except np.linalg.LinAlgError:  # next to a kink the approximation bends without bound
+            curvature = np.eye(len(shares))
+            step = quadratic_step(curvature, slope, *room)
         predicted = float(slope @ step)
         if predicted > -_LEAST_GAIN:
             break

@@ -168,12 +168,9 @@ def _bound(plan: Plan) -> list[str]:
     gap = float(found.group(1)) if found else 0.0
     if not math.isfinite(gap) or gap <= _LOOSE:
         return []
-    floors = [group.name for group in plan.spec.groups if group.min_weight]
     why = (
-        f"the bound ignores the least weights of {', '.join(floors)}, so part of it is their price"
-        if floors
-        else "the bound lets every group choose its cohort at one price, which is below what any "
-        "plan reaches where doubling a small cohort more than doubles its precision"
+        "the bound lets every group choose its cohort at one price, which is below what any plan "
+        "reaches where doubling a small cohort more than doubles its precision"
     )
     return [
         f"No plan within these limits can have an objective more than {gap:.0%} lower. That is how "
