@@ -26,6 +26,7 @@ from privplan.spec.objectives import (
     only_objectives,
 )
 from privplan.values import (
+    LARGEST,
     Checked,
     Count,
     Fraction,
@@ -128,7 +129,7 @@ class Planning(Checked):
     sparsification: KeptFractions = Field(
         "none", description="Kept fraction of each group, in the order of the groups, or a rule."
     )
-    heterogeneity: NonNegative | None = Field(
+    heterogeneity: Annotated[NonNegative, Field(le=LARGEST)] | None = Field(
         None,
         description="h: how much the mean updates of groups may differ, in norm; a sixth of the "
         "clipping norm when left out, a third with one release per group. Never taken from "
