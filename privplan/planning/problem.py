@@ -150,6 +150,8 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
     requested = least.copy()
     least = np.minimum(np.maximum(least, implied), np.maximum(most, requested))
     _check_feasible(problem, floors, requested, least, most)
+    if spec.release == "joint" and spec.weighting == "optimal":
+        _check_left_weight(problem, floors)
     return Limits(least, most, floors)
 
 
@@ -177,6 +179,21 @@ def _check_feasible(
             f"groups.*.max_sampling_ratio: the largest cohorts sum to {most.sum():.6g}, below the "
             f"cohort of {problem.cohort:g}; the nearest feasible cohort is {most.sum():.6g}"
         )
+
+
+def _check_left_weight(problem: Problem, floors: Floats) -> None:
+    """Raise InfeasibleError when a group would take part in one sum of all with weight 0.
+
+    What it adds would have to be scaled to 0, at an infinite noise multiplier.
+    """
+    if np.all(floors > 0) or 1 - floors.sum() > 1e-12:
+        return
+    first, without = int(np.argmax(floors)), problem.names[int(np.argmin(floors))]
+    name = problem.names[first] if np.sum(floors > 0) == 1 else "*"
+    raise InfeasibleError(
+        f"groups.{name}.min_weight: must leave group {without} a weight in one sum of all groups, "
+        f"found {floors.sum():.6g} in all; lower it or choose planning.release: per_group"
+    )
 
 
 def uniform_cohorts(problem: Problem) -> Floats:

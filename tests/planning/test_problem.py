@@ -7,6 +7,7 @@ import pytest
 from privplan.errors import InfeasibleError
 from privplan.planning.group_noise import group_noise
 from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
 from tests.planning.problems import make_problem, make_spec
 
 
@@ -56,6 +57,28 @@ def test_least_weights_above_one_name_the_nearest() -> None:
         InfeasibleError, match=r"sum to 1\.6, above 1; the nearest that fit are 0\.625"
     ):
         solve(make_spec(groups=heavy, planning={"accountant": "rdp", "ratios": "noise"}))
+
+
+def floors_of(first: float, second: float | None, **planning: Any) -> Spec:
+    groups: list[dict[str, Any]] = [
+        {"name": "strict", "clients": 200, "epsilon": 1.0, "min_weight": first},
+        {"name": "middle", "clients": 200, "epsilon": 2.0, "min_weight": second},
+        {"name": "loose", "clients": 300, "epsilon": 4.0},
+    ]
+    return make_spec(groups=groups, planning={"ratios": "balanced", **planning})
+
+
+@pytest.mark.parametrize("ratios", ["balanced", "noise"])
+def test_least_weights_that_leave_nothing_to_a_group_of_one_sum(ratios: str) -> None:
+    with pytest.raises(InfeasibleError, match=r"groups.strict.min_weight: .*middle.* found 1 "):
+        solve(floors_of(1.0, None, ratios=ratios))
+    with pytest.raises(InfeasibleError, match=r"groups.\*.min_weight: .*loose.* found 1 "):
+        solve(floors_of(0.4, 0.6, ratios=ratios))
+
+
+def test_a_group_without_weight_has_a_sum_of_its_own() -> None:
+    plan = solve(floors_of(1.0, None, release="per_group"))
+    assert [group.weight for group in plan.groups] == pytest.approx([1, 0, 0], abs=1e-9)
 
 
 def test_one_sum_gives_each_group_the_noise_that_it_really_faces() -> None:
