@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privplan.accounting.release import Relation, SamplingLaw, Unit, named_law
+from privplan.accounting.target import LEAST_RATIO
 from privplan.convergence.bounds import StepConstants, step_constants
 from privplan.errors import InfeasibleError, InputError
 from privplan.planning.error_terms import Allocation, mean_noise_multiplier
@@ -163,7 +164,14 @@ def _check_feasible(
             f"groups.*.min_weight: the least weights sum to {floors.sum():.6g}, above 1; the "
             f"nearest that fit are {1 / floors.sum():.6g} of each"
         )
-    for name, low, high in zip(problem.names, requested, most, strict=True):
+    for name, clients, low, high in zip(
+        problem.names, problem.clients, requested, most, strict=True
+    ):
+        if 0 < high < LEAST_RATIO * clients:
+            raise InfeasibleError(
+                f"groups.{name}.max_sampling_ratio: must be {LEAST_RATIO:g} or more, found "
+                f"{high / clients:.6g}"
+            )
         if high <= 0 or low > high * (1 + 1e-12):
             raise InfeasibleError(
                 f"groups.{name}.max_sampling_ratio: allows {high:g} clients per round, below the "

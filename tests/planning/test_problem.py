@@ -59,6 +59,13 @@ def test_least_weights_above_one_name_the_nearest() -> None:
         solve(make_spec(groups=heavy, planning={"accountant": "rdp", "ratios": "noise"}))
 
 
+def test_a_ceiling_below_every_ratio_is_named_and_not_the_budgets() -> None:
+    low = [{**groups()[0], "max_sampling_ratio": 1e-12}, *groups()[1:]]
+    rule = f"{low[0]['name']}.max_sampling_ratio: must be 1e-09 or more, found 1e-12"
+    with pytest.raises(InfeasibleError, match=rule):
+        solve(make_spec(groups=low, planning={"accountant": "rdp", "ratios": "balanced"}))
+
+
 def floors_of(first: float, second: float | None, **planning: Any) -> Spec:
     groups: list[dict[str, Any]] = [
         {"name": "strict", "clients": 200, "epsilon": 1.0, "min_weight": first},
