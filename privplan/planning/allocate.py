@@ -232,14 +232,13 @@ def _descent(task: Task, curves: NoiseCurves, begin: Floats, scale: float) -> Fl
     limits, total, coefficients = task.limits, task.problem.cohort, task.coefficients
     if task.release == "per_group" or task.rule == "optimal":
         error, both = _objective(task, curves), _with_gradient(task, curves)
-        return descend(
-            lambda r: error(r) / scale,
-            begin,
-            limits.min_cohorts,
-            limits.max_cohorts,
-            total,
-            None if both is None else lambda r: _scaled(both(r), scale),
-        )
+        bounds = limits.min_cohorts, limits.max_cohorts, total
+        exact = None if both is None else lambda r: _scaled(both(r), scale)
+        found = descend(lambda r: error(r) / scale, begin, *bounds, exact)
+        if both is not None and task.release == "joint" and limits.min_weights.any():
+            # differences see both sides of the kinks where an exact gradient gets stuck
+            found = descend(lambda r: error(r) / scale, found, *bounds)
+        return found
 
     def parts(cohorts: Floats) -> Floats:
         noise = _noise(task, curves, cohorts)
