@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from privplan import public_mask
+from privplan.errors import InputError
 from privplan.plan import GroupPlan
 from privplan.record import Executed, Mask, Residual
 from privplan.verification.noise_evidence import measure_noise
@@ -72,8 +74,12 @@ def _with_residual(
         return release
     total = torch.stack([totals[share.group] for share in record.shares]).sum(0)
     difference, length = release.vector.double() - total, float(total.norm())
+    squares = float(difference.square().sum())
+    if not math.isfinite(squares):
+        rule = f"must release finite numbers, as round {record.round} did not"
+        raise InputError.one("mechanism", rule, ", ".join(share.group for share in record.shares))
     residual = Residual(
-        sum_squares=float(difference.square().sum()),
+        sum_squares=squares,
         along_sum=float(difference @ total) / length if length > 0 else None,
     )
     changes = {"support": digest, "residual": residual}

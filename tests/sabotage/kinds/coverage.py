@@ -22,7 +22,7 @@ def without(part_of: slice) -> Change:
     def change(z: Tensor, one: Released, part: GroupSum) -> Tensor:
         silent = z.clone()
         silent[part_of] = 0
-        return silent * (z.norm() / silent.norm())
+        return silent * (z.norm() / silent.norm()) if silent.any() else silent
 
     return change
 
