@@ -91,8 +91,7 @@ class Replay:
             seed: seed of their selection; fresh randomness when None.
             progress: called with the number of rounds trained again and their total.
         """
-        total = self.plan.spec.rounds
-        seed = secrets.randbits(64) if seed is None else seed
+        total, seed = self.plan.spec.rounds, secrets.randbits(64) if seed is None else seed
         chosen, trained = np.arange(1, total + 1), list[int]()
         if rounds is not None and rounds < total:
             chosen = np.sort(np.random.default_rng(seed).choice(chosen, rounds, replace=False))

@@ -106,7 +106,7 @@ def test_a_refused_sweep_leaves_nothing_behind(tmp_path: Path) -> None:
         ("nothing", "line 1 is none of a sweep"),
         ("[]", "line 1 is none of a sweep"),
         (json.dumps({"sweep": "one", "point": {"number": 2}, "rows": 5}), "line 1 is none"),
-        (json.dumps({"sweep": "two", "point": {"number": 2}, "rows": 4}), "another sweep"),
+        (json.dumps({"sweep": "two", "point": {"number": 2}, "rows": 4}), "other settings"),
     ],
 )
 def test_a_journal_of_another_sweep_is_refused(line: str, rule: str, tmp_path: Path) -> None:
