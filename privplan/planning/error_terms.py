@@ -173,8 +173,7 @@ def least_error(
         The error and its gradient, shape (groups,).
     """
     price = coefficients.noise
-    costs = coefficients.sampling / cohorts + coefficients.bias / coefficients.shares
-    cost_slope = -coefficients.sampling / cohorts**2
+    costs, cost_slope = _costs(cohorts, coefficients)
     reach = cohorts / noise
     if release == "per_group":
         total = price / reach**2 + costs
@@ -187,6 +186,12 @@ def least_error(
     at_cap = np.where(capped, 2 * (costs * values / mass - error) / mass, 0.0)
     gradient = at_cap * (1 - slopes) / noise + (values / mass) ** 2 * cost_slope
     return float(error - coefficients.bias), np.asarray(gradient)
+
+
+def _costs(cohorts: Floats, coefficients: Coefficients) -> tuple[Floats, Floats]:
+    """The costs b and their slopes db / dr, shape (groups,) each."""
+    costs = coefficients.sampling / cohorts + coefficients.bias / coefficients.shares
+    return np.asarray(costs), np.asarray(-coefficients.sampling / cohorts**2)
 
 
 def least_error_with_floors(
@@ -203,8 +208,7 @@ def least_error_with_floors(
     w_m sigma_m / r_m; the gradient there is that of one side.
     """
     price = coefficients.noise
-    costs = coefficients.sampling / cohorts + coefficients.bias / coefficients.shares
-    cost_slope = -coefficients.sampling / cohorts**2
+    costs, cost_slope = _costs(cohorts, coefficients)
     reach = cohorts / noise
     if release == "per_group":
         weights = _with_minimum(price / reach**2 + costs, min_weights)

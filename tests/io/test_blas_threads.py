@@ -36,6 +36,6 @@ def test_numpy_starts_no_threads_unless_asked(
     environment = {name: value for name, value in os.environ.items() if name not in names}
     command = [sys.executable, "-c", STARTED]
     done = subprocess.run(command, capture_output=True, text=True, env={**environment, **asked})
-    found, told = done.stdout.split()
-    assert int(found) == threads
-    assert told == variable
+    started, setting = done.stdout.split()
+    assert int(started) == threads
+    assert setting == variable
