@@ -2,10 +2,10 @@
 
 ``fmnist``: Fashion-MNIST, `cnn-2-valid`, 6,000 clients of 10, 50 rounds, 120 clients per round,
 budgets 0.5, 1.5 and 3.0; IID, Dirichlet(0.3), and a strict group that alone holds classes 0, 8, 9.
-``cifar10``: `cnn-3`, 600 clients of 50 images, budgets 2, 6, 12. ``shakespeare``: 714 roles (give
---splits natural), budgets, rounds, cohort and local training of gdpfed-shakespeare, and instead of
-its recurrent network, which a CPU trains for hours, one of 11,024 parameters over the last 10
-characters (`characters-10`). Runs are kept in a folder and not repeated; results with seeds
+``mnist``: the same on MNIST. ``cifar10``: `cnn-3`, 600 clients of 50 images, budgets 2, 6, 12.
+``shakespeare``: 714 roles (give --splits natural), budgets, rounds, cohort and local training of
+gdpfed-shakespeare, and instead of its recurrent network, which a CPU trains for hours, one of
+11,024 parameters over the last 10 characters (`characters-10`). Runs are kept in a folder and not repeated; results with seeds
 and spread are written as JSON after each run. Fashion-MNIST decides nothing: give --tuned a spec
 that `privplan tune SPEC --dataset mnist -o TUNED` wrote (`--spec` writes the SPEC to tune).
 
@@ -41,6 +41,7 @@ from simulate.runs.run import execute
 MODELS = {
     "fmnist": ("gdpfed-fmnist", {"name": "cnn-2-valid", "parameters": 18378}, "fashion-mnist"),
     "cifar10": ("gdpfed-cifar10", {"name": "cnn-3", "parameters": 62346}, "cifar-10"),
+    "mnist": ("gdpfed-fmnist", {"name": "cnn-2-valid", "parameters": 18378}, "mnist"),
     "shakespeare": (
         "gdpfed-shakespeare",
         {"name": "characters-10", "parameters": 11_024},
@@ -55,6 +56,8 @@ KINDS = {
     "default": "planned",
     "given-rate": "planned",
     "eps60": "planned",
+    "correlated": "planned",
+    "correlated-eps60": "planned",
     "tuned": "planned",
     "tuned-eps60": "planned",
     "fedavg": "FedAvg",
@@ -62,7 +65,8 @@ KINDS = {
 }
 """Algorithm by kind of plan; before is the default plan of 0.1.0, given-rate the default recipe
 with the preset's local learning rate of 0.1, which the default recipe otherwise decides, too: 0.1
-again, except for Shakespeare. before-rate is before with the rate that the recipe decides."""
+again, except for Shakespeare. before-rate is before with the rate that the recipe decides.
+correlated is default with --sampling in turns and the noise that goes with it."""
 LAST = 10
 """Characters that `characters-10` sees, of the 80 of a record."""
 
@@ -128,6 +132,8 @@ def plan_of(kind: str, asked: argparse.Namespace) -> Plan:
     spec = Spec.load(asked.tuned) if kind.startswith("tuned") else Spec.parse(open_data(data))
     if kind == "given-rate":
         spec = Spec.parse(data)
+    if kind.startswith("correlated"):
+        spec = Spec.parse({**open_data(data), "sampling": asked.sampling})
     plan = solve(spec)
     if not kind.endswith("eps60"):
         return plan
@@ -192,6 +198,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--cohort", type=float, default=None)
+    parser.add_argument("--sampling", default="cyclic_poisson:5", help="of kinds correlated")
     parser.add_argument("--tuned", type=Path, default=None)
     parser.add_argument("--fedavg", type=Path, default=None)
     parser.add_argument("--folder", type=Path, default=Path("runs/recipe"))

@@ -19,7 +19,7 @@ from privplan.errors import InputError
 from privplan.io.files import read_lines
 from privplan.io.text import load_json
 from privplan.line_rules import line_fault
-from privplan.record import LEDGER, ReleaseRecord
+from privplan.record import LEDGER, GroupShare, ReleaseRecord
 from privplan.values import Value, parse
 
 LINK = 32
@@ -163,16 +163,17 @@ def history_of(records: Iterable[ReleaseRecord], group: str) -> History:
 
     A release that protects clients counts for every client of the group, whoever was drawn: the
     sampling law accounts for that. A release that protects the records of one client counts for
-    that client alone; each kind of it counts here as often as it did for the client who made it
-    most often, so the history covers every client of the group.
+    that client alone, and one of a law whose clients take turns for those of its turn; each kind of
+    it counts here as often as it did where it happened most often, so the history covers every
+    client of the group.
     """
     shared: Counter[Release] = Counter()
     alone: dict[tuple[int, ...], Counter[Release]] = {}
     for record in records:
         for share in record.shares:
             if share.group == group:
-                client = share.participants if record.unit == "record" else None
-                tally = shared if client is None else alone.setdefault(client, Counter())
+                whose = share.participants if record.unit == "record" else _turn(record, share)
+                tally = shared if whose is None else alone.setdefault(whose, Counter())
                 tally[record.release_for(share)] += record.steps
     most: Counter[Release] = Counter()
     for tally in alone.values():
@@ -180,26 +181,37 @@ def history_of(records: Iterable[ReleaseRecord], group: str) -> History:
     return History((shared + most).items())
 
 
+def _turn(record: ReleaseRecord, share: GroupShare) -> tuple[int, ...] | None:
+    """The turn whose clients a release can be about; None for all clients of the group."""
+    turn = share.sampling.law.turn(record.round)
+    return None if turn is None else (turn,)
+
+
 def worst_client(records: Iterable[ReleaseRecord], group: str) -> tuple[int | None, History]:
     """The client of the group with the largest signal, and its history.
 
-    Where releases protect clients, all clients of a group have the same history. Where each
-    protects the records of one client, clients are ranked by the sum of
+    Where releases protect clients, all clients of a group have the same history, or all of one
+    turn. Where each protects the records of one client, clients are ranked by the sum of
     (ratio / noise multiplier)^2 over their own releases; the epsilon of the first one is a lower
-    bound on the epsilon of the group's worst-off client.
+    bound on the epsilon of the group's worst-off client. Where clients take turns, what they did
+    may be in the releases of a whole cycle, so those of the last, incomplete one do not count here.
 
     Returns:
         The client's position in the group, None where all are equal, and its history.
     """
     shared: Counter[Release] = Counter()
     own: dict[int, Counter[Release]] = {}
+    records = tuple(records)
+    last = max((record.round for record in records), default=0)
     for record in records:
         for share in record.shares:
-            if share.group != group:
+            if share.group != group or record.round + share.sampling.law.turns - 1 > last:
                 continue
             release = record.release_for(share)
-            if record.unit == "record" and share.participants is not None:
-                for client in share.participants:
+            turn = _turn(record, share)  # the place of its first client
+            alone = share.participants if record.unit == "record" else turn
+            if alone is not None:
+                for client in alone:
                     own.setdefault(client, Counter())[release] += record.steps
             else:
                 shared[release] += record.steps

@@ -330,7 +330,7 @@ class Plan(Checked):
                 for part in group.segments
             )
         release = Release(group.noise_multiplier, group.sampling_ratio, law)
-        return History.repeated(release, self.spec.rounds)
+        return History.repeated(release, law.law.rounds_of_client(self.spec.rounds))
 
     def to_json(self) -> str:
         """The text of ``plan.json``: the plan and its digest."""

@@ -311,6 +311,8 @@ class Mechanism:
         stateful: ``release`` with the mechanism's state as a last argument; returns the releases
             and the next state, which checkpoints store. None for mechanisms whose rounds are
             independent.
+        mix: (sums of a round, state) to what is released instead of each sum, and the next state;
+            the loop applies it before ``release_round`` and measures against its result.
     """
 
     name: str
@@ -320,6 +322,9 @@ class Mechanism:
     release_client: Callable[[int, ClientUpdate, float], Released] | None = None
     start: Callable[[Tensor], State] = lambda theta: {}
     stateful: StatefulRelease | None = None
+    mix: Callable[[Sequence[GroupSum], State], tuple[tuple[GroupSum, ...], State]] = (
+        lambda sums, state: (tuple(sums), state)
+    )
 
     def release_round(
         self,

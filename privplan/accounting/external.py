@@ -26,6 +26,7 @@ from privplan.accounting.noise_families import not_gaussian
 from privplan.accounting.rdp import RdpAccountant
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import UnsupportedError
+from privplan.laws.cyclic_poisson import is_poisson
 
 _FEWEST_SEGMENTS = 20
 _MOST_SEGMENTS = 50
@@ -111,7 +112,7 @@ def _prv_reason(history: History, relation: Relation) -> str | None:
     if len(history) > _FEWEST_SEGMENTS:
         return f"more than {_FEWEST_SEGMENTS} different releases"
     for release, _ in history:
-        if release.sampling is not SamplingLaw.POISSON:
+        if not is_poisson(release.sampling):
             return f"prv-accountant does not cover {release.sampling} sampling"
         if release.sampling_ratio == 1:
             return "prv-accountant does not cover a sampling ratio of 1"
@@ -164,7 +165,8 @@ def _dp_accounting_reason(history: History, relation: Relation) -> str | None:
         return f"more than {_MOST_SEGMENTS} different releases"
     for release, _ in history:
         fixed = release.sampling is SamplingLaw.FIXED_SIZE and relation is Relation.ADD_REMOVE
-        if not fixed and release.sampling not in (SamplingLaw.POISSON, SamplingLaw.FULL):
+        full = release.sampling is SamplingLaw.FULL
+        if not (fixed or full or is_poisson(release.sampling)):
             return f"dp-accounting does not cover {release.sampling} sampling under {relation}"
     return None
 
@@ -238,7 +240,7 @@ def _opacus_reason(history: History, relation: Relation) -> str | None:
     if relation is Relation.REPLACE_ONE:
         return "opacus does not cover replace_one"
     for release, _ in history:
-        if release.sampling not in (SamplingLaw.POISSON, SamplingLaw.FULL):
+        if release.sampling is not SamplingLaw.FULL and not is_poisson(release.sampling):
             return f"opacus does not cover {release.sampling} sampling"
     return None
 

@@ -17,6 +17,7 @@ from privplan.accounting.curve import TOLERANCE, PrivacyCurve
 from privplan.accounting.curve_input import checked_rounds
 from privplan.accounting.release import GAUSSIAN, History, Relation, Release, SamplingLaw
 from privplan.errors import InputError, UnsupportedError
+from privplan.laws.cyclic_poisson import is_poisson
 
 RELATIONS = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: Relation.ADD_REMOVE,
@@ -111,7 +112,7 @@ def _event(release: Release, clients: int | None) -> dp_event.DpEvent:
     gaussian = dp_event.GaussianDpEvent(release.noise_multiplier)
     if release.sampling == SamplingLaw.FULL:
         return gaussian
-    if release.sampling == SamplingLaw.POISSON:
+    if is_poisson(release.sampling):
         return dp_event.PoissonSampledDpEvent(release.sampling_ratio, gaussian)
     if release.sampling != SamplingLaw.FIXED_SIZE:
         raise UnsupportedError(

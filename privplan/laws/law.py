@@ -26,7 +26,9 @@ class Law(ABC):
         everyone: whether all clients take part in each round, so that the ratio is 1.
         independent_clients: whether clients of one round are drawn independently of each other.
         uniform_cohorts: whether cohorts of different rounds are independent, and each is a
-            uniform subset of its group given its size.
+            uniform subset of its group, or of the part whose turn it is, given its size.
+        turns: parts of a group that take turns, round by round; 1 where every round draws from
+            all. The sampling ratio is that of a client in a round of its turn.
     """
 
     name: str
@@ -35,11 +37,20 @@ class Law(ABC):
     everyone: bool = False
     independent_clients: bool = False
     uniform_cohorts: bool = False
+    turns: int = 1
 
     @property
     def phrase(self) -> str:
         """The law in a sentence: ``under ...``."""
         return f"{self.title} sampling"
+
+    def rounds_of_client(self, rounds: int) -> int:
+        """The most of ``rounds`` rounds in which one client can be drawn."""
+        return -(-rounds // self.turns)
+
+    def turn(self, round_: int) -> int | None:
+        """The part, from 0, from which a round (from 1) draws; None for all clients."""
+        return None if self.turns == 1 else (round_ - 1) % self.turns
 
     @abstractmethod
     def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
@@ -123,11 +134,20 @@ LAWS: Registry[Law] = Registry("sampling", "privplan.laws", "privplan.laws", _la
 """Sampling laws by name; ``SamplingLaw(name).law`` is the law of a name."""
 
 
+def _in_turns(name: str) -> Law | None:
+    """The law of a name with a number of turns, which no registry can list."""
+    if ":" not in name:
+        return None
+    from privplan.laws.cyclic_poisson import cyclic_poisson
+
+    return cyclic_poisson(name)
+
+
 class _Names(type):
     """Makes ``SamplingLaw`` iterable over the names of all registered laws."""
 
     def __iter__(cls) -> Iterator[SamplingLaw]:
-        names = (*_INTERNED, *(name for name in LAWS.names() if name not in _INTERNED))
+        names = (*_FIRST, *(name for name in LAWS.names() if name not in _FIRST))
         return iter([SamplingLaw(name) for name in names])
 
 
@@ -135,7 +155,8 @@ class SamplingLaw(str, metaclass=_Names):
     """How a round's cohort is drawn from a group of n clients.
 
     ``FULL``: everybody. ``POISSON``: each client independently with the sampling ratio.
-    ``FIXED_SIZE``: a cohort of m of n, without replacement, ratio m / n.
+    ``FIXED_SIZE``: a cohort of m of n, without replacement, ratio m / n. ``cyclic_poisson:B``: each
+    client of one of B parts, which take turns, independently with the sampling ratio.
     """
 
     __slots__ = ()
@@ -152,7 +173,7 @@ class SamplingLaw(str, metaclass=_Names):
         """
         known = _INTERNED.get(name)
         if known is None:
-            if name not in LAWS.names():
+            if name not in LAWS.names() and _in_turns(name) is None:
                 raise ValueError(f"{name!r} is not the name of a sampling law")
             known = _INTERNED.setdefault(name, super().__new__(cls, name))
         return known
@@ -164,7 +185,7 @@ class SamplingLaw(str, metaclass=_Names):
         Raises:
             InputError: when its entry point cannot be loaded.
         """
-        return LAWS.get(self)
+        return _in_turns(self) or LAWS.get(self)
 
     @classmethod
     def _validated(cls, value: object) -> SamplingLaw:
@@ -172,7 +193,7 @@ class SamplingLaw(str, metaclass=_Names):
             return cls(value) if isinstance(value, str) else cls("")
         except ValueError:
             *most, last = (repr(str(name)) for name in cls)
-            expected = f"{', '.join(most)} or {last}"
+            expected = f"{', '.join([*most, last])} or 'cyclic_poisson:B' with B of 2 or more"
             raise PydanticKnownError("enum", {"expected": expected}) from None
 
     @classmethod
@@ -195,15 +216,14 @@ class SamplingLaw(str, metaclass=_Names):
         names = [str(name) for name in cls]
         return {
             "description": description,
-            "enum": names,
+            "anyOf": [{"enum": names}, {"pattern": "^cyclic_poisson:([2-9]|[1-9][0-9]{1,3})$"}],
             "title": cls.__name__,
             "type": "string",
         }
 
 
-_INTERNED: dict[str, SamplingLaw] = {
-    name: str.__new__(SamplingLaw, name) for name in ("full", "poisson", "fixed_size")
-}
+_FIRST = ("full", "poisson", "fixed_size")
+_INTERNED: dict[str, SamplingLaw] = {name: str.__new__(SamplingLaw, name) for name in _FIRST}
 SamplingLaw.FULL = _INTERNED["full"]
 SamplingLaw.POISSON = _INTERNED["poisson"]
 SamplingLaw.FIXED_SIZE = _INTERNED["fixed_size"]

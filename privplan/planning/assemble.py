@@ -165,7 +165,7 @@ def assemble(
     groups = tuple(
         GroupPlan(
             name=problem.names[m],
-            clients=problem.clients[m],
+            clients=spec.groups[m].clients,
             epsilon=problem.epsilons[m],
             delta=problem.deltas[m],
             sampling_ratio=float(ratios[m]),

@@ -32,10 +32,11 @@ class Problem:
 
     Attributes:
         names: names of the groups.
-        clients: clients of each group (N_m).
+        clients: clients of each group (N_m), or as many as a round can draw: N_m / B where B parts
+            of a group take turns.
         epsilons: privacy budget of each group.
         deltas: failure probability of each group.
-        rounds: T.
+        rounds: T, or those in which one client can be drawn: T / B where B parts take turns.
         cohort: expected clients per round (q n).
         sampling: law by which a cohort is drawn.
         relation: which data sets are neighbours.
@@ -49,7 +50,7 @@ class Problem:
     """
 
     names: tuple[str, ...]
-    clients: tuple[int, ...]
+    clients: tuple[float, ...]
     epsilons: tuple[float, ...]
     deltas: tuple[float, ...]
     rounds: int
@@ -69,8 +70,8 @@ class Problem:
         return named_law(str(self.sampling), self.unit)
 
     @property
-    def population(self) -> int:
-        """Clients of all groups (n)."""
+    def population(self) -> float:
+        """Clients of all groups (n), or as many as a round can draw."""
         return sum(self.clients)
 
     @property
@@ -95,10 +96,10 @@ def problem_of(spec: Spec) -> Problem:
         raise InputError.one("tuning", rule, spec.tuning.law)
     return Problem(
         names=tuple(group.name for group in spec.groups),
-        clients=tuple(group.clients for group in spec.groups),
+        clients=tuple(drawable_clients(spec, group.clients) for group in spec.groups),
         epsilons=tuple(group.epsilon for group in spec.groups),
         deltas=tuple(spec.delta_of(group) for group in spec.groups),
-        rounds=spec.rounds,
+        rounds=spec.sampling.law.rounds_of_client(spec.rounds),
         cohort=spec.expected_cohort,
         sampling=spec.sampling,
         relation=Relation(spec.relation),
@@ -109,6 +110,12 @@ def problem_of(spec: Spec) -> Problem:
         unit=spec.unit,
         fixed_noise=tuple(group.noise_multiplier for group in spec.groups),
     )
+
+
+def drawable_clients(spec: Spec, clients: int) -> float:
+    """How many clients of a group a round can draw, on average over the rounds."""
+    turns = spec.sampling.law.turns
+    return clients if turns == 1 else clients / turns
 
 
 @dataclass(frozen=True)

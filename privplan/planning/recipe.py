@@ -36,6 +36,7 @@ from privplan.spec.recipe import (
 )
 from privplan.spec.server import Averaging, ServerOptimiser
 from privplan.spec.spec import Spec
+from privplan.spec.turns import noise_left, server_momentum
 
 STEP_LENGTH = 22.0
 """Length of the server's step in a round over the local learning rate (L / eta)."""
@@ -67,8 +68,12 @@ def worth(steps: int) -> float:
 
 
 def relative_noise(plan: Plan) -> float:
-    """Norm of the noise of the mean update over the clipping norm (N)."""
-    return plan.noise_std / plan.spec.clipping_norm * math.sqrt(plan.spec.model.parameters)
+    """Norm of the noise of the mean update over the clipping norm (N).
+
+    That of independent noise which would leave as much in the last model, where it is correlated.
+    """
+    raw = plan.noise_std / plan.spec.clipping_norm * math.sqrt(plan.spec.model.parameters)
+    return raw * noise_left(plan.spec)
 
 
 def server_learning_rate(plan: Plan) -> float:
@@ -79,6 +84,8 @@ def server_learning_rate(plan: Plan) -> float:
 def default_rate(spec: Spec, noise: float) -> float:
     """The same for a spec whose plan has a relative noise (N)."""
     length = STEP_LENGTH * unit(spec.local.learning_rate, spec.recipe)
+    if spec.sampling.law.turns > 1:
+        length *= 1 - server_momentum(spec)
     return float(f"{length / (spec.clipping_norm * math.hypot(1.0, noise)):.4g}")
 
 
@@ -95,10 +102,19 @@ def with_server(plan: Plan) -> Plan:
         return plan
     decided: dict[str, ServerOptimiser | Averaging] = {}
     if "server" in recipe.decides:
-        decided["server"] = ServerOptimiser(learning_rate=server_learning_rate(plan))
+        decided["server"] = _server(plan)
     if "averaging" in recipe.decides:
         decided["averaging"] = Averaging(decay=DECAY)
     return plan.model_copy(update={"spec": plan.spec.model_copy(update=decided)})
+
+
+def _server(plan: Plan) -> ServerOptimiser:
+    """Plain steps, or with momentum where the noise is correlated over rounds."""
+    rate = server_learning_rate(plan)
+    if plan.spec.sampling.law.turns == 1:
+        return ServerOptimiser(learning_rate=rate)
+    kept = server_momentum(plan.spec)
+    return ServerOptimiser(optimizer="momentum", momentum=kept, learning_rate=rate)
 
 
 def recipe_lines(plan: Plan) -> list[str]:
@@ -190,11 +206,16 @@ def _decided(plan: Plan) -> list[str]:
         )
     if recipe.source == "default" and spec.server is not None and "server" in recipe.decides:
         lines.append(
-            f"server learning rate {spec.server.learning_rate:g}: a step of length "
-            f"{STEP_LENGTH * eta:g} = {STEP_LENGTH:g} local learning rates{of}, "
+            f"server learning rate {spec.server.learning_rate:g}{_momentum(spec)}: a step of "
+            f"length {STEP_LENGTH * eta:g} = {STEP_LENGTH:g} local learning rates{of}, "
             f"signal 1 and noise {noise:.3g} in clipping norms"
         )
     return [*lines, *_extrapolation(plan)]
+
+
+def _momentum(spec: Spec) -> str:
+    kept = None if spec.server is None else spec.server.momentum
+    return f" with momentum {kept:g}, for correlated noise" if kept else ""
 
 
 def _changed(spec: Spec, evidence: TuningEvidence) -> str:

@@ -263,8 +263,9 @@ def _plan(spec: Spec, problem: Problem, certified: list[RecordNoise], times: int
         ]
     )
     single = single_weights(spec, variances)
-    all_variances = np.repeat(variances, problem.clients)
-    variance = mean_variance(np.repeat(single, problem.clients), all_variances) / share
+    counts = [group.clients for group in spec.groups]
+    all_variances = np.repeat(variances, counts)
+    variance = mean_variance(np.repeat(single, counts), all_variances) / share
     optimum = mean_variance(oracle_weights(all_variances), all_variances) / share
     unit = spec.model.parameters * spec.local.learning_rate**2
     groups = tuple(

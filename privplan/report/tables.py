@@ -13,6 +13,7 @@ from privplan.planning.objectives import objective_of
 from privplan.planning.recipe import recipe_lines
 from privplan.sensitivity.rows import DECIDED
 from privplan.spec.objectives import FIXED_RATIOS
+from privplan.spec.turns import noise_left
 
 if TYPE_CHECKING:
     from privplan.planning.horizon import HorizonPlan
@@ -156,8 +157,20 @@ def plan_lines(plan: Plan) -> list[str]:
         f"objective {plan.objective.name}: {plan.objective.value:.8g}",
         f"{_unit(plan)}: {terms}",
         f"noise of the mean update: {plan.noise_std:.4g} a coordinate, {norm:.4g} in norm",
+        *_correlation_line(plan, norm),
         f"status: {plan.status}",
         *recipe_lines(plan),
+    ]
+
+
+def _correlation_line(plan: Plan, norm: float) -> list[str]:
+    """What the last model holds of noise that is correlated over the rounds of a cycle."""
+    turns = plan.spec.sampling.law.turns
+    if turns == 1:
+        return []
+    return [
+        f"noise correlated over {turns} rounds: in the last model as much as independent noise of "
+        f"norm {norm * noise_left(plan.spec):.4g} a round would leave"
     ]
 
 

@@ -26,6 +26,7 @@ from privplan.spec.objectives import OBJECTIVES, is_objective, only_objectives
 from privplan.spec.planning import Published, RecordPlanning
 from privplan.spec.recipe import with_recipe
 from privplan.spec.risk import with_risks
+from privplan.spec.turns import turn_faults
 from privplan.values import Checked, Positive, parse, rule
 
 
@@ -189,6 +190,10 @@ class ClientSpec(Spec):
     def _fixed_noise(self) -> Iterator[Fault]:
         for group in self._groups_with("name", "clients", "sampling_ratio", "noise_multiplier"):
             yield from noise_faults(self, group)
+
+    @rule
+    def _turns(self) -> Iterator[Fault]:
+        yield from turn_faults(self)
 
     @rule
     def _limits(self) -> Iterator[Fault]:

@@ -89,6 +89,7 @@ class AlgorithmEntry:
             an algorithm with unit ``client``.
         scaled: whether ``Hyperparameters.aggregation`` says how its sums are scaled, at the level
             of clients.
+        in_turns: whether it executes sampling laws by which clients take turns.
     """
 
     name: str
@@ -101,6 +102,7 @@ class AlgorithmEntry:
     requires: tuple[Requirement, ...] = ()
     record_level: bool = False
     scaled: bool = False
+    in_turns: bool = False
 
     def build(self, plan: Plan, hyperparameters: Hyperparameters | None = None) -> Algorithm:
         """The algorithm for the plan that it executes.
@@ -125,6 +127,9 @@ class AlgorithmEntry:
         """The first requirement that a plan does not meet; None when it can be executed."""
         if plan.spec.unit == "record" and self.unit_under(plan) != "record":
             return Fault("plan.unit", "must be client", "record")
+        if plan.spec.sampling.law.turns > 1 and not self.in_turns:
+            text = "must be a law under which every round draws from all clients"
+            return Fault("plan.sampling", text, str(plan.spec.sampling))
         return next((fault for rule in self.requires if (fault := rule(plan))), None)
 
     def complete(self, chosen: Hyperparameters) -> Hyperparameters:

@@ -8,11 +8,15 @@ Have it your way: Individualized Privacy Assignment for DP-SGD, NeurIPS 2023.
 
 from __future__ import annotations
 
+from privplan.banded_noise import coefficients
 from privplan.plan import Plan
+from privplan.spec.turns import server_momentum
 from simulate.aggregators.means import at_plan_norm, mean, normalised, top_k
+from simulate.aggregators.unmixed import unmixed
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.registry import as_given, register
+from simulate.mechanisms.banded import mixed_sums
 from simulate.mechanisms.gaussian import gaussian_joint, gaussian_per_group
 from simulate.transforms import plan_clip, scale
 
@@ -23,6 +27,7 @@ from simulate.transforms import plan_clip, scale
     unit="client",
     released="one noisy sum of scaled, clipped updates per round",
     source="this project; after Boenisch et al., NeurIPS 2023",
+    in_turns=True,
 )
 def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """Clipped, scaled updates, the plan's kind of release, and a normalised step.
@@ -33,15 +38,21 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     Unit of privacy: client.
     Released: per round, one noisy sum per group, or one noisy sum of all groups. Where the plan's
         clipping norm follows a private quantile, the sum has one more coordinate, the number of
-        updates within the norm.
+        updates within the norm. Where clients take turns (``cyclic_poisson:B``), these are sums of
+        sums, and the server solves for the sum of the round.
     Deviations: none.
     """
-    joint = plan.release == "joint"
-    combined = mean() if joint else top_k(normalised())
+    joint, turns = plan.release == "joint", plan.spec.sampling.law.turns
+    mechanism = gaussian_joint() if joint else gaussian_per_group()
+    aggregator = at_plan_norm(mean() if joint else top_k(normalised()), plan)
+    if turns > 1:
+        mixture = coefficients(turns, server_momentum(plan.spec))
+        mechanism = mixed_sums(mechanism, mixture, len(plan.groups))
+        aggregator = unmixed(aggregator, mixture)
     return compose(
         "planned",
         plan,
         transforms=(plan_clip(plan), scale()),
-        mechanism=gaussian_joint() if joint else gaussian_per_group(),
-        aggregator=at_plan_norm(combined, plan),
+        mechanism=mechanism,
+        aggregator=aggregator,
     )

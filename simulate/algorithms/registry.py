@@ -83,6 +83,7 @@ def register(
     requires: tuple[Requirement, ...] = (),
     record_level: bool = False,
     scaled: bool = False,
+    in_turns: bool = False,
 ) -> Callable[[Build], Build]:
     """A decorator that registers a function as an algorithm and returns it unchanged.
 
@@ -92,7 +93,7 @@ def register(
 
     def add(function: Build) -> Build:
         about = (plan, unit, released, source, hyperparameters or {}, requires, record_level)
-        _BY_FUNCTION[function] = AlgorithmEntry(name, function, *about, scaled)
+        _BY_FUNCTION[function] = AlgorithmEntry(name, function, *about, scaled, in_turns)
         ALGORITHMS.register(name, _BY_FUNCTION[function])
         return function
 

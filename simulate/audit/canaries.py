@@ -160,6 +160,9 @@ def check_canaries(algorithm: Algorithm, each: int, dimension: int) -> None:
     ):
         rule = "are only for algorithms that release sums of updates and nothing else"
         raise InputError.one("canaries", rule, algorithm.name)
+    if algorithm.plan.spec.sampling.law.turns > 1:
+        rule = "are only for laws under which every round draws from all clients"
+        raise InputError.one("canaries", rule, str(algorithm.plan.spec.sampling))
     total = each * len(algorithm.plan.groups)
     if total > max(MOST_CANARIES, dimension):
         rule = f"must be at most {max(MOST_CANARIES, dimension)} in all groups together"

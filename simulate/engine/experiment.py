@@ -94,6 +94,9 @@ class Experiment:
         if self.discrete and not (mechanism.noisy and mechanism.release_client is None):
             rule = "must not be secure-discrete without noise on sums"
             faults.append(Fault("noise", rule, self.algorithm.name))
+        law = self.algorithm.plan.spec.sampling
+        if self.discrete and law.law.turns > 1:
+            faults.append(Fault("noise", f"must not be secure-discrete under {law}", "discrete"))
         if faults:
             raise InputError(faults)
         if self.canaries:

@@ -155,6 +155,7 @@ def _release(
         return experiment.private_stream(Purpose.NOISE, context.round, index)
 
     mechanism = algorithm.mechanism
+    sums, state = mechanism.mix(sums, state)
     releases, state = mechanism.release_round(context.round, sums, factors, noise, state)
     coordinates = context.released_coordinates
     score_changes = traces.score_changes(

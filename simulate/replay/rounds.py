@@ -347,7 +347,9 @@ def _each(function: Callable[[Any], Any], items: list[Any], workers: int) -> Ite
 
 
 def unsupported(plan: Plan) -> str:
-    """The plan's server optimiser if it cannot be executed again; else an empty text."""
+    """The plan's sampling law or server optimiser that cannot be executed again; else empty."""
+    if plan.spec.sampling not in ("full", "poisson", "fixed_size"):
+        return f"sampling law {plan.spec.sampling}"
     name = plan.spec.server.optimizer if plan.spec.server else "sgd"
     return "" if name in ("sgd", "momentum", *SECOND_MOMENTS) else f"server optimiser {name}"
 

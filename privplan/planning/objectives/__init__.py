@@ -21,6 +21,7 @@ from privplan.planning.problem import Problem, problem_of
 from privplan.spec.grouping_costs import Costs
 from privplan.spec.objectives import OBJECTIVES, ObjectiveRequirements
 from privplan.spec.spec import Spec
+from privplan.spec.turns import noise_left
 
 
 class Objective(ObjectiveRequirements, ABC):
@@ -113,14 +114,15 @@ def all_objectives() -> dict[str, Objective]:
 def variance_coefficients(spec: Spec) -> tuple[float, float]:
     """Coefficients of the per-round variance by noise and by sampling.
 
-    1/T without constants: over T rounds variance averages out. With constants eta tau times
+    1/T without constants: over T rounds variance averages out; that of noise which is correlated
+    over rounds, as far as the last model holds it. With constants eta tau times
     the curvature that the variance meets, as the descent lemma has it: the mean curvature for
     noise, which is isotropic, the one along differences of updates for sampling, and the
     smoothness where they are not known. Both multiply a squared norm of an update.
     """
     constants = spec.planning.constants
     if constants is None:
-        return 1 / spec.rounds, 1 / spec.rounds
+        return noise_left(spec) ** 2 / spec.rounds, 1 / spec.rounds
     length = spec.local.learning_rate * spec.local.steps
     noise = constants.noise_curvature or constants.smoothness
     sampling = constants.sampling_curvature or constants.smoothness

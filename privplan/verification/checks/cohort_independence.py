@@ -45,14 +45,17 @@ def cohort_independence(run: Run) -> Check:
     def problems() -> Iterator[str]:
         level = EVIDENCE_FALSE_ALARM / len(run.plan.groups) / KINDS
         for group in run.plan.groups:
-            cohorts = _cohorts(run, group)
-            for fault in (
-                *_dependent_rounds(cohorts, group.clients, level),
-                *_one_half(cohorts, group.clients, level),
-                *_neighbours(cohorts, group.clients, level),
-                *_wrong_ratio(run, group, level),
-            ):
+            for fault in _wrong_ratio(run, group, level):
                 yield f"{group.name}: {fault}"
+            for turn in range(law.turns):
+                cohorts, clients = _of_turn(_cohorts(run, group), group.clients, turn, law.turns)
+                where = f", rounds {turn + 1}, {turn + 1 + law.turns}, ... counted from 1"
+                for fault in (
+                    *_dependent_rounds(cohorts, clients, level / law.turns),
+                    *_one_half(cohorts, clients, level / law.turns),
+                    *_neighbours(cohorts, clients, level / law.turns),
+                ):
+                    yield f"{group.name}{where if law.turns > 1 else ''}: {fault}"
 
     rate = f"false alarms at most {EVIDENCE_FALSE_ALARM:g}"
     check = first(problems(), name, f"lags, pairs, halves and ratio fit the law, {rate}")
@@ -71,6 +74,17 @@ def _cohorts(run: Run, group: GroupPlan) -> Cohorts:
         and len(set(share.participants)) == len(share.participants)
     }
     return sorted(found.items())
+
+
+def _of_turn(cohorts: Cohorts, clients: int, turn: int, turns: int) -> tuple[Cohorts, int]:
+    """The cohorts of one turn and its number of clients, both numbered within the turn."""
+    places = range(turn, clients, turns)
+    found = [
+        ((round_ - 1) // turns + 1, tuple(one // turns for one in cohort if one in places))
+        for round_, cohort in cohorts
+        if (round_ - 1) % turns == turn
+    ]
+    return found, len(places)
 
 
 def _dependent_rounds(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
@@ -137,7 +151,7 @@ def _neighbours(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
 def _wrong_ratio(run: Run, group: GroupPlan, level: float) -> Iterator[str]:
     """The total of the cohorts, by planned ratio, where their size is random."""
     law = run.plan.spec.sampling.law
-    if law.whole_cohorts:
+    if law.whole_cohorts or law.turns > 1:  # "sampling law" tests each turn
         return
     found = stretches(run, group)
     for ratio, pairs in found.items():

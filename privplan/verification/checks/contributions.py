@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from privplan.plan import GroupPlan
+from privplan.banded_noise import coefficients
+from privplan.plan import GroupPlan, Plan
 from privplan.planning.weights import RULES, Rule
 from privplan.record import GroupShare, ReleaseRecord
+from privplan.spec.turns import server_momentum
 from privplan.verification.checks.check import (
     Check,
     Run,
@@ -68,11 +70,16 @@ def sums_bounded(run: Run) -> Check:
     def problems() -> Iterator[str]:
         if fault is not None:
             yield fault
+        mixture, before = _mixture(run.plan), dict[int, list[float | None]]()
         for index, release in releases:
             one = measured.get((release.round, index))
-            largest = longest_sum(release)
-            if one is None or largest is None:
+            past = before.setdefault(index, [])
+            past.insert(0, longest_sum(release))
+            lengths = past[: len(mixture)]
+            if one is None or None in lengths:
                 continue
+            pairs = zip(mixture, lengths, strict=False)
+            largest = math.fsum(factor * (length or 0.0) for factor, length in pairs)
             if one.sum_norm > largest * (1 + CLIP_TOLERANCE):
                 yield (
                     f"round {release.round}, {release.shares[0].group}: a sum of norm "
@@ -84,6 +91,12 @@ def sums_bounded(run: Run) -> Check:
         missing = [f"norms of the sums ({absent} of {len(releases)})"]
         return not_shown(name, missing, required=False)
     return check
+
+
+def _mixture(plan: Plan) -> tuple[float, ...]:
+    """Factors on a round's sum and on those before it in what is released; (1,) without any."""
+    turns = plan.spec.sampling.law.turns
+    return (1.0,) if turns == 1 else coefficients(turns, server_momentum(plan.spec))
 
 
 def longest_sum(release: ReleaseRecord) -> float | None:

@@ -89,7 +89,7 @@ def cohorts(run: Run) -> Check:
     def problems() -> Iterator[str]:
         for group in run.plan.groups:
             for release, share in run.shares(group.name):
-                fault = _inconsistent(share, group.clients)
+                fault = _inconsistent(share, group.clients) or _not_its_turn(share, release.round)
                 if fault is not None:
                     yield f"round {release.round}, {group.name}: {fault}"
 
@@ -118,6 +118,13 @@ def _inconsistent(share: GroupShare, clients: int) -> str | None:
     if share.drawn is not None and (share.cohort or 0) > share.drawn:
         return f"{share.cohort} clients reported where {share.drawn} were drawn"
     return None
+
+
+def _not_its_turn(share: GroupShare, round_: int) -> str | None:
+    law = share.sampling.law
+    turn, who = law.turn(round_), share.participants or ()
+    others = [] if turn is None else [client for client in who if client % law.turns != turn]
+    return f"client {others[0]} is in the sum, and it was not its turn" if others else None
 
 
 @register("participation", order=140, false_alarm=FALSE_ALARM)

@@ -1,0 +1,104 @@
+"""Cyclic Poisson sampling: B public parts of a group take turns, each drawn by Poisson sampling.
+
+``cyclic_poisson:B``. The client at place i of its group is in part i mod B, fixed in public and
+independently of all others; a client that is removed leaves its place empty. Round t draws each
+client of part (t - 1) mod B independently with the sampling ratio, and nobody else. So a client can
+take part in one of every B rounds only, and between two of them lie B - 1 others: what a release
+holds of it may last B rounds, as the banded noise of ``privplan.banded_noise`` needs.
+
+C. A. Choquette-Choo, A. Ganesh, R. McKenna, H. B. McMahan, K. Rush, A. Thakurta, Z. Xu, (Amplified)
+Banded Matrix Factorization, NeurIPS 2023, Theorem 4: T rounds with a B-banded matrix of columns of
+norm 1 at most are as private as ceil(T / B) Poisson-sampled Gaussian releases.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from privplan.laws.participation import (
+    binomial_log_mass,
+    participation_law,
+    spread_p_value,
+    total_p_value,
+)
+from privplan.laws.poisson import Poisson
+
+NAME = "cyclic_poisson"
+_PATTERN = re.compile(NAME + r":([1-9]\d{0,3})")
+
+
+class CyclicPoisson(Poisson):
+    """Poisson sampling of one of ``turns`` parts per round; its ratio is that within the part.
+
+    Args:
+        turns: B, 2 or more.
+    """
+
+    def __init__(self, turns: int) -> None:
+        self.turns = turns
+        self.name = f"{NAME}:{turns}"
+        self.title = f"cyclic Poisson ({turns} rounds)"
+
+    def draw(
+        self, generator: np.random.Generator, clients: int, ratio: float, round_: int
+    ) -> np.ndarray:
+        """A Poisson sample of the places that have their turn."""
+        places = np.arange((round_ - 1) % self.turns, clients, self.turns)
+        return np.asarray(places[super().draw(generator, len(places), ratio, round_)])
+
+    def cohort_faults(
+        self, counts: Sequence[int], clients: int, ratio: float, level: float
+    ) -> Iterator[str]:
+        """The total of each part's cohorts, and the dispersion of all, are those of binomials."""
+        for turn in range(min(self.turns, len(counts))):
+            part, found = len(range(turn, clients, self.turns)), counts[turn :: self.turns]
+            if total_p_value(found, part, ratio) < level / (2 * self.turns):
+                expected = ratio * part * len(found)
+                yield (
+                    f"{sum(found)} participations where about {expected:.0f} are expected in "
+                    f"rounds {turn + 1}, {turn + 1 + self.turns}, ..."
+                )
+        if 0 < ratio < 1 and self._dispersion(counts, clients, ratio) < level / 2:
+            yield f"cohort sizes vary unlike Poisson sampling ({min(counts)} to {max(counts)})"
+
+    def _dispersion(self, counts: Sequence[int], clients: int, ratio: float) -> float:
+        """The smaller of the p-values of the parts of two sizes, times two."""
+        chances = []
+        for part in {clients // self.turns, -(-clients // self.turns)}:
+            turns = [t for t in range(self.turns) if len(range(t, clients, self.turns)) == part]
+            found = [count for at, count in enumerate(counts) if at % self.turns in turns]
+            sizes = np.arange(part + 1)
+            if found and part:
+                mass = binomial_log_mass(sizes, part, ratio)
+                chances.append(spread_p_value(found, sizes, mass))
+        return min([1.0, *(2 * chance for chance in chances)])
+
+    def participations(self, rounds: Mapping[float, int]) -> np.ndarray:
+        """Independent in the rounds of a client's turn; a mixture where a cycle is not complete."""
+        total = sum(rounds.values())
+        mean = np.zeros(1 + total)
+        for turn in range(self.turns):
+            own = {ratio: self._in_turn(count, turn) for ratio, count in rounds.items()}
+            law = participation_law(own)
+            mean[: len(law)] += law / self.turns
+        return mean[: 1 + sum(self.rounds_of_client(count) for count in rounds.values())]
+
+    def _in_turn(self, rounds: int, turn: int) -> int:
+        return len(range(turn, rounds, self.turns))
+
+
+def is_poisson(law: str) -> bool:
+    """Whether a release under a law is one of Poisson sampling with the same ratio."""
+    return law == Poisson.name or cyclic_poisson(law) is not None
+
+
+@lru_cache(maxsize=1024)
+def cyclic_poisson(name: str) -> CyclicPoisson | None:
+    """The law of a name ``cyclic_poisson:B`` with B of 2 or more; None for any other name."""
+    found = _PATTERN.fullmatch(name)
+    turns = 0 if found is None else int(found.group(1))
+    return CyclicPoisson(turns) if turns > 1 else None

@@ -1,0 +1,107 @@
+"""Plans whose clients take turns and whose noise is correlated over a cycle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.planning.recipe import relative_noise
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+
+TURNS = 5
+
+
+def data(**changes: Any) -> dict[str, Any]:
+    groups = [
+        {"name": name, "clients": 1000, "epsilon": epsilon}
+        for name, epsilon in {"strict": 0.5, "medium": 1.5, "loose": 3.0}.items()
+    ]
+    plain = {
+        "name": "turns", "groups": groups, "delta": 1e-4, "rounds": 50, "cohort": 60,
+        "sampling": f"cyclic_poisson:{TURNS}", "model": {"name": "mlp", "parameters": 20_000},
+    }  # fmt: skip
+    return {**plain, **changes}
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return solve(Spec.parse(data()))
+
+
+def test_budgets_are_kept_and_used_up_by_another_accountant(plan: Plan) -> None:
+    for group in plan.groups:
+        one = pld.from_gaussian_mechanism(
+            group.noise_multiplier, sampling_prob=group.sampling_ratio,
+            value_discretization_interval=1e-4, pessimistic_estimate=True,
+        )  # fmt: skip
+        spent = one.self_compose(plan.spec.rounds // TURNS).get_epsilon_for_delta(1e-4)
+        assert 0.98 * group.epsilon < spent < 1.005 * group.epsilon
+    assert {row.sampling for row in plan.certificate} == {f"cyclic_poisson:{TURNS}"}
+
+
+def test_it_is_the_plan_of_one_turn(plan: Plan) -> None:
+    """The same noise as for a fifth of the clients who are drawn from in a fifth of the rounds."""
+    parts = [{**group, "clients": 200} for group in data()["groups"]]
+    given = {"planning": {"ratios": "noise"}, "recipe": "none"}
+    own = solve(Spec.parse(data(sampling="poisson", rounds=10, groups=parts, **given)))
+    turns = solve(Spec.parse(data(**given)))
+    for left, right in zip(turns.groups, own.groups, strict=True):
+        assert left.clients == 5 * right.clients
+        assert left.expected_cohort == pytest.approx(right.expected_cohort, rel=1e-3)
+        assert left.sampling_ratio == pytest.approx(right.sampling_ratio, rel=1e-3)
+        assert left.noise_multiplier == pytest.approx(right.noise_multiplier, rel=1e-3)
+    assert sum(group.expected_cohort for group in plan.groups) == pytest.approx(60)
+
+
+def test_the_last_model_holds_less_noise_than_with_independent_draws(plan: Plan) -> None:
+    independent = solve(Spec.parse(data(sampling="poisson")))
+    assert relative_noise(plan) < 0.85 * relative_noise(independent)
+    assert plan.noise_std > independent.noise_std
+
+
+def test_the_recipe_decides_the_momentum_that_the_noise_is_made_for(plan: Plan) -> None:
+    server = plan.spec.server
+    assert server is not None
+    assert (server.optimizer, server.momentum) == ("momentum", 0.5)
+    again = solve(Spec.parse(plan.spec.model_dump(mode="json")))
+    assert again.groups == plan.groups
+    assert again.spec == plan.spec
+    fixed = {"optimizer": "momentum", "momentum": 0.9, "learning_rate": 1.0}
+    other = solve(Spec.parse(data(server=fixed, clipping_norm=0.1)))
+    assert relative_noise(other) < relative_noise(plan)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rounds": 52}, "rounds: must be a multiple of 5 under cyclic_poisson:5"),
+        ({"cohort": 601}, "cohort: must be at most the 600 clients of a turn"),
+        ({"sampling": "cyclic_poisson"}, "'cyclic_poisson:B' with B of 2 or more"),
+        ({"sampling": "cyclic_poisson:1"}, "'cyclic_poisson:B' with B of 2 or more"),
+        ({"unit": "record"}, "sampling: must be poisson with unit: record"),
+        ({"planning": {"ratios": "uniform"}}, "planning.ratios: must be balanced or noise"),
+        ({"planning": {"ratios": "gdpfed_plus"}}, "planning.ratios: must be balanced or noise"),
+        ({"planning": {"accountant": "rdp"}}, "planning.accountant: must be pld"),
+        ({"planning": {"free": ["ratios", "cohort"], "max_uploads": 3000}}, "planning.free: can"),
+        ({"planning": {"clipping": {"quantile": 0.5}}}, "planning.clipping: must be left out"),
+        ({"horizon": {"runs": 2}}, "horizon: must be left out"),
+        ({"tuning": {"runs": 20, "law": "geometric"}}, "tuning: must be left out"),
+        (
+            {"groups": [{"name": "one", "clients": 400, "noise_multiplier": 1.0}]},
+            "groups.one.noise_multiplier: must be left out",
+        ),
+        (
+            {"groups": [{"name": "one", "clients": 4, "epsilon": 1.0}], "cohort": 1},
+            "groups.one.clients: must be 5 or more",
+        ),
+    ],
+)  # fmt: skip
+def test_what_it_does_not_go_with(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        solve(Spec.parse(data(**changes)))
+    assert message in str(caught.value)
