@@ -285,10 +285,12 @@ def _histories(plan: str, population: str, rounds: int | None = None) -> dict[st
     for group in solved.groups:
         history = solved.history(group)
         if rounds is not None:
-            if not 0 <= rounds <= history.rounds or len(history) != 1:
-                rule = f"must be 0 to {history.rounds}, of a plan with equal rounds"
+            law = solved.spec.sampling.law
+            most = history.rounds * law.turns
+            if not 0 <= rounds <= most or len(history) != 1:
+                rule = f"must be 0 to {most}, of a plan with equal rounds"
                 raise InputError.one("rounds", rule, rounds)
-            history = History((release, rounds) for release, _ in history)
+            history = History((one, law.rounds_of_client(rounds)) for one, _ in history)
         found[full_name(population, group.name)] = history
     return found
 

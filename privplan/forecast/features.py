@@ -12,6 +12,7 @@ from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.recipe import DECAY, default_rate, relative_noise
 from privplan.spec.spec import Spec
+from privplan.spec.turns import server_momentum
 from privplan.values import Count, Fraction, NonNegative, Positive, Value, is_none
 
 
@@ -66,7 +67,8 @@ def features_of(spec: Spec, noise: float, weights: Sequence[float]) -> PlanFeatu
     open_fields = recipe.decides if recipe is not None and recipe.source == "default" else ()
     rate, models = 1.0, 1.0
     if "server" in open_fields:
-        rate = default_rate(spec, noise)
+        kept = server_momentum(spec) if spec.sampling.law.turns > 1 else 0.0
+        rate = default_rate(spec, noise) / (1 - kept)
     elif server is not None:
         rate = (server.learning_rate or 1.0) / (1 - (server.momentum or 0.0))
         if server.optimizer not in ("sgd", "momentum"):  # a step of about rate in each coordinate

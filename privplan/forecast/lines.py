@@ -20,6 +20,8 @@ def forecast_lines(plan: Plan) -> list[str]:
     lines = [f"forecast: accuracy {_shown(found)} ({found.level:.0%} interval, {basis}); {groups}"]
     if found.distance > FAR:
         lines.append(f"forecast {extrapolates(found.distance)}")
+    if plan.spec.sampling.law.turns > 1:
+        lines.append("forecast extrapolates: the plan's noise is correlated, not the proxy runs'")
     return lines
 
 

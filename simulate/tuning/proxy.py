@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from privplan.errors import PrivplanError
+from privplan.errors import InputError, PrivplanError
 from privplan.forecast.features import Coverage, client_shares, plan_features
 from privplan.forecast.table import ProxyRun, ProxyTable
 from privplan.io.resume import Journal, Progress, finish, in_jobs, key_of, resumable
@@ -71,7 +71,13 @@ def variations(
         seed: seed of the draw; the runs have the seeds from ``seed`` on.
         share: share of the plans' cohorts that takes part.
         classes: classes of the data, for partitions that are drawn.
+
+    Raises:
+        InputError: for a spec whose clients take turns.
     """
+    if spec.sampling.law.turns > 1:
+        rule = "must be a law under which every round draws from all clients, for forecasts"
+        raise InputError.one("sampling", rule, str(spec.sampling))
     source, drawn = np.random.default_rng([seed, 13]), []
 
     def factor(most: float) -> float:

@@ -20,8 +20,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
+from privplan.laws.cyclic_poisson import is_poisson
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
@@ -193,7 +193,7 @@ class Setting(Value):
 
 def smaller(plan: Plan, share: float) -> Plan:
     """The plan with a share of the cohort and the same noise of the mean; it certifies nothing."""
-    if share == 1 or plan.spec.sampling != SamplingLaw.POISSON:
+    if share == 1 or not is_poisson(plan.spec.sampling):
         return plan
     groups = tuple(
         group.model_copy(
