@@ -38,7 +38,7 @@ SHORT, LONG = 40, 300
 # From the lowest to the highest, by the first name below privplan.
 LAYERS = [
     "errors values registry io scipy_functions",
-    "laws accounting",
+    "laws accounting banded_noise",
     "spec plan record line_rules ledger public_mask replayed evidence seeded_streams secure_streams"
     " discrete_gaussian attestation book_budget",
     "convergence planning",
