@@ -14,6 +14,7 @@ from privplan.cli import render
 def command(plan: str, only: str | None, form: str) -> None:
     """Formulas with the plan's numbers."""
     from privplan.book_budget import book_lines
+    from privplan.errors import InputError
     from privplan.forecast.lines import forecast_lines
     from privplan.plan import Plan
     from privplan.planning.explain import bound, explain
@@ -23,6 +24,9 @@ def command(plan: str, only: str | None, form: str) -> None:
         bound(only)
     solved = Plan.load(plan)
     rows = [row for row in explain(solved) if only in (None, row.bound)]
+    if only is not None and not rows:
+        rule = f"must be one that covers {solved.spec.sampling} sampling and the plan's unit"
+        raise InputError.one("bound", rule, only)
     names = list(dict.fromkeys(row.bound for row in rows))
     if form == "json":
         render.data([vars(row) for row in rows])

@@ -40,6 +40,8 @@ from privplan.spec.turns import noise_left, server_momentum
 
 STEP_LENGTH = 22.0
 """Length of the server's step in a round over the local learning rate (L / eta)."""
+CORRELATED_STEP = 28.0
+"""The same with correlated noise and the momentum that goes with it: docs/correlated-noise.md."""
 FAR = 1.5
 """Largest ratio between a plan's rounds or noise and those of its recipe's tuning."""
 NOT_TUNED = "not tuned on private data; a choice made by accuracy on them costs privacy"
@@ -81,9 +83,14 @@ def server_learning_rate(plan: Plan) -> float:
     return default_rate(plan.spec, relative_noise(plan))
 
 
+def step_length(spec: Spec) -> float:
+    """Length of the server's step without noise over the local learning rate."""
+    return STEP_LENGTH if spec.sampling.law.turns == 1 else CORRELATED_STEP
+
+
 def default_rate(spec: Spec, noise: float) -> float:
     """The same for a spec whose plan has a relative noise (N)."""
-    length = STEP_LENGTH * unit(spec.local.learning_rate, spec.recipe)
+    length = step_length(spec) * unit(spec.local.learning_rate, spec.recipe)
     if spec.sampling.law.turns > 1:
         length *= 1 - server_momentum(spec)
     return float(f"{length / (spec.clipping_norm * math.hypot(1.0, noise)):.4g}")
@@ -207,7 +214,8 @@ def _decided(plan: Plan) -> list[str]:
     if recipe.source == "default" and spec.server is not None and "server" in recipe.decides:
         lines.append(
             f"server learning rate {spec.server.learning_rate:g}{_momentum(spec)}: a step of "
-            f"length {STEP_LENGTH * eta:g} = {STEP_LENGTH:g} local learning rates{of}, "
+            f"length {step_length(spec) * eta:.4g} = {step_length(spec):g} local learning rates"
+            f"{of}, "
             f"signal 1 and noise {noise:.3g} in clipping norms"
         )
     return [*lines, *_extrapolation(plan)]
