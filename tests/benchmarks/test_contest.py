@@ -34,6 +34,7 @@ def played(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_contestant_that_dies_is_not_waited_for(tmp_path: Path) -> None:
     done = played("nobody", tmp_path)
     assert done.returncode == 1

@@ -74,12 +74,17 @@ protect records and HyperFL-LPM train for 20 rounds only."""
 
 
 LONG = (
+    "DP-FedAvg-FT",
+    "DP-FedPGN-LS",
+    "DP-FedSAM-FT",
     "HyperFL",
     "HyperFL-LPM",
+    "P-FedSAM",
     "Robust-HDP",
     "Robust-HDP-norms",
     "Robust-HDP-oracle",
     "minimum-epsilon",
+    "pFedHN",
     "pFedHN-PC",
 )
 """Long runs; methods beside them share most of their code."""
