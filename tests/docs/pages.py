@@ -128,7 +128,9 @@ PAGES = {
     "docs/compare-tuned.md": Page(
         before=DIGITS, edits=SHORT, words={"--trials 12": "--trials 2 --seeds 1"}, slow=True
     ),
-    "docs/correlated-noise.md": Page(),
+    "docs/correlated-noise.md": Page(
+        words={"--seeds 5 --kinds correlated,correlated-eps60 --data-dir DATA": "--help"}
+    ),
     "docs/data.md": Page(),
     "docs/hyperfl.md": Page(before=DIGITS, names=_view),
     "docs/models.md": Page(names=_models),
