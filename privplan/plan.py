@@ -53,7 +53,8 @@ class GroupPlan(Value):
     """One group's part of the plan.
 
     Attributes:
-        sampling_ratio: chance that a client takes part in a round (q_m).
+        sampling_ratio: chance that a client takes part in a round (q_m), one of its turn where
+            clients take turns.
         expected_cohort: expected clients of the group in a round (r_m = q_m N_m).
         noise_multiplier: noise standard deviation over the clipping norm, on the sum (sigma_m).
         kept_fraction: fraction of coordinates kept after the release (k_m / d).

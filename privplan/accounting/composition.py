@@ -107,7 +107,7 @@ def composition(
     Args:
         noise_multiplier: noise standard deviation over the clipping norm.
         sampling_ratio: chance of a client to take part in a round; 1 by default under ``full``.
-        rounds: number of releases.
+        rounds: number of rounds.
         delta: failure probability, in (0, 1); clients^-1.1 by default.
         sampling: sampling law.
         relation: neighbouring relation.
@@ -118,6 +118,7 @@ def composition(
     """
     faults = []
     law = SamplingLaw(sampling).law
+    rounds = law.rounds_of_client(rounds) if rounds == int(rounds) > 0 else rounds
     if sampling_ratio is None and law.everyone:
         sampling_ratio = 1.0
     if sampling_ratio is None or not LEAST <= sampling_ratio <= 1:

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from privplan.accounting.composition import composition
 from privplan.accounting.release import SamplingLaw
 from privplan.ledger import history_of
 from privplan.record import GroupShare, ReleaseRecord
@@ -99,3 +100,12 @@ def test_a_ledger_counts_the_rounds_of_a_turn() -> None:
         assert {release.sampling for release, _ in history} == {"cyclic_poisson:4"}
     twice = history_of([*lines[:4], lines[1]], "all")  # a round that was released twice
     assert twice.rounds == 2
+
+
+def test_rounds_from_python_count_those_of_a_client() -> None:
+    given = {"delta": 1e-5, "relation": "add_remove", "clients": None}
+    turns = composition(1.4, 0.1, 50, sampling="cyclic_poisson:5", **given)
+    plain = composition(1.4, 0.1, 10, sampling="poisson", **given)
+    left, right = (one.certify(["pld"])[0][0] for one in (turns, plain))
+    assert (left.epsilon_lower, left.epsilon_upper) == (right.epsilon_lower, right.epsilon_upper)
+    assert left.sampling == "cyclic_poisson:5"
