@@ -13,8 +13,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 from privplan.accounting.release import SamplingLaw, is_client
 from privplan.errors import Fault, InputError
 from privplan.io.files import read_text
-from privplan.io.kinds import SPEC, refuse_other_kind
-from privplan.io.text import load_yaml
+from privplan.io.kinds import SPEC, refuse_other_kind, spec_mapping
 from privplan.spec.base import BaseSpec
 from privplan.spec.epsilon_distribution import with_distribution
 from privplan.spec.fields import NOTHING, ClientGroup, ClientTraining, RecordGroup
@@ -92,9 +91,9 @@ class Spec(BaseSpec):
         """A spec from a YAML file.
 
         Raises:
-            InputError: when the file cannot be read, is not YAML, or has faults.
+            InputError: when the file cannot be read, is no mapping in YAML, or has faults.
         """
-        return cls.parse(load_yaml(read_text(path, "spec"), "spec"), Path(path).parent)
+        return cls.parse(spec_mapping(read_text(path, "spec"), path), Path(path).parent)
 
     def sources(self, path: Path | str) -> list[Path]:
         """The files that a spec at ``path`` was read from."""
