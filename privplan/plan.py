@@ -15,7 +15,7 @@ from privplan.accounting.release import History, Release, Unit
 from privplan.book_budget import BookBudget
 from privplan.errors import Fault, InputError
 from privplan.io.files import read_text, write_text
-from privplan.io.kinds import PLAN, refuse_other_kind
+from privplan.io.kinds import PLAN, refuse_other_kind, refuse_yaml_of_other_kind
 from privplan.io.text import load_json
 from privplan.spec.spec import Spec
 from privplan.values import (
@@ -371,5 +371,6 @@ class Plan(Checked):
         try:
             data = load_json(text)
         except ValueError:
+            refuse_yaml_of_other_kind(text, PLAN, "plan")
             raise InputError.one("plan", "must be JSON", str(path)) from None
         return cls.parse(data)

@@ -347,3 +347,9 @@ class RunRecord(Checked):
         except ValueError:
             raise InputError.one("record", "must be JSON", str(folder / RECORD)) from None
         return parse(cls, data)
+
+
+def refuse_other_folder(folder: Path) -> None:
+    """Raise InputError for what is no folder, and so no run folder."""
+    if not folder.is_dir():
+        raise InputError.one("run", "must be a run folder", str(folder))

@@ -37,6 +37,7 @@ _POINTS = 600
 # and the deltas around which it is exact.
 _STEP, _TAIL = 0.02, 1e-12
 _TARGETS = (0.3, 1e-2, 1e-4, 1e-7)
+_ROUNDING = 1e-15
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,10 @@ class TradeOff:
     """Upper bounds on what any attack achieves.
 
     Attributes:
-        advantage: true-positive minus false-positive rate at its largest (total variation).
+        advantage: true-positive minus false-positive rate at its largest (total variation), at
+            most what epsilon at delta implies.
         mu: an attack does no better than on mu-GDP, as far as epsilon at delta reaches: below,
-            under subsampling, it may.
+            under subsampling, it may; ``inf`` where none is known.
         true_positives: best true-positive rate at each of ``LEVELS``.
         false_positive_axis: false-positive rates of the curve, ascending, shape (points,).
         true_positive_axis: bound on the true-positive rate there, shape (points,).
@@ -72,7 +74,8 @@ def profile_of(history: History, relation: Relation | str) -> Profile:
     """Delta as a function of epsilon, from the own privacy loss distribution (upper bound).
 
     Each direction is composed a few times, tilted towards different deltas; every one of
-    them is an upper bound everywhere, so the smallest is taken at each epsilon.
+    them is an upper bound everywhere, so the smallest is taken at each epsilon. No delta exceeds
+    the total variation, which a grid in steps of a very wide loss does not resolve.
 
     Raises:
         UnsupportedError: when the history cannot be composed.
@@ -82,12 +85,15 @@ def profile_of(history: History, relation: Relation | str) -> Profile:
     composed = compose(history, Relation(relation))
     if composed.unbounded or composed.mu is not None or not composed.directions:
         return np.vectorize(lambda epsilon: composed.delta(float(epsilon)).upper, otypes=[float])
-    directions = [_tilted(above) for above, _ in composed.directions]
+    directions = [(_tilted(above), _variation(above)) for above, _ in composed.directions]
 
     def profile(epsilons: Floats) -> Floats:
         return np.array(
             [
-                max(min(one.delta(float(e), 1) for one in tilted) for tilted in directions)
+                max(
+                    min(most, *(one.delta(float(e), 1) for one in tilted))
+                    for tilted, most in directions
+                )
                 for e in epsilons
             ]
         )
@@ -105,6 +111,20 @@ def _tilted(side: Side) -> list[Composed]:
     if not usable:
         raise UnsupportedError("tradeoff: the loss of this history is too wide to compose")
     return usable
+
+
+def _variation(side: Side) -> float:
+    """Upper bound on the total variation of all rounds, at most the chance of ever taking part.
+
+    A maximal coupling of every round differs with a chance of at most ``1 - prod(1 - TV)``.
+    """
+    from privplan.accounting.pld.profile import delta_of
+
+    kept = 0.0
+    for pair, count in side.pairs:
+        one = delta_of(pair, 0.0)[1]
+        kept += count * math.log1p(-one) if one < 1 else -math.inf
+    return min(1.0, -math.expm1(kept) * (1 + _ROUNDING * (1 + side.rounds)))
 
 
 def tradeoff(profile: Profile, delta: float, epsilon: float) -> TradeOff:
@@ -125,12 +145,18 @@ def tradeoff(profile: Profile, delta: float, epsilon: float) -> TradeOff:
     deltas = np.clip(profile(epsilons), 0.0, 1.0)
     axis = np.concatenate([[0.0], np.geomspace(1e-6, 0.05, 120), np.linspace(0.0505, 1.0, 191)])
     return TradeOff(
-        advantage=float(deltas[0]),
+        advantage=min(float(deltas[0]), _implied(epsilon, delta)),
         mu=_mu(epsilons, deltas, delta, epsilon),
         true_positives=tuple(float(rate) for rate in true_positive(epsilons, deltas, LEVELS)),
         false_positive_axis=tuple(axis.tolist()),
         true_positive_axis=tuple(true_positive(epsilons, deltas, axis).tolist()),
     )
+
+
+def _implied(epsilon: float, delta: float) -> float:
+    """Advantage that (epsilon, delta) allows (Kairouz, Oh and Viswanath 2015, Remark A.1)."""
+    shrunk = math.exp(-epsilon)
+    return min(1.0, (1 - shrunk + 2 * delta * shrunk) / (1 + shrunk) * (1 + 8 * _ROUNDING))
 
 
 def _grid(epsilon: float) -> Floats:
@@ -171,4 +197,4 @@ def _mu(epsilons: Floats, deltas: Floats, delta: float, epsilon: float) -> float
         from privplan.scipy_functions import ndtri
 
         mus.append(float(2 * ndtri((1 + deltas[0]) / 2)))
-    return max(mus, default=0.0)
+    return max(mus, default=math.inf if deltas[0] > 0 else 0.0)

@@ -95,6 +95,16 @@ class LocalLog:
             raise InputError.one("log", rule, str(self._path)) from None
         return receipt
 
+    def check(self) -> None:
+        """Read the file.
+
+        Raises:
+            InputError: when it is no log, or holds nothing.
+        """
+        if not self._lines():
+            rule = "must be a log of anchors (privplan anchor --log), but it is empty"
+            raise InputError.one("log", rule, str(self._path))
+
     def problem(self, head: str, receipt: str) -> str | None:
         """Why the file does not hold the head with this receipt."""
         return None if (head, receipt) in self._lines() else f"{self._path} does not hold it"

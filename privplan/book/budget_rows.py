@@ -35,16 +35,33 @@ class Rows:
     Args:
         address: a file or SQLAlchemy address; ``PRIVPLAN_BOOK``, or ``book.sqlite``, by default.
         clock: the time in seconds; for expiry and refills.
+        existing: whether the book must have accounts already; otherwise the first transaction
+            makes their tables.
+
+    Raises:
+        InputError: when the book must exist and does not, or cannot be used.
     """
 
-    def __init__(self, address: str | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        address: str | None = None,
+        clock: Callable[[], float] = time.time,
+        *,
+        existing: bool = False,
+    ) -> None:
         self._url = address_of(address)
         self._clock = clock
+        if existing and not has_accounts(address):
+            rule = "must be a book with budget accounts (privplan book open makes them)"
+            raise InputError.one("book", rule, shown(self._url))
         self._engine = engine_of(self._url, write=True)
-        self._run(METADATA.create_all)
+        self._tables = False
 
     def _run(self, work: Callable[[Connection], T]) -> T:
         with refusing(self._url, _USABLE):
+            if not self._tables:
+                repeated(self._engine, METADATA.create_all)
+                self._tables = True
             return repeated(self._engine, work)
 
     def _account(self, connection: Connection, name: str) -> Row[Any]:

@@ -49,6 +49,8 @@ class Budgets(Rows):
     Args:
         address: a file or SQLAlchemy address; ``PRIVPLAN_BOOK``, or ``book.sqlite``, by default.
         clock: the time in seconds; for expiry and refills.
+        existing: whether the book must have accounts already; otherwise the first transaction
+            makes their tables.
     """
 
     # -- accounts --------------------------------------------------------------------------

@@ -21,11 +21,12 @@ def command(run: Path, log: Path | None, tsa: str | None, form: str) -> None:
     from privplan.cli import render
     from privplan.errors import InputError
     from privplan.plan import Plan
-    from privplan.record import PLAN
+    from privplan.record import PLAN, refuse_other_folder
 
     if (log is None) == (tsa is None):
         given = "nothing" if log is None else "both"
         raise InputError.one("log", "exactly one of --log and --tsa must be given", given)
+    refuse_other_folder(run)
     plan = Plan.load(run / PLAN)
     chosen = TimeStamps(post_to(tsa)) if tsa is not None else LocalLog(log or Path())
     made = anchor(run, plan, chosen)

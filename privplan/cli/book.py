@@ -246,7 +246,7 @@ def open_account(
     from privplan.book.budgets import DAY, Budgets
 
     period = None if refill_days is None else refill_days * DAY
-    Budgets(address).open(
+    Budgets(address, existing=bool(ceilings)).open(
         account,
         epsilon,
         delta,
@@ -308,7 +308,7 @@ def declare(plan: str, run: str, population: str, form: str, address: str | None
     """
     from privplan.book.budgets import Budgets
 
-    declared = Budgets(address).declare_run(run, _histories(plan, population))
+    declared = Budgets(address, existing=True).declare_run(run, _histories(plan, population))
     lines = [f"{account}: commitment {commitment}" for account, commitment in declared.items()]
     _answer(form, "\n".join(lines), {"run": run, "commitments": dict(declared)})
 
@@ -330,7 +330,7 @@ def reserve(
     from privplan.book.budgets import DAY, Budgets
 
     charges = _histories(plan, population)
-    name = Budgets(address).reserve(run, charges, expires_in=expires_days * DAY)
+    name = Budgets(address, existing=True).reserve(run, charges, expires_in=expires_days * DAY)
     _answer(form, name, {"run": run, "reservation": name, "accounts": list(charges)})
 
 
@@ -356,7 +356,7 @@ def commit(
     if (plan is None) != (rounds is None):
         raise InputError.one("plan and rounds", "must be given both or neither", plan or rounds)
     charges = None if plan is None else _histories(plan, population, rounds)
-    Budgets(address).commit(reservation, charges)
+    Budgets(address, existing=True).commit(reservation, charges)
     _answer(form, f"committed {reservation}", {"reservation": reservation, "rounds": rounds})
 
 
@@ -367,9 +367,10 @@ def budgets(form: str, address: str | None) -> None:
     """All accounts: budget, spent, reserved."""
     from dataclasses import asdict
 
+    from privplan.book.budget_rows import has_accounts
     from privplan.book.budgets import Budgets
 
-    states = Budgets(address).states()
+    states = Budgets(address).states() if has_accounts(address) else []
     if form == "json":
         render.data([asdict(one) for one in states])
         return

@@ -21,7 +21,7 @@ def command(spec: str, form: str, forecast: str | None, plot: str | None) -> Non
     from privplan.io.files import refuse_overwriting, write_bytes
     from privplan.report.plots import frontier_picture, picture_name
     from privplan.report.tables import frontier_table
-    from privplan.sensitivity.frontier import frontier, load_problem
+    from privplan.sensitivity.frontier import frontier, load_problem, unscaled_lines
 
     kind = picture_name(plot) if plot is not None else ""
     problem = load_problem(spec)
@@ -41,4 +41,6 @@ def command(spec: str, form: str, forecast: str | None, plot: str | None) -> Non
         render.table(*frontier_table(problem.name, points))
         if plot is not None:
             render.text(f"wrote {plot}")
+    for line in unscaled_lines(problem):
+        render.warn(line)
     warn_replaced(spec)

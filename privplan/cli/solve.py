@@ -127,14 +127,14 @@ def command(
     """Solve, then write, then show: nothing is written when solving fails."""
     from privplan.forecast.lines import forecast_lines
     from privplan.io.files import read_text
-    from privplan.io.text import load_yaml
+    from privplan.io.kinds import spec_mapping
     from privplan.planning.recipe import replaced_lines
     from privplan.planning.unspent import unspent_lines
     from privplan.report.tables import certificate_table, plan_lines, plan_table, risk_table
     from privplan.spec.spec import Spec
 
     found = measured(own)
-    data, folder = load_yaml(read_text(spec, "spec"), "spec"), Path(spec).parent
+    data, folder = spec_mapping(read_text(spec, "spec"), spec), Path(spec).parent
     problem = Spec.parse(data, folder) if found is None else with_measured(data, folder, found)
     if problem.horizon is not None:
         options = {

@@ -59,7 +59,9 @@ def command(
 
     logs: list[AnchorLog] = []
     if anchor_log is not None:
-        logs.append(LocalLog(anchor_log))
+        log = LocalLog(anchor_log)
+        log.check()  # also where no anchor asks for it
+        logs.append(log)
     if tsa_certificate is not None:
         logs.append(TimeStamps(certificates=tsa_certificate))
     if horizon is not None:

@@ -57,7 +57,8 @@ class ReservingGuard(Guard):
             if set(accounts) != set(names):
                 rule = f"must name an account for {', '.join(names)}"
                 raise InputError.one("accounts", rule, list(accounts))
-            self._accounts, self._book_of_budgets = dict(accounts), Budgets(book)
+            self._accounts = dict(accounts)
+            self._book_of_budgets = Budgets(book, existing=True)
             self._reservation = ""
             if not self.finished:
                 self._reservation = self._reserved(expires_in)

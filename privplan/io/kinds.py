@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from privplan.errors import InputError
+from privplan.io.text import load_yaml
 
 PLAN = "a plan"
 HORIZON = "a horizon of several plans"
@@ -12,6 +14,9 @@ SPEC = "a spec"
 RECORD = "the record of a run"
 VERDICT = "a verdict"
 TABLE = "a table of proxy runs"
+
+SPEC_FIELD = "spec"
+"""The field that messages on the file of a spec name."""
 
 _FIELDS = {
     HORIZON: ("spec", "shares", "plans", "certificate"),
@@ -33,6 +38,31 @@ _CURES = {
     (TABLE, SPEC): "; privplan forecast-proxy makes it of one",
 }
 """What to do instead, by the kind that is asked for and the one that is found."""
+
+
+def spec_mapping(text: str, path: Path | str) -> dict[str, Any]:
+    """Plain data of the text of a spec's file.
+
+    Args:
+        text: of the file.
+        path: the file, for the message.
+
+    Raises:
+        InputError: when the text is not YAML, or no mapping.
+    """
+    data = load_yaml(text, SPEC_FIELD)
+    if not isinstance(data, dict):
+        raise InputError.one(SPEC_FIELD, "must be a mapping of fields", str(path))
+    return data
+
+
+def refuse_yaml_of_other_kind(text: str, wanted: str, field: str) -> None:
+    """Raise InputError for text that is no JSON, but YAML of a known kind; see below."""
+    try:
+        data = load_yaml(text, field)
+    except InputError:
+        return
+    refuse_other_kind(data, wanted, field)
 
 
 def refuse_other_kind(data: Any, wanted: str, field: str) -> None:

@@ -12,7 +12,7 @@ from privplan.accounting.release import Relation
 from privplan.errors import Fault, InputError
 from privplan.lint.bounds import epsilon
 from privplan.lint.reading import FRAMEWORKS, Alarm, Claim, Mechanism, Options, Reading
-from privplan.lint.source import load
+from privplan.lint.source import load, refuse_foreign
 
 ALARMS = 6
 """Exit code of a file with alarms."""
@@ -114,12 +114,15 @@ def lint(path: str, of: str, options: Options) -> Report:
 
     Raises:
         InputError: when an option is out of range, the framework is unknown, or the file cannot
-            be read.
+            be read or has nothing of it.
     """
     _check(options)
     name = FRAMEWORKS.name_of(of)
-    reading = FRAMEWORKS.get(name)(load(path), options)
-    if not (reading.mechanisms or reading.claims or reading.alarms):
+    source = load(path)
+    reading = FRAMEWORKS.get(name)(source, options)
+    shows = bool(reading.mechanisms or reading.claims or reading.alarms)
+    refuse_foreign(source, name, shows=shows)
+    if not shows:
         reading.unknown("mechanism", f"the file shows no privacy mechanism of {name}")
     return judge(reading, options, path, name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,11 +11,20 @@ from typing import Any, Literal
 
 from privplan.errors import InputError
 from privplan.io.files import read_text
+from privplan.io.kinds import refuse_other_kind
 from privplan.io.text import load_json, load_yaml
 from privplan.lint.expressions import UNKNOWN
 from privplan.lint.script import Script
 
 _CONFIGS = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML", ".json": "JSON"}
+
+
+_NAMES = {
+    "flower": "flower|flwr",
+    "opacus": "opacus|privacy_?engine",
+    "tff": "tff|tensorflow.federated",
+}
+"""How a framework is named in its files, where not by its own name."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,29 @@ def load(path: Path | str) -> Source:
         data = _parsed(text, _CONFIGS[suffix], str(path))
         return Source(str(path), "config", text, None, data, flattened(data))
     return Source(str(path), "log", text)
+
+
+def refuse_foreign(source: Source, framework: str, *, shows: bool) -> None:
+    """Refuse a configuration or a log in which nothing is of the framework.
+
+    Args:
+        source: the file; scripts are never refused.
+        framework: its name.
+        shows: whether anything was read from the file.
+
+    Raises:
+        InputError: for a file of privplan, or one that shows nothing and does not name the
+            framework.
+    """
+    if source.script is not None:
+        return
+    data = source.data
+    if isinstance(data, dict) and ("rounds" not in data or {"groups", "groups_from"} & data.keys()):
+        refuse_other_kind(data, f"a configuration of {framework}", "file")
+    named = re.search(_NAMES.get(framework, re.escape(framework)), source.text, re.IGNORECASE)
+    if not shows and named is None:
+        rule = f"must be a script, a configuration or a log of {framework}, and shows nothing of it"
+        raise InputError.one("file", rule, source.path)
 
 
 def _parsed(text: str, kind: str, path: str) -> Any:

@@ -9,10 +9,19 @@ from privplan.planning.allocate import NEGLIGIBLE, Task, allocate
 from privplan.planning.assemble import Decisions, failed_conditions
 from privplan.planning.error_terms import Allocation
 from privplan.planning.objectives import objective_of
-from privplan.planning.problem import Limits, Problem, drawable, limits_of, uniform_cohorts
+from privplan.planning.problem import (
+    Limits,
+    Problem,
+    drawable,
+    implied_cohort,
+    limits_of,
+    uniform_cohorts,
+)
 from privplan.planning.published import kept_fractions
 from privplan.planning.run_limits import not_above
 from privplan.spec.spec import Spec
+
+_AT_FLOOR = 1e-6
 
 
 def task_of(spec: Spec, problem: Problem) -> Task:
@@ -58,7 +67,12 @@ def optimised(spec: Spec, problem: Problem) -> Decisions:
         objective=ObjectiveValue(name=spec.planning.ratios, value=sum(terms.values())),
         bound=terms,
         status=found.status,
-        warnings=(*lines, *_below_minimum(task, found), *_negligible(task, found)),
+        warnings=(
+            *lines,
+            *_below_minimum(task, found),
+            *_negligible(task, found),
+            *_at_implied_floor(task, found, spec),
+        ),
     )
 
 
@@ -83,4 +97,30 @@ def _negligible(task: Task, found: Allocation) -> list[str]:
             task.problem.names, task.coefficients.shares, found.weights, strict=True
         )
         if weight < NEGLIGIBLE * share
+    ]
+
+
+def _at_implied_floor(task: Task, found: Allocation, spec: Spec) -> list[str]:
+    """Warnings on groups whose cohort is the least of a group without ``min_sampling_ratio``.
+
+    Not on those of negligible weight, to which a smaller cohort is worth nothing.
+    """
+    problem, limits = task.problem, task.limits
+    if problem.sampling.law.whole_cohorts:
+        return []
+    least = implied_cohort(problem)
+    why = (
+        "one participation over all rounds"
+        if least == 1 / problem.rounds
+        else f"{least * len(problem.names) / problem.cohort:.3g} of an equal share of the cohort"
+    )
+    return [
+        f"groups.{group.name}: its expected cohort of {least:.4g} is the least that is planned "
+        f"where no limit says otherwise ({why}); a max_sampling_ratio below "
+        f"{least / clients:.4g} allows less"
+        for m, (group, clients) in enumerate(zip(spec.groups, problem.clients, strict=True))
+        if limits.min_cohorts[m] == least < limits.max_cohorts[m]
+        and (group.min_sampling_ratio or 0.0) * clients < least
+        and found.cohorts[m] <= least * (1 + _AT_FLOOR)
+        and found.weights[m] >= NEGLIGIBLE * task.coefficients.shares[m]
     ]

@@ -147,10 +147,7 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
     least_ratio = np.array([group.min_sampling_ratio or 0.0 for group in spec.groups])
     most_ratio = np.array([group.max_sampling_ratio or 1.0 for group in spec.groups])
     floors = np.array([group.min_weight or 0.0 for group in spec.groups])
-    implied = min(
-        max(1 / problem.rounds, LEAST_SHARE * problem.cohort / len(clients)),
-        problem.cohort / len(clients),
-    )
+    implied = implied_cohort(problem)
     least, most = least_ratio * clients, most_ratio * clients
     if problem.sampling.law.whole_cohorts:
         least, most = np.ceil(least - 1e-9), np.floor(most + 1e-9)
@@ -161,6 +158,13 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
     if spec.release == "joint" and spec.weighting == "optimal":
         _check_left_weight(problem, floors)
     return Limits(least, most, floors)
+
+
+def implied_cohort(problem: Problem) -> float:
+    """Least expected cohort of a group without ``min_sampling_ratio``, but under no cap below."""
+    groups = len(problem.clients)
+    least = max(1 / problem.rounds, LEAST_SHARE * problem.cohort / groups)
+    return min(least, problem.cohort / groups)
 
 
 def _check_feasible(

@@ -12,6 +12,8 @@ from privplan.planning.noise_model import CHEAPER, cheaper
 from privplan.planning.problem import problem_of
 
 _SAME = 1.001
+_AT_FLOOR = 1e-3
+"""Relative distance of a weight from its least value that rounding of noise may leave."""
 ENOUGH = 0.9
 """Share of a budget below which a plan says why the rest stays unspent."""
 
@@ -71,12 +73,30 @@ def _reason(plan: Plan, group: GroupPlan) -> str:
                 f"planning.weights: {plan.spec.weighting} gives it a weight of {group.weight:.3g}, "
                 "and in one sum of all groups less noise means more weight"
             )
+        floors = _floors_of_others(plan, group.name)
+        if floors and (group.weight <= share or not plan.bound.get("bias")):
+            leave = "leaves" if len(floors) == 1 else "leave"
+            return (
+                f"{' and '.join(floors)} {leave} it a weight of {group.weight:.3g} for {share:.3g} "
+                "of the clients, and in one sum of all groups less noise would mean more weight"
+            )
         return (
             f"it has a weight of {group.weight:.3g} for {share:.3g} of the clients, and in one sum "
             "of all groups less noise would mean more weight, which costs more by bias "
             "(planning.heterogeneity) than it gains by noise"
         )
     return "no smaller noise multiplier keeps the budget under this sampling law"
+
+
+def _floors_of_others(plan: Plan, name: str) -> list[str]:
+    """The least weights of other groups that are not exceeded, as fields with their values."""
+    return [
+        f"groups.{asked.name}.min_weight: {asked.min_weight:g}"
+        for asked, group in zip(plan.spec.groups, plan.groups, strict=True)
+        if asked.name != name
+        and asked.min_weight
+        and group.weight <= asked.min_weight * (1 + _AT_FLOOR)
+    ]
 
 
 def _nothing_smaller(plan: Plan, group: GroupPlan) -> bool:

@@ -136,12 +136,12 @@ def risk_table(risks: Sequence[GroupRisk]) -> Table:
             *([one.asked or "-"] if asked else []),
             f"{one.curve.advantage:.4f}",
             *(f"{rate:.4f}" for rate in one.curve.true_positives),
-            f"{one.curve.mu:.4g}",
+            "-" if math.isinf(one.curve.mu) else f"{one.curve.mu:.4g}",
         ]
         for one in risks
     ]
     rates = [f"TPR at FPR {level:g}" for level in LEVELS]
-    columns = ["group", *(["asked"] if asked else []), "advantage", *rates, "mu"]
+    columns = ["group", *(["asked"] if asked else []), "advantage", *rates, "mu down to delta"]
     caption = (
         "upper bounds by pld; TPR at FPR x is also the chance to reconstruct what was guessed "
         "with chance x before"

@@ -127,9 +127,10 @@ def _variations(spec: Spec) -> list[tuple[str, str, dict[str, Any], float]]:
         variations.append(("rounds", str(rounds), {**data, "rounds": rounds}, 1.0))
     for cohort in _cohorts(spec):
         variations.append(("cohort", f"{cohort:g}", {**data, "cohort": cohort}, 1.0))
-    for factor in _FACTORS:
+    scaled = [group for group in spec.groups if group.risk is None]
+    for factor in _FACTORS if scaled else ():
         variations.append(("epsilon", f"x {factor:g}", _budgets(data, factor, None), 1.0))
-    for group in spec.groups:
+    for group in scaled:
         more = _budgets(data, _STEP, group.name)
         variations.append(("shadow_price", group.name, more, (_STEP - 1) * group.epsilon))
     for group in spec.groups if len(spec.groups) > 1 else ():
@@ -139,6 +140,17 @@ def _variations(spec: Spec) -> list[tuple[str, str, dict[str, Any], float]]:
         changed = {**data, "groups": others, "cohort": cohort, "delta": spec.delta_of(group)}
         variations.append(("without", group.name, changed, 1.0))
     return variations
+
+
+def unscaled_lines(spec: Spec) -> list[str]:
+    """That budgets stated as risks are not scaled, in one sentence; none without such a budget."""
+    names = [group.name for group in spec.groups if group.risk is not None]
+    if not names:
+        return []
+    which = "all groups" if len(names) == len(spec.groups) else f"groups {', '.join(names)}"
+    return [
+        f"budgets stated as risks are not scaled: rows epsilon and shadow_price leave out {which}"
+    ]
 
 
 def _cohorts(spec: Spec) -> list[float]:
@@ -154,9 +166,11 @@ def _cohorts(spec: Spec) -> list[float]:
 
 
 def _budgets(data: dict[str, Any], factor: float, only: str | None) -> dict[str, Any]:
-    """The data with the epsilon of one group, or of all groups when None, times a factor."""
+    """The data with the epsilon of one group times a factor, or of all that state no risk."""
     groups = [
-        {**group, "epsilon": group["epsilon"] * factor} if only in (None, group["name"]) else group
+        {**group, "epsilon": group["epsilon"] * factor}
+        if only in (None, group["name"]) and group.get("risk") is None
+        else group
         for group in data["groups"]
     ]
     return {**data, "groups": groups}

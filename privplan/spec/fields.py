@@ -114,6 +114,20 @@ OnlyClientsOrAbsent = Annotated[
 ]
 
 
+def _epsilon_or(*instead: str) -> Callable[[dict[str, Any]], None]:
+    """Change a schema of groups: epsilon may be left out where one of these fields is given."""
+
+    def change(schema: dict[str, Any]) -> None:
+        schema["required"] = [name for name in schema["required"] if name != "epsilon"]
+        given = [{"required": [name], "properties": {name: {"not": NOTHING}}} for name in instead]
+        schema["anyOf"] = [{"required": ["epsilon"]}, *given]
+
+    return change
+
+
+NOTHING = {"type": "null"}
+
+
 class Group(Value):
     """Clients who share one privacy budget."""
 
@@ -165,16 +179,20 @@ class Group(Value):
 class ClientGroup(Group):
     """A group whose budget protects each client with all its data."""
 
+    model_config = ConfigDict(json_schema_extra=_epsilon_or("risk", "noise_multiplier"))
     records: OnlyRecords = None
     batch_size: OnlyRecords = None
+
+
+def _records_required(schema: dict[str, Any]) -> None:
+    _epsilon_or("risk")(schema)
+    schema["required"].append("records")
 
 
 class RecordGroup(Group):
     """A group whose budget protects each record of a client."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"required": ["name", "clients", "epsilon", "records"]}
-    )
+    model_config = ConfigDict(json_schema_extra=_records_required)
     noise_multiplier: OnlyClientsOrAbsent = None
     sampling_ratio: OnlyClients = None
     min_sampling_ratio: OnlyClients = None

@@ -8,16 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from privplan.accounting.release import SamplingLaw, is_client
 from privplan.errors import Fault, InputError
 from privplan.io.files import read_text
-from privplan.io.kinds import SPEC, refuse_other_kind
-from privplan.io.text import load_yaml
+from privplan.io.kinds import SPEC, refuse_other_kind, spec_mapping
 from privplan.spec.base import BaseSpec
 from privplan.spec.epsilon_distribution import with_distribution
-from privplan.spec.fields import ClientGroup, ClientTraining, RecordGroup
+from privplan.spec.fields import NOTHING, ClientGroup, ClientTraining, RecordGroup
 from privplan.spec.fixed_noise import noise_faults, with_fixed_noise
 from privplan.spec.fixed_risk import names_of
 from privplan.spec.grouping_costs import Costs
@@ -92,9 +91,9 @@ class Spec(BaseSpec):
         """A spec from a YAML file.
 
         Raises:
-            InputError: when the file cannot be read, is not YAML, or has faults.
+            InputError: when the file cannot be read, is no mapping in YAML, or has faults.
         """
-        return cls.parse(load_yaml(read_text(path, "spec"), "spec"), Path(path).parent)
+        return cls.parse(spec_mapping(read_text(path, "spec"), path), Path(path).parent)
 
     def sources(self, path: Path | str) -> list[Path]:
         """The files that a spec at ``path`` was read from."""
@@ -102,9 +101,23 @@ class Spec(BaseSpec):
         return [Path(path), *named]
 
 
+def _rounds_or_noise(schema: dict[str, Any]) -> None:
+    """Rounds may be left out where every group has a noise multiplier and a budget."""
+    schema["required"].remove("rounds")
+    budget = [{"required": ["epsilon"]}, {"required": ["risk"]}]
+    fixed = {
+        "required": ["noise_multiplier"],
+        "properties": {"noise_multiplier": {"not": NOTHING}},
+        "anyOf": budget,
+    }
+    groups = {"required": ["groups"], "properties": {"groups": {"minItems": 1, "items": fixed}}}
+    schema["anyOf"] = [{"required": ["rounds"]}, groups]
+
+
 class ClientSpec(Spec):
     """A spec whose budgets protect each client with all its data."""
 
+    model_config = ConfigDict(json_schema_extra=_rounds_or_noise)
     unit: Literal["client"] = Field(
         "client", description="A budget protects a client.", exclude_if=is_client
     )
@@ -217,9 +230,20 @@ def _poisson(law: SamplingLaw) -> SamplingLaw:
     return law
 
 
+def _groups_or_distribution(schema: dict[str, Any]) -> None:
+    """Groups may be left out where a distribution draws them."""
+    schema["required"].remove("groups")
+    drawn = {"epsilon_distribution": {"not": NOTHING}}
+    schema["anyOf"] = [
+        {"required": ["groups"]},
+        {"required": ["epsilon_distribution"], "properties": drawn},
+    ]
+
+
 class RecordSpec(Spec):
     """A spec whose budgets protect each record of a client."""
 
+    model_config = ConfigDict(json_schema_extra=_groups_or_distribution)
     unit: Literal["record"] = Field(description="A budget protects a record of a client.")
     groups: tuple[RecordGroup, ...] = Field(
         description="Who needs how much privacy; may be left out with epsilon_distribution."

@@ -26,7 +26,7 @@ from privplan.ledger import history_of, read_ledger, worst_client
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.private_tuning import ACCOUNTANT as SELECTION
 from privplan.planning.private_tuning import selected_epsilon
-from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord
+from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord, refuse_other_folder
 from privplan.values import Value, is_none
 from privplan.verification.checks.check import (
     CHECKS,
@@ -357,7 +357,7 @@ def judge(run: Run) -> Verdict:
         accuracy=run.record.accuracy,
         accuracy_by_class=run.record.accuracy_by_class,
         metric=run.record.metric,
-        not_finite=run.record.accuracy is None and bool(run.record.metrics),
+        not_finite=_not_finite(run.record),
     )
 
 
@@ -368,14 +368,20 @@ def _cure(record: RunRecord) -> str:
     return "the run was finished, so what is lost cannot be recovered; run it in another folder"
 
 
+def _not_finite(record: RunRecord) -> bool:
+    """Whether the score was measured last and is not finite; a run that goes on has none yet."""
+    if record.accuracy is not None or not record.metrics:
+        return False
+    return record.metrics[-1].accuracy is None
+
+
 def load_run(folder: Path) -> Run:
     """Read a run folder.
 
     Raises:
         InputError: when it is not a run folder, or the ledger's last line is incomplete.
     """
-    if not folder.is_dir():
-        raise InputError.one("run", "must be a run folder", str(folder))
+    refuse_other_folder(folder)
     plan = Plan.load(folder / PLAN)
     ledger = read_ledger(folder, plan.digest)
     record = RunRecord.load(folder)

@@ -83,7 +83,6 @@ def command(
     from simulate.tuning.proxy import DRAWN, proxy_table, variations
     from simulate.tuning.trials import Setting
 
-    render.warn(WARNING)
     known = Spec.load(spec)
     if known.unit != "client":
         raise InputError.one("unit", "must be client for a forecast", known.unit)
@@ -104,6 +103,7 @@ def command(
         partition=",".join(partitions),
         data_dir=None if data_dir is None else str(data_dir),
     )
+    render.warn(WARNING)
     todo = variations(known, partitions, runs, seed, share, classes)
     with render.progress(f"forecast-proxy on {dataset}") as report:
         table = proxy_table(setting, todo, Path(f"{output}.runs"), jobs, report)

@@ -78,12 +78,12 @@ def command(
     from privplan.cli import render
     from privplan.errors import InputError
     from privplan.io.files import read_text, refuse_overwriting, write_text
+    from privplan.io.kinds import spec_mapping
     from privplan.io.text import load_yaml
     from privplan.spec.measured import provisional, written
     from privplan.spec.spec import Spec
     from simulate.pilot.pilot import Pilot, run
 
-    render.warn(WARNING)
     own = own_of(context, options)
     name = dataset if own.data is None else own.data.name
     if name is None:
@@ -91,12 +91,14 @@ def command(
     if own.metric is not None:
         raise InputError.one("metric", "must be left out: a pilot computes none", str(own.metric))
     before = read_text(spec, "spec")
+    spec_mapping(before, spec)
     known = provisional(before, spec.parent)
     refuse_overwriting(known.sources(spec), [output])
     pilot = Pilot(
         known, name, rounds, clients, seed, partition, records, data_dir, download,
         own.data, own.model, own.loss,
     )  # fmt: skip
+    render.warn(WARNING)
     with render.progress(f"pilot on {name}") as report:
         measured = run(pilot, report)
     text = written(before, measured)

@@ -61,7 +61,6 @@ def command(
     from simulate.tuning.pretraining import PublicTraining, pretrain
     from simulate.tuning.tuned import pretrained_text
 
-    render.warn(WARNING)
     parameters = Path(f"{output}.npy")
     text, setting = proxy_setting(
         spec,
@@ -71,6 +70,7 @@ def command(
         partition=partition,
         data_dir=data_dir,
     )
+    render.warn(WARNING)
     training = PublicTraining(epochs=epochs, learning_rate=learning_rate, seed=seed)
     folder = Path(f"{output}.pretraining")
     with render.progress(f"pretrain on {dataset}") as report:

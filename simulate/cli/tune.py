@@ -63,7 +63,6 @@ def command(
     from simulate.tuning.search import Search
     from simulate.tuning.tuned import tuned_text
 
-    render.warn(WARNING)
     text, setting = proxy_setting(
         spec,
         [output],
@@ -72,6 +71,7 @@ def command(
         partition=partition,
         data_dir=data_dir,
     )
+    render.warn(WARNING)
     folder = Path(f"{output}.trials")
     search = Search(setting, trials, seed, jobs, folder, budget)
     with render.progress(f"tune on {dataset}") as report:

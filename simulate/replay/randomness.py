@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+Batches = list[np.ndarray]
 INITIAL, SAMPLING, CLIENT, NOISE, RECORD_NOISE = 0, 3, 4, 5, 8
 """Purposes of the streams: initial model, cohort (round, group), mini-batches (round, client),
 noise (round, release), noise of DP-SGD (round, client)."""
@@ -51,11 +52,9 @@ def turn(clients: int, ratio: float, round_: int) -> np.ndarray:
     return np.sort(np.arange(first, last) % clients)
 
 
-def epochs(
-    records: np.ndarray, steps: int, size: int, source: np.random.Generator
-) -> list[np.ndarray]:
+def epochs(records: np.ndarray, steps: int, size: int, source: np.random.Generator) -> Batches:
     """Records of each of ``steps`` mini-batches: shuffled epochs, cut into batches of ``size``."""
-    batches: list[np.ndarray] = []
+    batches: Batches = []
     while len(batches) < steps:
         order = source.permutation(records)
         batches += [order[start : start + size] for start in range(0, len(order), size)]
@@ -64,6 +63,6 @@ def epochs(
 
 def poisson_batches(
     records: np.ndarray, steps: int, ratio: float, source: np.random.Generator
-) -> list[np.ndarray]:
+) -> Batches:
     """Records of each of ``steps`` mini-batches: each record with probability ``ratio``."""
     return [records[source.random(len(records)) < ratio] for _ in range(steps)]

@@ -70,12 +70,12 @@ class Replay:
         method, own = method_of(plan, record), own or OwnParts()
         what = "canaries" if settings.get("canaries") else again.unsupported(plan)
         if what or method is None:
-            self.missing = f"a run with {what or record.algorithm}, which replay does not support"
+            self.missing = f"support of replay for a run with {what or record.algorithm}"
             return
         parts = own.parts_of(record, plan, data_dir, folder)
         secret = record.noise == "secure" and not key
         if parts.model.stochastic:
-            self.missing = "a module that draws random numbers in training"
+            self.missing = "support of replay for a module that draws random numbers in training"
             return
         discrete = settings.get("noise") == "secure-discrete" and method.noisy
         self.world = World(plan, method, parts, record.simulation_seed, key, secret, discrete)
@@ -100,10 +100,9 @@ class Replay:
             if self.evidence is not None:
                 self._inputs(self.world, self.evidence)
             trained = self._rounds(self.world, self._needed(chosen.tolist()), lines, progress)
-        seed = None if len(chosen) == total else seed
-        fields = {"rounds": trained, "of": total, "selection_seed": seed}
-        fields |= {"record": self.record.digest}
-        return self.found.report(self.plan.digest, self.record.chain, self.missing, fields)
+        seed, record = None if len(chosen) == total else seed, self.record
+        fields = {"rounds": trained, "of": total, "selection_seed": seed, "record": record.digest}
+        return self.found.report(self.plan.digest, record.chain, self.missing, fields)
 
     def _ledger(self, world: World) -> Lines:
         """The ledger's lines by round, after comparing what does not depend on training."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
+from privplan.accounting.accountant import accountant
 from privplan.accounting.gdp import advantage_of, epsilon_of, log_delta_of
 from privplan.accounting.release import History, Relation, Release
 from privplan.accounting.tradeoff import LEVELS, profile_of, tradeoff, true_positive
@@ -72,8 +73,6 @@ def test_profile_agrees_with_dp_accounting(sigma, q, rounds):
 
 
 def test_profile_is_consistent_with_epsilon():
-    from privplan.accounting.accountant import accountant
-
     for law in ("poisson", "fixed_size"):
         history = History.repeated(Release(1.5, 0.02, law), 50)
         for relation in Relation:
@@ -89,3 +88,25 @@ def test_profiles_without_sampling_or_without_noise():
     naked = History.repeated(Release(0.0, 0.1), 1)
     assert profile_of(naked, "add_remove")(np.array([1.0])) == [1.0]
     assert profile_of(History(), "add_remove")(np.array([0.0])) == [0.0]
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.06, 0.08])
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_little_noise_leaves_the_chance_of_taking_part(sigma, rounds):
+    # By hand: without noise to speak of, an attack is right exactly when the client took part.
+    history = History.repeated(Release(sigma, 0.1), rounds)
+    epsilon = accountant("pld").epsilon(history, 1e-5, "add_remove").upper
+    found = tradeoff(profile_of(history, "add_remove"), 1e-5, epsilon)
+    ever = 1 - 0.9**rounds
+    assert ever * (1 - 1e-9) <= found.advantage <= ever * (1 + 1e-9)
+    for level, rate in zip(LEVELS, found.true_positives, strict=True):
+        assert level + ever * (1 - level) - 1e-9 <= rate <= level + ever + 0.001
+
+
+def test_an_advantage_is_at_most_what_the_budget_implies():
+    # Kairouz, Oh and Viswanath 2015: (e^eps - 1 + 2 delta) / (e^eps + 1); (0, 0.2) allows 0.2.
+    found = tradeoff(np.ones_like, 0.2, 0.0)
+    assert found.advantage == pytest.approx(0.2, rel=1e-12)
+    assert math.isinf(found.mu)
+    found = tradeoff(np.ones_like, 0.1, math.log(3))
+    assert found.advantage == pytest.approx((3 - 1 + 0.2) / 4, rel=1e-12)

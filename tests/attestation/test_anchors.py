@@ -105,6 +105,26 @@ def test_a_shortened_log_and_damaged_files_are_one_line(run: Path, tmp_path: Pat
         post_to("http://127.0.0.1:9/")(b"")
 
 
+def test_a_log_that_is_none_is_one_line_also_where_no_anchor_asks_for_it(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "run"
+    honest_run.write_run(run)
+    (tmp_path / "empty").touch()
+    (tmp_path / "image").write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
+    for path, text in (
+        (tmp_path / "none", "must be a file that exists"),
+        (tmp_path, "must be a file, not a directory"),
+        (tmp_path / "empty", "must be a log of anchors (privplan anchor --log), but it is empty"),
+        (tmp_path / "image", "must be UTF-8 text"),
+        (run / PLAN, "must be an unbroken log, but line 1 is not"),
+    ):
+        done = CliRunner().invoke(main, ["verify", str(run), "--anchor-log", str(path)])
+        assert done.exit_code == 2, path
+        assert done.stderr == f"privplan: log: {text}, found '{path}'\n"
+        assert not (run / "verdict.json").exists()
+
+
 CONFIGURATION = """
 [tsa]
 default_tsa = own

@@ -199,6 +199,37 @@ def test_a_book_that_cannot_be_written_is_one_line(tmp_path: Path, where: str, s
     assert said in line
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        ("declare", "{plan}", "--run=a"),
+        ("reserve", "{plan}", "--run=a"),
+        ("commit", "abc"),
+        ("budgets",),
+        ("open", "a", "--epsilon=1", "--delta=1e-5", "--ceiling=all"),
+        ("open", "a", "--epsilon=-1", "--delta=1e-5"),
+    ],
+)
+def test_a_use_of_accounts_that_fails_makes_no_book(tmp_path: Path, use: tuple[str, ...]) -> None:
+    plan, book = run(tmp_path / "run") / "plan.json", tmp_path / "mistyped.sqlite"
+    line = refused("book", *(one.format(plan=plan) for one in use), "--address", book)
+    assert not book.exists()
+    if "--epsilon=-1" not in use:
+        assert "book: must be a book that exists" in line
+
+
+def test_a_book_of_runs_has_no_accounts_and_gets_none(tmp_path: Path) -> None:
+    folder, book = run(tmp_path / "run"), tmp_path / "book.sqlite"
+    assert privplan("book", "add", folder, "--address", book).exit_code == 0
+    before = book.read_bytes()
+    assert (
+        json.loads(privplan("book", "budgets", "--format", "json", "--address", book).stdout) == []
+    )
+    line = refused("book", "reserve", folder / "plan.json", "--run=a", "--address", book)
+    assert "must be a book with budget accounts (privplan book open makes them)" in line
+    assert book.read_bytes() == before
+
+
 def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     line = refused("book", "show", "--address", "postgresql://me@host/db")

@@ -109,6 +109,47 @@ def test_a_file_that_cannot_be_parsed_is_one_line(name: str, text: str, tmp_path
     assert done.stderr.count("\n") == 1
 
 
+OWN = """
+name: own
+groups: [{name: all, clients: 300, epsilon: 1.0}]
+rounds: 20
+cohort: 40
+model: {name: mlp-digits, parameters: 2410}
+"""
+
+
+@pytest.mark.parametrize("of", ["flower", "nvflare", "opacus", "pfl", "tff"])
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("empty.log", "", "shows nothing of it"),
+        ("budgets.csv", "client,epsilon\n1,2\n", "shows nothing of it"),
+        ("list.json", "[1, 2]", "shows nothing of it"),
+        ("spec.yaml", OWN, "not a spec"),
+        ("plan.json", '{"spec": {"rounds": 9}, "certificate": [], "delta": 1}', "not a plan"),
+    ],
+)
+def test_a_file_without_the_framework_is_refused(
+    of: str, name: str, text: str, said: str, tmp_path
+) -> None:
+    (tmp_path / name).write_text(text)
+    done = CliRunner().invoke(main, ["lint", str(tmp_path / name), "--of", of])
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.py", ""), ("a.toml", "[tool.flwr.app.config]\nlr = 1"), ("a.log", "flwr 1.9: round 1")],
+)
+def test_a_file_of_the_framework_without_privacy_is_read(name: str, text: str, tmp_path) -> None:
+    (tmp_path / name).write_text(text)
+    done = CliRunner().invoke(main, ["lint", str(tmp_path / name), "--of", "flower"])
+    assert done.exit_code == 0
+    assert "the file shows no privacy mechanism of flower" in done.stdout
+
+
 def test_the_command_line_and_json() -> None:
     case = next(one for one in SOUND if one.file == "flower_accounted.py")
     done = CliRunner().invoke(main, ["lint", str(case.path), "--of", "flower", "--format", "json"])

@@ -24,6 +24,7 @@ from tests.verification import honest_run
     [
         ((), "not measured"),
         ((RoundMetrics(round=30, accuracy=None, loss=None),), "not finite"),
+        ((RoundMetrics(round=20, accuracy=0.5, loss=1.0),), "not measured"),
     ],
 )
 def test_a_score_that_is_not_finite_is_not_one_that_was_not_measured(
@@ -36,7 +37,7 @@ def test_a_score_that_is_not_finite_is_not_one_that_was_not_measured(
     )
     verdict = judge(replace(run, record=record))
     assert closing_line(verdict).partition("; test ")[2].startswith(f"accuracy {said} (")
-    assert {row[-2] for row in group_rows(verdict)} == {"not finite" if metrics else ""}
+    assert {row[-2] for row in group_rows(verdict)} == {said if said == "not finite" else ""}
 
 
 def test_the_best_of_several_runs_names_the_accountant_that_bounds_it(tmp_path: Path) -> None:

@@ -52,6 +52,29 @@ def test_every_group_has_a_shadow_price_below_zero(answers: list[FrontierPoint])
     assert all(price is not None and price < 0 for price in prices.values())
 
 
+@pytest.mark.parametrize(
+    ("own", "which"), [(None, "all groups"), ({"epsilon": 1.0}, "groups strict")]
+)
+def test_budgets_stated_as_risks_are_not_scaled(
+    own: dict[str, float] | None, which: str, tmp_path: Path
+) -> None:
+    data = spec_data(planning={"accountant": "pld", "ratios": "balanced"})
+    stated: list[dict[str, object]] = [{"risk": {"advantage": 0.15}}]
+    stated.append({"risk": {"advantage": 0.3}} if own is None else {**own})
+    data["groups"] = [
+        {"name": name, "clients": 200, **budget}
+        for name, budget in zip(("strict", "loose"), stated, strict=True)
+    ]
+    path = tmp_path / "spec.yaml"
+    path.write_text(json.dumps(data))
+    done = CliRunner().invoke(main, ["frontier", str(path), "--format", "json"])
+    points = json.loads(done.stdout)
+    assert all(one["noise"] is not None for one in points)
+    asked = [one["what"] for one in points if one["question"] in ("epsilon", "shadow_price")]
+    assert asked == ([] if own is None else ["x 0.25", "x 0.5", "x 1", "x 2", "x 4", "loose"])
+    assert f"rows epsilon and shadow_price leave out {which}" in done.stderr
+
+
 def test_wrong_constants_cost_little_and_never_gain(answers: list[FrontierPoint]) -> None:
     regrets = [a.change for a in answers if a.question == "wrong_constant"]
     assert len(regrets) == 4

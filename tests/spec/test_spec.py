@@ -304,6 +304,41 @@ def test_schema_and_parse_refuse_the_same_variants(data: dict[str, Any]) -> None
         Spec.parse(data)
 
 
+def test_the_schema_allows_what_may_be_left_out() -> None:
+    """Every spec of docs/inverse.md, and no group or rounds without what decides them."""
+    schema = Spec.model_json_schema()
+    page = (Path(__file__).parents[2] / "docs/inverse.md").read_text()
+    blocks = re.findall(r"^```yaml[^\n]*\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 4
+    for block in blocks:
+        jsonschema.validate(yaml.safe_load(block), schema)
+    fixed = {"name": "a", "clients": 10, "noise_multiplier": 2.0}
+    bare, risky = {"name": "a", "clients": 10}, {"advantage": 0.1}
+    sound = spec_data(groups=[fixed], planning={"ratios": "uniform"})
+    jsonschema.validate(sound, schema)
+    record = {**bare, "records": 5}
+    jsonschema.validate(record_data(groups=[{**record, "risk": risky}]), schema)
+    drawn = {"name": "Dist3", "clients": 20, "records": 50}
+    nobody = {name: value for name, value in record_data().items() if name != "groups"}
+    jsonschema.validate({**nobody, "epsilon_distribution": drawn}, schema)
+    without = {name: value for name, value in sound.items() if name != "rounds"}
+    jsonschema.validate({**without, "groups": [{**fixed, "risk": risky}]}, schema)
+    for faulty in (
+        {**sound, "groups": [bare]},
+        {**sound, "groups": [{**bare, "risk": None}]},
+        record_data(groups=[record]),
+        record_data(groups=[{**bare, "epsilon": 1.0}]),
+        nobody,
+        without,
+        {**without, "groups": [{**bare, "epsilon": 1.0}]},
+        {**without, "groups": []},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(faulty, schema)
+        with pytest.raises(InputError):
+            Spec.parse(faulty)
+
+
 @pytest.mark.parametrize("several", [{"tuning": {"runs": 3}}, {"horizon": {"runs": 3}}])
 @pytest.mark.parametrize(
     ("stated", "found"),

@@ -257,7 +257,7 @@ def test_replay_says_that_dropout_is_not_shown(workplace, monkeypatch, tmp_path)
     assert done.exit_code == 0, done.output
     replayed = run(f"replay {tmp_path / 'run'} {own}")
     assert replayed.exit_code == 5
-    assert "not shown: missing: a module that draws random numbers in training" in replayed.output
+    assert "missing: support of replay for a module that draws random numbers" in replayed.output
 
 
 def test_lines_fit_80_columns(workplace, monkeypatch, tmp_path) -> None:

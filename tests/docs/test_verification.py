@@ -1,0 +1,41 @@
+"""The files that docs/verification.md says are read."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from privplan.attestation.anchors import ANCHORS
+from privplan.attestation.statements import ATTESTATION
+from privplan.auditing.findings import AUDIT
+from privplan.evidence import CLIENTS, EVIDENCE
+from privplan.record import LEDGER, PLAN, RECORD, REPLAY
+from privplan.verification.noise_evidence import NOISE_EVIDENCE
+
+ROOT = Path(__file__).parents[2]
+READERS = {
+    "PLAN": PLAN,
+    "LEDGER": LEDGER,
+    "RunRecord": RECORD,
+    "read_header": EVIDENCE,
+    "read_noise_evidence": NOISE_EVIDENCE,
+    "read_clients": CLIENTS,
+    "AuditEvidence": AUDIT,
+    "REPLAY": REPLAY,
+    "read_attestation": ATTESTATION,
+    "read_anchors": ANCHORS,
+}
+"""What the code of a verdict names to read a file of the run folder."""
+
+
+def test_all_files_that_a_verdict_reads_are_named() -> None:
+    intro = (ROOT / "docs" / "verification.md").read_text().partition("It writes")[0]
+    assert set(re.findall(r"`([a-z]+\.[a-z]+)`", intro)) == {*READERS.values()}
+    used: set[str] = set()
+    for path in (ROOT / "privplan" / "verification").rglob("*.py"):
+        names = [one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.Name)]
+        used |= {one.id for one in names}
+    assert {*READERS} <= used
+    readers = {name for name in used if name.startswith("read_")}
+    assert readers - {"read_ledger", "read_evidence", "read_text"} <= {*READERS}
