@@ -56,9 +56,9 @@ def inverse_series(given: tuple[float, ...], rounds: int) -> Floats:
 
 @lru_cache(maxsize=1024)
 def remaining_noise(bands: int, momentum: float, rounds: int) -> float:
-    """Noise that the last model holds, over that of independent noise as large as z in each round.
+    """Noise that the last model holds, over that of plain steps with independent noise like z.
 
-    Both for steps of the same length: with momentum the server's step is 1 - beta of a release.
+    Both for the same way of the model without noise: momentum leaves the last steps unfinished.
 
     Args:
         bands: B; 1 for independent noise.
@@ -70,4 +70,4 @@ def remaining_noise(bands: int, momentum: float, rounds: int) -> float:
     # the model after round T holds 1 - beta^(T - t + 1) of the noise of round t
     reached = 1 - momentum ** np.arange(1, rounds + 1) if momentum else np.ones(rounds)
     held = np.convolve(inverse_series(coefficients(bands, momentum), rounds), reached)[:rounds]
-    return float(np.linalg.norm(held) / math.sqrt(rounds))
+    return float(np.linalg.norm(held) * math.sqrt(rounds) / reached.sum())

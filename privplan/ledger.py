@@ -187,14 +187,21 @@ def _turn(record: ReleaseRecord, share: GroupShare) -> tuple[int, ...] | None:
     return None if turn is None else (turn,)
 
 
-def worst_client(records: Iterable[ReleaseRecord], group: str) -> tuple[int | None, History]:
+def worst_client(
+    records: Iterable[ReleaseRecord], group: str, *, complete: bool = False
+) -> tuple[int | None, History]:
     """The client of the group with the largest signal, and its history.
 
     Where releases protect clients, all clients of a group have the same history, or all of one
     turn. Where each protects the records of one client, clients are ranked by the sum of
     (ratio / noise multiplier)^2 over their own releases; the epsilon of the first one is a lower
-    bound on the epsilon of the group's worst-off client. Where clients take turns, what they did
-    may be in the releases of a whole cycle, so those of the last, incomplete one do not count here.
+    bound on the epsilon of the group's worst-off client.
+
+    Args:
+        records: the releases.
+        group: name of the group.
+        complete: whether to leave out rounds of turns of which releases are missing: what a client
+            did may be in the releases of a whole cycle, and a lower bound needs all of them.
 
     Returns:
         The client's position in the group, None where all are equal, and its history.
@@ -205,7 +212,9 @@ def worst_client(records: Iterable[ReleaseRecord], group: str) -> tuple[int | No
     last = max((record.round for record in records), default=0)
     for record in records:
         for share in record.shares:
-            if share.group != group or record.round + share.sampling.law.turns - 1 > last:
+            if share.group != group:
+                continue
+            if complete and record.round + share.sampling.law.turns - 1 > last:
                 continue
             release = record.release_for(share)
             turn = _turn(record, share)  # the place of its first client

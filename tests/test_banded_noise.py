@@ -52,7 +52,10 @@ def test_the_noise_of_the_last_model(bands: int, momentum: float) -> None:
     for row in inverse:  # each entry of the vectors is the noise of one round
         velocity = momentum * velocity + (1 - momentum) * row
         model = model + velocity
-    expected = np.linalg.norm(model) / math.sqrt(rounds)
+    way = 0.0  # of the model where every round's sum is 1
+    for t in range(rounds):
+        way += 1 - momentum ** (t + 1)
+    expected = np.linalg.norm(model) / way * math.sqrt(rounds)
     assert remaining_noise(bands, momentum, rounds) == pytest.approx(expected)
     assert remaining_noise(bands, momentum, rounds) < remaining_noise(1, momentum, rounds) == 1
 

@@ -107,7 +107,7 @@ def composition(
     Args:
         noise_multiplier: noise standard deviation over the clipping norm.
         sampling_ratio: chance of a client to take part in a round; 1 by default under ``full``.
-        rounds: number of rounds.
+        rounds: number of releases.
         delta: failure probability, in (0, 1); clients^-1.1 by default.
         sampling: sampling law.
         relation: neighbouring relation.
@@ -118,7 +118,9 @@ def composition(
     """
     faults = []
     law = SamplingLaw(sampling).law
-    rounds = law.rounds_of_client(rounds) if rounds == int(rounds) > 0 else rounds
+    if law.turns > 1:
+        rule = f"must be poisson, with 1 / {law.turns} of the rounds"
+        faults.append(Fault("sampling", rule, sampling))
     if sampling_ratio is None and law.everyone:
         sampling_ratio = 1.0
     if sampling_ratio is None or not LEAST <= sampling_ratio <= 1:
@@ -152,7 +154,11 @@ def calibrated_composition(
     Raises:
         InputError, InfeasibleError, UnsupportedError: as ``calibrate.calibrate``.
     """
-    everyone = SamplingLaw(given["sampling"]).law.everyone
+    law = SamplingLaw(given["sampling"]).law
+    if law.turns > 1:
+        rule = f"must be poisson, with 1 / {law.turns} of the rounds"
+        raise InputError.one("sampling", rule, given["sampling"])
+    everyone = law.everyone
     if everyone and given["sampling_ratio"] is None and unknown != "sampling_ratio":
         given["sampling_ratio"] = 1.0
     faults = parameter_faults(unknown, given)

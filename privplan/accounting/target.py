@@ -221,14 +221,16 @@ def checked_target(
             faults.append(Fault(field, f"must be in [{least:g}, {most:g}]", value))
         elif field in ("rounds", "clients") and value != int(value):
             faults.append(Fault(field, "must be a whole number", value))
-    if sampling not in tuple(SamplingLaw):
+    try:
+        law = SamplingLaw(sampling)
+    except ValueError:
         faults.append(Fault("sampling", f"must be one of {', '.join(SamplingLaw)}", sampling))
     if relation not in tuple(Relation):
         faults.append(Fault("relation", f"must be one of {', '.join(Relation)}", relation))
     if faults or delta is None:
         raise InputError(faults)
     chosen = by_name(accountant) if isinstance(accountant, str) else accountant
-    target = CalibrationTarget(epsilon, delta, SamplingLaw(sampling), Relation(relation), chosen)
+    target = CalibrationTarget(epsilon, delta, law, Relation(relation), chosen)
     ratio = 1.0 if target.sampling.law.everyone else 0.5
     reason = chosen.why_not(target.history(1.0, ratio, 1), target.relation)
     if reason is not None:

@@ -136,7 +136,7 @@ def remaining(
         repetitions=_repetitions(composition, account.histories[-1], spent),
         next_sampling=named_law(release.sampling, account.unit),
         next_ratio=release.sampling_ratio,
-        next_rounds=count,
+        next_rounds=count * release.sampling.law.turns if rounds is None else rounds,
         noise_multiplier=noise,
         alone=alone,
         total=total,
@@ -145,14 +145,15 @@ def remaining(
 
 
 def _next_release(last: History, ratio: float | None, rounds: int | None) -> tuple[Release, int]:
-    """A release of the next run with noise multiplier 1, and the number of rounds."""
+    """A release of the next run with noise multiplier 1, and how many a client may be in."""
     usual = max(last, key=lambda pair: pair[1], default=(Release(1.0, 1.0), 0))[0]
     law = usual.sampling
     if ratio is None:
         ratio = usual.sampling_ratio
     elif law is SamplingLaw.FULL and ratio != 1:
         law = SamplingLaw.POISSON
-    return Release(1.0, ratio, law), last.rounds if rounds is None else rounds
+    of_client = None if rounds is None else law.law.rounds_of_client(rounds)
+    return Release(1.0, ratio, law), last.rounds if of_client is None else of_client
 
 
 def _check(epsilon: float, ratio: float, rounds: int) -> None:

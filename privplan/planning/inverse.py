@@ -89,6 +89,9 @@ def with_uploads(spec: Spec, uploads: float, *, settled: bool = False) -> Spec:
     if spec.planning.ratios == "given" or spec.sampling.law.everyone:
         rule = "is for specs with a cohort to choose, not for given ratios or full participation"
         raise InputError.one("max_uploads", rule, uploads)
+    if spec.sampling.law.turns > 1:
+        rule = f"must be left out under {spec.sampling} sampling"
+        raise InputError.one("max_uploads", rule, uploads)
     fewest = spec.rounds * fewest_clients(spec, spec.rounds)
     if "rounds" not in spec.planning.free and uploads < fewest:
         raise InfeasibleError(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privplan.errors import InfeasibleError
-from privplan.planning.problem import LEAST_SHARE
+from privplan.planning.problem import LEAST_SHARE, drawable_clients
 from privplan.spec.spec import Spec
 
 ROUNDING = 1e-15
@@ -95,8 +95,12 @@ def largest_cohort(spec: Spec, rounds: int, steps: int) -> float:
         rounds: decided rounds.
         steps: decided local steps.
     """
-    ceilings = sum((group.max_sampling_ratio or 1.0) * group.clients for group in spec.groups)
-    most = min(spec.planning.max_cohort or math.inf, ceilings, float(spec.population))
+    ceilings = sum(
+        (group.max_sampling_ratio or 1.0) * drawable_clients(spec, group.clients)
+        for group in spec.groups
+    )
+    everybody = float(drawable_clients(spec, spec.population))
+    most = min(spec.planning.max_cohort or math.inf, ceilings, everybody)
     most = min(most, most_uploads(spec, steps) / rounds)
     step, whole = spec.planning.step_seconds or 1.0, spec.sampling.law.whole_cohorts
     most = math.floor(most) if whole else most
@@ -144,7 +148,10 @@ def fewest_clients(spec: Spec, rounds: int) -> float:
         spec: the spec with its groups.
         rounds: decided rounds; every group expects at least one participation over all of them.
     """
-    least = [(group.min_sampling_ratio or 0.0) * group.clients for group in spec.groups]
+    least = [
+        (group.min_sampling_ratio or 0.0) * drawable_clients(spec, group.clients)
+        for group in spec.groups
+    ]
     if spec.sampling.law.whole_cohorts:
         return float(sum(max(math.ceil(one - 1e-9), 1) for one in least))
     one_each = float(len(spec.groups))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from privplan.errors import InputError
+from privplan.planning.problem import drawable_clients
 from privplan.planning.run_limits import check_limits, largest_cohort, most_uploads
 from privplan.spec.spec import Spec
 
@@ -57,6 +58,9 @@ def ways_of(spec: Spec, unknown: str) -> Ways:
         most = math.log(_MOST_FACTOR)
         return Ways(lambda factor: _scaled(spec, factor), -most, most, -1.0)
     if unknown == "rounds":
+        if spec.sampling.law.turns > 1:
+            rule = f"must be cohort or epsilon under {spec.sampling} sampling"
+            raise InputError.one("solve_for", rule, unknown)
         uploads = most_uploads(spec, spec.local.steps) / spec.expected_cohort
         allowed = int(min(spec.planning.max_rounds or _MOST_ROUNDS, uploads, _MOST_ROUNDS))
 
@@ -68,7 +72,10 @@ def ways_of(spec: Spec, unknown: str) -> Ways:
     if spec.planning.ratios == "given" or spec.sampling.law.everyone:
         rule = "must be epsilon or rounds with given ratios or full participation"
         raise InputError.one("solve_for", rule, unknown)
-    floors = sum((group.min_sampling_ratio or 0.0) * group.clients for group in spec.groups)
+    floors = sum(
+        (group.min_sampling_ratio or 0.0) * drawable_clients(spec, group.clients)
+        for group in spec.groups
+    )
     least = max(float(len(spec.groups)), floors)
     most = largest_cohort(spec, spec.rounds, spec.local.steps)
 

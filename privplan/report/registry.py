@@ -91,7 +91,7 @@ def _report(plan: Plan, verdict: Verdict | None) -> dict[str, Any]:
             "groups": groups,
         },
         "mechanism": {
-            "noise": "Gaussian, on the sum of clipped updates",
+            "noise": "Gaussian, on the sum of clipped updates" + _correlated(plan),
             "release": {"joint": "one noisy sum of all groups per round",
                         "per_group": "one noisy sum per group and round"}[plan.release],
             "law": named_law(str(spec.sampling), plan.unit),
@@ -119,6 +119,17 @@ def _report(plan: Plan, verdict: Verdict | None) -> dict[str, Any]:
         ],
         "plan_digest": plan.digest,
     }  # fmt: skip
+
+
+def _correlated(plan: Plan) -> str:
+    """What else is trusted and public where clients take turns; empty elsewhere."""
+    turns = plan.spec.sampling.law.turns
+    if turns == 1:
+        return ""
+    return (
+        f", correlated over {turns} rounds: whoever adds it keeps the sums of the last {turns - 1} "
+        "rounds, and in which rounds a client may take part is public"
+    )
 
 
 def page(report: dict[str, Any]) -> str:

@@ -49,8 +49,9 @@ def turn_faults(spec: BaseSpec) -> Iterator[Fault]:
             yield Fault(where, text, group.clients)
         for field in ("noise_multiplier", "risk"):
             if getattr(group, field, None) is not None:
-                where = f"groups.{group.name}.{field}"
-                yield Fault(where, f"must be left out {under}", getattr(group, field))
+                where, value = f"groups.{group.name}.{field}", getattr(group, field)
+                found = value if field == "noise_multiplier" else value.model_dump(mode="json")
+                yield Fault(where, f"must be left out {under}", found)
     most = spec.population / turns
     if spec.cohort is not None and spec.groups and spec.cohort > most:
         text = f"must be at most the {most:g} clients of a turn {under}"

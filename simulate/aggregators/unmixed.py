@@ -32,4 +32,4 @@ def unmixed(inner: Aggregator, mixture: tuple[float, ...]) -> Aggregator:
         solved = (step.to(past) - weights @ past) / mixture[0]
         return solved.to(step), {**after, STEPS: torch.cat([solved[None], past[:-1]])}
 
-    return Aggregator(f"{inner.name}, unmixed", inner.weight, combine, start)
+    return Aggregator(f"unmixed, {inner.name}", inner.weight, combine, start)

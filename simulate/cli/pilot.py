@@ -80,6 +80,7 @@ def command(
     from privplan.io.files import read_text, refuse_overwriting, write_text
     from privplan.io.kinds import spec_mapping
     from privplan.io.text import load_yaml
+    from privplan.laws.cyclic_poisson import cyclic_poisson
     from privplan.spec.measured import provisional, written
     from privplan.spec.spec import Spec
     from simulate.pilot.pilot import Pilot, run
@@ -91,7 +92,10 @@ def command(
     if own.metric is not None:
         raise InputError.one("metric", "must be left out: a pilot computes none", str(own.metric))
     before = read_text(spec, "spec")
-    spec_mapping(before, spec)
+    named = str(spec_mapping(before, spec).get("sampling", ""))
+    if cyclic_poisson(named) is not None:
+        rule = "must be a law under which every round draws from all clients, for a pilot"
+        raise InputError.one("sampling", rule, named)
     known = provisional(before, spec.parent)
     refuse_overwriting(known.sources(spec), [output])
     pilot = Pilot(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from privplan.errors import InputError
 from privplan.plan import Plan
+from privplan.planning.inverse import solve_for_noise, with_uploads
 from privplan.planning.recipe import relative_noise
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
@@ -74,6 +76,30 @@ def test_the_recipe_decides_the_momentum_that_the_noise_is_made_for(plan: Plan) 
     fixed = {"optimizer": "momentum", "momentum": 0.9, "learning_rate": 1.0}
     other = solve(Spec.parse(data(server=fixed, clipping_norm=0.1)))
     assert relative_noise(other) < relative_noise(plan)
+
+
+def test_groups_whose_calibration_needs_a_second_search() -> None:
+    groups = [
+        {"name": "strict", "clients": 37, "epsilon": 3.0},
+        {"name": "loose", "clients": 53, "epsilon": 10.0},
+    ]
+    given = {"groups": groups, "rounds": 20, "cohort": 10, "relation": "replace_one"}
+    solved = solve(Spec.parse({**data(**given), "model": {"name": "own", "parameters": 14}}))
+    for group in solved.groups:
+        rows = [row for row in solved.certificate if row.group == group.name and row.guarantee]
+        assert rows[0].epsilon_upper <= group.epsilon
+
+
+def test_questions_about_turns() -> None:
+    spec = Spec.parse(data())
+    target = 1.1 * solve(spec).noise_std * math.sqrt(20_000)
+    fewer = solve_for_noise(spec, target)
+    assert fewer.spec.expected_cohort < 60
+    assert fewer.noise_std * math.sqrt(20_000) <= target
+    with pytest.raises(InputError, match="solve_for: must be cohort or epsilon under cyclic"):
+        solve_for_noise(spec, target, "rounds")
+    with pytest.raises(InputError, match="max_uploads: must be left out under cyclic_poisson:5"):
+        with_uploads(spec, 2000.0)
 
 
 @pytest.mark.parametrize(

@@ -136,9 +136,12 @@ def weights(run: Run) -> Check:
 
     If the record names a known weighting rule, the weight is also that of the rule.
     """
-    rule = _rule(run)
+    rule, executed = _rule(run), run.record.executed
+    turns = run.plan.spec.sampling.law.turns
 
     def problems() -> Iterator[str]:
+        if executed is not None and (turns > 1) != executed.aggregator.startswith("unmixed, "):
+            yield f"aggregator {executed.aggregator} under {run.plan.spec.sampling} sampling"
         for group in run.plan.groups:
             seen: dict[tuple[float, float], float] = {}
             for release, share in run.shares(group.name):
@@ -170,4 +173,5 @@ def _rule(run: Run) -> Rule | None:
 
 def _group_in_round(run: Run, group: GroupPlan, release: ReleaseRecord) -> GroupPlan:
     ratio, _ = run.plan.at_round(group, min(release.round, run.plan.spec.rounds))
-    return group.model_copy(update={"expected_cohort": ratio * group.clients})
+    turns = run.plan.spec.sampling.law.turns
+    return group.model_copy(update={"expected_cohort": ratio * group.clients / turns})

@@ -120,8 +120,9 @@ def test_an_interrupted_run_resumes_to_the_same_model(request_: Request, tmp_pat
     with pytest.raises((InterruptedRunError, KeyboardInterrupt)):
         execute(again, report=report)
     part = judge(load_run(again.folder))
-    for group in part.groups:  # two of three rounds of a client of the first turns
-        assert group.realised_lower <= group.realised_upper < group.budget
+    for group in part.groups:  # two rounds of a client's turn, one of them with its whole cycle
+        assert group.realised_lower < group.realised_upper < group.budget
+    assert part.worst.realised_lower < part.worst.realised_upper < part.worst.budget
     execute(again)
     for name in (LEDGER, EVIDENCE):  # the evidence has a hash of each round's model
         left, right = ((one.folder / name).read_bytes() for one in (request_, again))
