@@ -47,8 +47,9 @@ class TradeOff:
     Attributes:
         advantage: true-positive minus false-positive rate at its largest (total variation), at
             most what epsilon at delta implies.
-        mu: an attack does no better than on mu-GDP, as far as epsilon at delta reaches: below,
-            under subsampling, it may; ``inf`` where none is known.
+        mu: an attack does no better than on mu-GDP at points of the curve, as far as epsilon at
+            delta reaches; not proven between them. Below, under subsampling, it may do better;
+            ``inf`` where none is known.
         true_positives: best true-positive rate at each of ``LEVELS``.
         false_positive_axis: false-positive rates of the curve, ascending, shape (points,).
         true_positive_axis: bound on the true-positive rate there, shape (points,).

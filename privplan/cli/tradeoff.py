@@ -38,7 +38,10 @@ def command(form: str, output: str | None, **releases: Any) -> None:
             for label, value in (
                 ("epsilon, at least", row.epsilon_lower),
                 ("epsilon, at most", row.epsilon_upper),
-                (f"mu of Gaussian DP down to delta {composed.delta:.3g}", named["gdp_mu"]),
+                (
+                    f"mu at points down to delta {composed.delta:.3g}",
+                    named["gdp_mu"],
+                ),
                 ("advantage, at most", curve.advantage),
                 *(
                     (f"true positives at {level.removeprefix('tpr_at_fpr_')} false positives", rate)

@@ -67,8 +67,7 @@ def features_of(spec: Spec, noise: float, weights: Sequence[float]) -> PlanFeatu
     open_fields = recipe.decides if recipe is not None and recipe.source == "default" else ()
     rate, models = 1.0, 1.0
     if "server" in open_fields:
-        kept = server_momentum(spec) if spec.sampling.law.turns > 1 else 0.0
-        rate = default_rate(spec, noise) / (1 - kept)
+        rate = default_rate(spec, noise) / (1 - server_momentum(spec))
     elif server is not None:
         rate = (server.learning_rate or 1.0) / (1 - (server.momentum or 0.0))
         if server.optimizer not in ("sgd", "momentum"):  # a step of about rate in each coordinate

@@ -9,6 +9,7 @@ from pathlib import Path
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import PLAN, RECORD, RunRecord
+from privplan.spec.turns import refuse_turns
 
 
 def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
@@ -23,9 +24,7 @@ def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
     if plan.clipping is not None:
         rule = "must be fixed; a clipping norm that follows a private quantile is for simulations"
         raise InputError.one("plan.clipping", rule, plan.clipping.quantile)
-    if plan.spec.sampling.law.turns > 1:
-        rule = "must draw from all clients in every round; noise of turns is for simulations"
-        raise InputError.one("plan.spec.sampling", rule, str(plan.spec.sampling))
+    refuse_turns(plan.spec.sampling, "plan.spec.sampling", "a guard")
     if evidence not in ("public", "internal"):
         raise InputError.one("evidence", "must be public or internal", evidence)
     if keep is not None and keep < 1:

@@ -91,8 +91,7 @@ def step_length(spec: Spec) -> float:
 def default_rate(spec: Spec, noise: float) -> float:
     """The same for a spec whose plan has a relative noise (N)."""
     length = step_length(spec) * unit(spec.local.learning_rate, spec.recipe)
-    if spec.sampling.law.turns > 1:
-        length *= 1 - server_momentum(spec)
+    length *= 1 - server_momentum(spec)
     return float(f"{length / (spec.clipping_norm * math.hypot(1.0, noise)):.4g}")
 
 

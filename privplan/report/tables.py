@@ -144,7 +144,7 @@ def risk_table(risks: Sequence[GroupRisk]) -> Table:
     columns = ["group", *(["asked"] if asked else []), "advantage", *rates, "mu down to delta"]
     caption = (
         "upper bounds by pld; TPR at FPR x is also the chance to reconstruct what was guessed "
-        "with chance x before"
+        "with chance x before; mu is read at points of the curve and no guarantee between them"
     )
     return "Risks: no attack exceeds", columns, rows, caption
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from privplan.banded_noise import remaining_noise
-from privplan.errors import Fault
+from privplan.accounting.release import SamplingLaw
+from privplan.banded_noise import coefficients, remaining_noise
+from privplan.errors import Fault, InputError
 from privplan.spec.base import BaseSpec
 from privplan.spec.objectives import is_objective
 
@@ -26,8 +27,27 @@ def server_momentum(spec: BaseSpec) -> float:
     """
     recipe = spec.recipe
     if recipe is not None and recipe.source == "default" and "server" in recipe.decides:
-        return MOMENTUM
+        return MOMENTUM if spec.sampling.law.turns > 1 else 0.0
     return 0.0 if spec.server is None else spec.server.momentum or 0.0
+
+
+def mixture(spec: BaseSpec) -> tuple[float, ...]:
+    """Factors on a round's sum and on those before it in what is released; (1,) without turns."""
+    turns = spec.sampling.law.turns
+    return (1.0,) if turns == 1 else coefficients(turns, server_momentum(spec))
+
+
+def refuse_turns(sampling: SamplingLaw, field: str, purpose: str) -> None:
+    """Raise InputError for a law by which clients take turns.
+
+    Args:
+        sampling: the law.
+        field: that names it, for the message.
+        purpose: what needs another law.
+    """
+    if sampling.law.turns > 1:
+        rule = f"must be a law under which every round draws from all clients, for {purpose}"
+        raise InputError.one(field, rule, str(sampling))
 
 
 def noise_left(spec: BaseSpec) -> float:

@@ -8,9 +8,8 @@ Have it your way: Individualized Privacy Assignment for DP-SGD, NeurIPS 2023.
 
 from __future__ import annotations
 
-from privplan.banded_noise import coefficients
 from privplan.plan import Plan
-from privplan.spec.turns import server_momentum
+from privplan.spec.turns import mixture
 from simulate.aggregators.means import at_plan_norm, mean, normalised, top_k
 from simulate.aggregators.unmixed import unmixed
 from simulate.algorithm import Algorithm, compose
@@ -42,13 +41,12 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         sums, and the server solves for the sum of the round.
     Deviations: none.
     """
-    joint, turns = plan.release == "joint", plan.spec.sampling.law.turns
+    joint, factors = plan.release == "joint", mixture(plan.spec)
     mechanism = gaussian_joint() if joint else gaussian_per_group()
     aggregator = at_plan_norm(mean() if joint else top_k(normalised()), plan)
-    if turns > 1:
-        mixture = coefficients(turns, server_momentum(plan.spec))
-        mechanism = mixed_sums(mechanism, mixture, len(plan.groups))
-        aggregator = unmixed(aggregator, mixture)
+    if len(factors) > 1:
+        mechanism = mixed_sums(mechanism, factors, len(plan.groups))
+        aggregator = unmixed(aggregator, factors)
     return compose(
         "planned",
         plan,

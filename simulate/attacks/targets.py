@@ -14,6 +14,7 @@ from typing import Any
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import PLAN, RunRecord
+from privplan.spec.turns import refuse_turns
 from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.attacks.evaluate import Case
@@ -125,7 +126,7 @@ def of_plan(request: Request, algorithms: Sequence[str], settings: Settings) -> 
         raise InputError.one("algorithm", "must be given for a plan, such as FedAvg", "nothing")
     entries = [ALGORITHMS.get(name) for name in dict.fromkeys(map(ALGORITHMS.name_of, algorithms))]
     plan = request.plan
-    _refuse_turns(plan)
+    refuse_turns(plan.spec.sampling, "plan.spec.sampling", "attacks")
     data = load(request.dataset, request.data_dir, request.download)
     found = Targets((), ())
     for entry in entries:
@@ -204,7 +205,8 @@ def of_run(
         InputError: when the folder holds no run, or a setting does not suit.
     """
     if (folder / PLAN).is_file():
-        _refuse_turns(Plan.load(folder / PLAN))
+        executed = Plan.load(folder / PLAN)
+        refuse_turns(executed.spec.sampling, "plan.spec.sampling", "attacks")
     names = [name for name in settings.attacks if name != MEMBERSHIP]
     if names and settings.noise != (1.0,):
         rule = "must be left out for a run, which is replayed as it was"
@@ -220,13 +222,6 @@ def of_run(
         )
         members[0].check()
     return Targets(cases, members)
-
-
-def _refuse_turns(plan: Plan) -> None:
-    """Raise InputError for plans whose releases hold several rounds, which no attack reads."""
-    if plan.spec.sampling.law.turns > 1:
-        rule = "must be a law under which every round draws from all clients, for attacks"
-        raise InputError.one("plan.spec.sampling", rule, str(plan.spec.sampling))
 
 
 def _members_of_run(

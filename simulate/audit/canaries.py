@@ -18,6 +18,7 @@ import numpy as np
 
 from privplan.errors import InputError
 from privplan.plan import GroupPlan
+from privplan.spec.turns import refuse_turns
 from simulate.algorithm import Algorithm, extra_coordinates
 from simulate.engine.seeds import Purpose, stream
 
@@ -160,9 +161,7 @@ def check_canaries(algorithm: Algorithm, each: int, dimension: int) -> None:
     ):
         rule = "are only for algorithms that release sums of updates and nothing else"
         raise InputError.one("canaries", rule, algorithm.name)
-    if algorithm.plan.spec.sampling.law.turns > 1:
-        rule = "are only for laws under which every round draws from all clients"
-        raise InputError.one("canaries", rule, str(algorithm.plan.spec.sampling))
+    refuse_turns(algorithm.plan.spec.sampling, "plan.spec.sampling", "canaries")
     total = each * len(algorithm.plan.groups)
     if total > max(MOST_CANARIES, dimension):
         rule = f"must be at most {max(MOST_CANARIES, dimension)} in all groups together"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +76,15 @@ def command(
     dissimilarity of gradients go under planning, each with its interval. The same seed gives
     the same file.
     """
+    from privplan.accounting.release import SamplingLaw
     from privplan.cli import render
     from privplan.errors import InputError
     from privplan.io.files import read_text, refuse_overwriting, write_text
     from privplan.io.kinds import spec_mapping
     from privplan.io.text import load_yaml
-    from privplan.laws.cyclic_poisson import cyclic_poisson
     from privplan.spec.measured import provisional, written
     from privplan.spec.spec import Spec
+    from privplan.spec.turns import refuse_turns
     from simulate.pilot.pilot import Pilot, run
 
     own = own_of(context, options)
@@ -92,10 +94,9 @@ def command(
     if own.metric is not None:
         raise InputError.one("metric", "must be left out: a pilot computes none", str(own.metric))
     before = read_text(spec, "spec")
-    named = str(spec_mapping(before, spec).get("sampling", ""))
-    if cyclic_poisson(named) is not None:
-        rule = "must be a law under which every round draws from all clients, for a pilot"
-        raise InputError.one("sampling", rule, named)
+    named = spec_mapping(before, spec).get("sampling")
+    with suppress(ValueError):  # a law that is none is a fault of the spec
+        refuse_turns(SamplingLaw(str(named)), "sampling", "a pilot")
     known = provisional(before, spec.parent)
     refuse_overwriting(known.sources(spec), [output])
     pilot = Pilot(

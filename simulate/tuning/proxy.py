@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from privplan.errors import InputError, PrivplanError
+from privplan.errors import PrivplanError
 from privplan.forecast.features import Coverage, client_shares, plan_features
 from privplan.forecast.table import ProxyRun, ProxyTable
 from privplan.io.resume import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
+from privplan.spec.turns import refuse_turns
 from privplan.values import Count, Fraction, Positive, Value, digest, parse
 from simulate.engine.evaluation import by_group
 from simulate.engine.experiment import Experiment
@@ -75,9 +76,7 @@ def variations(
     Raises:
         InputError: for a spec whose clients take turns.
     """
-    if spec.sampling.law.turns > 1:
-        rule = "must be a law under which every round draws from all clients, for forecasts"
-        raise InputError.one("sampling", rule, str(spec.sampling))
+    refuse_turns(spec.sampling, "sampling", "forecasts")
     source, drawn = np.random.default_rng([seed, 13]), []
 
     def factor(most: float) -> float:

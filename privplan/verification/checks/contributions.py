@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from privplan.banded_noise import coefficients
-from privplan.plan import GroupPlan, Plan
+from privplan.plan import GroupPlan
 from privplan.planning.weights import RULES, Rule
 from privplan.record import GroupShare, ReleaseRecord
-from privplan.spec.turns import server_momentum
+from privplan.spec.turns import mixture
 from privplan.verification.checks.check import (
     Check,
     Run,
@@ -70,15 +69,15 @@ def sums_bounded(run: Run) -> Check:
     def problems() -> Iterator[str]:
         if fault is not None:
             yield fault
-        mixture, before = _mixture(run.plan), dict[int, list[float | None]]()
+        factors, before = mixture(run.plan.spec), dict[int, list[float | None]]()
         for index, release in releases:
             one = measured.get((release.round, index))
             past = before.setdefault(index, [])
             past.insert(0, longest_sum(release))
-            lengths = past[: len(mixture)]
+            lengths = past[: len(factors)]
             if one is None or None in lengths:
                 continue
-            pairs = zip(mixture, lengths, strict=False)
+            pairs = zip(factors, lengths, strict=False)
             largest = math.fsum(factor * (length or 0.0) for factor, length in pairs)
             if one.sum_norm > largest * (1 + CLIP_TOLERANCE):
                 yield (
@@ -91,12 +90,6 @@ def sums_bounded(run: Run) -> Check:
         missing = [f"norms of the sums ({absent} of {len(releases)})"]
         return not_shown(name, missing, required=False)
     return check
-
-
-def _mixture(plan: Plan) -> tuple[float, ...]:
-    """Factors on a round's sum and on those before it in what is released; (1,) without any."""
-    turns = plan.spec.sampling.law.turns
-    return (1.0,) if turns == 1 else coefficients(turns, server_momentum(plan.spec))
 
 
 def longest_sum(release: ReleaseRecord) -> float | None:

@@ -145,7 +145,7 @@ def test_clients_out_of_turn_are_found(
     ("changes", "message"),
     [
         ({"algorithm": "DP-FedAvg"}, "plan.sampling: must be a law under which every round draws"),
-        ({"canaries": 5}, "canaries: are only for laws under which every round draws"),
+        ({"canaries": 5}, "plan.spec.sampling: must be a law under which every round draws"),
         ({"noise": "secure-discrete"}, "noise: must not be secure-discrete under cyclic_poisson:3"),
     ],
 )
@@ -158,5 +158,5 @@ def test_what_does_not_go_with_turns(
 
 
 def test_a_guard_refuses_turns(plan: Plan, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="must draw from all clients in every round"):
+    with pytest.raises(InputError, match="every round draws from all clients, for a guard"):
         Guard(plan, tmp_path / "ledger")
