@@ -170,7 +170,7 @@ def _correlation_line(plan: Plan, norm: float) -> list[str]:
         return []
     return [
         f"noise correlated over {turns} rounds: in the last model as much as independent noise of "
-        f"norm {norm * noise_left(plan.spec):.4g} a round would leave"
+        f"norm {norm * noise_left(plan.spec):.4g} per round would leave"
     ]
 
 
