@@ -15,6 +15,7 @@ from privplan.planning.inverse import noise_and_weights
 from privplan.planning.solver import solve
 from privplan.planning.unknowns import UNKNOWNS, changed_by
 from privplan.spec.spec import Spec
+from privplan.spec.turns import noise_left
 
 _STEPS = 17
 """Values of the unknown that are tried before bisection."""
@@ -27,7 +28,8 @@ _RANGE = 64.0
 def forecast_accuracy(spec: Spec, model: Forecaster, coverage: Coverage) -> tuple[float, float]:
     """Forecast of a spec's plan before certification: accuracy in [0, 1], and its distance."""
     noise, weights = noise_and_weights(spec)
-    features = features_of(spec, noise / spec.clipping_norm, weights)
+    left = noise / spec.clipping_norm * noise_left(spec)
+    features = features_of(spec, left, weights)
     return model.accuracy(features, coverage), model.distance_of(features, coverage)
 
 

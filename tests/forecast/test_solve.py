@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -79,9 +80,19 @@ def test_features_are_those_of_the_solved_plan() -> None:
     assert plan_features(late).averaged == pytest.approx(early.averaged)
 
 
-@pytest.mark.parametrize("unknown", ["epsilon", "cohort"])
-def test_the_least_budget_or_cohort_reaches_the_target(unknown: str) -> None:
-    spec, model = Spec.parse(load_yaml(TEXT, "spec")), Forecaster(table(16))
+@pytest.mark.parametrize(
+    ("unknown", "changes"),
+    [
+        ("epsilon", {}),
+        ("cohort", {}),
+        ("epsilon", {"sampling": "cyclic_poisson:4", "planning": {"accountant": "pld"}}),
+    ],
+)
+def test_the_least_budget_or_cohort_reaches_the_target(
+    unknown: str, changes: dict[str, Any]
+) -> None:
+    data = load_yaml(TEXT, "spec") | changes
+    spec, model = Spec.parse(data), Forecaster(table(16))
     coverage = even_coverage(spec, 4)
     own = model.accuracy(plan_features(solve(spec, second_opinion=False)), coverage)
     target = 100 * own - 3
