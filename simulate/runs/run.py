@@ -209,8 +209,8 @@ def _train(
 
     def after(progress: Progress) -> None:
         nonlocal latest, saved, pause
-        latest = progress
         evidence.append(progress)
+        latest = progress  # after its evidence: a round that is interrupted in between is repeated
         report(progress.round, experiment.rounds)
         if callbacks:
             state = record_at(record, progress, wall_seconds())

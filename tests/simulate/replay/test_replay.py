@@ -12,9 +12,10 @@ from click.testing import CliRunner
 
 from privplan.evidence import CLIENTS, EVIDENCE, VECTORS, read_evidence
 from privplan.plan import Plan
-from privplan.record import PLAN
+from privplan.record import LEDGER, PLAN
 from privplan.replayed import REPLAY
 from simulate.cli.replay import command
+from simulate.engine.loop import Progress
 from simulate.replay.lines import World, planned_lines
 from simulate.replay.replay import Replay
 from simulate.runs import evidence as evidence_writer
@@ -153,6 +154,31 @@ def test_an_interrupted_run_has_the_evidence_of_the_whole_run(run: Path, tmp_pat
     execute(request)
     for name in (EVIDENCE, VECTORS, CLIENTS):
         assert (tmp_path / "other" / name).read_bytes() == (run / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("written", [0, 100, None])
+def test_an_interrupt_while_evidence_is_written_loses_none_of_it(
+    written: int | None, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After none, some bytes, or all of a round's evidence; the round is then repeated."""
+    folder, append = tmp_path / "other", evidence_writer.EvidenceWriter.append
+
+    def stop(self: evidence_writer.EvidenceWriter, progress: Progress) -> None:
+        if progress.round < 2 or written is None:
+            append(self, progress)
+        if progress.round == 2:
+            with open(folder / VECTORS, "ab") as file:
+                file.write(bytes(written or 0))
+            raise KeyboardInterrupt
+
+    request = Request(short_plan(), "GDPFed+", "digits", folder, seed=3)
+    with monkeypatch.context() as patched:
+        patched.setattr(evidence_writer.EvidenceWriter, "append", stop)
+        with pytest.raises(InterruptedRunError, match="1 of 3 rounds"):
+            execute(request)
+    execute(request)
+    for name in (EVIDENCE, VECTORS, CLIENTS, LEDGER):
+        assert (folder / name).read_bytes() == (run / name).read_bytes(), name
 
 
 def test_the_example_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
