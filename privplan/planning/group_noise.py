@@ -125,14 +125,12 @@ def group_noise(
 def _least_certified(
     problem: Problem, group: int, ratio: float, accountant: str | Accountant
 ) -> float | None:
-    """The least noise multiplier that can be certified, where delta is what makes it enough.
+    """The least noise multiplier that can be certified; None where it does not keep the budget.
 
     Where delta covers the chance of ever taking part, any noise keeps the budget; slightly above,
-    less than can be certified does. None where it is epsilon that asks for so little noise.
+    and where epsilon is large, less than can be certified does.
     """
     budget = budget_of(problem, group)
-    if ratio > covered_ratio(min(2 * budget.delta, 1.0), budget.rounds):
-        return None
     chosen = by_name(accountant) if isinstance(accountant, str) else accountant
     noise = rounded_up(least_certified(budget.sampling, budget.relation))
     spent = chosen.epsilon(history_of(problem, ratio, noise), budget.delta, budget.relation).upper

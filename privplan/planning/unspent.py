@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from privplan.accounting.accountant import accountant as by_name
+from privplan.accounting.release import Relation
+from privplan.accounting.target import MOST_ROUNDS
 from privplan.errors import TooLittleNoiseError
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.allocate import NEGLIGIBLE
-from privplan.planning.budget_nodes import covered_ratio
+from privplan.planning.budget_nodes import covered_ratio, least_certified
 from privplan.planning.group_noise import GUARANTEE, history_of
 from privplan.planning.noise_model import CHEAPER, cheaper
 from privplan.planning.problem import problem_of
@@ -37,9 +39,10 @@ def unspent_lines(plan: Plan) -> list[str]:
 
 
 def _reason(plan: Plan, group: GroupPlan) -> str:
-    planning, asked = plan.spec.planning, _asked(plan, group.name)
+    planning, asked, rounds = plan.spec.planning, _asked(plan, group.name), plan.spec.rounds
     if asked is not None:
-        return f"its noise multiplier is fixed at {asked:g}"
+        most = f", and more than {MOST_ROUNDS} rounds are not planned"
+        return f"its noise multiplier is fixed at {asked:g}{most * (rounds == MOST_ROUNDS)}"
     if planning.accountant != "pld":
         own = _certified(plan, group.name, guarantee=False, accountant=planning.accountant)
         as_published = planning.calibration == "published"
@@ -50,11 +53,17 @@ def _reason(plan: Plan, group: GroupPlan) -> str:
                 "than pld's; planning.accountant: pld spends it"
             )
     if _nothing_smaller(plan, group):
-        if group.sampling_ratio <= covered_ratio(group.delta, plan.spec.rounds):
+        if group.sampling_ratio <= covered_ratio(
+            group.delta, plan.spec.sampling.law.rounds_of_client(rounds)
+        ):
             return (
                 f"delta {group.delta:.3g} covers the chance that a client ever takes part, so any "
                 "noise keeps the budget, and less than this is not certified"
             )
+        if group.noise_multiplier <= _SAME * least_certified(
+            plan.spec.sampling, Relation(plan.spec.relation)
+        ):
+            return f"less noise than {group.noise_multiplier:.4g} cannot be certified"
         return "no smaller noise multiplier keeps the budget at its sampling ratio"
     share = group.clients / plan.spec.population
     if (

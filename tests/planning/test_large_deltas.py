@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import noise_multiplier
 from privplan.accounting.release import Relation, SamplingLaw
-from privplan.errors import InfeasibleError, TooLittleNoiseError
+from privplan.errors import TooLittleNoiseError
 from privplan.plan import Plan
 from privplan.planning.budget_nodes import Budget, covered_ratio
 from privplan.planning.group_noise import group_noise, history_of
@@ -122,10 +122,15 @@ def test_up_to_the_jump_the_least_noise_is_certified(
         accountant("pld").epsilon(less, delta, problem.relation)
 
 
-def test_a_large_epsilon_still_asks_for_too_little_noise() -> None:
-    problem = make_problem(epsilons=(1e5,) * 3)
-    with pytest.raises(InfeasibleError, match="100000 asks for less noise than can be certified"):
-        group_noise(problem, 0, 0.1, "pld")
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_a_large_epsilon_gets_the_least_noise_that_is_certified(relation: str) -> None:
+    problem = make_problem(epsilons=(1e5,) * 3, relation=Relation(relation))
+    noise = group_noise(problem, 0, 0.1, "pld")
+    history = history_of(problem, 0.1, noise)
+    assert accountant("pld").epsilon(history, problem.deltas[0], problem.relation).upper < 1e5
+    less = history_of(problem, 0.1, noise * 0.99)
+    with pytest.raises(TooLittleNoiseError):
+        accountant("pld").epsilon(less, problem.deltas[0], problem.relation)
 
 
 def test_noise_between_a_covered_start_and_what_is_certified_is_found() -> None:
