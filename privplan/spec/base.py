@@ -57,7 +57,9 @@ class BaseSpec(Checked):
         description="Failure probability: a number, or n^-1.1 with n the number of clients (of "
         "a client's records with unit: record).",
     )
-    rounds: Count = Field(description="Rounds of training (T).")
+    rounds: Count = Field(
+        description="Rounds of training (T).", json_schema_extra={"maximum": MOST_ROUNDS}
+    )
     cohort: Positive | None = Field(
         None,
         description="Expected clients per round, over all groups (q n); with unit: record a whole "
@@ -187,7 +189,8 @@ class BaseSpec(Checked):
         if self.groups_precision is not None and self.groups_precision < 0.99:
             from privplan.spec.grouping import MOST_GROUPS
 
-            decided = "groups" in self.planning.free
+            decided, many = "groups" in self.planning.free, len(self.groups)
+            groups = f"{many} groups keep" if many > 1 else "one group keeps"
             more = (
                 f"planning.free: [groups] makes {MOST_GROUPS} at most, and more in "
                 "planning.group_count keep more"
@@ -196,8 +199,8 @@ class BaseSpec(Checked):
                 f"enough for 99%, but at most {MOST_GROUPS}"
             )
             lines.append(
-                f"groups_from: {len(self.groups)} groups keep {self.groups_precision:.1%} of the "
-                f"precision of clients with scales of their own (by the central limit); {more}"
+                f"groups_from: {groups} {self.groups_precision:.1%} of the precision "
+                f"of clients with scales of their own (by the central limit); {more}"
             )
         for group in self.groups:
             if group.risk is not None:  # its delta is a point of a curve, not a failure

@@ -1,22 +1,24 @@
 """Grouping of individual budgets by what a plan of them minimises, exactly.
 
-The budget of a group is that of its strictest member. A grouping retains sum_g N_g min_{i in g}
+A group has the least epsilon and the least delta of its members, which together may be stricter
+than every member's budget: clients of different deltas are grouped by
+``privplan.spec.grouping_deltas``. A grouping retains sum_g N_g min_{i in g}
 gain_i of sum_i gain_i, where the gain of a client says what its budget adds to the plan: with the
 costs of an objective by ``privplan.spec.grouping_costs``, otherwise its precision, which in the
 small-loss limit is its Gaussian strength mu. Sorted by mu, the best groups are intervals, and
 
     f_g(j) = max_{i < j} f_{g-1}(i) + (C_j - C_i) gain_i
 
-over distinct budgets with cumulative counts C is an exact dynamic program. The lines in C_j have
-slopes gain_i that grow with i, so the best i grows with j: each layer is solved by divide and
-conquer, all intervals of one depth at once.
+over distinct budgets of one delta with cumulative counts C is an exact dynamic program. The lines
+in C_j have slopes gain_i that grow with i, so the best i grows with j: each layer is solved by
+divide and conquer, all intervals of one depth at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 from privplan.accounting.gdp import mu_of
 from privplan.errors import InputError
 from privplan.spec.grouping_costs import Balance, Costs, balance, condensed, gains
+from privplan.spec.grouping_deltas import lowerings
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -34,6 +37,34 @@ _ENOUGH = 0.99
 _MOST_STARTS = 4096
 _PASSES = 4
 MOST_GROUPS = 12
+
+
+@dataclass(frozen=True)
+class Part:
+    """Clients whose groups have one delta, or a larger one; strictest first.
+
+    Attributes:
+        epsilons: of each client, shape (clients,).
+        deltas: own delta of each client, shape (clients,).
+        mu: strength at the part's delta where a group may begin, increasing, shape (budgets,).
+        total: clients before each of these, and all, shape (budgets + 1,).
+    """
+
+    epsilons: Floats
+    deltas: Floats
+    mu: Floats
+    total: Integers
+
+    @staticmethod
+    def of(epsilons: Floats, deltas: Floats, members: NDArray[np.bool_], delta: float) -> Part:
+        """The part of some clients at a delta that is at most each of theirs."""
+        order = np.flatnonzero(members)
+        order = order[np.lexsort((deltas[order], epsilons[order]))]
+        each = strengths(epsilons[order], np.full(len(order), delta))
+        mu, counts = np.unique(each, return_counts=True)
+        starts, ends = _starts(mu), np.append(0, np.cumsum(counts))
+        total = np.append(ends[starts], ends[-1])
+        return Part(epsilons[order], deltas[order], mu[starts], total)
 
 
 @dataclass(frozen=True)
@@ -57,7 +88,7 @@ class Grouping:
 def strengths(epsilons: Floats, deltas: Floats) -> Floats:
     """Mu of the Gaussian mechanism that spends exactly (epsilon, delta), shape (clients,).
 
-    Solved at nodes and interpolated in log-log, to about 1e-6.
+    Where there are many, solved at nodes and interpolated in log-log, to about 1e-6.
 
     Args:
         epsilons: positive, shape (clients,).
@@ -67,11 +98,21 @@ def strengths(epsilons: Floats, deltas: Floats) -> Floats:
     for delta in np.unique(deltas):
         chosen = deltas == delta
         logs = np.log(epsilons[chosen])
-        low, high = float(logs.min()), float(logs.max())
-        nodes = np.linspace(low, high, _NODES) if high > low else np.array([low])
+        nodes = np.unique(logs)
+        if len(nodes) > _NODES:
+            nodes = np.linspace(nodes[0], nodes[-1], _NODES)
         values = [math.log(mu_of(math.exp(node), float(delta))) for node in nodes]
         mu[chosen] = np.exp(np.interp(logs, nodes, values))
     return mu
+
+
+def _starts(mu: Floats) -> Integers:
+    """Indices at which a group may begin: all, or those of fine bins where there are many."""
+    if len(mu) <= _MOST_STARTS:
+        return np.arange(len(mu))
+    even = np.linspace(0, len(mu) - 1, _MOST_STARTS // 2)
+    spaced = np.searchsorted(mu, np.geomspace(mu[0], mu[-1], _MOST_STARTS // 2))
+    return np.unique(np.concatenate([even.astype(np.int64), spaced]))
 
 
 def group_budgets(
@@ -117,57 +158,92 @@ def groupings(
         raise InputError.one("groups_from", "must name at least one client", 0)
     if most < 1:
         raise InputError.one("planning.group_count", "must be 1 or more", most)
-    order = np.lexsort((deltas, epsilons, mu := strengths(epsilons, deltas)))
-    mu, counts = np.unique(mu[order], return_counts=True)
-    total = np.concatenate([[0], np.cumsum(counts)])
-    starts = _starts(mu)
-    bins = mu[starts], np.append(total[starts], total[-1])
-    own = None
+    mu, counts = np.unique(strengths(epsilons, deltas), return_counts=True)
+    own, whole = None, float(counts @ mu)
     if costs is not None:
-        own = balance(*condensed(bins[0], np.diff(bins[1]).astype(float)), costs)
+        starts, ends = _starts(mu), np.append(0, np.cumsum(counts))
+        sizes = np.diff(np.append(ends[starts], ends[-1]))
+        own = balance(*condensed(mu[starts], sizes.astype(float)), costs)
+    layouts = [
+        [Part.of(epsilons, deltas, lowered == delta, delta) for delta in np.unique(lowered)]
+        for lowered in lowerings(deltas)
+    ]
+    enough = max(sum(len(part.mu) for part in parts) for parts in layouts)
     found = []
-    for number in range(1, min(most, len(starts)) + 1):
-        if number < min(most, len(starts)) and not (stop or every):
+    for number in range(1, min(most, enough) + 1):
+        if number < min(most, enough) and not (stop or every):
             continue
-        cuts, kept = _best_cuts(*bins, number, costs, own)
-        whole = [*starts, len(mu)]
-        exact = [int(whole[cut]) for cut in cuts]
-        found.append(_grouping(exact, epsilons[order], deltas[order], total, kept))
-        if stop and kept >= _ENOUGH:
+        tried = [
+            (parts, *_best_cuts(parts, number, costs, own, whole))
+            for parts in layouts
+            if len(parts) <= number
+        ]
+        groups = [_grouping(*one) for one in tried]
+        if len(layouts) > 1:
+            groups = [replace(one, precision=_kept(one, costs, own, whole)) for one in groups]
+        found.append(max(groups, key=lambda one: one.precision))
+        if stop and found[-1].precision >= _ENOUGH:
             break
     return found
 
 
-def _starts(mu: Floats) -> Integers:
-    """Indices at which a group may begin: all, or those of fine bins where there are many."""
-    if len(mu) <= _MOST_STARTS:
-        return np.arange(len(mu))
-    even = np.linspace(0, len(mu) - 1, _MOST_STARTS // 2)
-    spaced = np.searchsorted(mu, np.geomspace(mu[0], mu[-1], _MOST_STARTS // 2))
-    return np.unique(np.concatenate([even.astype(np.int64), spaced]))
-
-
 def _best_cuts(
-    mu: Floats, total: Integers, number: int, costs: Costs | None, own: Balance | None
-) -> tuple[list[int], float]:
-    """Boundaries of the best groups, and the precision that they retain.
+    parts: Sequence[Part], number: int, costs: Costs | None, own: Balance | None, whole: float
+) -> tuple[list[list[int]], float]:
+    """Boundaries of the best groups of each part, and the precision that they retain.
 
     With costs, gains depend on level and price of the plan, which are first those of clients with
     scales of their own, and then those of the groups found.
     """
     if costs is None or own is None:
-        *_, cuts = _partitions(mu, total, number)
-        whole = float(np.sum(np.diff(total) * mu))
-        return cuts, float(np.sum(np.diff(total[cuts]) * mu[cuts[:-1]])) / whole
+        cuts = _divided([part.mu for part in parts], parts, number)
+        pairs = list(zip(parts, cuts, strict=True))
+        return cuts, sum(_worth(part.mu, part.total, cut) for part, cut in pairs) / whole
     at = own
-    best: tuple[list[int], float] = [], math.inf
+    best: tuple[list[list[int]], float] = [], math.inf
     for _ in range(_PASSES):
-        *_, cuts = _partitions(gains(mu, at, costs), total, number)
-        at = balance(mu[cuts[:-1]], np.diff(total[cuts]).astype(float), costs)
+        cuts = _divided([gains(part.mu, at, costs) for part in parts], parts, number)
+        pairs = list(zip(parts, cuts, strict=True))
+        mu = np.concatenate([part.mu[cut[:-1]] for part, cut in pairs])
+        sizes = np.concatenate([np.diff(part.total[cut]) for part, cut in pairs])
+        at = balance(mu, sizes.astype(float), costs)
         if not at.error < best[1] * (1 - 1e-4):
             break
         best = cuts, at.error
     return best[0], min(math.sqrt(own.error / best[1]), 1.0)
+
+
+def _kept(found: Grouping, costs: Costs | None, own: Balance | None, whole: float) -> float:
+    """The precision that groups retain by their own budgets, whatever level their deltas are at."""
+    clients = np.array(found.clients, dtype=float)
+    mu = np.array([mu_of(*pair) for pair in zip(found.epsilons, found.deltas, strict=True)])
+    if costs is None or own is None:
+        return float(clients @ mu) / whole
+    return min(math.sqrt(own.error / balance(mu, clients, costs).error), 1.0)
+
+
+def _worth(worth: Floats, total: Integers, cuts: list[int]) -> float:
+    """What the groups between cuts retain."""
+    return float(np.sum(np.diff(total[cuts]) * worth[cuts[:-1]]))
+
+
+def _divided(worths: Sequence[Floats], parts: Sequence[Part], number: int) -> list[list[int]]:
+    """Boundaries of the best ``number`` groups in all of the parts, one or more in each."""
+    room = number - len(parts) + 1
+    best: dict[int, tuple[float, list[list[int]]]] = {0: (0.0, [])}
+    for worth, part in zip(worths, parts, strict=True):
+        options = [
+            (_worth(worth, part.total, cuts), cuts)
+            for cuts in _partitions(worth, part.total, min(room, len(worth)))
+        ]
+        after: dict[int, tuple[float, list[list[int]]]] = {}
+        for used, (value, before) in best.items():
+            for more, (gain, cuts) in enumerate(options, start=1):
+                now = after.get(used + more, (-math.inf, []))
+                if used + more <= number and value + gain > now[0]:
+                    after[used + more] = value + gain, [*before, cuts]
+        best = after
+    return best[max(best)][1]  # one more group never retains less
 
 
 def _partitions(worth: Floats, total: Integers, most: int) -> Iterator[list[int]]:
@@ -181,18 +257,16 @@ def _partitions(worth: Floats, total: Integers, most: int) -> Iterator[list[int]
         yield _cuts(layers, len(worth))
 
 
-def _grouping(
-    cuts: list[int], epsilons: Floats, deltas: Floats, total: Integers, precision: float
-) -> Grouping:
-    """The grouping between cuts (indices of distinct budgets) of clients sorted by mu."""
-    ends = [int(total[cut]) for cut in cuts]
-    spans = list(pairwise(ends))
-    return Grouping(
-        clients=tuple(end - begin for begin, end in spans),
-        epsilons=tuple(float(epsilons[begin:end].min()) for begin, end in spans),
-        deltas=tuple(float(deltas[begin:end].min()) for begin, end in spans),
-        precision=float(precision),
-    )
+def _grouping(parts: Sequence[Part], cuts: Sequence[list[int]], precision: float) -> Grouping:
+    """The grouping between cuts of each part, strictest group first."""
+    rows = []
+    for part, ends in zip(parts, cuts, strict=True):
+        for begin, end in pairwise(ends):
+            members = slice(int(part.total[begin]), int(part.total[end]))
+            budget = float(part.epsilons[members].min()), float(part.deltas[members].min())
+            rows.append((mu_of(*budget), members.stop - members.start, *budget))
+    _, clients, epsilons, deltas = zip(*sorted(rows), strict=True)
+    return Grouping(clients, epsilons, deltas, float(precision))
 
 
 def _cuts(layers: list[Integers], size: int) -> list[int]:

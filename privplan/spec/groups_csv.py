@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.errors import InputError
+from privplan.errors import Fault, InputError
 from privplan.io.files import read_text
 from privplan.spec.grouping import Grouping, group_budgets
 from privplan.spec.grouping_costs import Costs
@@ -17,6 +18,8 @@ from privplan.spec.grouping_costs import Costs
 Floats = NDArray[np.float64]
 
 DEFAULT_GROUPS = 3
+_SHOWN = 20
+"""Lines with faults that are named, at most."""
 HEADERS = (("client", "epsilon"), ("client", "epsilon", "delta"))
 
 
@@ -31,7 +34,7 @@ def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats
         epsilon and delta of each client, shape (clients,) each.
 
     Raises:
-        InputError: naming the first line that is not a budget, or repeats a client.
+        InputError: naming the lines that are no budget, or repeat a client.
     """
     text = read_text(path, "groups_from").removeprefix("\ufeff")  # as spreadsheets begin
     header, _, rows = text.partition("\n")
@@ -43,29 +46,66 @@ def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats
     if not numbered:
         raise InputError.one("groups_from", "must name at least one client", str(path))
     lines = [line for _, line in numbered]
-    places = [f"line {number} of {path.name}" for number, _ in numbered]
-    used = range(1, len(columns))
+    table = _table(lines, len(columns))
+    if table is None:
+        raise InputError(_faults(path.name, numbered, columns))
+    if len(columns) == 3:
+        return table[:, 0], table[:, 1]
+    delta = _law(default_delta, table)
+    if not 0 < delta < 1:
+        raise InputError.one("delta", "must be in (0, 1)", delta)
+    return table[:, 0], np.full(len(table), delta)
+
+
+def _table(lines: list[str], columns: int) -> Floats | None:
+    """The numbers of all lines, shape (clients, columns - 1); None if a line has a fault."""
+    clients = {line.partition(",")[0].strip() for line in lines}
+    if len(clients) < len(lines) or "" in clients:
+        return None
+    if any(line.count(",") != columns - 1 for line in lines):
+        return None
     try:
+        used = range(1, columns)
         table = np.loadtxt(lines, delimiter=",", usecols=used, ndmin=2, comments=None)
     except ValueError:
-        raise _no_number(places, lines, columns) from None
-    _check_clients(places, lines)
-    epsilons = table[:, 0]
-    deltas = table[:, 1] if len(columns) == 3 else np.full(len(table), _law(default_delta, table))
-    _check(places, epsilons, "epsilon must be positive and finite", (epsilons > 0))
-    _check(places, deltas, "delta must be in (0, 1)", (deltas > 0) & (deltas < 1))
-    return epsilons, deltas
+        return None
+    sound = np.all((table > 0) & np.isfinite(table)) and np.all(table[:, 1:] < 1)
+    return table if sound else None
 
 
-def _no_number(places: list[str], lines: list[str], columns: tuple[str, ...]) -> InputError:
-    """The error that names the first cell that is not a number."""
-    for place, line in zip(places, lines, strict=True):
-        cells = line.split(",")
-        for column, name in enumerate(columns[1:], start=1):
-            cell = cells[column].strip() if column < len(cells) else ""
-            if not _is_number(cell):
-                return InputError.one("groups_from", f"{place}: {name} must be a number", cell)
-    return InputError.one("groups_from", "must hold numbers", places[0])
+def _faults(file: str, numbered: list[tuple[int, str]], columns: tuple[str, ...]) -> list[Fault]:
+    """The faults of the first lines that have one, and the number of other such lines."""
+    seen: set[str] = set()
+    found: list[list[Fault]] = []
+    for number, line in numbered:
+        place, (client, *cells) = f"line {number} of {file}", map(str.strip, line.split(","))
+        own = []
+        if len(cells) != len(columns) - 1:
+            own.append(Fault("groups_from", f"{place}: must be {','.join(columns)}", line))
+        elif not client:
+            own.append(Fault("groups_from", f"{place}: client must have a name", line))
+        elif client in seen:
+            own.append(Fault("groups_from", f"{place}: client must be unique", client))
+        else:
+            pairs = zip(columns[1:], cells, strict=True)
+            own += [fault for name, cell in pairs for fault in _cell_faults(place, name, cell)]
+        seen.add(client)
+        found += [own] if own else []
+    shown = [fault for own in found[:_SHOWN] for fault in own]
+    if len(found) > _SHOWN:
+        rule = f"has faults in {len(found) - _SHOWN} more lines"
+        shown.append(Fault("groups_from", rule, file))
+    return shown
+
+
+def _cell_faults(place: str, name: str, cell: str) -> Iterator[Fault]:
+    """The fault of an epsilon or a delta, if it has one."""
+    if not _is_number(cell):
+        yield Fault("groups_from", f"{place}: {name} must be a number", cell)
+    elif name == "epsilon" and not 0 < float(cell) < math.inf:
+        yield Fault("groups_from", f"{place}: epsilon must be positive and finite", float(cell))
+    elif name == "delta" and not 0 < float(cell) < 1:
+        yield Fault("groups_from", f"{place}: delta must be in (0, 1)", float(cell))
 
 
 def _is_number(cell: str) -> bool:
@@ -77,27 +117,10 @@ def _is_number(cell: str) -> bool:
     return cell.isascii() and "_" not in cell
 
 
-def _check_clients(places: list[str], lines: list[str]) -> None:
-    """Raise InputError naming the first client that has two lines."""
-    clients = [line.partition(",")[0].strip() for line in lines]
-    if len(set(clients)) < len(clients):
-        seen: set[str] = set()
-        for place, client in zip(places, clients, strict=True):
-            if client in seen:
-                raise InputError.one("groups_from", f"{place}: client must be unique", client)
-            seen.add(client)
-
-
 def _law(delta: float | str, table: Floats) -> float:
     if isinstance(delta, str) and delta.startswith("n^-"):
         return float(len(table) ** -float(delta.removeprefix("n^-")))
     return float(delta)
-
-
-def _check(places: list[str], values: Floats, rule: str, sound: NDArray[np.bool_]) -> None:
-    bad = np.flatnonzero(~(sound & np.isfinite(values)))
-    if len(bad):
-        raise InputError.one("groups_from", f"{places[bad[0]]}: {rule}", float(values[bad[0]]))
 
 
 def with_groups(

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privplan.accounting.gdp import epsilon_of
+from privplan.accounting.gdp import epsilon_of, mu_of
 from privplan.errors import InputError
 from privplan.spec.grouping import group_budgets, groupings, strengths
+from privplan.spec.grouping_costs import Costs, balance
 from privplan.spec.groups_csv import read_budgets
 from privplan.spec.spec import Spec
 from tests.planning.problems import spec_data
@@ -89,7 +90,16 @@ def test_a_spec_from_a_file_of_budgets(tmp_path: Path) -> None:
             "client,epsilon\n\na,1\nb,much\n",
             "^groups_from: line 4 of budgets.csv: epsilon must be a number, found 'much'$",
         ),
-        ("client,epsilon,delta\na,1,0.1\nb,1\n", "line 3 of budgets.csv: delta must be a number"),
+        (
+            "client,epsilon,delta\na,1,0.1\nb,1\n",
+            "line 3 of budgets.csv: must be client,epsilon,delta",
+        ),
+        (
+            "client,epsilon\na,1\nb,0.5,1e-9\n",
+            "line 3 of budgets.csv: must be client,epsilon, found",
+        ),
+        ("client,epsilon\n,1\n", "line 2 of budgets.csv: client must have a name"),
+        ("client,epsilon,delta\na,1,\n", "line 2 of budgets.csv: delta must be a number"),
         ("client,epsilon\na,1_0\n", "line 2 of budgets.csv: epsilon must be a number, found '1_0'"),
         (
             "client,epsilon\nc0,1\nc1,1\n c0,2\n",
@@ -104,6 +114,59 @@ def test_a_bad_file_names_its_line(text: str, said: str, tmp_path: Path) -> None
     with pytest.raises(InputError, match=said) as caught:
         read_budgets(path, "n^-1.1")
     assert "\n" not in str(caught.value)
+
+
+def test_all_bad_lines_are_named_up_to_twenty(tmp_path: Path) -> None:
+    path = tmp_path / "budgets.csv"
+    path.write_text("client,epsilon,delta\na,1,0.1\na,1,0.1\nb,x,2\n" + "c,1\n" * 30)
+    with pytest.raises(InputError) as caught:
+        read_budgets(path, "n^-1.1")
+    lines = str(caught.value).splitlines()
+    assert [line.partition(" of ")[0] for line in lines[:3]] == [
+        "groups_from: line 3",
+        "groups_from: line 4",
+        "groups_from: line 4",
+    ]
+    assert len(lines) == 22
+    assert "has faults in 12 more lines" in lines[-1]
+
+
+def test_two_kinds_of_delta_are_not_mixed_in_a_group_that_is_stricter_than_both() -> None:
+    epsilons, deltas = np.repeat([4.0, 1.0], 100), np.repeat([1e-9, 1e-2], 100)
+    found = group_budgets(epsilons, deltas, 2)
+    assert sorted(zip(found.epsilons, found.deltas, strict=True)) == [(1.0, 1e-2), (4.0, 1e-9)]
+    assert found.precision == pytest.approx(1.0)
+    one = group_budgets(epsilons, deltas, 1)
+    assert (one.epsilons, one.deltas) == ((1.0,), (1e-9,))
+    kept = mu_of(1.0, 1e-9) / np.mean([mu_of(4.0, 1e-9), mu_of(1.0, 1e-2)])
+    assert one.precision == pytest.approx(kept, rel=1e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    budgets=st.lists(
+        st.tuples(st.floats(0.1, 8), st.sampled_from([1e-9, 1e-6, 1e-5, 1e-3, 1e-2])),
+        min_size=1,
+        max_size=30,
+    ),
+    groups=st.integers(1, 5),
+    objective=st.booleans(),
+)
+def test_the_precision_is_that_of_the_budgets_that_groups_get(
+    budgets: list[tuple[float, float]], groups: int, objective: bool
+) -> None:
+    epsilons, deltas = np.array(budgets).T
+    costs = Costs(noise=24.0, sampling=0.5, bias=0.03, cohort=10, rounds=100) if objective else None
+    found = group_budgets(epsilons, deltas, groups, costs)
+    assert sum(found.clients) == len(budgets)
+    issued = np.array([mu_of(*pair) for pair in zip(found.epsilons, found.deltas, strict=True)])
+    own, clients = np.array([mu_of(*pair) for pair in budgets]), np.array(found.clients, float)
+    if costs is None:
+        kept = float(clients @ issued) / own.sum()
+    else:
+        errors = balance(own, np.ones(len(own)), costs), balance(issued, clients, costs)
+        kept = min(np.sqrt(errors[0].error / errors[1].error), 1.0)
+    assert found.precision == pytest.approx(kept, rel=1e-4)
 
 
 def test_a_file_of_a_spreadsheet_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
