@@ -181,6 +181,10 @@ def _rule(error: dict[str, Any]) -> str:
             return f"must be less than {context['lt']:g}"
         case "less_than_equal":
             return f"must be {context['le']:g} or less"
+        case "string_too_short":
+            return "must not be empty"
+        case "string_too_long":
+            return f"must have {context['max_length']} characters or fewer"
         case "enum" | "literal_error":
             expected = re.sub(r"<[\w.]+: ('.*?')>", r"\1", context["expected"])
             return f"must be {'one of ' if ' or ' in expected else ''}{expected}"

@@ -35,7 +35,7 @@ class CyclicPoisson(Poisson):
     """Poisson sampling of one of ``turns`` parts per round; its ratio is that within the part.
 
     Args:
-        turns: B, 2 or more.
+        turns: B, in [2, 9999].
     """
 
     def __init__(self, turns: int) -> None:
@@ -98,7 +98,7 @@ def is_poisson(law: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def cyclic_poisson(name: str) -> CyclicPoisson | None:
-    """The law of a name ``cyclic_poisson:B`` with B of 2 or more; None for any other name."""
+    """The law of a name ``cyclic_poisson:B`` with B in [2, 9999]; None for any other name."""
     found = _PATTERN.fullmatch(name)
     turns = 0 if found is None else int(found.group(1))
     return CyclicPoisson(turns) if turns > 1 else None

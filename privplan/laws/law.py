@@ -193,7 +193,7 @@ class SamplingLaw(str, metaclass=_Names):
             return cls(value) if isinstance(value, str) else cls("")
         except ValueError:
             *most, last = (repr(str(name)) for name in cls)
-            expected = f"{', '.join([*most, last])} or 'cyclic_poisson:B' with B of 2 or more"
+            expected = f"{', '.join([*most, last])} or 'cyclic_poisson:B' with B in [2, 9999]"
             raise PydanticKnownError("enum", {"expected": expected}) from None
 
     @classmethod

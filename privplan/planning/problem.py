@@ -92,7 +92,7 @@ def problem_of(spec: Spec) -> Problem:
     """
     refuse_horizon(spec.horizon)
     if spec.tuning is not None:
-        rule = "must be left out here; privplan solve plans it, for algorithms that solve the spec"
+        rule = "must be left out with this question or command; privplan solve alone plans it"
         raise InputError.one("tuning", rule, spec.tuning.law)
     return Problem(
         names=tuple(group.name for group in spec.groups),

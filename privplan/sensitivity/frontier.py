@@ -235,7 +235,7 @@ def _wrong(spec: Spec) -> list[FrontierPoint]:
             wrong = getattr(right.coefficients, name) * factor**2
             coefficients = replace(right.coefficients, **{name: wrong})
             found = allocate(replace(right, coefficients=coefficients))
-            cost = _total(right, found) / best - 1
+            cost = max(_total(right, found) / best - 1, 0.0)
             nu = mean_noise_multiplier(found.weights, found.cohorts, found.noise, right.release)
             norm = nu * spec.clipping_norm * math.sqrt(spec.model.parameters)
             note = "regret of the objective"

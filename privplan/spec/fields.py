@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from privplan.accounting.accountant import ACCOUNTANTS, accountant
+from privplan.accounting.target import NOISE_RANGE
 from privplan.spec.initial import Initial
 from privplan.spec.risk import Risk
 from privplan.values import (
@@ -150,6 +151,7 @@ class Group(Value):
         exclude_if=is_none,
         description="Fixed noise over the clipping norm, on the group's sum; epsilon follows when "
         "left out. Only with planning.ratios: given or uniform.",
+        json_schema_extra=dict(zip(("minimum", "maximum"), NOISE_RANGE, strict=True)),
     )
     sampling_ratio: Fraction | None = Field(
         None, description="Chance to take part in a round; only with planning.ratios: given."

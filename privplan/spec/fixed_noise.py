@@ -72,7 +72,7 @@ def fixed_ratio(spec: BaseSpec, group: Group) -> float:
 def noise_faults(spec: BaseSpec, group: Group) -> list[Fault]:
     """Faults of a group's fixed noise multiplier."""
     where, noise = f"groups.{group.name}.noise_multiplier", group.noise_multiplier
-    if noise is None:
+    if noise is None or spec.sampling.law.turns > 1:  # which refuses it, whatever the ratios
         return []
     if not NOISE_RANGE[0] <= noise <= NOISE_RANGE[1]:
         text = f"must be in [{NOISE_RANGE[0]:g}, {NOISE_RANGE[1]:g}]"

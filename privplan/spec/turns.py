@@ -6,12 +6,14 @@ Noise that is correlated over the B rounds of a cycle goes with them (``privplan
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from privplan.accounting.release import SamplingLaw
 from privplan.banded_noise import coefficients, remaining_noise
 from privplan.errors import Fault, InputError
 from privplan.spec.base import BaseSpec
 from privplan.spec.objectives import is_objective
+from privplan.values import Value
 
 MOMENTUM = 0.5
 """Server momentum of the default recipe where the noise is correlated: docs/correlated-noise.md."""
@@ -68,10 +70,9 @@ def turn_faults(spec: BaseSpec) -> Iterator[Fault]:
             where, text = f"groups.{group.name}.clients", f"must be {turns} or more {under}"
             yield Fault(where, text, group.clients)
         for field in ("noise_multiplier", "risk"):
-            if getattr(group, field, None) is not None:
-                where, value = f"groups.{group.name}.{field}", getattr(group, field)
-                found = value if field == "noise_multiplier" else value.model_dump(mode="json")
-                yield Fault(where, f"must be left out {under}", found)
+            if (value := getattr(group, field, None)) is not None:
+                where = f"groups.{group.name}.{field}"
+                yield Fault(where, f"must be left out {under}", _plain(value))
     most = spec.population / turns
     if spec.cohort is not None and spec.groups and spec.cohort > most:
         text = f"must be at most the {most:g} clients of a turn {under}"
@@ -88,8 +89,13 @@ def turn_faults(spec: BaseSpec) -> Iterator[Fault]:
             yield Fault("planning.free", f"can name ratios and weights only {under}", choice)
     if is_objective(planning.ratios):
         for field in ("clipping", "constants"):
-            if getattr(planning, field) is not None:
-                yield Fault(f"planning.{field}", f"must be left out {under}", "a value")
+            if (value := getattr(planning, field)) is not None:
+                yield Fault(f"planning.{field}", f"must be left out {under}", _plain(value))
     for field in ("horizon", "tuning", "groups_from"):
-        if getattr(spec, field) is not None:
-            yield Fault(field, f"must be left out {under}", "a value")
+        if (value := getattr(spec, field)) is not None:
+            yield Fault(field, f"must be left out {under}", _plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """A field as it is written, without what was left out."""
+    return value.model_dump(mode="json", exclude_unset=True) if isinstance(value, Value) else value

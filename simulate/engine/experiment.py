@@ -96,7 +96,9 @@ class Experiment:
             faults.append(Fault("noise", rule, self.algorithm.name))
         law = self.algorithm.plan.spec.sampling
         if self.discrete and law.law.turns > 1:
-            faults.append(Fault("noise", f"must not be secure-discrete under {law}", "discrete"))
+            faults.append(
+                Fault("noise", f"must not be secure-discrete under {law}", "secure-discrete")
+            )
         if faults:
             raise InputError(faults)
         if self.canaries:

@@ -107,8 +107,8 @@ def test_questions_about_turns() -> None:
     [
         ({"rounds": 52}, "rounds: must be a multiple of 5 under cyclic_poisson:5"),
         ({"cohort": 601}, "cohort: must be at most the 600 clients of a turn"),
-        ({"sampling": "cyclic_poisson"}, "'cyclic_poisson:B' with B of 2 or more"),
-        ({"sampling": "cyclic_poisson:1"}, "'cyclic_poisson:B' with B of 2 or more"),
+        ({"sampling": "cyclic_poisson"}, "'cyclic_poisson:B' with B in [2, 9999]"),
+        ({"sampling": "cyclic_poisson:1"}, "'cyclic_poisson:B' with B in [2, 9999]"),
         ({"unit": "record"}, "sampling: must be poisson with unit: record"),
         ({"planning": {"ratios": "uniform"}}, "planning.ratios: must be balanced or noise"),
         ({"planning": {"ratios": "gdpfed_plus"}}, "planning.ratios: must be balanced or noise"),
