@@ -143,6 +143,9 @@ def solve_for_noise(
         low = _certified_end(ways)
         low, nearest = _quietest(ways._replace(low=low), unknown)
         if nearest > target:
+            if unknown == "epsilon":  # larger budgets than can be spent buy no less noise
+                least = _within_noise(ways, float(above(nearest, 4)), own, False)
+                low = low if least is None else least[0]
             at = shown_value(unknown, ways.value(low))
             raise InfeasibleError(
                 f"target_noise: {target:g} cannot be reached by {unknown}; the nearest feasible "

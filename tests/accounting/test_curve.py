@@ -129,6 +129,7 @@ def test_many_distinct_releases_meet_certificates_at_a_finer_tolerance():
     assert meet(found, fine)
 
 
+@pytest.mark.slow
 def test_steps_and_questions_are_amortised():
     """Steps alone cost the same each; with a question after each, the total stays linear."""
     curve = compose()

@@ -69,7 +69,9 @@ def test_every_large_delta_is_planned_no_worse_than_at_equal_ratios(
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize("advantage", [0.02, 0.2, 0.4, 0.6])
+@pytest.mark.parametrize(
+    "advantage", [0.02, *(pytest.param(one, marks=pytest.mark.slow) for one in (0.2, 0.4)), 0.6]
+)
 def test_advantages_of_any_size_are_planned(advantage: float, sampling: str) -> None:
     groups = [
         {"clients": 300, "risk": {"advantage": advantage}},

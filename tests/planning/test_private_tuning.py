@@ -56,7 +56,7 @@ def test_baselines_that_ignore_it_refuse() -> None:
     assert {row.accountant for row in uniform(plan.spec).certificate if row.guarantee} == {
         "selection"
     }
-    with pytest.raises(InputError, match=r"tuning: must be left out here"):
+    with pytest.raises(InputError, match=r"tuning: must be left out with this"):
         strictest(plan.spec)
 
 

@@ -23,7 +23,9 @@ def keeps_every_budget(plan: Plan) -> bool:
     )
 
 
-@pytest.mark.parametrize("accountant", ["rdp", "pld", "prv", "closed_form"])
+@pytest.mark.parametrize(
+    "accountant", ["rdp", "pld", pytest.param("prv", marks=pytest.mark.slow), "closed_form"]
+)
 def test_every_accountant_gives_a_plan_within_its_budgets(accountant: str) -> None:
     plan = solve(make_spec(planning={"accountant": accountant}))
     assert keeps_every_budget(plan)

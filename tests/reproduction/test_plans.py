@@ -93,6 +93,7 @@ def test_the_noise_of_hyperfl_is_none(tmp_path: Path) -> None:
     assert list(verdicts.values()) == ["contradicted"]
 
 
+@pytest.mark.slow
 def test_noise_of_robust_hdp(tmp_path: Path) -> None:
     """Table 3's order, and its size: 4 times ours, as with twice the noise multiplier."""
     cells, verdicts = reproduced("robust-hdp-table-3", tmp_path)

@@ -126,6 +126,7 @@ def test_the_command_answers_with_4_when_a_fault_is_missed(monkeypatch: pytest.M
         assert f"| {faults[0].name} |" in done.output
 
 
+@pytest.mark.slow
 def test_the_command_is_resumed_from_its_journal(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

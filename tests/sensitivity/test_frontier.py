@@ -53,7 +53,11 @@ def test_every_group_has_a_shadow_price_below_zero(answers: list[FrontierPoint])
 
 
 @pytest.mark.parametrize(
-    ("own", "which"), [(None, "all groups"), ({"epsilon": 1.0}, "groups strict")]
+    ("own", "which"),
+    [
+        pytest.param(None, "all groups", marks=pytest.mark.slow),
+        ({"epsilon": 1.0}, "groups strict"),
+    ],
 )
 def test_budgets_stated_as_risks_are_not_scaled(
     own: dict[str, float] | None, which: str, tmp_path: Path

@@ -142,7 +142,7 @@ def test_two_kinds_of_delta_are_not_mixed_in_a_group_that_is_stricter_than_both(
     assert one.precision == pytest.approx(kept, rel=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     budgets=st.lists(
         st.tuples(st.floats(0.1, 8), st.sampled_from([1e-9, 1e-6, 1e-5, 1e-3, 1e-2])),

@@ -104,6 +104,7 @@ def test_annealed_pooling_ends_at_the_maximum(plan: Plan) -> None:
     assert not torch.equal(objective(inputs, 0.0), objective(inputs, 1.0))
 
 
+@pytest.mark.slow
 def test_the_closed_form_makes_inversion_exact(plan: Plan) -> None:
     scene = _scene(plan)
     guesses = ig(_views(scene), Options(steps=200), _quiet)
@@ -138,6 +139,7 @@ def _saved(module: nn.Module, path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_rog_needs_a_network_and_applies_it(plan: Plan, tmp_path: Path) -> None:
     views = _views(_scene(plan))[:2]
     assert {guess.note for guess in rog(views, Options(), _quiet)} == {NOT_AVAILABLE}

@@ -156,6 +156,7 @@ def test_an_aggregation_that_no_method_has_is_refused(short_path: Path, tmp_path
     assert done.exit_code == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_compare_in_processes_gives_the_same(short_path: Path, tmp_path: Path) -> None:
     common = ("compare", short_path, "--algorithms", "planned", "--seeds", 2)
     for jobs in (1, 2):

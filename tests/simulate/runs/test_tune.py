@@ -148,6 +148,7 @@ def test_all_leaves_out_methods_of_another_unit_when_tuned(
     assert "FedAvg, " not in "".join(lines).replace("DPFedAvg, ", "")
 
 
+@pytest.mark.slow
 def test_a_tuned_comparison(short_plan: Plan, tmp_path: Path) -> None:
     names = ["DP-FedAvg", "DP2-FedSAM"]
     given = Request(short_plan, "", "digits", tmp_path / "out", device="cpu")
