@@ -1,11 +1,11 @@
 """Grouping of individual budgets by what a plan of them minimises, exactly.
 
 A group has the least epsilon and the least delta of its members, which together may be stricter
-than every member's budget: clients of different deltas are grouped by
-``privplan.spec.grouping_deltas``. A grouping retains sum_g N_g min_{i in g}
-gain_i of sum_i gain_i, where the gain of a client says what its budget adds to the plan: with the
-costs of an objective by ``privplan.spec.grouping_costs``, otherwise its precision, which in the
-small-loss limit is its Gaussian strength mu. Sorted by mu, the best groups are intervals, and
+than every member's budget: ``privplan.spec.grouping_deltas`` says who of different deltas may
+share a group. A grouping retains sum_g N_g min_{i in g} gain_i of sum_i gain_i, where the gain of a
+client says what its budget adds to the plan: with the costs of an objective by
+``privplan.spec.grouping_costs``, otherwise its precision, which in the small-loss limit is its
+Gaussian strength mu. Sorted by mu, the best groups are intervals, and
 
     f_g(j) = max_{i < j} f_{g-1}(i) + (C_j - C_i) gain_i
 
@@ -41,7 +41,7 @@ MOST_GROUPS = 12
 
 @dataclass(frozen=True)
 class Part:
-    """Clients whose groups have one delta, or a larger one; strictest first.
+    """Clients whose groups have one delta at least; strictest first.
 
     Attributes:
         epsilons: of each client, shape (clients,).
