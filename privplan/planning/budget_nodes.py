@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from privplan.accounting.gdp import mu_of
+from privplan.accounting.gdp import epsilon_of, mu_of
 from privplan.accounting.noise_families import dominating_pairs
 from privplan.accounting.pld.accountant import compose
 from privplan.accounting.pld.direction import Reading
@@ -68,6 +68,12 @@ class Budget:
         """Log of the least noise multiplier that is certified under sampling."""
         return math.log(least_certified(self.sampling, self.relation))
 
+    @property
+    def most_epsilon(self) -> float:
+        """A bound of what the least noise multiplier costs: all clients take part in all rounds."""
+        mu = self.sensitivity * math.sqrt(self.rounds) / math.exp(self.least)
+        return _epsilon(mu, self.delta)
+
     def central(self, ratio: float) -> float:
         """Log sigma at which the central limit meets the budget."""
         square = _mu(self.epsilon, self.delta) ** 2 / self.rounds
@@ -92,12 +98,14 @@ def covered_ratio(delta: float, rounds: int) -> float:
 
 @lru_cache(maxsize=64)
 def least_certified(sampling: SamplingLaw, relation: Relation) -> float:
-    """The least noise multiplier that ``pld`` certifies under sampling.
+    """The least noise multiplier that is planned: that ``pld`` certifies under sampling.
 
     Args:
         sampling: sampling law.
         relation: neighbouring relation.
     """
+    if sampling.law.everyone:
+        return NOISE_RANGE[0]
     found = dominating_pairs(Release(1.0, 0.5, sampling), relation)
     pairs = [pair for pair in (*found.upper, *found.lower) if isinstance(pair, Pair)]
     return max(pair.shift for pair in pairs) * _ABOVE_LEAST / LARGEST_SHIFT
@@ -106,6 +114,11 @@ def least_certified(sampling: SamplingLaw, relation: Relation) -> float:
 @lru_cache(maxsize=1024)
 def _mu(epsilon: float, delta: float) -> float:
     return mu_of(epsilon, delta)
+
+
+@lru_cache(maxsize=1024)
+def _epsilon(mu: float, delta: float) -> float:
+    return epsilon_of(mu, delta)
 
 
 @dataclass(frozen=True)
@@ -208,6 +221,8 @@ def root(budget: Budget, log_ratio: float, start: float, slope: float | None, cl
         slope: slope there; measured by a second evaluation when None.
         close: Newton step that ends the search.
     """
+    if budget.epsilon >= budget.most_epsilon:
+        return Node(budget.least, 1.0, met=False)
     least, most = (math.log(limit) for limit in NOISE_RANGE)
     infeasible, feasible = least, most
     x, plan, points = min(max(start, least), most), None, []

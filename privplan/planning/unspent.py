@@ -60,11 +60,11 @@ def _reason(plan: Plan, group: GroupPlan) -> str:
                 f"delta {group.delta:.3g} covers the chance that a client ever takes part, so any "
                 "noise keeps the budget, and less than this is not certified"
             )
-        if group.noise_multiplier <= _SAME * least_certified(
-            plan.spec.sampling, Relation(plan.spec.relation)
-        ):
+        if _at_least(plan, group):
             return f"less noise than {group.noise_multiplier:.4g} cannot be certified"
         return "no smaller noise multiplier keeps the budget at its sampling ratio"
+    if _at_least(plan, group):
+        return f"less noise than {group.noise_multiplier:.4g} is not planned"
     share = group.clients / plan.spec.population
     if (
         cheaper(planning.accountant, group.delta) != planning.accountant
@@ -89,12 +89,23 @@ def _reason(plan: Plan, group: GroupPlan) -> str:
                 f"{' and '.join(floors)} {leave} it a weight of {group.weight:.3g} for {share:.3g} "
                 "of the clients, and in one sum of all groups less noise would mean more weight"
             )
+        if group.weight < share * (1 - _AT_FLOOR):
+            return (
+                f"the search for ratios and weights ended at a weight of {group.weight:.3g} for "
+                f"{share:.3g} of the clients, where less noise would keep the budget"
+            )
         return (
             f"it has a weight of {group.weight:.3g} for {share:.3g} of the clients, and in one sum "
             "of all groups less noise would mean more weight, which costs more by bias "
             "(planning.heterogeneity) than it gains by noise"
         )
     return "no smaller noise multiplier keeps the budget under this sampling law"
+
+
+def _at_least(plan: Plan, group: GroupPlan) -> bool:
+    """Whether a group has the least noise multiplier that is planned."""
+    least = least_certified(plan.spec.sampling, Relation(plan.spec.relation))
+    return group.noise_multiplier <= _SAME * least
 
 
 def _floors_of_others(plan: Plan, name: str) -> list[str]:

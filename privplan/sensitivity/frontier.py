@@ -23,7 +23,8 @@ from privplan.planning.objectives import objective_of
 from privplan.planning.optimised import task_of
 from privplan.planning.problem import problem_of, provisioned_noise_multiplier
 from privplan.planning.run_limits import check_limits
-from privplan.spec.grouping import Grouping, groupings
+from privplan.spec.grouped import Grouping
+from privplan.spec.grouping import groupings
 from privplan.spec.groups_csv import groups_of, read_budgets
 from privplan.spec.objectives import is_objective, objective_names
 from privplan.spec.spec import Spec

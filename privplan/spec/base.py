@@ -191,13 +191,18 @@ class BaseSpec(Checked):
 
             decided, many = "groups" in self.planning.free, len(self.groups)
             groups = f"{many} groups keep" if many > 1 else "one group keeps"
-            more = (
-                f"planning.free: [groups] makes {MOST_GROUPS} at most, and more in "
-                "planning.group_count keep more"
-                if decided
-                else "more in planning.group_count keep more, and planning.free: [groups] makes "
-                f"enough for 99%, but at most {MOST_GROUPS}"
-            )
+            if self.cohort is not None and many + 1 > self.cohort:
+                more = f"a cohort of {self.cohort:g} has room for no more groups"
+            elif decided:
+                more = (
+                    f"planning.free: [groups] makes {MOST_GROUPS} at most, and more in "
+                    "planning.group_count keep more"
+                )
+            else:
+                more = (
+                    "more in planning.group_count keep more, and planning.free: [groups] makes "
+                    f"enough for 99%, but at most {MOST_GROUPS}"
+                )
             lines.append(
                 f"groups_from: {groups} {self.groups_precision:.1%} of the precision "
                 f"of clients with scales of their own (by the central limit); {more}"
@@ -221,6 +226,13 @@ class BaseSpec(Checked):
         names = [group.name for group in self._groups_with("name")]
         for name in sorted({name for name in names if names.count(name) > 1}):
             yield Fault("groups", "must have unique names", name)
+
+    @rule
+    def _group_count(self) -> Iterator[Fault]:
+        count = getattr(self.planning, "group_count", None)
+        made = self.groups_from is not None or self.epsilon_distribution is not None
+        if count is not None and not made:
+            yield Fault("planning.group_count", "is only for groups_from", count)
 
     @rule
     def _signers(self) -> Iterator[Fault]:

@@ -14,6 +14,7 @@ What a client adds is thus gain(mu) = max_q v - v^2 / 2x - price q with v = t(mu
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,10 @@ Floats = NDArray[np.float64]
 
 _NODES = 200
 _BISECTIONS = 18
+_PLACES = 8
+_ROUNDS = 6
+_PRICES = 1e-12, 1e6
+_LEVELS = 1e-9, 1e3
 
 
 @dataclass(frozen=True)
@@ -71,14 +76,15 @@ def balance(mu: Floats, counts: Floats, costs: Costs) -> Balance:
         counts: clients, shape (groups,).
         costs: of the plan's objective.
     """
-    low, high = math.log(1e-12), math.log(1e6)
-    for _ in range(0 if costs.everyone else _BISECTIONS):
-        middle = (low + high) / 2
-        price = math.exp(middle)
-        ratios = _ratios(mu, _level(mu, counts, price, costs), price, costs)
-        low, high = (middle, high) if float(counts @ ratios) > costs.cohort else (low, middle)
-    price = 0.0 if costs.everyone else math.exp(high)
-    level = _level(mu, counts, price, costs)
+    price = 0.0
+    if not costs.everyone:
+
+        def crowded(prices: Floats) -> NDArray[np.bool_]:
+            levels = _level(mu, counts, prices, costs)
+            return _ratios(mu, levels, prices, costs) @ counts > costs.cohort
+
+        price = float(_crossing(crowded, *_PRICES, ()))
+    level = float(_level(mu, counts, np.array(price), costs))
     scales = _scales(mu, _ratios(mu, level, price, costs), level, costs)
     total, clients = float(counts @ scales), float(counts.sum())
     spread = clients * float(counts @ (scales - total / clients) ** 2)
@@ -109,44 +115,70 @@ def condensed(mu: Floats, counts: Floats) -> tuple[Floats, Floats]:
     return nodes[sums > 0], np.asarray(sums[sums > 0], dtype=float)
 
 
-def _scales(mu: Floats, ratios: Floats, level: float, costs: Costs) -> Floats:
-    """Scales at the ratios, at most the level, shape (groups,)."""
+def _scales(mu: Floats, ratios: Floats, level: Floats | float, costs: Costs) -> Floats:
+    """Scales at the ratios, at most the level, shape (*levels, groups)."""
     share = mu / math.sqrt(costs.rounds)
     if not costs.everyone:
         share = ratios * np.sqrt(np.log1p((share / ratios) ** 2))
-    return np.asarray(np.minimum(share / costs.sensitivity, level))
+    return np.asarray(np.minimum(share / costs.sensitivity, np.expand_dims(level, -1)))
 
 
-def _ratios(mu: Floats, level: float, price: float, costs: Costs) -> Floats:
-    """The ratio of most gain for each strength, by bisection, shape (groups,).
+def _ratios(mu: Floats, level: Floats | float, price: Floats | float, costs: Costs) -> Floats:
+    """The ratio of most gain for each strength, by bisection, shape (*levels, groups).
 
     The slope of the gain, (1 - t / x) dt/dq, falls with q; it is the price at the best ratio.
+
+    Args:
+        mu: strengths, shape (groups,).
+        level: x, shape (*levels,).
+        price: of each level.
+        costs: of the plan's objective.
     """
+    shape = (*np.shape(level), len(mu))
     if costs.everyone:
-        return np.ones_like(mu)
-    low, high = np.full_like(mu, math.log(1e-9)), np.zeros_like(mu)
-    share = mu / math.sqrt(costs.rounds)
+        return np.ones(shape)
+    low, high = np.full(shape, math.log(1e-9)), np.zeros(shape)
+    share, most = mu / math.sqrt(costs.rounds), costs.sensitivity * np.expand_dims(level, -1)
+    least = costs.sensitivity * np.expand_dims(price, -1)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        square = (share * np.exp(-middle)) ** 2
+        ratio = np.exp(middle)
+        square = (share / ratio) ** 2
         root = np.sqrt(np.log1p(square))
-        slope = (root - square / ((1 + square) * root)) / costs.sensitivity
-        room = 1 - np.exp(middle) * root / costs.sensitivity / level
-        more = room * slope > price
+        more = (1 - ratio * root / most) * (root - square / ((1 + square) * root)) > least
         low, high = np.where(more, middle, low), np.where(more, high, middle)
-    return np.exp(high)
+    return np.asarray(np.exp(high))
 
 
-def _level(mu: Floats, counts: Floats, price: float, costs: Costs) -> float:
-    """The x of the module's docstring at a price, by bisection; inf without costs per client."""
+def _level(mu: Floats, counts: Floats, prices: Floats, costs: Costs) -> Floats:
+    """The x of the module's docstring at each price; inf without costs per client."""
     client = costs.sampling + costs.bias * float(counts.sum())
     if client <= 0:
-        return math.inf
-    low, high = math.log(1e-9), math.log(1e3)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        level = math.exp(middle)
-        scales = _scales(mu, _ratios(mu, level, price, costs), level, costs)
-        enough = client * float(counts @ (scales * (level - scales))) >= costs.noise
-        low, high = (low, middle) if enough else (middle, high)
-    return math.exp(high)
+        return np.full(np.shape(prices), math.inf)
+
+    def scarce(levels: Floats) -> NDArray[np.bool_]:
+        own = np.broadcast_to(prices[..., None], levels.shape)
+        scales = _scales(mu, _ratios(mu, levels, own, costs), levels, costs)
+        return client * ((scales * (levels[..., None] - scales)) @ counts) < costs.noise
+
+    return _crossing(scarce, *_LEVELS, np.shape(prices))
+
+
+def _crossing(
+    before: Callable[[Floats], NDArray[np.bool_]], low: float, high: float, shape: tuple[int, ...]
+) -> Floats:
+    """Where a condition that holds up to some place ends, to about 2e-4 of it.
+
+    Args:
+        before: values, shape (*shape, places) -> whether each lies before the place.
+        low: least value.
+        high: largest value, returned where all lie before.
+        shape: of the result.
+    """
+    left, right = np.full(shape, math.log(low)), np.full(shape, math.log(high))
+    for _ in range(_ROUNDS):
+        width = (right - left) / _PLACES
+        inner = left[..., None] + width[..., None] * np.arange(1, _PLACES)
+        left = left + width * before(np.exp(inner)).sum(axis=-1)
+        right = left + width
+    return np.asarray(np.exp(right))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 
 from privplan.errors import Fault, InputError
 from privplan.io.files import read_text
-from privplan.spec.grouping import Grouping, group_budgets
+from privplan.spec.grouped import Grouping
+from privplan.spec.grouping import MOST_GROUPS, free_groups, group_budgets
 from privplan.spec.grouping_costs import Costs
 
 Floats = NDArray[np.float64]
@@ -20,6 +22,8 @@ Floats = NDArray[np.float64]
 DEFAULT_GROUPS = 3
 _SHOWN = 20
 """Lines with faults that are named, at most."""
+_UNIT = "\x1f"
+"""What stands between cells that were read from quotes."""
 HEADERS = (("client", "epsilon"), ("client", "epsilon", "delta"))
 
 
@@ -37,18 +41,22 @@ def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats
         InputError: naming the lines that are no budget, or repeat a client.
     """
     text = read_text(path, "groups_from").removeprefix("\ufeff")  # as spreadsheets begin
-    header, _, rows = text.partition("\n")
-    columns = tuple(part.strip() for part in header.split(","))
+    separator = _UNIT if '"' in text else ","
+    numbered = list(enumerate(text.splitlines(), start=1)) or [(1, "")]
+    if separator == _UNIT:
+        numbered = _unquoted(path.name, numbered)
+    (_, header), *rows = numbered
+    columns = tuple(part.strip() for part in header.split(separator))
     if columns not in HEADERS:
         rule = "must begin with the line client,epsilon or client,epsilon,delta"
-        raise InputError.one("groups_from", rule, header[:60])
-    numbered = [pair for pair in enumerate(rows.splitlines(), start=2) if pair[1].strip()]
-    if not numbered:
+        raise InputError.one("groups_from", rule, header[:60].replace(separator, ","))
+    rows = [pair for pair in rows if pair[1].strip()]
+    if not rows:
         raise InputError.one("groups_from", "must name at least one client", str(path))
-    lines = [line for _, line in numbered]
-    table = _table(lines, len(columns))
+    table = _table([line for _, line in rows], len(columns), separator)
     if table is None:
-        raise InputError(_faults(path.name, numbered, columns))
+        cells = [(number, line.split(separator)) for number, line in rows]
+        raise InputError(_faults(path.name, cells, columns))
     if len(columns) == 3:
         return table[:, 0], table[:, 1]
     delta = _law(default_delta, table)
@@ -57,40 +65,65 @@ def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats
     return table[:, 0], np.full(len(table), delta)
 
 
-def _table(lines: list[str], columns: int) -> Floats | None:
+def _unquoted(file: str, numbered: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Lines with cells in quotes as lines whose cells have no quotes around them.
+
+    Raises:
+        InputError: naming the lines where a quote is not closed.
+    """
+    found, faults = [], []
+    for number, line in numbered:
+        try:
+            cells = next(csv.reader([line], skipinitialspace=True, strict=True), [])
+        except csv.Error:
+            rule = f"line {number} of {file}: quotes must be closed, and doubled within quotes"
+            faults.append(Fault("groups_from", rule, line))
+            continue
+        found.append((number, _UNIT.join(cells)))
+    if faults:
+        raise InputError(_shown(file, [[fault] for fault in faults]))
+    return found
+
+
+def _table(lines: list[str], columns: int, separator: str) -> Floats | None:
     """The numbers of all lines, shape (clients, columns - 1); None if a line has a fault."""
-    clients = {line.partition(",")[0].strip() for line in lines}
+    clients = {line.partition(separator)[0].strip() for line in lines}
     if len(clients) < len(lines) or "" in clients:
         return None
-    if any(line.count(",") != columns - 1 for line in lines):
+    if any(line.count(separator) != columns - 1 for line in lines):
         return None
     try:
         used = range(1, columns)
-        table = np.loadtxt(lines, delimiter=",", usecols=used, ndmin=2, comments=None)
+        table = np.loadtxt(lines, delimiter=separator, usecols=used, ndmin=2, comments=None)
     except ValueError:
         return None
     sound = np.all((table > 0) & np.isfinite(table)) and np.all(table[:, 1:] < 1)
     return table if sound else None
 
 
-def _faults(file: str, numbered: list[tuple[int, str]], columns: tuple[str, ...]) -> list[Fault]:
+def _faults(file: str, rows: list[tuple[int, list[str]]], columns: tuple[str, ...]) -> list[Fault]:
     """The faults of the first lines that have one, and the number of other such lines."""
     seen: set[str] = set()
     found: list[list[Fault]] = []
-    for number, line in numbered:
-        place, (client, *cells) = f"line {number} of {file}", map(str.strip, line.split(","))
+    for number, row in rows:
+        place, (client, *cells) = f"line {number} of {file}", map(str.strip, row)
         own = []
-        if len(cells) != len(columns) - 1:
+        if len(row) != len(columns):
+            line = ",".join(row)
             own.append(Fault("groups_from", f"{place}: must be {','.join(columns)}", line))
-        elif not client:
-            own.append(Fault("groups_from", f"{place}: client must have a name", line))
-        elif client in seen:
-            own.append(Fault("groups_from", f"{place}: client must be unique", client))
         else:
+            if not client or client in seen:
+                rule = "must be unique" if client else "must have a name"
+                own.append(Fault("groups_from", f"{place}: client {rule}", client))
             pairs = zip(columns[1:], cells, strict=True)
             own += [fault for name, cell in pairs for fault in _cell_faults(place, name, cell)]
         seen.add(client)
         found += [own] if own else []
+    return _shown(file, found)
+
+
+def _shown(file: str, found: list[list[Fault]]) -> list[Fault]:
+    """The faults of the first lines, and the number of others."""
     shown = [fault for own in found[:_SHOWN] for fault in own]
     if len(found) > _SHOWN:
         rule = f"has faults in {len(found) - _SHOWN} more lines"
@@ -148,23 +181,39 @@ def with_groups(
     if not isinstance(source, str):
         raise InputError.one("groups_from", "must be the name of a file", source)
     planning = data.get("planning") or {}
-    count = planning.get("group_count", DEFAULT_GROUPS) if isinstance(planning, dict) else None
+    given = planning.get("group_count") if isinstance(planning, dict) else None
+    count = DEFAULT_GROUPS if given is None else given
     named = planning.get("free") if isinstance(planning, dict) else None
     free = isinstance(named, list | tuple) and "groups" in named
-    if free and isinstance(planning, dict) and planning.get("group_count") is not None:
+    if free and given is not None:
         rule = "must be left out where planning.free names groups, which decides how many"
         raise InputError.one("planning.group_count", rule, count)
-    if not free and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-        raise InputError.one("planning.group_count", "must be a whole number, 1 or more", count)
+    faults = []
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        rule = "must be a whole number, 1 or more"
+        faults.append(Fault("planning.group_count", rule, count))
     delta = data.get("delta", "n^-1.1")
     try:
         epsilons, deltas = read_budgets(folder / source, delta)
+    except InputError as error:
+        raise InputError([*faults, *error.faults]) from None
     except (TypeError, ValueError):
-        raise InputError.one("delta", "must be a number in (0, 1) or a law", delta) from None
+        faults.append(Fault("delta", "must be a number in (0, 1) or a law", delta))
+    if faults:
+        raise InputError(faults)
     everybody = Grouping((len(epsilons),), (epsilons.min(),), (deltas.min(),), 1.0)
     costs = costs_of({**data, "groups": groups_of(everybody)})
-    found = group_budgets(epsilons, deltas, None if free else count, costs)
+    if free:
+        found = free_groups(epsilons, deltas, _most_groups(data.get("cohort")), costs)
+    else:
+        found = group_budgets(epsilons, deltas, count, costs)
     return {**data, "groups": groups_of(found), "groups_precision": found.precision}
+
+
+def _most_groups(cohort: Any) -> int:
+    """Most groups when they are free: each takes one client or more of a cohort."""
+    served = isinstance(cohort, int | float) and 1 <= cohort < MOST_GROUPS
+    return int(cohort) if served else MOST_GROUPS
 
 
 def groups_of(found: Grouping) -> list[dict[str, Any]]:

@@ -247,6 +247,33 @@ def test_an_unspent_budget_that_less_noise_would_keep_says_so() -> None:
     assert not any("no smaller noise multiplier" in line for line in lines.values())
 
 
+@pytest.mark.parametrize(
+    ("sampling", "reason"),
+    [
+        ("full", "less noise than 0.01 is not planned"),
+        ("poisson", "less noise than 0.05001 cannot be certified"),
+        ("fixed_size", "less noise than 0.1 cannot be certified"),
+    ],
+)
+def test_a_budget_beyond_the_least_noise_says_so(sampling: str, reason: str) -> None:
+    cohort = 100 if sampling == "full" else 20
+    groups = [{"name": "a", "clients": 100, "epsilon": 1e9}]
+    spec = make_spec(groups=groups, delta=1e-5, cohort=cohort, rounds=20, sampling=sampling)
+    (line,) = unspent_lines(solve(spec))
+    assert line.endswith(reason)
+
+
+def test_a_tiny_budget_that_delta_covers_is_planned_under_full_participation() -> None:
+    groups = [{"name": "a", "clients": 10, "epsilon": 1e-12, "delta": 0.09}]
+    planning = {"accountant": "pld"}
+    spec = make_spec(groups=groups, cohort=10, rounds=3, sampling="full", planning=planning)
+    plan = solve(spec)
+    spent = [row.epsilon_upper for row in plan.certificate if row.guarantee]
+    assert max(spent) <= 1e-12
+    for line in unspent_lines(plan):
+        assert "no smaller noise multiplier keeps the budget" in line
+
+
 def test_a_floor_on_the_weight_of_another_group_is_named_for_an_unspent_budget() -> None:
     groups: list[dict[str, Any]] = [
         {"name": "a", "clients": 100, "epsilon": 0.1, "min_weight": 0.9},

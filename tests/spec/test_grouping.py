@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from privplan.accounting.gdp import epsilon_of, mu_of
 from privplan.errors import InputError
-from privplan.spec.grouping import group_budgets, groupings, strengths
+from privplan.spec.grouped import strengths
+from privplan.spec.grouping import free_groups, group_budgets, groupings
 from privplan.spec.grouping_costs import Costs, balance
 from privplan.spec.groups_csv import read_budgets
 from privplan.spec.spec import Spec
@@ -58,7 +59,7 @@ def test_strengths_spend_the_budget() -> None:
 
 def test_free_groups_are_the_fewest_that_keep_nearly_all() -> None:
     epsilons = np.repeat([0.5, 0.51, 3.0, 3.02], 50)
-    found = group_budgets(epsilons, np.full(200, 1e-5), None)
+    found = free_groups(epsilons, np.full(200, 1e-5))
     assert len(found.clients) == 2
     assert found.precision >= 0.99
 
@@ -105,6 +106,11 @@ def test_a_spec_from_a_file_of_budgets(tmp_path: Path) -> None:
             "client,epsilon\nc0,1\nc1,1\n c0,2\n",
             "^groups_from: line 4 of budgets.csv: client must be unique, found 'c0'$",
         ),
+        (
+            'client,epsilon\n"a",1\n"b,2\n',
+            "^groups_from: line 3 of budgets.csv: quotes must be closed",
+        ),
+        ('client,epsilon\n"a,a",1\n"a,a",2\n', "line 3 of budgets.csv: client must be unique"),
         ("client,epsilon,delta\na,1,2\n", r"line 2 of budgets.csv: delta must be in \(0, 1\)"),
     ],
 )
@@ -129,6 +135,26 @@ def test_all_bad_lines_are_named_up_to_twenty(tmp_path: Path) -> None:
     ]
     assert len(lines) == 22
     assert "has faults in 12 more lines" in lines[-1]
+
+
+def test_a_line_without_a_sound_name_names_its_bad_budget_too(tmp_path: Path) -> None:
+    path = tmp_path / "budgets.csv"
+    path.write_text("client,epsilon\na,1\na,x\n,-1\n")
+    with pytest.raises(InputError) as caught:
+        read_budgets(path, 1e-5)
+    assert [fault.rule.partition(": ")[2] for fault in caught.value.faults] == [
+        "client must be unique",
+        "epsilon must be a number",
+        "client must have a name",
+        "epsilon must be positive and finite",
+    ]
+
+
+def test_a_file_with_quotes_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "budgets.csv"
+    path.write_text('"client", "epsilon"\n"Lee, Ann","1.5"\n"Lee, Bo",2\n\n"q""q", "3"\n')
+    epsilons, _ = read_budgets(path, 1e-5)
+    assert epsilons.tolist() == [1.5, 2.0, 3.0]
 
 
 def test_two_kinds_of_delta_are_not_mixed_in_a_group_that_is_stricter_than_both() -> None:
@@ -207,6 +233,35 @@ def test_a_count_of_groups_that_are_free_is_refused(tmp_path: Path) -> None:
     del data["groups"]
     with pytest.raises(InputError, match=r"planning\.group_count: must be left out where planning"):
         Spec.parse(data, tmp_path)
+
+
+def test_a_bad_count_is_named_beside_a_bad_file(tmp_path: Path) -> None:
+    (tmp_path / "budgets.csv").write_text("client,epsilon\na,x\n")
+    data = spec_data(groups_from="budgets.csv", planning={"group_count": 0})
+    del data["groups"]
+    with pytest.raises(InputError) as caught:
+        Spec.parse(data, tmp_path)
+    assert [fault.field for fault in caught.value.faults] == ["planning.group_count", "groups_from"]
+
+
+def test_free_groups_are_as_many_as_a_cohort_serves(tmp_path: Path) -> None:
+    budgets = np.exp(np.random.default_rng(5).normal(0.2, 0.9, 300))
+    lines = ["client,epsilon", *(f"c{i},{budget:.4f}" for i, budget in enumerate(budgets))]
+    (tmp_path / "budgets.csv").write_text("\n".join(lines) + "\n")
+    planning = {"ratios": "balanced", "free": ["ratios", "weights", "groups"]}
+    data = spec_data(groups_from="budgets.csv", cohort=5, planning=planning)
+    del data["groups"]
+    spec = Spec.parse(data, tmp_path)
+    assert len(spec.groups) == 5
+    (line,) = [line for line in spec.warnings() if line.startswith("groups_from")]
+    assert line.endswith("a cohort of 5 has room for no more groups")
+
+
+def test_a_count_of_groups_without_budgets_to_group_is_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"planning\.group_count: is only for groups_from, found 4"
+    ):
+        Spec.parse({**spec_data(), "planning": {"group_count": 4}})
 
 
 def test_groups_beside_a_file_of_budgets_are_refused(tmp_path: Path) -> None:

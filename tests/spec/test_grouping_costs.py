@@ -10,7 +10,8 @@ import pytest
 
 from privplan.planning.solver import solve
 from privplan.planning.unspent import unspent_lines
-from privplan.spec.grouping import group_budgets, strengths
+from privplan.spec.grouped import strengths
+from privplan.spec.grouping import group_budgets
 from privplan.spec.grouping_costs import Costs, balance
 from privplan.spec.spec import Spec
 
