@@ -122,7 +122,7 @@ def w1(threads: int) -> Workload:
             ),
         },
         "plain loop, channels_last",
-        1e-4,
+        1e-3,  # orders of additions differ, which may turn on a unit whose input is near 0
     )
 
 

@@ -15,7 +15,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.mark.parametrize(
     ("page", "counts", "shown", "warned"),
     [
-        ("inverse", (4, 8), "Risks: no attack exceeds", "target_noise: 0.8 asks for rounds"),
+        pytest.param(
+            "inverse",
+            (4, 8),
+            "Risks: no attack exceeds",
+            "target_noise: 0.8 asks for rounds",
+            marks=pytest.mark.slow,
+        ),
         ("horizons", (2, 2), "Certificate: epsilon over all rounds of all runs", ""),
     ],
 )

@@ -44,7 +44,11 @@ def example(request, tmp_path, monkeypatch) -> Iterator[Path]:
 
 
 @pytest.mark.filterwarnings("ignore")  # of other libraries
-@pytest.mark.parametrize("example", EXAMPLES, indirect=True)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(name, marks=pytest.mark.slow if name == "text" else ()) for name in EXAMPLES],
+    indirect=True,
+)
 def test_from_python_interrupted_and_resumed(example: Path) -> None:
     def stop(done: int, rounds: int) -> None:
         if done == rounds // 2:

@@ -222,7 +222,14 @@ def killed(name: str, kills: int, inputs: Path, folder: Path, generator: random.
     return count
 
 
-@pytest.mark.parametrize("name", [name for name in WORK if name != PROCESSES])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("what-if", "solve") else ())
+        for name in WORK
+        if name != PROCESSES
+    ],
+)
 def test_killed_once(name: str, inputs: Path, tmp_path: Path) -> None:
     count = killed(name, 1, inputs, tmp_path, random.Random(SEED))
     assert count.killed == 1

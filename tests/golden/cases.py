@@ -29,7 +29,7 @@ def _presets() -> Iterator[Case]:
             call("solve spec.yaml --no-second-opinion -o plan.json", "plan.json"),
             call("explain plan.json"),
         )
-        yield Case(f"preset-{name}", steps)
+        yield Case(f"preset-{name}", steps, slow=name == "robust-hdp-fmnist")
     yield Case("init-schema", (call("init"), call("init --schema -o schema.json", "schema.json")))
 
 

@@ -71,7 +71,12 @@ def test_a_noise_out_of_reach_names_the_nearest() -> None:
             "cohort", None, {"planning": {"max_local_steps": 3000}}, marks=pytest.mark.slow
         ),
         ("rounds", None, {"planning": {"max_rounds": 9}}),
-        ("epsilon", None, {"groups": [{**group, "epsilon": 20} for group in TWO]}),
+        pytest.param(
+            "epsilon",
+            None,
+            {"groups": [{**group, "epsilon": 20} for group in TWO]},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_the_nearest_noise_that_is_named_can_be_planned(

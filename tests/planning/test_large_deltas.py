@@ -53,6 +53,7 @@ def _kept(plan: Plan) -> bool:
     cohort=st.integers(2, 120),
     sampling=st.sampled_from(SAMPLINGS),
 )
+@pytest.mark.slow
 def test_every_large_delta_is_planned_no_worse_than_at_equal_ratios(
     delta: float, epsilon: float, rounds: int, cohort: int, sampling: str
 ) -> None:
@@ -70,7 +71,7 @@ def test_every_large_delta_is_planned_no_worse_than_at_equal_ratios(
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize(
-    "advantage", [0.02, *(pytest.param(one, marks=pytest.mark.slow) for one in (0.2, 0.4)), 0.6]
+    "advantage", [0.02, *(pytest.param(one, marks=pytest.mark.slow) for one in (0.2, 0.4, 0.6))]
 )
 def test_advantages_of_any_size_are_planned(advantage: float, sampling: str) -> None:
     groups = [

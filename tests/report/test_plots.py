@@ -47,7 +47,7 @@ def area(one: Bbox, other: Bbox) -> float:
     return 0.0 if found is None else float(found.width * found.height)
 
 
-@pytest.mark.parametrize("count", [1, 3, 10, 20])
+@pytest.mark.parametrize("count", [1, 3, 10, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("own", [False, True])
 def test_names_and_values_of_many_groups_do_not_overlap(
     drawn: list[Figure], count: int, own: bool

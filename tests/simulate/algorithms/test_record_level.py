@@ -140,6 +140,7 @@ def test_what_a_client_sent_less_its_noise_is_its_clipped_records(
         assert rest < 0.1 * reach * noise
 
 
+@pytest.mark.slow
 def test_each_client_s_history_is_the_planned_one(short_plan: Plan) -> None:
     run = setting("DPFedAvg", short_plan)
     progress, journal = initial_state(run), MemoryLedger(run.algorithm.plan.digest)

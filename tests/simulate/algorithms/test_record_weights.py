@@ -135,6 +135,7 @@ def test_pursuit_takes_a_low_rank_and_a_sparse_part_apart() -> None:
     np.testing.assert_allclose(found_sparse.numpy(), sparse, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_pursuit_against_the_printed_algorithm() -> None:
     draw = np.random.default_rng(1)
     matrix = torch.from_numpy(

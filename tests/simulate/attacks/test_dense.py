@@ -154,6 +154,7 @@ def test_rog_needs_a_network_and_applies_it(plan: Plan, tmp_path: Path) -> None:
     assert float(first.max()) > 0.3
 
 
+@pytest.mark.slow
 def test_rog_is_null_on_another_update(plan: Plan, tmp_path: Path) -> None:
     scene = _scene(plan)
     path = _saved(nn.Identity(), tmp_path / "identity.pt2")

@@ -42,13 +42,23 @@ def test_every_method_has_three_mutations() -> None:
     assert {name: counts[name] for name in ALGORITHMS if counts[name] < 3} == {}
 
 
+LONG = ("DP-FedPGN-LS", "DP-FedAvg-FT", "DP-FedSAM-FT", "HyperFL", "Local-only")
+"""Methods beside them share most of their code."""
+
+
 def test_personalised_methods_have_three_mutations_at_the_level_of_records() -> None:
     for name in ("CENTAUR", "PPSGD"):
         [case] = [one for one in CASES if one.name == name and one.plan.unit == "record"]
         assert len(case.mutations) >= 3
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow if case.name in LONG else (), id=case.name)
+        for case in CASES
+    ],
+)
 def test_the_method_passes_its_reference(case: Case) -> None:
     case.check(case.build())
 
