@@ -70,7 +70,7 @@ def optimised(spec: Spec, problem: Problem) -> Decisions:
         warnings=(
             *lines,
             *_below_minimum(task, found),
-            *_negligible(task, found),
+            *_negligible(task, found, spec),
             *_at_implied_floor(task, found, spec),
         ),
     )
@@ -88,11 +88,13 @@ def _below_minimum(task: Task, found: Allocation) -> list[str]:
     ]
 
 
-def _negligible(task: Task, found: Allocation) -> list[str]:
+def _negligible(task: Task, found: Allocation, spec: Spec) -> list[str]:
     """Warnings on groups whose weight is negligible."""
+    assumed = objective_of(spec).assumed
+    biased = "a larger planning.heterogeneity or " if "bias" in assumed else ""
     return [
         f"groups.{name}: all but left out, weight {weight:.3g} for {share:.3g} of the clients; "
-        "a larger planning.heterogeneity or a min_weight pays for ignoring a group"
+        f"{biased}a min_weight pays for ignoring a group"
         for name, share, weight in zip(
             task.problem.names, task.coefficients.shares, found.weights, strict=True
         )

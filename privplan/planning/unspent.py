@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.release import Relation
 from privplan.accounting.target import MOST_ROUNDS
@@ -52,7 +54,8 @@ def _reason(plan: Plan, group: GroupPlan) -> str:
                 f"the noise is calibrated by {planning.accountant}{tables}, whose bound is looser "
                 "than pld's; planning.accountant: pld spends it"
             )
-    if _nothing_smaller(plan, group):
+    less = _with_less(plan, group)
+    if less > group.epsilon:
         if group.sampling_ratio <= covered_ratio(
             group.delta, plan.spec.sampling.law.rounds_of_client(rounds)
         ):
@@ -60,7 +63,7 @@ def _reason(plan: Plan, group: GroupPlan) -> str:
                 f"delta {group.delta:.3g} covers the chance that a client ever takes part, so any "
                 "noise keeps the budget, and less than this is not certified"
             )
-        if _at_least(plan, group):
+        if _at_least(plan, group) or math.isinf(less):
             return f"less noise than {group.noise_multiplier:.4g} cannot be certified"
         return "no smaller noise multiplier keeps the budget at its sampling ratio"
     if _at_least(plan, group):
@@ -119,20 +122,19 @@ def _floors_of_others(plan: Plan, name: str) -> list[str]:
     ]
 
 
-def _nothing_smaller(plan: Plan, group: GroupPlan) -> bool:
-    """Whether less noise for the group would break its budget by the guarantee's accountant.
+def _with_less(plan: Plan, group: GroupPlan) -> float:
+    """Certified epsilon with slightly less noise; inf where there is none, 0 where not asked.
 
     Epsilon falls by steps where delta covers almost all of the loss, as for rare participation.
     """
     if plan.spec.unit != "client" or plan.spec.tuning is not None or group.segments:
-        return False
+        return 0.0
     problem = problem_of(plan.spec)
     less = history_of(problem, group.sampling_ratio, group.noise_multiplier / _SAME)
     try:
-        spent = by_name(GUARANTEE).epsilon(less, group.delta, problem.relation).upper
+        return by_name(GUARANTEE).epsilon(less, group.delta, problem.relation).upper
     except TooLittleNoiseError:
-        return True
-    return spent > group.epsilon
+        return math.inf
 
 
 def _asked(plan: Plan, name: str) -> float | None:

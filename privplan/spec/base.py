@@ -198,6 +198,8 @@ class BaseSpec(Checked):
                     f"planning.free: [groups] makes {MOST_GROUPS} at most, and more in "
                     "planning.group_count keep more"
                 )
+            elif many >= MOST_GROUPS:
+                more = "more in planning.group_count keep more"
             else:
                 more = (
                     "more in planning.group_count keep more, and planning.free: [groups] makes "

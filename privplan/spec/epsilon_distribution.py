@@ -127,8 +127,8 @@ class EpsilonDistribution(Checked):
 def with_distribution(data: dict[str, Any]) -> dict[str, Any]:
     """Plain data of a spec with the groups that its ``epsilon_distribution`` draws filled in.
 
-    With ``unit: record`` each client is a group; with ``unit: client`` the budgets are grouped as
-    those of ``groups_from``.
+    With ``unit: record`` each client is a group; with ``unit: client`` the budgets are grouped by
+    the precision that a joint release keeps.
 
     Args:
         data: the spec's data; returned unchanged when it has groups or no distribution.

@@ -21,6 +21,7 @@ from privplan.spec.grouped import Floats, Grouping, strengths
 from privplan.spec.grouping_corners import Corners
 from privplan.spec.grouping_costs import Balance, Costs, balance, condensed, gains
 from privplan.spec.grouping_intervals import Intervals, starts_of
+from privplan.spec.grouping_search import Error, improved
 
 _ENOUGH = 0.99
 _PASSES = 4
@@ -86,12 +87,7 @@ def groupings(
         raise InputError.one("groups_from", "must name at least one client", 0)
     if most < 1:
         raise InputError.one("planning.group_count", "must be 1 or more", most)
-    mu = strengths(epsilons, deltas)
-    finder: Intervals | Corners
-    if deltas.min() == deltas.max():
-        finder = Intervals(epsilons, mu, float(deltas[0]))
-    else:
-        finder = Corners(epsilons, deltas)
+    mu, finder = strengths(epsilons, deltas), _finder(epsilons, deltas)
     own = balance(*_bins(mu), costs) if costs is not None else None
     largest = min(most, finder.distinct)
     found = []
@@ -107,6 +103,36 @@ def groupings(
         if stop and best.precision >= _ENOUGH:
             break
     return found
+
+
+def _finder(epsilons: Floats, deltas: Floats) -> Intervals | Corners:
+    """Exact with one delta, by local search with several."""
+    if deltas.min() == deltas.max():
+        return Intervals(epsilons, strengths(epsilons, deltas), float(deltas[0]))
+    return Corners(epsilons, deltas)
+
+
+def with_least_error(
+    found: Grouping, epsilons: Floats, deltas: Floats, costs: Costs | None, error_of: Error
+) -> Grouping:
+    """The grouping, or as many groups whose plan has a smaller error.
+
+    Args:
+        found: the best grouping by the formula.
+        epsilons: budget of each client, positive, shape (clients,).
+        deltas: failure probability of each client, shape (clients,).
+        costs: of the plan's objective; None for the precision only.
+        error_of: grouping -> error of its plan; None where the formula says it.
+    """
+    best = improved(found, epsilons, deltas, _finder(epsilons, deltas), error_of)
+    if best is found:
+        return found
+    mu, clients = strengths(epsilons, deltas), np.array(best.clients, dtype=float)
+    kept = float(clients @ best.strengths) / float(mu.sum())
+    if costs is not None:
+        own, error = balance(*_bins(mu), costs).error, balance(best.strengths, clients, costs).error
+        kept = math.sqrt(own / error)
+    return replace(best, precision=min(kept, 1.0))
 
 
 def _balanced(finder: Intervals | Corners, number: int, own: Balance, costs: Costs) -> Grouping:

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from privplan.errors import Fault, InputError
 from privplan.io.files import read_text
 from privplan.spec.grouped import Grouping
-from privplan.spec.grouping import MOST_GROUPS, free_groups, group_budgets
+from privplan.spec.grouping import MOST_GROUPS, free_groups, group_budgets, with_least_error
 from privplan.spec.grouping_costs import Costs
+from privplan.values import LARGEST, LEAST
 
 Floats = NDArray[np.float64]
 
@@ -97,7 +98,7 @@ def _table(lines: list[str], columns: int, separator: str) -> Floats | None:
         table = np.loadtxt(lines, delimiter=separator, usecols=used, ndmin=2, comments=None)
     except ValueError:
         return None
-    sound = np.all((table > 0) & np.isfinite(table)) and np.all(table[:, 1:] < 1)
+    sound = np.all((table >= LEAST) & (table <= LARGEST)) and np.all(table[:, 1:] < 1)
     return table if sound else None
 
 
@@ -137,7 +138,10 @@ def _cell_faults(place: str, name: str, cell: str) -> Iterator[Fault]:
         yield Fault("groups_from", f"{place}: {name} must be a number", cell)
     elif name == "epsilon" and not 0 < float(cell) < math.inf:
         yield Fault("groups_from", f"{place}: epsilon must be positive and finite", float(cell))
-    elif name == "delta" and not 0 < float(cell) < 1:
+    elif name == "epsilon" and not LEAST <= float(cell) <= LARGEST:
+        rule = f"epsilon must be in [{LEAST:g}, {LARGEST:g}]"
+        yield Fault("groups_from", f"{place}: {rule}", float(cell))
+    elif name == "delta" and not LEAST <= float(cell) < 1:
         yield Fault("groups_from", f"{place}: delta must be in (0, 1)", float(cell))
 
 
@@ -157,7 +161,10 @@ def _law(delta: float | str, table: Floats) -> float:
 
 
 def with_groups(
-    data: dict[str, Any], folder: Path, costs_of: Callable[[dict[str, Any]], Costs | None]
+    data: dict[str, Any],
+    folder: Path,
+    costs_of: Callable[[dict[str, Any]], Costs | None],
+    error_of: Callable[[dict[str, Any]], float | None],
 ) -> dict[str, Any]:
     """Plain data of a spec with the groups of its ``groups_from`` file filled in.
 
@@ -166,6 +173,7 @@ def with_groups(
             were filled in before, which ``groups_precision`` shows.
         folder: where a relative path starts.
         costs_of: plain data with all clients in one group -> costs of the plan's objective.
+        error_of: plain data with groups -> error of their plan; None where the costs say it.
 
     Raises:
         InputError: when the file cannot be read or holds what is not a budget, or groups are given.
@@ -207,6 +215,13 @@ def with_groups(
         found = free_groups(epsilons, deltas, _most_groups(data.get("cohort")), costs)
     else:
         found = group_budgets(epsilons, deltas, count, costs)
+    found = with_least_error(
+        found,
+        epsilons,
+        deltas,
+        costs,
+        lambda one: error_of({**data, "groups": groups_of(one), "groups_precision": one.precision}),
+    )
     return {**data, "groups": groups_of(found), "groups_precision": found.precision}
 
 

@@ -40,6 +40,14 @@ class ObjectiveRequirements:
         """
         return None
 
+    def grouping_error(self, spec: Any) -> float | None:
+        """Error of a spec's plan, by which its groups are compared; None where costs describe it.
+
+        Args:
+            spec: the ``Spec`` with some groups.
+        """
+        return None
+
 
 def _checked(component: object) -> ObjectiveRequirements:
     """An objective of another distribution: an instance, or a class without arguments."""

@@ -60,7 +60,7 @@ class Spec(BaseSpec):
         if isinstance(data, dict):
             refuse_other_kind(data, SPEC, "spec")
             try:
-                data = with_groups(data, Path(folder), cls.grouping_costs)
+                data = with_groups(data, Path(folder), cls.grouping_costs, cls.grouping_error)
                 data = with_distribution(data)
                 risky = names_of(data)
                 data = with_risks(data)
@@ -84,6 +84,19 @@ class Spec(BaseSpec):
             spec = parse(cls, data)
             if is_objective(spec.planning.ratios) and spec.unit == "client":
                 return OBJECTIVES.get(spec.planning.ratios).grouping_costs(spec)
+        return None
+
+    @classmethod
+    def grouping_error(cls, data: dict[str, Any]) -> float | None:
+        """Error of a plan by which groupings are compared; None where the costs describe it.
+
+        Args:
+            data: plain data of the spec with its groups.
+        """
+        with suppress(InputError):
+            spec = parse(cls, with_recipe(data))
+            if is_objective(spec.planning.ratios) and spec.unit == "client":
+                return OBJECTIVES.get(spec.planning.ratios).grouping_error(spec)
         return None
 
     @classmethod

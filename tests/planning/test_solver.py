@@ -263,6 +263,24 @@ def test_a_budget_beyond_the_least_noise_says_so(sampling: str, reason: str) -> 
     assert line.endswith(reason)
 
 
+def test_noise_that_pld_cannot_certify_is_not_said_to_break_the_budget() -> None:
+    """By rdp less noise spends 1646.5 of 2000; pld has no bound there."""
+    groups = [{"name": "a", "clients": 1000, "epsilon": 2000.0, "delta": 1e-12}]
+    spec = make_spec(groups=groups, rounds=30, cohort=100, planning={"accountant": "pld"})
+    (line,) = unspent_lines(solve(spec))
+    assert line.endswith("cannot be certified")
+
+
+def test_heterogeneity_is_no_advice_where_it_costs_nothing() -> None:
+    groups = [
+        {"name": "a", "clients": 200, "epsilon": 0.01},
+        {"name": "b", "clients": 800, "epsilon": 4.0},
+    ]
+    spec = make_spec(groups=groups, delta=1e-5, rounds=50, cohort=50, planning={"ratios": "noise"})
+    (line,) = [one for one in solve(spec).warnings if "all but left out" in one]
+    assert line.endswith("; a min_weight pays for ignoring a group")
+
+
 def test_a_tiny_budget_that_delta_covers_is_planned_under_full_participation() -> None:
     groups = [{"name": "a", "clients": 10, "epsilon": 1e-12, "delta": 0.09}]
     planning = {"accountant": "pld"}

@@ -150,6 +150,14 @@ def test_a_line_without_a_sound_name_names_its_bad_budget_too(tmp_path: Path) ->
     ]
 
 
+@pytest.mark.parametrize("cell", ["1e300", "1e41", "1e-31"])
+def test_a_budget_beyond_what_a_spec_takes_names_its_line(cell: str, tmp_path: Path) -> None:
+    path = tmp_path / "budgets.csv"
+    path.write_text(f"client,epsilon\na,1\nb,{cell}\n")
+    with pytest.raises(InputError, match=r"line 3 of budgets.csv: epsilon must be in \[1e-30, "):
+        read_budgets(path, 1e-5)
+
+
 def test_a_file_with_quotes_is_read(tmp_path: Path) -> None:
     path = tmp_path / "budgets.csv"
     path.write_text('"client", "epsilon"\n"Lee, Ann","1.5"\n"Lee, Bo",2\n\n"q""q", "3"\n')
@@ -224,6 +232,16 @@ def test_free_groups_that_keep_too_little_do_not_name_free_groups_as_the_remedy(
     assert len(spec.groups) == 12
     (line,) = [line for line in spec.warnings() if line.startswith("groups_from")]
     assert line.endswith("[groups] makes 12 at most, and more in planning.group_count keep more")
+
+
+def test_more_groups_than_free_ones_make_are_not_told_to_be_free(tmp_path: Path) -> None:
+    budgets = np.exp(np.random.default_rng(5).normal(0.2, 2.0, 3000))
+    lines = ["client,epsilon", *(f"c{i},{budget:.4f}" for i, budget in enumerate(budgets))]
+    (tmp_path / "budgets.csv").write_text("\n".join(lines) + "\n")
+    data = spec_data(groups_from="budgets.csv", planning={"ratios": "noise", "group_count": 13})
+    del data["groups"]
+    (line,) = [one for one in Spec.parse(data, tmp_path).warnings() if one.startswith("groups_")]
+    assert line.endswith("; more in planning.group_count keep more")
 
 
 def test_a_count_of_groups_that_are_free_is_refused(tmp_path: Path) -> None:

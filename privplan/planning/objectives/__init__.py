@@ -7,6 +7,7 @@ formulas) and the convergence bounds, never a search or a planner.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,7 +16,7 @@ import numpy as np
 
 from privplan.accounting.release import Relation
 from privplan.convergence.bounds import Bound
-from privplan.errors import InputError
+from privplan.errors import InfeasibleError, InputError
 from privplan.planning.error_terms import Allocation, Coefficients, terms
 from privplan.planning.problem import Problem, problem_of
 from privplan.spec.grouping_costs import Costs
@@ -77,6 +78,20 @@ class Objective(ObjectiveRequirements, ABC):
             everyone=spec.expected_cohort >= spec.population,
             sensitivity=float(spec.sampling.law.sensitivity(Relation(spec.relation))),
         )
+
+    def grouping_error(self, spec: Spec) -> float | None:
+        """Estimated error under weights by a rule or with a release per group, otherwise None."""
+        from privplan.planning.allocate import error_of, estimated
+        from privplan.planning.optimised import task_of
+
+        if spec.release == "joint" and spec.weighting == "optimal":
+            return None
+        try:
+            task = task_of(spec, problem_of(spec))
+            found = estimated(task)
+        except InfeasibleError:
+            return math.inf
+        return error_of(task, found.cohorts, found.noise)
 
     def bound(self, groups: int, joint: bool) -> Bound | None:
         """The objective as symbolic terms for ``privplan explain``; None when it has none.
