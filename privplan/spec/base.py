@@ -186,7 +186,10 @@ class BaseSpec(Checked):
                 "sampling: a fixed-size cohort of everybody pushes one client out when another is "
                 "added, which doubles the distance; full participation needs half of the noise"
             )
-        if self.groups_precision is not None and self.groups_precision < 0.99:
+        by_error = is_objective(self.planning.ratios) and (
+            self.release != "joint" or self.weighting != "optimal"
+        )  # groups are then chosen by the error of plans, and more of them may be worse
+        if self.groups_precision is not None and self.groups_precision < 0.99 and not by_error:
             from privplan.spec.grouping import MOST_GROUPS
 
             decided, many = "groups" in self.planning.free, len(self.groups)

@@ -25,6 +25,8 @@ from privplan.spec.grouping_search import Error, improved
 
 _ENOUGH = 0.99
 _PASSES = 4
+_COMPARED = 3
+"""Numbers of groups whose cuts are compared by the error of plans, where they are free."""
 MOST_GROUPS = 12
 
 
@@ -46,20 +48,37 @@ def group_budgets(
 
 
 def free_groups(
-    epsilons: Floats, deltas: Floats, most: int = MOST_GROUPS, costs: Costs | None = None
+    epsilons: Floats,
+    deltas: Floats,
+    most: int = MOST_GROUPS,
+    costs: Costs | None = None,
+    error_of: Error | None = None,
 ) -> Grouping:
     """The fewest groups that retain 99% of the precision, or the best ``most`` groups.
+
+    Where plans have errors of their own, as many groups as the plan of least error has.
 
     Args:
         epsilons: budget of each client, positive, shape (clients,).
         deltas: failure probability of each client, shape (clients,).
         most: largest number of groups.
         costs: of the plan's objective; None for the precision only.
+        error_of: grouping -> error of its plan; None where the formula says it.
 
     Raises:
         InputError: when there is no client, or fewer than one group.
     """
-    return groupings(epsilons, deltas, most, stop=True, costs=costs)[-1]
+    found = groupings(epsilons, deltas, most, stop=True, costs=costs)
+    if error_of is None or error_of(found[-1]) is None:
+        return found[-1]
+    first = sorted(found, key=partial(_error, error_of=error_of))[:_COMPARED]
+    better = [with_least_error(one, epsilons, deltas, costs, error_of) for one in first]
+    return min(better, key=partial(_error, error_of=error_of))
+
+
+def _error(one: Grouping, error_of: Error) -> float:
+    error = error_of(one)
+    return math.inf if error is None else error
 
 
 def groupings(

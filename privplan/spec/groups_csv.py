@@ -211,17 +211,16 @@ def with_groups(
         raise InputError(faults)
     everybody = Grouping((len(epsilons),), (epsilons.min(),), (deltas.min(),), 1.0)
     costs = costs_of({**data, "groups": groups_of(everybody)})
+
+    def error_with(one: Grouping) -> float | None:
+        return error_of({**data, "groups": groups_of(one), "groups_precision": one.precision})
+
     if free:
-        found = free_groups(epsilons, deltas, _most_groups(data.get("cohort")), costs)
+        most = _most_groups(data.get("cohort"))
+        found = free_groups(epsilons, deltas, most, costs, error_with)
     else:
         found = group_budgets(epsilons, deltas, count, costs)
-    found = with_least_error(
-        found,
-        epsilons,
-        deltas,
-        costs,
-        lambda one: error_of({**data, "groups": groups_of(one), "groups_precision": one.precision}),
-    )
+        found = with_least_error(found, epsilons, deltas, costs, error_with)
     return {**data, "groups": groups_of(found), "groups_precision": found.precision}
 
 

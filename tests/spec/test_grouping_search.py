@@ -67,3 +67,19 @@ def test_many_clients_are_cut_as_well_as_at_eighths(tmp_path: Path) -> None:
     own = {**data, "groups_from": source, "planning": {**data["planning"], "group_count": 2}}
     best = min(_by_hand(data, budgets, (cut,)) for cut in range(125, 1000, 125))
     assert solve(Spec.parse(own)).objective.value <= best * 1.005
+
+
+@pytest.mark.slow
+def test_free_groups_are_as_many_as_cost_least(tmp_path: Path) -> None:
+    """With one release per group each adds noise, so that more groups are not better."""
+    budgets = np.sort(np.exp(np.random.default_rng(1).normal(0.2, 0.7, 300)))
+    data = {**SPEC, "delta": 1e-4, "cohort": 30}
+    source = _table(tmp_path / "many.csv", budgets)
+    planning = {"release": "per_group", "free": ["ratios", "weights", "groups"]}
+    free = Spec.parse({**data, "groups_from": source, "planning": planning})
+    assert not [line for line in free.warnings() if line.startswith("groups_from")]
+    least = solve(free).objective.value
+    for number in (len(free.groups) + 1, 12):
+        given = {"release": "per_group", "group_count": number}
+        other = solve(Spec.parse({**data, "groups_from": source, "planning": given}))
+        assert least <= other.objective.value * 1.01
