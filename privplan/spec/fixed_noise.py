@@ -7,7 +7,7 @@ from typing import Any
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import calibrate
 from privplan.accounting.release import History, Relation, Release
-from privplan.accounting.target import NOISE_RANGE
+from privplan.accounting.target import NOISE_RANGE, least_certified
 from privplan.errors import Fault, InputError, TooLittleNoiseError
 from privplan.spec.base import BaseSpec
 from privplan.spec.fields import Group
@@ -109,11 +109,9 @@ def _epsilon(spec: BaseSpec, group: Group) -> float:
     try:
         found = accountant(_GUARANTEE).epsilon(history, spec.delta_of(group), relation)
     except TooLittleNoiseError:
-        from privplan.accounting.pld.dominating_pairs import LARGEST_SHIFT
-
         where = f"groups.{group.name}.noise_multiplier"
-        least = spec.sampling.law.sensitivity(relation) / LARGEST_SHIFT
-        text = f"must be {least:g} or more to be certified under sampling"
+        least = least_certified(spec.sampling, relation)
+        text = f"must be {least:.3g} or more to be certified under sampling"
         raise InputError.one(where, text, group.noise_multiplier) from None
     if not 0 < found.upper < float("inf"):
         where = f"groups.{group.name}.noise_multiplier"

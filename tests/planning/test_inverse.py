@@ -259,6 +259,12 @@ def test_faulty_fixed_noise(group: dict[str, Any], planning: dict[str, Any], lin
         _spec(group, planning=planning)
 
 
+def test_the_least_fixed_noise_is_that_of_the_sampling_law() -> None:
+    """Neighbouring sums differ by two clipping norms under fixed-size sampling."""
+    with pytest.raises(InputError, match=r"noise_multiplier: must be 0\.1 or more to be certified"):
+        _spec(_fixed(noise_multiplier=0.07), sampling="fixed_size", planning={"ratios": "uniform"})
+
+
 @pytest.fixture(scope="module")
 def risky() -> Plan:
     return solve(
