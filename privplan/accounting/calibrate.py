@@ -23,6 +23,7 @@ from privplan.accounting.target import (
     PLD,
     CalibrationTarget,
     checked_target,
+    least_certified,
     solve,
 )
 from privplan.errors import Fault, InfeasibleError, InputError
@@ -75,7 +76,8 @@ def calibrate(
 
     Returns:
         A value at which the accountant's upper bound is at most ``epsilon``. The noise multiplier
-        is at most ``1 + rtol`` times the smallest one; with ``closed_form`` it is the formula
+        is at most ``1 + rtol`` times the smallest one, or ``least_certified`` where the budget
+        allows less than ``pld`` certifies; with ``closed_form`` it is the formula
         itself, whose conditions ``closed_form.failed_conditions`` checks. The sampling ratio is at
         least ``1 - rtol`` times the largest one, at most 1. Rounds (up to ``MOST_ROUNDS``) and
         cohort (up to ``clients``) are the largest integers, delta is ``LEAST_DELTA`` or more.
@@ -119,7 +121,22 @@ def calibrate(
         raise InfeasibleError(f"{unknown}: {search.failure}")
     if search.integer:
         return round(math.exp(result.feasible))
-    return math.exp(-result.feasible if unknown == "noise_multiplier" else result.feasible)
+    if unknown == "noise_multiplier":
+        return _or_least(target, math.exp(-result.feasible), rtol, **known)
+    return math.exp(result.feasible)
+
+
+def _or_least(
+    target: CalibrationTarget, noise: float, rtol: float, sampling_ratio: float, rounds: float
+) -> float:
+    """The noise multiplier, or the least that ``pld`` certifies where that is as good."""
+    if target.accountant.name != PLD:
+        return noise
+    least = least_certified(target.sampling, target.relation)
+    if abs(math.log(noise / least)) > 2 * max(rtol, _RTOL):
+        return noise
+    kept = target.spent(target.history(least, sampling_ratio, rounds)) <= target.epsilon
+    return least if kept else noise
 
 
 def parameter_faults(unknown: str, values: Mapping[str, Any]) -> list[Fault]:

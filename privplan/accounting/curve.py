@@ -212,7 +212,7 @@ class PrivacyCurve:
         if self._largest_shift > LARGEST_SHIFT:
             raise TooLittleNoiseError(
                 f"noise_multiplier: pld needs {1 / LARGEST_SHIFT:g} times the distance or more "
-                f"under sampling, found a shift of {self._largest_shift:g}"
+                f"under sampling, found {1 / self._largest_shift:g}"
             )
         first, second = self._ways
         same = first.above.pairs == second.above.pairs and first.below.pairs == second.below.pairs

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import cast
 
 from privplan.accounting.accountant import Accountant
@@ -18,6 +19,7 @@ from privplan.accounting.gdp import mu_of
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.accounting.search import SearchResult, largest_affordable
 from privplan.errors import Fault, InputError, TooLittleNoiseError, UnsupportedError
+from privplan.laws.pairs import Pair
 
 NOISE_RANGE = (1e-2, 1e4)
 """Smallest and largest noise multiplier of a search."""
@@ -25,6 +27,8 @@ LEAST_RATIO = 1e-9
 MOST_ROUNDS = 10_000_000
 PLD = "pld"
 _GUESS_TOLERANCE = 1e-2
+_ABOVE_LEAST = 1.0001
+"""So that the least noise multiplier stays one that can be certified in spite of rounding."""
 _RANGES = {
     "noise_multiplier": NOISE_RANGE,
     "sampling_ratio": (LEAST_RATIO, 1.0),
@@ -84,6 +88,24 @@ class CalibrationTarget:
         return min(max(mu / math.sqrt(rounds * math.expm1(inverse_square)), LEAST_RATIO), 1.0)
 
 
+@lru_cache(maxsize=64)
+def least_certified(sampling: SamplingLaw, relation: Relation) -> float:
+    """The least noise multiplier that is planned: that ``pld`` certifies under sampling.
+
+    Args:
+        sampling: sampling law.
+        relation: neighbouring relation.
+    """
+    from privplan.accounting.noise_families import dominating_pairs
+    from privplan.accounting.pld.dominating_pairs import LARGEST_SHIFT
+
+    if sampling.law.everyone:
+        return NOISE_RANGE[0]
+    found = dominating_pairs(Release(1.0, 0.5, sampling), relation)
+    pairs = [pair for pair in (*found.upper, *found.lower) if isinstance(pair, Pair)]
+    return max(pair.shift for pair in pairs) * _ABOVE_LEAST / LARGEST_SHIFT
+
+
 def solve(
     target: CalibrationTarget,
     history: Callable[[float], History],
@@ -110,19 +132,14 @@ def solve(
             one need not be estimated.
         of_noise: whether the unknown is the noise, so that values which the accountant does not
             cover are on the side that exceeds the budget.
-
-    Raises:
-        TooLittleNoiseError: when the result is below the noise that the accountant covers.
     """
-    refused: dict[float, TooLittleNoiseError] = {}
 
     def spent(argument: float) -> float:
         try:
             return target.spent(history(argument))
-        except TooLittleNoiseError as error:
+        except TooLittleNoiseError:
             if not of_noise:
                 raise
-            refused[argument] = error
             return math.inf
 
     def search(
@@ -144,10 +161,7 @@ def solve(
     if coarse is not None and not start_is_close:
         first = min(max(start, low), high)
         start, slope = _estimated_start(target, history, first, coarse, search)
-    found = search(spent, target.epsilon, start, slope)
-    if found.infeasible in refused:
-        raise next(iter(refused.values()))
-    return found
+    return search(spent, target.epsilon, start, slope)
 
 
 def coarse_accountant(accountant: Accountant, tolerance: float) -> Accountant | None:

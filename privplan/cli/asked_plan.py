@@ -62,8 +62,8 @@ def planned(
     if asked.max_uploads is not None:
         from privplan.planning.inverse import with_uploads
 
-        settled = asked.target_noise is not None
-        problem = with_uploads(problem, asked.max_uploads, settled=settled)
+        unknown = None if asked.target_noise is None else asked.solve_for or "cohort"
+        problem = with_uploads(problem, asked.max_uploads, unknown=unknown)
     if book is None and asked.target_noise is None:
         return solve(problem, second_opinion=second_opinion)
     if book is None:
@@ -105,7 +105,8 @@ def _forecast(
     if asked.max_uploads is not None:
         from privplan.planning.inverse import with_uploads
 
-        problem = with_uploads(problem, asked.max_uploads, settled=True)
+        unknown = asked.solve_for or "epsilon"
+        problem = with_uploads(problem, asked.max_uploads, unknown=unknown)
     return solve_for_accuracy(
         problem,
         asked.target_accuracy,

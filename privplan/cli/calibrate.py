@@ -9,6 +9,8 @@ import click
 from privplan.cli.account import population_options, show
 
 UNKNOWNS = ("noise_multiplier", "sampling_ratio", "rounds", "cohort", "delta")
+_SPENT = 0.99
+"""Share of a budget that is spent wherever less noise can be certified."""
 
 
 @click.command(name="calibrate", help="Find the one parameter that meets a budget.")
@@ -40,5 +42,11 @@ def command(epsilon: float, solve_for: str, form: str, accountant: str, **given:
         shown = f"{value}" if isinstance(value, int) else f"{value:.8g}"
         render.text(f"{solve_for}: {shown}  (keeps epsilon {epsilon:g} by {accountant})")
         show(solved, rows, notes)
+    [spent] = [row.epsilon_upper for row in rows if row.accountant == accountant]
+    if solve_for == "noise_multiplier" and spent < _SPENT * epsilon:
+        render.warn(
+            f"noise_multiplier: {value:.8g} is the least that can be calibrated by {accountant} "
+            f"here; it spends {spent:.6g} of epsilon {epsilon:g}"
+        )
     for warning in warnings:
         render.warn(warning)

@@ -22,10 +22,11 @@ def warn_replaced(path: str | Path) -> None:
     from privplan.planning.solver import solve
     from privplan.spec.spec import Spec
 
-    spec, data = Spec.load(path), load_yaml(read_text(path, "spec"), "spec")
-    if not decides_given(data, spec):
-        return
+    data = load_yaml(read_text(path, "spec"), "spec")
     try:
+        spec = Spec.load(path)
+        if not decides_given(data, spec):
+            return
         lines = replaced_lines(data, solve(spec, second_opinion=False))
     except PrivplanError:  # no plan whose values could differ
         return

@@ -18,7 +18,7 @@ from privplan.accounting.pld.accountant import compose
 from privplan.accounting.pld.direction import Reading
 from privplan.accounting.pld.dominating_pairs import LARGEST_SHIFT
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.accounting.target import NOISE_RANGE
+from privplan.accounting.target import NOISE_RANGE, least_certified
 from privplan.errors import TooLittleNoiseError
 from privplan.laws.pairs import Pair
 from privplan.planning.problem import Problem
@@ -35,8 +35,6 @@ _PLAN_REACH = 0.15
 _MOST_STEPS = 40
 _SPARE = 1e-6
 """Share of delta that is not counted on to cover taking part, since losses are rounded up."""
-_ABOVE_LEAST = 1.0001
-"""So that the least noise multiplier stays one that can be certified in spite of rounding."""
 
 
 @dataclass(frozen=True)
@@ -94,21 +92,6 @@ def covered_ratio(delta: float, rounds: int) -> float:
         rounds: number of rounds, each with an independent draw.
     """
     return -math.expm1(math.log1p(-delta * (1 - _SPARE)) / rounds)
-
-
-@lru_cache(maxsize=64)
-def least_certified(sampling: SamplingLaw, relation: Relation) -> float:
-    """The least noise multiplier that is planned: that ``pld`` certifies under sampling.
-
-    Args:
-        sampling: sampling law.
-        relation: neighbouring relation.
-    """
-    if sampling.law.everyone:
-        return NOISE_RANGE[0]
-    found = dominating_pairs(Release(1.0, 0.5, sampling), relation)
-    pairs = [pair for pair in (*found.upper, *found.lower) if isinstance(pair, Pair)]
-    return max(pair.shift for pair in pairs) * _ABOVE_LEAST / LARGEST_SHIFT
 
 
 @lru_cache(maxsize=1024)

@@ -13,9 +13,9 @@ from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.calibrate import noise_multiplier, noise_multiplier_by_bisection
 from privplan.accounting.certificate import CertificateRow, certify
 from privplan.accounting.release import History, Release
-from privplan.accounting.target import LEAST_RATIO, NOISE_RANGE
-from privplan.errors import InfeasibleError, InputError, TooLittleNoiseError
-from privplan.planning.budget_nodes import budget_of, covered_ratio, least_certified
+from privplan.accounting.target import LEAST_RATIO, NOISE_RANGE, least_certified
+from privplan.errors import InfeasibleError, InputError
+from privplan.planning.budget_nodes import budget_of, covered_ratio
 from privplan.planning.problem import Problem
 from privplan.planning.sweeping import guarantee
 
@@ -111,12 +111,6 @@ def group_noise(
     except InfeasibleError as error:
         nearest = _smallest_epsilon(problem, group, ratio, accountant)
         raise InfeasibleError(f"groups.{name}.epsilon: {error}; {nearest}") from None
-    except TooLittleNoiseError as error:
-        least = _least_certified(problem, group, ratio, accountant)
-        if least is not None:
-            return least
-        rule = f"{budget[0]:g} asks for less noise than can be certified"
-        raise InfeasibleError(f"groups.{name}.epsilon: {rule}; lower it; {error}") from None
     except InputError as error:
         raise InfeasibleError(f"groups.{name}: {error}") from None
     return rounded_up(noise)
@@ -127,8 +121,7 @@ def _least_certified(
 ) -> float | None:
     """The least noise multiplier that can be certified; None where it does not keep the budget.
 
-    Where delta covers the chance of ever taking part, any noise keeps the budget; slightly above,
-    and where epsilon is large, less than can be certified does.
+    Where delta covers the chance of ever taking part, any noise keeps the budget.
     """
     budget = budget_of(problem, group)
     chosen = by_name(accountant) if isinstance(accountant, str) else accountant

@@ -21,6 +21,7 @@ from privplan.planning.problem import problem_of, provisioned_noise_multiplier
 from privplan.planning.run_limits import above, fewest_clients, largest_cohort
 from privplan.planning.solver import rule_based, solve
 from privplan.planning.unknowns import (
+    OPEN,
     UNKNOWNS,
     Ways,
     own_value,
@@ -67,7 +68,7 @@ def noise_norm(spec: Spec) -> float:
     return noise_and_weights(spec)[0]
 
 
-def with_uploads(spec: Spec, uploads: float, *, settled: bool = False) -> Spec:
+def with_uploads(spec: Spec, uploads: float, *, unknown: str | None = None) -> Spec:
     """The spec with at most that many uploads over all rounds, used up where they can be.
 
     The cohort follows from the uploads, unless the spec frees its rounds: then both are planned.
@@ -75,8 +76,9 @@ def with_uploads(spec: Spec, uploads: float, *, settled: bool = False) -> Spec:
     Args:
         spec: a spec of clients.
         uploads: rounds times cohort, at most.
-        settled: whether rounds and cohort are decided at once, for questions about a spec that
-            leaves neither open.
+        unknown: what is then asked for, one of UNKNOWNS. Rounds and cohort are decided at once;
+            for ``rounds`` the cohort is that of one round, and the search has fewer clients in
+            more rounds. None where nothing is asked.
 
     Raises:
         InputError: when the spec fixes its cohort by its ratios, or the uploads are more than its
@@ -92,10 +94,12 @@ def with_uploads(spec: Spec, uploads: float, *, settled: bool = False) -> Spec:
     if spec.sampling.law.turns > 1:
         rule = f"must be left out under {spec.sampling} sampling"
         raise InputError.one("max_uploads", rule, uploads)
-    fewest = spec.rounds * fewest_clients(spec, spec.rounds)
+    rounds = 1 if unknown == "rounds" else spec.rounds
+    fewest = rounds * fewest_clients(spec, rounds)
     if "rounds" not in spec.planning.free and uploads < fewest:
+        number = "one round" if rounds == 1 else f"{rounds} rounds"
         raise InfeasibleError(
-            f"max_uploads: {uploads:g} is below the fewest of {spec.rounds} rounds for "
+            f"max_uploads: {uploads:g} is below the fewest of {number} for "
             f"{len(spec.groups)} groups; the nearest feasible value is {above(fewest)}"
         )
     limit = spec.planning.max_uploads
@@ -103,15 +107,22 @@ def with_uploads(spec: Spec, uploads: float, *, settled: bool = False) -> Spec:
         rule = f"must be at most planning.max_uploads ({limit:g})"
         raise InputError.one("max_uploads", rule, uploads)
     planning = spec.planning.model_dump(mode="json")
+    limited = respecified(spec, planning={**planning, "max_uploads": uploads})
+    if unknown == "rounds" and not OPEN & {*spec.planning.free}:
+        return respecified(limited, cohort=largest_cohort(limited, 1, spec.local.steps))
     if not is_objective(spec.planning.ratios):
-        limited = respecified(spec, planning={**planning, "max_uploads": uploads})
         cohort = largest_cohort(limited, spec.rounds, spec.local.steps)
-        return respecified(limited if settled else spec, cohort=cohort)
+        return respecified(spec if unknown is None else limited, cohort=cohort)
     free = [*spec.planning.free]
     if not {"rounds", "cohort"} & {*free}:
         free.append("cohort")
     changed = respecified(spec, planning={**planning, "max_uploads": uploads, "free": free})
-    return decide_free_choices(changed)[0] if settled else changed
+    if unknown is None:
+        return changed
+    decided = decide_free_choices(changed)[0]
+    if unknown != "rounds":
+        return decided
+    return respecified(decided, cohort=largest_cohort(decided, 1, decided.local.steps))
 
 
 def solve_for_noise(
@@ -141,7 +152,7 @@ def solve_for_noise(
     found = _within_noise(ways, target, own, second_opinion)
     if found is None:  # the strictest noise of the range may not be certifiable
         low = _certified_end(ways)
-        low, nearest = _quietest(ways._replace(low=low), unknown)
+        low, nearest = _quietest(ways._replace(low=low))
         if nearest > target:
             if unknown == "epsilon":  # larger budgets than can be spent buy no less noise
                 least = _within_noise(ways, float(above(nearest, 4)), own, False)
@@ -158,7 +169,8 @@ def solve_for_noise(
     asked = shown_value(unknown, value_of(plan.spec, ways.value(argument), unknown))
     note = f"target_noise: {target:g} asks for {unknown} {asked} ({uploads:,} uploads)"
     if argument >= ways.high - _AT_END:
-        note += f", where the search ends; {_BEYOND[unknown]} may reach it, too"
+        beyond = f"where the search ends; {_BEYOND[unknown]} may reach it, too"
+        note += f", {'the most that the limits allow' if ways.limited else beyond}"
     return plan.model_copy(update={"warnings": (note, *plan.warnings)})
 
 
@@ -183,7 +195,7 @@ def _within_noise(
         return None
 
 
-def _quietest(ways: Ways, unknown: str) -> tuple[float, float]:
+def _quietest(ways: Ways) -> tuple[float, float]:
     """The argument of least noise, and that noise; by a scan where noise may rise with cohorts."""
 
     def noise(argument: float) -> float:
@@ -193,7 +205,7 @@ def _quietest(ways: Ways, unknown: str) -> tuple[float, float]:
             return math.inf
 
     least = ways.low, noise_norm(ways.at(ways.low))
-    if unknown != "cohort":
+    if not ways.cohorts:
         return least
     step = (ways.high - ways.low) / _SCANNED
     for place in range(1, _SCANNED + 1):

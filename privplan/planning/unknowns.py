@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from privplan.errors import InputError
 from privplan.planning.problem import drawable_clients
-from privplan.planning.run_limits import check_limits, largest_cohort, most_uploads
+from privplan.planning.run_limits import (
+    check_limits,
+    fewest_clients,
+    largest_cohort,
+    most_uploads,
+)
 from privplan.spec.spec import Spec
 
 UNKNOWNS = ("cohort", "epsilon", "rounds")
 """What a noise can be asked in: the fewest clients per round, the strictest budgets, or the most
 rounds."""
+OPEN = frozenset({"rounds", "cohort", "local_steps", "clipping_norm"})
+"""Free choices that an inverse question must not leave open."""
 _MOST_FACTOR = 1e3
 _MOST_ROUNDS = 100_000
 
@@ -27,6 +35,8 @@ class Ways(NamedTuple):
         high: largest argument.
         sign: 1 or -1.
         integer: whether values are whole numbers.
+        cohorts: whether the cohort changes with the values, with which noise may rise or fall.
+        limited: whether a limit of the spec ends the values, not the search.
     """
 
     make: Callable[[float], Spec]
@@ -34,6 +44,8 @@ class Ways(NamedTuple):
     high: float
     sign: float
     integer: bool = False
+    cohorts: bool = False
+    limited: bool = False
 
     def value(self, argument: float) -> float:
         """The value of an argument."""
@@ -58,17 +70,7 @@ def ways_of(spec: Spec, unknown: str) -> Ways:
         most = math.log(_MOST_FACTOR)
         return Ways(lambda factor: _scaled(spec, factor), -most, most, -1.0)
     if unknown == "rounds":
-        if spec.sampling.law.turns > 1:
-            rule = f"must be cohort or epsilon under {spec.sampling} sampling"
-            raise InputError.one("solve_for", rule, unknown)
-        uploads = most_uploads(spec, spec.local.steps) / spec.expected_cohort
-        allowed = int(min(spec.planning.max_rounds or _MOST_ROUNDS, uploads, _MOST_ROUNDS))
-
-        def with_rounds(rounds: float) -> Spec:
-            return respecified(spec, rounds=max(round(rounds), 1))
-
-        check_limits(with_rounds(allowed))
-        return Ways(with_rounds, 0.0, math.log(max(allowed, 1)), 1.0, integer=True)
+        return _rounds(spec)
     if spec.planning.ratios == "given" or spec.sampling.law.everyone:
         rule = "must be epsilon or rounds with given ratios or full participation"
         raise InputError.one("solve_for", rule, unknown)
@@ -83,7 +85,46 @@ def ways_of(spec: Spec, unknown: str) -> Ways:
         return respecified(spec, cohort=min(_drawable(spec, max(cohort, least)), most))
 
     check_limits(with_cohort(most))
-    return Ways(with_cohort, -math.log(most), -math.log(least), -1.0)
+    return Ways(with_cohort, -math.log(most), -math.log(least), -1.0, cohorts=True)
+
+
+def _rounds(spec: Spec) -> Ways:
+    """Numbers of rounds, with fewer clients where the uploads of more rounds exceed a limit.
+
+    Raises:
+        InfeasibleError: when no number of rounds is within the limits.
+    """
+    if spec.sampling.law.turns > 1:
+        rule = f"must be cohort or epsilon under {spec.sampling} sampling"
+        raise InputError.one("solve_for", rule, "rounds")
+    cohort, steps = spec.expected_cohort, spec.local.steps
+    uploads = most_uploads(spec, steps)
+    fixed = spec.planning.ratios == "given" or spec.sampling.law.everyone
+    searched = min(spec.planning.max_rounds or _MOST_ROUNDS, _MOST_ROUNDS)
+
+    def fewest_uploads(rounds: int) -> float:
+        return rounds * (cohort if fixed else min(fewest_clients(spec, rounds), cohort))
+
+    def with_rounds(rounds: float) -> Spec:
+        whole = max(round(rounds), 1)
+        if fixed or whole * cohort <= uploads:
+            return respecified(spec, rounds=whole)
+        return respecified(
+            spec, rounds=whole, cohort=min(largest_cohort(spec, whole, steps), cohort)
+        )
+
+    allowed = bisect_right(range(1, searched + 1), uploads, key=fewest_uploads)
+    for rounds in (1, allowed):
+        check_limits(with_rounds(rounds))
+    return Ways(
+        with_rounds,
+        0.0,
+        math.log(max(allowed, 1)),
+        1.0,
+        integer=True,
+        cohorts=not fixed and allowed * cohort > uploads,
+        limited=allowed < _MOST_ROUNDS,
+    )
 
 
 def changed_by(
@@ -108,7 +149,7 @@ def changed_by(
 
 def require_fixed(spec: Spec, question: str) -> None:
     """Raises InputError for a spec that leaves rounds, cohort, steps or clipping norm open."""
-    free = sorted({"rounds", "cohort", "local_steps", "clipping_norm"} & {*spec.planning.free})
+    free = sorted(OPEN & {*spec.planning.free})
     if free:
         raise InputError.one("planning.free", f"must not name them with {question}", free)
 

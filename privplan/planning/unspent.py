@@ -6,11 +6,11 @@ import math
 
 from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.release import Relation
-from privplan.accounting.target import MOST_ROUNDS
+from privplan.accounting.target import MOST_ROUNDS, least_certified
 from privplan.errors import TooLittleNoiseError
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.allocate import NEGLIGIBLE
-from privplan.planning.budget_nodes import covered_ratio, least_certified
+from privplan.planning.budget_nodes import covered_ratio
 from privplan.planning.group_noise import GUARANTEE, history_of
 from privplan.planning.noise_model import CHEAPER, cheaper
 from privplan.planning.problem import problem_of

@@ -7,10 +7,11 @@ over processes, and stored in a journal, so that an interrupted sweep resumes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from privplan.errors import Fault, InputError
+from privplan.errors import Fault, InfeasibleError, InputError, PrivplanError, UnsupportedError
 from privplan.io.files import read_text, write_text
 from privplan.io.resume import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.io.text import load_yaml
@@ -30,12 +31,17 @@ WHOLE = "must be a whole number"
 def spec_data(path: str) -> dict[str, Any]:
     """Plain data of a valid spec file, with the path of a file of budgets resolved.
 
+    A budget that not even one round keeps, where the rounds follow from the budgets, is no fault:
+    points of the sweep may keep theirs.
+
     Raises:
         InputError: when the file is not a valid spec.
     """
     from privplan.spec.spec import Spec
 
-    sources = Spec.load(path).sources(path)
+    sources = [Path(path)]
+    with suppress(InfeasibleError, UnsupportedError):
+        sources = Spec.load(path).sources(path)
     data: dict[str, Any] = load_yaml(read_text(path, "spec"), "spec")
     if len(sources) > 1:
         data["groups_from"] = str(sources[1].resolve())
@@ -98,6 +104,8 @@ def _rounded(data: dict[str, Any], vary: Vary) -> Vary:
             if fault.field == vary.path and fault.rule.startswith(WHOLE):
                 whole = dict.fromkeys(float(round(value)) for value in vary.values)
                 return Vary(vary.path, tuple(whole))
+    except PrivplanError:  # no rounds keep the budgets there: a valid spec without a plan
+        pass
     return vary
 
 
@@ -120,7 +128,8 @@ def _require_plans(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> No
     """Raise InputError when every point is faulty, with the faults that all share, each once.
 
     Where they share none, those of the first point. A path that is no number of the spec is faulty
-    at every value, and is raised at once; so is a horizon.
+    at every value, and is raised at once; so is a horizon. A point whose rounds follow from its
+    budgets, and at which none keep them, has no plan but no fault either.
     """
     from privplan.spec.horizon import refuse_horizon
     from privplan.spec.spec import Spec
@@ -132,6 +141,8 @@ def _require_plans(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> No
             spec = Spec.parse(with_point(data, point))
         except InputError as error:
             found = {(fault.field, fault.rule): fault for fault in error.faults}
+        except PrivplanError:
+            return
         else:
             refuse_horizon(spec.horizon)
             return

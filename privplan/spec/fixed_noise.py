@@ -6,8 +6,8 @@ from typing import Any
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import calibrate
-from privplan.accounting.release import History, Relation, Release
-from privplan.accounting.target import NOISE_RANGE
+from privplan.accounting.release import History, Relation, Release, SamplingLaw
+from privplan.accounting.target import NOISE_RANGE, least_certified
 from privplan.errors import Fault, InputError, TooLittleNoiseError
 from privplan.spec.base import BaseSpec
 from privplan.spec.fields import Group
@@ -47,7 +47,7 @@ def with_fixed_noise(
         {**one, "epsilon": 1.0} if lacks else one
         for lacks, one in zip(without, groups, strict=True)
     ]
-    trial = parse(kind, {**data, "groups": assumed, **({"rounds": 1} if rounds else {})})
+    trial = parse(kind, {**data, "groups": assumed, **({"rounds": _turns(data)} if rounds else {})})
     if rounds:
         most = min(_rounds(trial, group, group.name in risky) for group in trial.groups)
         data, trial = {**data, "rounds": most}, trial.model_copy(update={"rounds": most})
@@ -60,6 +60,15 @@ def with_fixed_noise(
         for one, group in zip(filled, trial.groups, strict=True)
     ]
     return {**data, "groups": stated}
+
+
+def _turns(data: dict[str, Any]) -> int:
+    """The fewest rounds under the sampling law of plain data; 1 where it names none."""
+    name = data.get("sampling")
+    try:
+        return SamplingLaw(name).law.turns if isinstance(name, str) else 1
+    except (ValueError, InputError):
+        return 1
 
 
 def fixed_ratio(spec: BaseSpec, group: Group) -> float:
@@ -109,11 +118,9 @@ def _epsilon(spec: BaseSpec, group: Group) -> float:
     try:
         found = accountant(_GUARANTEE).epsilon(history, spec.delta_of(group), relation)
     except TooLittleNoiseError:
-        from privplan.accounting.pld.dominating_pairs import LARGEST_SHIFT
-
         where = f"groups.{group.name}.noise_multiplier"
-        least = spec.sampling.law.sensitivity(relation) / LARGEST_SHIFT
-        text = f"must be {least:g} or more to be certified under sampling"
+        least = least_certified(spec.sampling, relation)
+        text = f"must be {least:.3g} or more to be certified under sampling"
         raise InputError.one(where, text, group.noise_multiplier) from None
     if not 0 < found.upper < float("inf"):
         where = f"groups.{group.name}.noise_multiplier"

@@ -15,8 +15,8 @@ from privplan.accounting.calibrate import (
 from privplan.accounting.closed_form import noise_multiplier as theorem_one
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.accounting.search import largest_affordable
-from privplan.accounting.target import CalibrationTarget, solve
-from privplan.errors import InfeasibleError, InputError, UnsupportedError
+from privplan.accounting.target import CalibrationTarget, least_certified, solve
+from privplan.errors import InfeasibleError, InputError, TooLittleNoiseError, UnsupportedError
 
 FMNIST = 6000**-1.1
 RDP = accountant("rdp")
@@ -119,6 +119,29 @@ def test_whole_answers_are_the_largest():
     cohort = calibrate("cohort", 6.0, 1e-5, clients=1000, rounds=40, sampling="fixed_size", **keep)
     assert spent(1.2, cohort / 1000, 40, 1e-5, "fixed_size", "replace_one") <= 6.0
     assert spent(1.2, (cohort + 1) / 1000, 40, 1e-5, "fixed_size", "replace_one") > 6.0
+
+
+@pytest.mark.parametrize("law", ["poisson", "fixed_size"])
+@pytest.mark.parametrize("relation", list(Relation))
+def test_a_budget_beyond_what_pld_certifies_gets_the_least_noise(law, relation):
+    keep = {"sampling_ratio": 0.04, "rounds": 30, "sampling": law, "relation": relation}
+    least = least_certified(SamplingLaw(law), relation)
+    pld = accountant("pld")
+    most = spent(least, 0.04, 30, 1e-5, law, relation, pld)
+    for epsilon in (1.001 * most, 3000, 1e9):
+        assert noise_multiplier(epsilon, 1e-5, **keep) == least
+    with pytest.raises(TooLittleNoiseError):
+        spent(0.999 * least, 0.04, 30, 1e-5, law, relation, pld)
+    assert noise_multiplier(0.99 * most, 1e-5, **keep) > least
+
+
+def test_too_little_noise_is_refused_in_the_unit_of_the_rule():
+    """0.05 times a distance of 1, and of 2 under fixed-size sampling."""
+    for law, found in (("poisson", "0.04"), ("fixed_size", "0.02")):
+        with pytest.raises(TooLittleNoiseError) as caught:
+            spent(0.04, 0.1, 3, 1e-5, law, by=accountant("pld"))
+        rule = "pld needs 0.05 times the distance or more under sampling"
+        assert str(caught.value) == f"noise_multiplier: {rule}, found {found}"
 
 
 def test_closed_form_is_the_formula():

@@ -109,6 +109,18 @@ def test_calibrate_each_unknown(solve_for, given):
     assert shown.stdout.startswith(f"{solve_for}: ")
 
 
+@pytest.mark.parametrize(("epsilon", "least"), [(3000, True), (3, False)])
+def test_calibrate_says_when_a_budget_allows_less_noise_than_can_be_certified(epsilon, least):
+    arguments = ["--epsilon", epsilon, "--delta", 1e-5, "--sampling-ratio", 0.04, "--rounds", 30]
+    done = run("calibrate", *arguments)
+    assert done.exit_code == 0
+    said = (
+        "noise_multiplier: 0.050005 is the least that can be calibrated by pld here; it spends 15"
+    )
+    assert (said in done.stderr) == least
+    assert done.stdout.startswith("noise_multiplier: 0.050005 ") == least
+
+
 def test_calibrate_offers_every_unknown():
     assert tuple(UNKNOWNS) == calibrate.UNKNOWNS
 

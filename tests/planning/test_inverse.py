@@ -45,6 +45,40 @@ def test_an_answer_at_the_end_of_the_search_says_so(unknown: str, beyond: str) -
     assert line.endswith(f"where the search ends; {beyond} may reach it, too")
 
 
+@pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
+def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(sampling: str) -> None:
+    """Whatever the spec's own rounds, and however the limit is stated; one more has more noise."""
+    uploads, target = 400, 0.8
+    limit = {"max_uploads": uploads}
+    asked = [with_uploads(_spec(*TWO, sampling=sampling), uploads, unknown="rounds")]
+    asked += [
+        with_uploads(_spec(*TWO, sampling=sampling, rounds=80), uploads, unknown="rounds"),
+        _spec(*TWO, sampling=sampling, rounds=10, planning=limit),
+        _spec(*TWO, sampling=sampling, rounds=80, planning=limit),
+    ]
+    plans = [solve_for_noise(spec, target, "rounds", second_opinion=False) for spec in asked]
+    [(rounds, cohort)] = {(plan.spec.rounds, plan.spec.expected_cohort) for plan in plans}
+    assert rounds * cohort <= uploads
+    assert cohort == uploads // rounds if sampling == "fixed_size" else uploads / rounds
+    for more, kept in ((0, True), (1, False)):
+        most = uploads / (rounds + more)
+        clients = math.floor(most) if sampling == "fixed_size" else most
+        spec = _spec(*TWO, sampling=sampling, rounds=rounds + more, cohort=clients)
+        assert (noise_norm(spec) <= target) == kept
+    assert f"asks for rounds {rounds} (" in plans[0].warnings[0]
+    assert "limit" not in plans[0].warnings[0]
+
+
+def test_the_limit_that_ends_the_rounds_is_named() -> None:
+    """One client of each group is the fewest, so 400 uploads are 200 rounds at most."""
+    spec = with_uploads(_spec(*TWO), 400, unknown="rounds")
+    plan = solve_for_noise(spec, 5.0, "rounds", second_opinion=False)
+    assert (plan.spec.rounds, plan.spec.expected_cohort) == (200, 2)
+    assert plan.warnings[0].endswith("rounds 200 (400 uploads), the most that the limits allow")
+    with pytest.raises(InfeasibleError, match=r"^max_uploads: 1 is below .* of one round"):
+        with_uploads(_spec(*TWO), 1, unknown="rounds")
+
+
 @pytest.mark.parametrize("unknown", ["cohort", "epsilon", "rounds"])
 def test_a_target_noise_is_met_and_not_much_less_is_asked(unknown: str) -> None:
     spec = _spec(*TWO)
@@ -85,7 +119,7 @@ def test_the_nearest_noise_that_is_named_can_be_planned(
     """Within the same limits; budgets times 1,000 buy no less noise than pld can certify."""
     spec = Spec.parse({**BASE, "groups": list(TWO), **changes})
     if uploads is not None:
-        spec = with_uploads(spec, uploads, settled=True)
+        spec = with_uploads(spec, uploads, unknown=unknown)
     with pytest.raises(InfeasibleError, match=f"cannot be reached by {unknown}") as caught:
         solve_for_noise(spec, 1e-3, unknown)
     nearest = float(str(caught.value).split("noise is ")[1].split(",")[0])
@@ -223,6 +257,12 @@ def test_the_rounds_that_fit_are_the_most() -> None:
 def test_faulty_fixed_noise(group: dict[str, Any], planning: dict[str, Any], line: str) -> None:
     with pytest.raises(InputError, match=f"^{line}"):
         _spec(group, planning=planning)
+
+
+def test_the_least_fixed_noise_is_that_of_the_sampling_law() -> None:
+    """Neighbouring sums differ by two clipping norms under fixed-size sampling."""
+    with pytest.raises(InputError, match=r"noise_multiplier: must be 0\.1 or more to be certified"):
+        _spec(_fixed(noise_multiplier=0.07), sampling="fixed_size", planning={"ratios": "uniform"})
 
 
 @pytest.fixture(scope="module")

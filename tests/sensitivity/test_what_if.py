@@ -161,6 +161,36 @@ def test_one_sound_point_is_enough_for_a_sweep() -> None:
     assert rows[2]["delta"] == 0.5
 
 
+@pytest.mark.parametrize(
+    ("varied", "written", "sound"),
+    [
+        ("epsilon=1:0.0001:2", 1.0, [True, False]),
+        ("epsilon=1:0.0001:2", 0.0001, [True, False]),
+        ("epsilon=0.0001:0.0002:2", 1.0, [False, False]),
+        ("noise_multiplier=0.1:2:2", 1.0, [False, True]),
+        ("noise_multiplier=0.03:2:2", 1.0, [False, True]),
+        ("noise_multiplier=-1:2:2", 1.0, [False, True]),
+    ],
+)
+def test_a_budget_that_no_round_keeps_is_a_cell_of_the_table(
+    varied: str, written: float, sound: list[bool], tmp_path: Path
+) -> None:
+    """Where rounds follow from the budgets, as where they are given."""
+    fixed = {"clients": 300, "noise_multiplier": 2.0}
+    groups = [{"name": "a", "epsilon": written, **fixed}, {"name": "b", "epsilon": 4.0, **fixed}]
+    data = {key: value for key, value in DATA.items() if key != "rounds"}
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(json.dumps({**data, "groups": groups}))
+    words = ["what-if", str(spec), "--workers", "1", "--format", "json"]
+    done = CliRunner().invoke(main, [*words, "--vary", f"groups.a.{varied}"])
+    assert done.exit_code == 0, done.stderr
+    found: dict[float, bool] = {}
+    for row in json.loads(done.stdout):
+        [value] = [row[name] for name in row if name.startswith("groups.a.")]
+        found[value] = "error" not in row
+    assert list(found.values()) == sound
+
+
 def test_faults_of_every_point_are_named_once(tmp_path: Path) -> None:
     for text in ("cohort=600:5000:5", "rounds=-5:-1:3"):
         with pytest.raises(InputError) as caught:

@@ -251,7 +251,7 @@ def compose(history: History, relation: Relation, *, tolerance: float = TOLERANC
     if largest > LARGEST_SHIFT:
         raise TooLittleNoiseError(
             f"noise_multiplier: pld needs {1 / LARGEST_SHIFT:g} times the distance or more "
-            f"under sampling, found a shift of {largest:g}"
+            f"under sampling, found {1 / largest:g}"
         )
     sides = [
         (
