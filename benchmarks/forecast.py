@@ -34,8 +34,9 @@ from privplan.io.resume import Journal, finish, in_jobs, key_of, resumable
 from privplan.plan import Plan
 from privplan.spec.spec import Spec
 from privplan.values import digest
+from simulate.tuning.candidates import DECAYS
 from simulate.tuning.proxy import DRAWN, Variation, proxy_run, proxy_table, variations
-from simulate.tuning.trials import DECAYS, Setting, trained
+from simulate.tuning.trials import Setting, trained
 
 GROUPS = ("strict", "medium", "loose")
 SEED = 20261122

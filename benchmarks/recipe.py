@@ -104,6 +104,8 @@ def spec_data(asked: argparse.Namespace) -> dict[str, Any]:
     data = {key: value for key, value in data.items() if key not in ("planning", "clipping_norm")}
     changes = {"rounds": asked.rounds, "cohort": asked.cohort}
     given = {field: value for field, value in changes.items() if value is not None}
+    if asked.shift is not None:
+        given["local"] = {**data["local"], "augmentation": {"shift": asked.shift}}
     return {**data, "model": network, **given}
 
 
@@ -200,6 +202,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--cohort", type=float, default=None)
     parser.add_argument("--sampling", default="cyclic_poisson:5", help="of kinds correlated")
+    parser.add_argument("--shift", type=int, default=None, help="of images in training, in pixels")
     parser.add_argument("--tuned", type=Path, default=None)
     parser.add_argument("--fedavg", type=Path, default=None)
     parser.add_argument("--folder", type=Path, default=Path("runs/recipe"))

@@ -11,6 +11,7 @@ from pydantic import Field
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.recipe import DECAY, default_rate, relative_noise
+from privplan.spec.augmentation import Augmentation
 from privplan.spec.spec import Spec
 from privplan.spec.turns import server_momentum
 from privplan.values import Count, Fraction, NonNegative, Positive, Value, is_none
@@ -31,6 +32,7 @@ class PlanFeatures(Value):
         weights: weight of each group in the mean update, summing to 1.
         clients: expected number of clients per round; None where it is unknown.
         initial: digest of the parameters before the first round; None where they are drawn.
+        augmentation: random changes of images in training; None where there are none.
     """
 
     rounds: Count
@@ -43,6 +45,12 @@ class PlanFeatures(Value):
     weights: tuple[NonNegative, ...]
     clients: Positive | None = Field(None, exclude_if=is_none)
     initial: str | None = Field(None, exclude_if=is_none)
+    augmentation: Augmentation | None = Field(None, exclude_if=is_none)
+
+    @property
+    def kind(self) -> tuple[str | None, Augmentation | None]:
+        """What no distance between numbers describes: initial parameters and augmentation."""
+        return self.initial, self.augmentation
 
     @property
     def noise_step(self) -> float:
@@ -91,6 +99,7 @@ def features_of(spec: Spec, noise: float, weights: Sequence[float]) -> PlanFeatu
         weights=tuple(float(weight) for weight in weights),
         clients=spec.expected_cohort,
         initial=None if spec.model.initial is None else spec.model.initial.sha256,
+        augmentation=spec.local.augmentation,
     )
 
 

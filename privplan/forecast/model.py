@@ -31,8 +31,8 @@ LEVEL = 0.9
 """Level of the intervals."""
 _PARTITIONS = 3
 """Least partitions of proxy runs for errors on partitions that none of them has."""
-OTHER_START = 10.0
-"""Added to the distance of a plan that starts from other parameters than the known plans."""
+OTHER_KIND = 10.0
+"""Added to the distance of a plan whose initial parameters or augmentation no known plan has."""
 _SAME = 0.1
 """Coverages whose shares and skews differ by no more are taken for the same."""
 
@@ -79,7 +79,7 @@ class Forecaster:
         found = [fitted.without(at)(point) for at, point in enumerate(points)]
         missed = [float(one[0] - other[0]) for one, other in zip(seen, found, strict=True)]
         known_plans = [run.plan for run in table.runs] if anchor is None else [anchor.point.plan]
-        self._starts = {plan.initial for plan in known_plans}
+        self._kinds = {plan.kind for plan in known_plans}
         self._shift, self._anchor_width = 0.0, 0.0
         if anchor is not None:
             known = self._point(anchor.point.plan, anchor.point.coverage)
@@ -129,12 +129,12 @@ class Forecaster:
     def distance(self, point: Point) -> float:
         """Distance to the nearest proxy run, over the median distance between those.
 
-        ``OTHER_START`` is added for other parameters before the first round than those of the
-        proxy runs, or of the anchor where there is one.
+        ``OTHER_KIND`` is added for other parameters before the first round, or other random
+        changes of images, than those of the proxy runs, or of the anchor where there is one.
         """
         vector = _coordinates(point) / self._scale
         nearest = float(np.linalg.norm(self._vectors - vector, axis=1).min()) / self._unit
-        return nearest + (0.0 if point.plan.initial in self._starts else OTHER_START)
+        return nearest + (0.0 if point.plan.kind in self._kinds else OTHER_KIND)
 
     def _point(self, plan: PlanFeatures, coverage: Coverage) -> Point:
         """The point of a plan, without its clients where the proxy runs do not name theirs."""

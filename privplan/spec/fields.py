@@ -22,6 +22,7 @@ from pydantic_core import PydanticKnownError
 
 from privplan.accounting.accountant import ACCOUNTANTS, accountant
 from privplan.accounting.target import NOISE_RANGE
+from privplan.spec.augmentation import Augmentation
 from privplan.spec.initial import Initial
 from privplan.spec.risk import Risk
 from privplan.values import (
@@ -215,6 +216,11 @@ class LocalTraining(Value):
     )
     momentum: Annotated[NonNegative, Field(lt=1)] = Field(
         0.0, description="Momentum of local SGD; starts at zero in each round."
+    )
+    augmentation: Augmentation | None = Field(
+        None,
+        description="Random changes of a client's images each time it trains on them.",
+        exclude_if=is_none,
     )
     epochs: Count | None = Field(
         None,

@@ -181,7 +181,8 @@ class PlanScene:
     def _one_record(self, built: Algorithm) -> Algorithm:
         """The algorithm for clients with one record, whose cohort is the target's first clients."""
         spec = built.plan.spec
-        local = spec.local.model_copy(update={"steps": self.steps, "batch_size": 1, "epochs": None})
+        changed = {"steps": self.steps, "batch_size": 1, "epochs": None, "augmentation": None}
+        local = spec.local.model_copy(update=changed)
         changes: dict[str, object] = {}
         if spec.unit == "record":
             changes = {"records": 1, "record_sampling_ratio": 1.0, "steps": self.steps}
@@ -358,6 +359,9 @@ def run_scene(
     if not 1 <= round_ <= record.rounds_done:
         rule = f"must be in [1, {record.rounds_done}], the rounds that were run"
         raise InputError.one("round", rule, round_)
+    if plan.spec.local.augmentation is not None:
+        rule = "must be left out: clients trained on changed images, not on those to compare with"
+        raise InputError.one("local.augmentation", rule, plan.spec.local.augmentation)
     loaded = data(record.dataset)
     require_images(loaded)
     if loaded.digest != record.configuration.get("data"):

@@ -18,6 +18,7 @@ from privplan.secure_streams import NoiseKey
 from privplan.spec.fields import LocalTraining
 from simulate.algorithm import Algorithm, groups_in_round, sensitivity_bound
 from simulate.audit import canaries as canary_clients
+from simulate.data.augmentation import augmentation_faults
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition
 from simulate.data.personal_test import personal_test_records
@@ -85,6 +86,8 @@ class Experiment:
         if self.model.classes < len(self.data.classes):
             rule = f"must have at most the {self.model.classes} classes of {self.model.name}"
             faults.append(Fault("dataset", rule, len(self.data.classes)))
+        if self.local.augmentation is not None:
+            faults += augmentation_faults(self.local.augmentation, self.data)
         faults += self._groups_with_too_few_records()
         faults += self._faults_of_initial()
         sizes = [len(part) for part in self.partition.members]

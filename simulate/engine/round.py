@@ -15,6 +15,7 @@ from torch import Tensor
 from privplan.plan import GroupPlan
 from simulate.algorithm import groups_in_round
 from simulate.components import ClientBatch, State
+from simulate.data.augmentation import augmented
 from simulate.engine.batches import batches
 from simulate.engine.experiment import Experiment
 from simulate.engine.seeds import Purpose, stream, streams
@@ -150,6 +151,9 @@ def client_batch(
         ratio=group.record_sampling_ratio if poisson else None,
         key=experiment.key if poisson else None,
     )
+    if local.augmentation is not None:
+        sources = streams(experiment.seed, Purpose.AUGMENTATION, round_, clients=clients)
+        x = augmented(x, local.augmentation, sources)
     if experiment.model.stochastic:
         y = with_seeds(y, _seeds(experiment, round_, clients, y.shape[1]))
     start = experiment.personal_start

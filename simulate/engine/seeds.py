@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     EVALUATION = 9
     CANARY = 10
     DROPOUT = 12
+    AUGMENTATION = 13
 
 
 def stream(seed: int, purpose: Purpose, *indices: int) -> np.random.Generator:

@@ -347,9 +347,9 @@ def _each(function: Callable[[Any], Any], items: list[Any], workers: int) -> Ite
 
 
 def unsupported(plan: Plan) -> str:
-    """The plan's sampling law or server optimiser that cannot be executed again; else empty."""
-    if plan.spec.sampling not in ("full", "poisson", "fixed_size"):
-        return f"sampling law {plan.spec.sampling}"
+    """What of the plan cannot be executed again: sampling law, augmentation, server optimiser."""
+    if plan.spec.local.augmentation or plan.spec.sampling not in ("full", "poisson", "fixed_size"):
+        return "augmentation" if plan.spec.local.augmentation else f"law {plan.spec.sampling}"
     name = plan.spec.server.optimizer if plan.spec.server else "sgd"
     return "" if name in ("sgd", "momentum", *SECOND_MOMENTS) else f"server optimiser {name}"
 

@@ -23,7 +23,8 @@ from privplan.spec.turns import refuse_turns
 from privplan.values import Count, Fraction, Positive, Value, digest, parse
 from simulate.engine.evaluation import by_group
 from simulate.engine.experiment import Experiment
-from simulate.tuning.trials import DECAYS, Candidate, Setting, default_candidate, trained
+from simulate.tuning.candidates import DECAYS, Candidate, default_candidate
+from simulate.tuning.trials import Setting, trained
 
 JOURNAL = "proxy.jsonl"
 DRAWN = "random"

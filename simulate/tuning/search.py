@@ -2,8 +2,9 @@
 
 Rungs of growing cohorts: all recipes train with a small share of the plan's cohort, the better
 third with a larger one, the best with the whole cohort and several seeds, each for all rounds. A
-Gaussian process over the recipes' coordinates, fitted to the first rung, adds recipes to it. The
-default recipe takes part in the last rung, so that the result is compared with it.
+Gaussian process over the recipes' coordinates, fitted to the first rung, adds recipes to it. On
+images the default recipe is tried with random shifts, too. The default recipe takes part in the
+last rung, so that the result is compared with it.
 """
 
 from __future__ import annotations
@@ -29,15 +30,8 @@ from privplan.spec.spec import Spec
 from privplan.values import digest
 from simulate.algorithms.entry import no_server
 from simulate.algorithms.registry import ALGORITHMS, as_given
-from simulate.tuning.trials import (
-    Candidate,
-    Setting,
-    Trial,
-    accuracy,
-    default_candidate,
-    draws,
-    smaller,
-)
+from simulate.tuning.candidates import Candidate, default_candidate, draws, shifts_of
+from simulate.tuning.trials import Setting, Trial, accuracy, loaded, smaller
 
 PLANNED = "planned"
 """The algorithm whose plans say that their recipe was tuned."""
@@ -151,11 +145,15 @@ class Search:
     def _search(self, progress: Progress) -> Found:
         source, begin = np.random.default_rng(self._seed), time.monotonic()
         drawn = max(3, self._trials - self._trials // 4)
-        recipes = [self._default, *islice(draws(self._default, source), drawn - 1)]
+        shifts = shifts_of(loaded(self._setting))
+        endless = draws(self._default, source, shifts)
+        moved = [self._default.model_copy(update={"shift": shift}) for shift in shifts]
+        first = dict.fromkeys([self._default, *moved])
+        recipes = [*first, *islice(endless, max(1, drawn - len(first)))]
         scores = self._rung(recipes, SHARES[0], 1, progress)
         limit = math.inf if self._minutes is None else 60 * self._minutes
         if time.monotonic() - begin < 0.4 * limit and self._trials >= 8:
-            pool = list(islice(draws(self._default, source), POOL))
+            pool = list(islice(endless, POOL))
             added = propose(recipes, [one.mean for one in scores], pool, self._trials // 4)
             scores += self._rung(added, SHARES[0], 1, progress)
         middle = sorted(scores, key=_rank)[: max(FINALISTS, len(scores) // KEPT)]

@@ -1,4 +1,4 @@
-"""Recipes to try, and one trial: a whole training run on proxy data with the plan's noise.
+"""One trial of a recipe: a whole training run on proxy data with the plan's noise.
 
 A trial goes through all rounds of the plan, because the first rounds have longer updates than
 later ones, so that what is best for a short pilot is not best for the run. It is made cheaper by a
@@ -9,7 +9,7 @@ data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +25,7 @@ from privplan.laws.cyclic_poisson import is_poisson
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from privplan.values import Count, Fraction, NonNegative, Positive, Value, is_none
+from privplan.values import Fraction, Value, is_none
 from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.dataset import Dataset
 from simulate.data.fitting import fitted
@@ -36,125 +36,7 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.loop import evaluate, initial_state, one_core, run_round
 from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger
-
-SPREAD = 4.0
-"""Largest factor between a recipe that is tried and the default recipe, in either direction."""
-MOMENTA = (0.0, 0.0, 0.5, 0.8)
-"""Values of the server's momentum, by frequency."""
-DECAYS = (0.0, 0.7, 0.8, 0.9)
-"""Values of the decay of averages; 0 releases the last model."""
-LOCAL_DECAYS = (0.98, 0.99, 1.0)
-"""Values of the decay of the local learning rate."""
-
-
-class Candidate(Value):
-    """A recipe to try.
-
-    Attributes:
-        clipping_norm: C, in units of an update.
-        step: server learning rate over 1 - momentum, times C.
-        momentum: momentum of the server.
-        decay: decay of the average of the models.
-        local_rate: local learning rate.
-        local_decay: its factor per round.
-        local_steps: local steps.
-        server: whether the recipe has a server; a method with its own has no step, momentum or
-            average to choose.
-    """
-
-    clipping_norm: Positive
-    step: Positive
-    momentum: NonNegative
-    decay: NonNegative
-    local_rate: Positive
-    local_decay: Positive
-    local_steps: Count
-    server: bool = Field(True, exclude_if=bool)
-
-    def numbers(self) -> dict[str, float]:
-        """The numbers that are chosen, by name."""
-        server = () if self.server else ("step", "momentum", "decay")
-        return self.model_dump(exclude={"server", *server})
-
-    def fields(self) -> dict[str, Any]:
-        """The fields of a spec that the recipe decides, but for local training."""
-        if not self.server:
-            return {"clipping_norm": self.clipping_norm, "server": None, "averaging": None}
-        rate = float(f"{self.step * (1 - self.momentum) / self.clipping_norm:.4g}")
-        server: dict[str, Any] = {"optimizer": "sgd", "learning_rate": rate}
-        if self.momentum:
-            server = {"optimizer": "momentum", "learning_rate": rate, "momentum": self.momentum}
-        averaging = {"method": "ema", "decay": self.decay} if self.decay else None
-        return {"clipping_norm": self.clipping_norm, "server": server, "averaging": averaging}
-
-    def applied(self, data: dict[str, Any]) -> dict[str, Any]:
-        """A spec's plain data with the candidate; no other recipe is decided for them."""
-        return {**data, **self.fields(), "local": self.local(data), "recipe": "none"}
-
-    def local(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Local training of a spec's plain data with the candidate's numbers."""
-        return {
-            **(data.get("local") or {}),
-            "learning_rate": self.local_rate,
-            "learning_rate_decay": self.local_decay,
-            "steps": self.local_steps,
-        }
-
-    def features(self) -> list[float]:
-        """Coordinates of the recipe for a surrogate, each of scale about 1."""
-        logs = (self.clipping_norm, self.step, self.local_rate, self.local_steps)
-        rest = (1 - self.momentum, 1 - self.decay)
-        return [*map(float, np.log([*logs, *rest])), 30 * (1 - self.local_decay)]
-
-
-def default_candidate(plan: Plan, *, own_server: bool = False) -> Candidate:
-    """The recipe of a solved plan.
-
-    Args:
-        plan: the plan.
-        own_server: whether the method that trains has its own server.
-
-    Raises:
-        InputError: for a server or an average that a candidate cannot be.
-    """
-    spec, server, averaging = plan.spec, plan.spec.server, plan.spec.averaging
-    if server is not None and server.optimizer not in ("sgd", "momentum"):
-        rule = "must be sgd or momentum, or left out, to be tuned"
-        raise InputError.one("server.optimizer", rule, server.optimizer)
-    if averaging is not None and averaging.method != "ema":
-        raise InputError.one("averaging.method", "must be ema to be tuned", averaging.method)
-    momentum = 0.0 if server is None else server.momentum or 0.0
-    rate = 1.0 if server is None else server.learning_rate or 1.0
-    return Candidate(
-        clipping_norm=spec.clipping_norm,
-        step=rate * spec.clipping_norm / (1 - momentum),
-        momentum=momentum,
-        decay=0.0 if averaging is None else averaging.decay or 0.0,
-        local_rate=spec.local.learning_rate,
-        local_decay=spec.local.learning_rate_decay,
-        local_steps=spec.local.steps,
-        server=not own_server,
-    )
-
-
-def draws(default: Candidate, source: np.random.Generator) -> Iterator[Candidate]:
-    """Endless random recipes around the default one; local work at most doubles."""
-
-    def near(value: float, factor: float = SPREAD) -> float:
-        return float(f"{value * factor ** source.uniform(-1, 1):.3g}")
-
-    own = not default.server
-    while True:
-        yield Candidate(
-            server=default.server,
-            clipping_norm=near(default.clipping_norm),
-            step=default.step if own else near(default.step, 2.5),
-            momentum=default.momentum if own else float(source.choice(MOMENTA)),
-            decay=default.decay if own else float(source.choice(DECAYS)),
-            local_rate=near(default.local_rate, 2.0),
-            local_decay=float(source.choice(LOCAL_DECAYS)),
-            local_steps=max(1, round(default.local_steps * source.choice([0.5, 1, 2]))),
-        )
+from simulate.tuning.candidates import Candidate
 
 
 class Trial(Value):

@@ -9,7 +9,7 @@ import pytest
 
 from privplan.errors import InputError
 from privplan.forecast.features import Coverage, PlanFeatures
-from privplan.forecast.model import Anchor, Forecaster, forecaster_with
+from privplan.forecast.model import OTHER_KIND, Anchor, Forecaster, forecaster_with
 from privplan.forecast.surrogate import Point
 from privplan.forecast.table import ProxyRun, ProxyTable
 from tests.forecast.table import runs, table
@@ -68,6 +68,15 @@ def test_intervals_are_wider_far_from_the_proxy_runs(model: Forecaster) -> None:
         return float(np.log(high / (1 - high)) - np.log(low / (1 - low)))
 
     assert width(far_one.lower, far_one.upper) > width(near_one.lower, near_one.upper)
+
+
+def test_other_changes_of_images_than_the_proxy_runs_are_far(model: Forecaster) -> None:
+    run = runs(1, seed=10)[0]
+    moved = PlanFeatures.model_validate({**run.plan.model_dump(), "augmentation": {"shift": 1}})
+    same = model.forecast(run.plan, run.coverage, ["a", "b"])
+    other = model.forecast(moved, run.coverage, ["a", "b"])
+    assert other.distance == pytest.approx(same.distance + OTHER_KIND)
+    assert other.accuracy == same.accuracy
 
 
 def test_clients_do_not_count_for_runs_that_do_not_name_theirs(model: Forecaster) -> None:

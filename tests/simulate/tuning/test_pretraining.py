@@ -21,8 +21,9 @@ from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 from simulate.tuning import pretraining
+from simulate.tuning.candidates import default_candidate
 from simulate.tuning.pretraining import PublicTraining, pretrain
-from simulate.tuning.trials import Setting, Trial, accuracy, default_candidate, loaded
+from simulate.tuning.trials import Setting, Trial, accuracy, loaded
 from tests.simulate.tuning.test_tuning import DATA, SETTING, TEXT
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner, Result
 
 from privplan.errors import InputError
@@ -19,9 +21,11 @@ from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.algorithms.registry import algorithm
 from simulate.cli.tune import command
+from simulate.data.registry import load
 from simulate.tuning import search as search_module
+from simulate.tuning.candidates import Candidate, default_candidate, draws, shifts_of
 from simulate.tuning.search import Search, propose
-from simulate.tuning.trials import Candidate, Setting, Trial, default_candidate, draws, smaller
+from simulate.tuning.trials import Setting, Trial, smaller
 
 TEXT = """# budgets of the digits
 name: small
@@ -57,7 +61,7 @@ def test_a_smaller_cohort_has_the_noise_of_the_plan(plan: Plan) -> None:
 
 
 def test_a_candidate_is_a_spec_whose_server_has_its_step(plan: Plan) -> None:
-    for one in islice(draws(default_candidate(plan), np.random.default_rng(1)), 20):
+    for one in islice(draws(default_candidate(plan), np.random.default_rng(1), (0, 1)), 20):
         spec = Spec.parse(one.applied(DATA))
         assert spec.server is not None
         rate = spec.server.learning_rate or 0.0
@@ -70,9 +74,30 @@ def test_a_candidate_is_a_spec_whose_server_has_its_step(plan: Plan) -> None:
         assert getattr(same, field) == getattr(plan.spec, field)
 
 
+def test_shifts_are_tried_on_images_and_a_flip_stays(plan: Plan) -> None:
+    digits = load("digits")
+    assert shifts_of(digits) == (0, 1)
+    larger = torch.zeros(len(digits.train_x), 3, 56, 64, dtype=torch.uint8)
+    assert shifts_of(replace(digits, train_x=larger)) == (0, 2, 4)
+    assert shifts_of(replace(digits, kind="tokens")) == ()
+    source = np.random.default_rng(1)
+    tried = list(islice(draws(default_candidate(plan), source, (0, 1)), 20))
+    assert {one.shift for one in tried} == {0, 1}
+    for one in tried:
+        found = Spec.parse(one.applied(DATA)).local.augmentation
+        assert (found.numbers if found else (0, 0.0)) == (one.shift, 0.0)
+    local = {"augmentation": {"shift": 1, "flip": 0.5}}
+    given = Spec.parse({**DATA, "local": local})
+    kept = default_candidate(solve(given, second_opinion=False))
+    assert kept.shift == 1
+    assert Spec.parse(kept.applied({**DATA, "local": local})).local == given.local
+    without = kept.model_copy(update={"shift": 0}).local({"local": local})
+    assert without["augmentation"] == {"flip": 0.5}
+
+
 def test_the_surrogate_proposes_near_the_best(plan: Plan) -> None:
     source = np.random.default_rng(0)
-    drawn = draws(default_candidate(plan), source)
+    drawn = draws(default_candidate(plan), source, ())
     pool = [next(drawn) for _ in range(300)]
 
     def score(one: Candidate) -> float:
@@ -184,7 +209,7 @@ def test_another_algorithm_gets_its_recipe_as_given_fields(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "accuracy", scored)
-    done = tuned(tmp_path, "fedavg")
+    done = tuned(tmp_path, "fedavg", trials=8)
     assert done.exit_code == 0, done.output
     assert "planned trains with them, too" in done.stderr
     spec = Spec.load(tmp_path / "tuned.yaml")

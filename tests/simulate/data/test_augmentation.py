@@ -1,0 +1,115 @@
+"""Random shifts and flips: what they do, how often, and that only the client decides them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.spec.augmentation import Augmentation
+from simulate.algorithms.registry import ALGORITHMS
+from simulate.attacks.scenes import run_scene
+from simulate.data.augmentation import augmented
+from simulate.data.registry import load
+from simulate.engine.experiment import Experiment
+from simulate.engine.round import RoundContext, client_batch
+from simulate.engine.seeds import Purpose, streams
+from simulate.replay.replay import Replay
+from simulate.runs.request import Request
+from simulate.runs.run import execute
+from tests.simulate import small
+
+
+def moved(image: np.ndarray, down: int, right: int, mirrored: bool) -> np.ndarray:
+    """A picture moved by padding and cutting: another way to the same pixels."""
+    wide = np.pad(image, ((0, 0), (9, 9), (9, 9)), mode="edge")
+    height, width = image.shape[1:]
+    cut = wide[:, 9 + down : 9 + down + height, 9 + right : 9 + right + width]
+    return cut[..., ::-1] if mirrored else cut
+
+
+def changed(x: Tensor, rule: Augmentation, seed: int = 3) -> Tensor:
+    return augmented(x, rule, streams(seed, Purpose.AUGMENTATION, 1, clients=np.arange(len(x))))
+
+
+def test_every_image_is_moved_and_mirrored_as_a_whole_and_all_ways_are_as_likely() -> None:
+    x = torch.rand(20, 5, 30, 2, 4, 5, generator=torch.Generator().manual_seed(0))
+    found = changed(x, Augmentation(shift=1, flip=0.25))
+    counts = dict[tuple[int, int, bool], int]()
+    ways = [(d, r, f) for d in (-1, 0, 1) for r in (-1, 0, 1) for f in (False, True)]
+    for one, other in zip(x.flatten(0, 2).numpy(), found.flatten(0, 2).numpy(), strict=True):
+        [way] = [way for way in ways if np.array_equal(moved(one, *way), other)]
+        counts[way] = counts.get(way, 0) + 1
+    for way in ways:  # 3,000 images; five standard deviations of a binomial count
+        chance = (0.25 if way[2] else 0.75) / 9
+        deviation = (3000 * chance * (1 - chance)) ** 0.5
+        assert abs(counts[way] - 3000 * chance) < 5 * deviation
+
+
+@pytest.mark.parametrize(("rule", "ways"), [({"shift": 2}, 25), ({"flip": 0.5}, 2)])
+def test_what_is_left_out_does_not_happen(rule: dict[str, float], ways: int) -> None:
+    picture = torch.arange(64.0).view(1, 8, 8).expand(1, 10, 200, 1, 8, 8)
+    found = changed(picture, Augmentation.model_validate(rule)).flatten(0, 2)
+    assert len(found.unique(dim=0)) == ways
+
+
+def test_a_row_does_not_depend_on_rows_after_it() -> None:
+    x, rule = torch.rand(3, 4, 6, 1, 7, 7), Augmentation(shift=2, flip=0.5)
+    assert torch.equal(changed(x[:, :, :2], rule), changed(x, rule)[:, :, :2])
+
+
+def with_rule(rule: Augmentation | None) -> Plan:
+    plan = small.plan()
+    local = plan.spec.local.model_copy(update={"augmentation": rule})
+    return plan.model_copy(update={"spec": plan.spec.model_copy(update={"local": local})})
+
+
+def world(rule: Augmentation | None) -> Experiment:
+    return small.setting(ALGORITHMS.get("planned").build(with_rule(rule)))
+
+
+def rows(experiment: Experiment, clients: list[int], round_: int = 1) -> tuple[Tensor, Tensor]:
+    context = RoundContext(round_, experiment.start, {}, None, {})
+    group = experiment.algorithm.plan.groups[0]
+    batch = client_batch(experiment, context, group, np.array(clients), round_=round_)
+    return batch.x, batch.y
+
+
+def test_mini_batches_are_the_same_ones_changed_by_each_clients_own_stream() -> None:
+    rule = Augmentation(shift=1)
+    plain, labels = rows(world(None), [0, 1, 2])
+    found, same = rows(world(rule), [0, 1, 2])
+    assert torch.equal(labels, same)
+    assert not torch.equal(plain, found)
+    source = streams(8, Purpose.AUGMENTATION, 1, clients=np.arange(3))
+    assert torch.equal(found, augmented(plain, rule, source))
+    alone, _ = rows(world(rule), [2])
+    assert torch.equal(alone[0], found[2])
+    later, _ = rows(world(rule), [2], round_=2)
+    assert not torch.equal(later, alone)
+
+
+def test_records_that_cannot_be_moved_are_refused() -> None:
+    with pytest.raises(InputError, match="shift: must be below the sides of the images, 8 and 8"):
+        world(Augmentation(shift=8))
+    experiment = world(Augmentation(flip=0.5))
+    tokens = replace(experiment.data, kind="tokens")
+    with pytest.raises(InputError, match="must be left out for records that are no images"):
+        replace(experiment, data=tokens)
+
+
+def test_a_run_is_not_replayed_or_attacked_by_other_images(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    record = execute(Request(with_rule(Augmentation(shift=1)), "planned", "digits", folder)).record
+    assert record.status == "complete"
+    report = Replay(folder).run(None, 0, lambda done, total: None)
+    assert report.outcome == "not shown"
+    assert "augmentation" in report.reason
+    with pytest.raises(InputError, match=r"local\.augmentation: must be left out"):
+        run_scene(folder, load, 1, 1, torch.device("cpu"))
