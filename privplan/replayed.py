@@ -11,6 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from privplan.errors import InputError
 from privplan.io.files import read_text, write_text
 from privplan.io.text import load_json
@@ -25,6 +28,8 @@ TRAINED = ("largest_norm", "clipped", "excluded", "residual", "noise_sum_squares
 """Fields of a ledger line that depend on training, or on noise drawn again."""
 MOST_DIFFERENCES = 100
 """Largest number of differences that a report lists; all are counted."""
+KINKS = 5e-5
+"""Largest L2 deviation that agrees, relative to the vector: training decides on sides of kinks."""
 SCORE = 1e-3
 """Largest difference of a score or loss that agrees, relative above 1."""
 MOST_DEVIATION = 1e100
@@ -183,6 +188,21 @@ class Comparisons:
             limit = SCORE * max(1.0, abs(found or 0.0)) + slack
             self.add(round_, name, f"{one}: {both(found, value)}", deviation, limit)
 
+    def vectors(
+        self, at: tuple[int, str], run: ArrayLike, replay: ArrayLike, by: ArrayLike = 0.0
+    ) -> None:
+        """Compare vectors by the largest coordinate, or else by the L2 norm.
+
+        Args:
+            at: the round and the name of the comparison.
+            run: the vector of the run [d].
+            replay: that of the replay [d].
+            by: how far coordinates may differ [d], or one number.
+        """
+        deviation, along = deviations(run, replay, by)
+        text = f"deviation of {deviation:.2g} of the largest coordinate, {along:.2g} of the norm"
+        self.add(*at, text, deviation, deviation if along <= KINKS else TOLERANCE)
+
     def report(
         self, plan_digest: str, chain: str, missing: str, fields: Mapping[str, Any]
     ) -> ReplayReport:
@@ -255,6 +275,15 @@ def compare_lines(
             size = scale if name == "residual" else max(abs(one), abs(other), 1e-300)
             deviation = abs(one - other) / size
         found.add(recorded.round, name, both(one, other), deviation, limit)
+
+
+def deviations(run: ArrayLike, replay: ArrayLike, slack: ArrayLike = 0.0) -> tuple[float, float]:
+    """Deviation relative to the largest coordinate, and in L2 norm relative to the run's."""
+    one, other = np.asarray(run, np.float64), np.asarray(replay, np.float64)
+    beyond = np.maximum(np.abs(one - other) - np.asarray(slack), 0.0)
+    largest = max(float(np.abs(one).max()), float(np.abs(other).max()), 1e-300)
+    norm = max(float(np.linalg.norm(one)), 1e-300)
+    return float(beyond.max()) / largest, float(np.linalg.norm(beyond)) / norm
 
 
 def _fields(line: ReleaseRecord) -> Iterator[tuple[str, Any]]:

@@ -29,22 +29,24 @@ def augmentation_faults(rule: Augmentation, data: Dataset) -> Iterator[Fault]:
         yield Fault("local.augmentation.shift", text, rule.shift)
 
 
-def augmented(x: Tensor, rule: Augmentation, sources: Iterable[np.random.Generator]) -> Tensor:
+def augmented(
+    x: Tensor, rule: Augmentation | None, sources: Iterable[np.random.Generator]
+) -> Tensor:
     """Mini-batches with every image moved by whole pixels and mirrored at random.
 
     A row of a batch draws three numbers, so what happens to it does not depend on the number of
     rows after it. Pixels at the border are repeated where an image is moved away from it.
 
     Args:
-        x: images [K, steps, B, C, H, W].
-        rule: the largest shift, and the chance that an image is mirrored.
+        x: images [K, steps, B, C, H, W]; records of any shape where there is no rule.
+        rule: the largest shift, and the chance that an image is mirrored; None for neither.
         sources: the stream of each client.
 
     Returns:
-        Images like ``x``, in new memory.
+        Images like ``x``; ``x`` itself where nothing changes.
     """
     clients, steps, rows = x.shape[:3]
-    if clients == 0:
+    if rule is None or clients == 0:
         return x
     drawn = np.stack([source.random((rows, steps, 3)) for source in sources])
     chances = torch.from_numpy(drawn).transpose(1, 2).flatten(0, 2)

@@ -151,9 +151,8 @@ def client_batch(
         ratio=group.record_sampling_ratio if poisson else None,
         key=experiment.key if poisson else None,
     )
-    if local.augmentation is not None:
-        sources = streams(experiment.seed, Purpose.AUGMENTATION, round_, clients=clients)
-        x = augmented(x, local.augmentation, sources)
+    sources = streams(experiment.seed, Purpose.AUGMENTATION, round_, clients=clients)
+    x = augmented(x, local.augmentation, sources)
     if experiment.model.stochastic:
         y = with_seeds(y, _seeds(experiment, round_, clients, y.shape[1]))
     start = experiment.personal_start

@@ -1,4 +1,4 @@
-"""What a run executes, the ledger lines that it should have, and comparisons with them."""
+"""What a run executes, and the ledger lines that it should have."""
 
 from __future__ import annotations
 
@@ -7,20 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from privplan.accounting.release import SamplingLaw
 from privplan.discrete_gaussian import grid_of, scale_for
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.weights import RULES
 from privplan.record import GroupShare, ReleaseRecord, RunRecord
-from privplan.replayed import TOLERANCE, Comparisons
 from privplan.secure_streams import NoiseKey, SecureStream
 from simulate.own_parts import RunParts
 from simulate.replay import randomness as draw
-
-KINKS = 5e-5
-"""Largest L2 deviation that agrees, relative to the vector: training decides on sides of kinks."""
 
 
 @dataclass(frozen=True)
@@ -163,21 +158,3 @@ def _parts(world: World, round_: int, recorded: Sequence[ReleaseRecord]) -> Iter
                 clip_bound=norm * (group.scale if method.scaled else 1) if method.noisy else None,
             )  # fmt: skip
             yield Part(group, clients, share)
-
-
-def compare_vectors(found: Comparisons, at: Any, run: Tensor, replay: Tensor, by: Any = 0) -> None:
-    """Compare vectors that may differ by [d]: the largest coordinate, or else the L2 norm.
-
-    ``at`` is the round and the name of the comparison.
-    """
-    deviation, along = deviations(run, replay, by)
-    text = f"deviation of {deviation:.2g} of the largest coordinate, {along:.2g} of the norm"
-    found.add(at[0], at[1], text, deviation, deviation if along <= KINKS else TOLERANCE)
-
-
-def deviations(run: Tensor, replay: Tensor, slack: Any = 0.0) -> tuple[float, float]:
-    """Deviation relative to the largest coordinate, and in L2 norm relative to the run's."""
-    beyond = ((run.double() - replay.double()).abs() - slack).clamp(min=0)
-    largest = max(float(run.abs().max()), float(replay.abs().max()), 1e-300)
-    norm = max(float(run.double().norm()), 1e-300)
-    return float(beyond.max()) / largest, float(beyond.norm()) / norm

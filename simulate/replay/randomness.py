@@ -11,9 +11,9 @@ import math
 import numpy as np
 
 Batches = list[np.ndarray]
-INITIAL, SAMPLING, CLIENT, NOISE, RECORD_NOISE = 0, 3, 4, 5, 8
+INITIAL, SAMPLING, CLIENT, NOISE, RECORD_NOISE, AUGMENTATION = 0, 3, 4, 5, 8, 13
 """Purposes of the streams: initial model, cohort (round, group), mini-batches (round, client),
-noise (round, release), noise of DP-SGD (round, client)."""
+noise (round, release), noise of DP-SGD (round, client), changes of images (round, client)."""
 
 
 def stream(seed: int, purpose: int, *indices: int) -> np.random.Generator:

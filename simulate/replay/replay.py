@@ -25,7 +25,7 @@ from simulate.data.partition.clients import client_arrays
 from simulate.evaluation_schedule import evaluations
 from simulate.own_parts import OwnParts, RunParts
 from simulate.replay import rounds as again
-from simulate.replay.lines import World, compare_vectors, method_of, planned_lines
+from simulate.replay.lines import World, method_of, planned_lines
 
 BY = ("accuracy_by_class", "accuracy_by_group")
 OF_KEY = frozenset({"noise_state", "noise_sum_squares", "participants", "cohort", "releases"})
@@ -137,7 +137,7 @@ class Replay:
         theta = again.first_round(world).theta
         first = next(stored.stored_vectors(self.folder, 0, 1, len(theta))).copy()
         found.equal(0, "stored vector's hash", header.model, stored.vector_digest(first))
-        compare_vectors(found, (0, "initial model"), torch.from_numpy(first), theta)
+        found.vectors((0, "initial model"), first, theta)
         points, run = {one.round: one for one in self.record.metrics}, world.run
         due = evaluations(self.plan, run.partition, len(run.data.test_y), world.seed)
         found.equal(0, "evaluated rounds", sorted(points), [*due])
@@ -190,13 +190,13 @@ class Replay:
         found.equal(round_, "releases hashed", len(evidence.releases), len(now.releases))
         releases, vectors = self._stored(round_)
         for vector, replayed in zip(releases, now.releases, strict=False):
-            compare_vectors(found, (round_, "releases"), vector, replayed.vector)
+            found.vectors((round_, "releases"), vector, replayed.vector)
         if vectors:
             after = {stored.MODEL: now.theta, **now.vectors}
             found.equal(round_, "server state", sorted(vectors), sorted(after))
             slack = (now.slack > 0) * 1e30 if self.plan.spec.server else now.slack  # of top-k
             for name in vectors.keys() & after.keys():
-                compare_vectors(found, (round_, name), vectors[name], after[name], slack)
+                found.vectors((round_, name), vectors[name], after[name], slack)
         for name, value in now.state.items():
             recorded = evidence.state.get(name, float("nan"))
             found.add(round_, name, both(recorded, value), abs(recorded / value - 1), TOLERANCE)

@@ -21,8 +21,10 @@ from torch import Tensor
 from privplan.discrete_gaussian import discrete_gaussian
 from privplan.plan import Plan
 from privplan.record import ReleaseRecord, Residual
+from privplan.replayed import KINKS, deviations
+from simulate.data.augmentation import augmented
 from simulate.replay import randomness as draw
-from simulate.replay.lines import KINKS, Line, Part, World, deviations, planned_lines
+from simulate.replay.lines import Line, Part, World, planned_lines
 
 AVERAGE, ROUNDS = "averaged_model", "averaging_rounds"
 """Names of the average of the models and of its count in the evidence."""
@@ -141,14 +143,29 @@ def replay_round(world: World, round_: int, before: Round, workers: int, run: An
     return _after(world, round_, releases, before)
 
 
-def _gradients(world: World, theta: Tensor, batch: Sequence[np.ndarray]) -> Tensor:
-    """Gradients [K, d] of the mean losses of K batches of training records at parameters [K, d].
+def _records(world: World, round_: int, clients: Sequence[int], batches: Any) -> Iterator[Any]:
+    """Mini-batches by step: records [K, B, ...], labels [K, B] and sizes [K].
 
-    Batches are filled up to equal sizes by records that enter no loss.
+    They are filled up to equal sizes by records that enter no loss.
+
+    Args:
+        world: what the run starts from.
+        round_: the round, from 1.
+        clients: numbers of the clients [K].
+        batches: rows of the training records of each mini-batch of each client.
     """
-    model, data, sizes = world.run.model, world.run.data, [len(one) for one in batch]
-    rows = torch.from_numpy(np.stack([np.resize(one, max(sizes)) for one in batch]))
-    x, y = data.inputs(data.train_x[rows]), data.train_y[rows]
+    data, rule = world.run.data, world.plan.spec.local.augmentation
+    sizes = np.array([[len(one) for one in own] for own in batches])
+    full = [[np.resize(one, sizes.max()) for one in own] for own in batches]
+    rows, streams = torch.from_numpy(np.array(full)), partial(draw.stream, world.seed)
+    sources = (streams(draw.AUGMENTATION, round_, client) for client in clients)
+    x = augmented(data.inputs(data.train_x[rows]), rule, sources)
+    return zip(x.unbind(1), data.train_y[rows].unbind(1), sizes.T.tolist(), strict=True)
+
+
+def _gradients(world: World, theta: Tensor, batch: Any) -> Tensor:
+    """Gradients [K, d] of the mean losses of K mini-batches at parameters [K, d]."""
+    model, (x, y, sizes) = world.run.model, batch
     theta = theta.detach().requires_grad_()
     logits = model.logits_each(theta, x) if len(x) > 1 else model.logits(theta[0], x[0])[None]
     each = [model.objective(z[:n], c[:n]) for z, c, n in zip(logits, y, sizes, strict=True)]
@@ -194,7 +211,7 @@ def _updates(world: World, line: Line, theta: Tensor, chunk: Any, scale: float =
         batches.append(draw.epochs(own, local.steps, local.batch_size, source))
         change = scale * source.standard_normal(len(theta)) if scale else np.zeros(1)
         starts.append(theta * torch.from_numpy(1 + change).float())
-    steps = zip(*batches, strict=True)
+    steps = _records(world, round_, [client for _, client in chunk], batches)
     return _train(world.plan, round_, torch.stack(starts), steps, partial(_gradients, world))
 
 
@@ -283,14 +300,15 @@ def _client(world: World, line: Line, theta: Tensor) -> Release:
     generator, sums = world.source(*line.stream), Clipped(plan.spec.clipping_norm)
     noise = [generator.standard_normal(len(theta)) * line.record.noise_std for _ in range(steps)]
 
-    def gradient(now: Tensor, step: tuple[np.ndarray, np.ndarray]) -> Any:
-        rows, drawn = step
+    def gradient(now: Tensor, step: Any) -> Any:
+        (x, y, [taken]), drawn = step
         sums.total = torch.from_numpy(drawn)
-        for row in rows:
-            sums.add(_gradients(world, now[None], [np.array([row])])[0])
+        for at in range(taken):
+            sums.add(_gradients(world, now[None], (x[:, [at]], y[:, [at]], (1,)))[0])
         return (sums.total / size).float()
 
-    update = _train(plan, round_, theta, zip(batches, noise, strict=True), gradient)
+    records = _records(world, round_, [client], [batches])
+    update = _train(plan, round_, theta, zip(records, noise, strict=True), gradient)
     vector = update if update.isfinite().all() else torch.zeros_like(theta)
     of_noise = _train(plan, round_, theta.double() * 0, noise, lambda now, one: torch.tensor(one))
     rest = (of_noise - vector.double() * size) / _rate(plan, round_)
@@ -347,9 +365,9 @@ def _each(function: Callable[[Any], Any], items: list[Any], workers: int) -> Ite
 
 
 def unsupported(plan: Plan) -> str:
-    """What of the plan cannot be executed again: sampling law, augmentation, server optimiser."""
-    if plan.spec.local.augmentation or plan.spec.sampling not in ("full", "poisson", "fixed_size"):
-        return "augmentation" if plan.spec.local.augmentation else f"law {plan.spec.sampling}"
+    """The plan's sampling law or server optimiser that cannot be executed again; else empty."""
+    if plan.spec.sampling not in ("full", "poisson", "fixed_size"):
+        return f"sampling law {plan.spec.sampling}"
     name = plan.spec.server.optimizer if plan.spec.server else "sgd"
     return "" if name in ("sgd", "momentum", *SECOND_MOMENTS) else f"server optimiser {name}"
 

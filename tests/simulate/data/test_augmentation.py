@@ -12,7 +12,9 @@ from torch import Tensor
 
 from privplan.errors import InputError
 from privplan.plan import Plan
+from privplan.planning.solver import solve
 from privplan.spec.augmentation import Augmentation
+from privplan.spec.spec import Spec
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.attacks.scenes import run_scene
 from simulate.data.augmentation import augmented
@@ -70,6 +72,24 @@ def with_rule(rule: Augmentation | None) -> Plan:
     return plan.model_copy(update={"spec": plan.spec.model_copy(update={"local": local})})
 
 
+def solved(unit: str, rule: Augmentation) -> Plan:
+    """A plan of clients, or of records, some of whose mini-batches are empty."""
+    records, length = unit == "record", "epochs" if unit == "record" else "steps"
+    held = {"records": 12} if records else {}
+    data = {
+        "name": "solved",
+        "unit": unit,
+        "groups": [{"name": name, "clients": 9, "epsilon": 8, **held} for name in ("a", "b")],
+        "delta": 1e-3,
+        "rounds": 2,
+        "cohort": 6,
+        "clipping_norm": 1.0,
+        "local": {length: 2, "batch_size": 2, "augmentation": rule.model_dump()},
+        "model": {"name": "mlp-digits", "parameters": 2410},
+    }
+    return solve(Spec.parse(data), second_opinion=False)
+
+
 def world(rule: Augmentation | None) -> Experiment:
     return small.setting(ALGORITHMS.get("planned").build(with_rule(rule)))
 
@@ -104,12 +124,25 @@ def test_records_that_cannot_be_moved_are_refused() -> None:
         replace(experiment, data=tokens)
 
 
-def test_a_run_is_not_replayed_or_attacked_by_other_images(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    record = execute(Request(with_rule(Augmentation(shift=1)), "planned", "digits", folder)).record
-    assert record.status == "complete"
+@pytest.mark.parametrize(("name", "unit"), [("planned", "client"), ("DPFedAvg", "record")])
+def test_a_run_is_replayed_with_the_images_of_its_clients(
+    name: str, unit: str, tmp_path: Path
+) -> None:
+    folder, plan = tmp_path / "run", solved(unit, Augmentation(shift=1, flip=0.5))
+    execute(Request(plan, name, "digits", folder))
     report = Replay(folder).run(None, 0, lambda done, total: None)
-    assert report.outcome == "not shown"
-    assert "augmentation" in report.reason
+    assert (report.outcome, report.reason) == ("passed", report.reason)
+
+    replay = Replay(folder)
+    assert replay.world is not None
+    local = plan.spec.local.model_copy(update={"augmentation": Augmentation(shift=2, flip=0.5)})
+    other = plan.model_copy(update={"spec": plan.spec.model_copy(update={"local": local})})
+    replay.world = replace(replay.world, plan=other)
+    assert replay.run(None, 0, lambda done, total: None).outcome == "failed"
+
+
+def test_a_run_is_not_attacked_by_other_images(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    execute(Request(with_rule(Augmentation(shift=1)), "planned", "digits", folder))
     with pytest.raises(InputError, match=r"local\.augmentation: must be left out"):
         run_scene(folder, load, 1, 1, torch.device("cpu"))
