@@ -30,6 +30,11 @@ WARNING = (
     "--budget", type=FiniteRange(min=0, min_open=True), metavar="MINUTES",
     help="Begin the last rungs in time to end after about so many minutes.",
 )  # fmt: skip
+@click.option(
+    "--shifts", is_flag=True,
+    help="Try random shifts of images, too: only where the private images differ in position as "
+    "those of the proxy data do.",
+)  # fmt: skip
 @JOBS
 @SEED_OPTION
 @click.option(
@@ -44,6 +49,7 @@ def command(
     algorithm: str,
     trials: int,
     budget: float | None,
+    shifts: bool,
     jobs: int,
     seed: int,
     output: str,
@@ -73,19 +79,20 @@ def command(
     )
     render.warn(WARNING)
     folder = Path(f"{output}.trials")
-    search = Search(setting, trials, seed, jobs, folder, budget)
+    search = Search(setting, trials, seed, jobs, folder, budget, shifts=shifts)
     with render.progress(f"tune on {dataset}") as report:
         found = search.run(report)
     write_text(output, tuned_text(text, found, setting.algorithm))
+    names = dict.fromkeys(name for one in found.ranked for name in one.recipe.numbers())
     rows = [
         [
             f"{100 * one.mean:.2f} ± {100 * one.sd:.2f}",
-            *(f"{value:g}" for value in one.recipe.numbers().values()),
+            *(f"{one.recipe.numbers().get(name, 0):g}" for name in names),
             "before" if one is found.default else "",
         ]
         for one in found.ranked
     ]
-    columns = ["accuracy %", *found.best.recipe.numbers(), ""]
+    columns = ["accuracy %", *names, ""]
     render.table(
         f"Recipes on {dataset} ({partition})", columns, rows,
         f"{found.evidence.runs} runs; {found.evidence.seeds} seeds of the last rung",

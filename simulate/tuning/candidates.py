@@ -52,9 +52,9 @@ class Candidate(Value):
     server: bool = Field(True, exclude_if=bool)
 
     def numbers(self) -> dict[str, float]:
-        """The numbers that are chosen, by name."""
+        """The numbers that are chosen, by name; a shift only where there is one."""
         server = () if self.server else ("step", "momentum", "decay")
-        return self.model_dump(exclude={"server", *server})
+        return self.model_dump(exclude={"server", *server, *(() if self.shift else ("shift",))})
 
     def fields(self) -> dict[str, Any]:
         """The fields of a spec that the recipe decides, but for local training."""

@@ -2,9 +2,9 @@
 
 Rungs of growing cohorts: all recipes train with a small share of the plan's cohort, the better
 third with a larger one, the best with the whole cohort and several seeds, each for all rounds. A
-Gaussian process over the recipes' coordinates, fitted to the first rung, adds recipes to it. On
-images the default recipe is tried with random shifts, too. The default recipe takes part in the
-last rung, so that the result is compared with it.
+Gaussian process over the recipes' coordinates, fitted to the first rung, adds recipes to it. The
+default recipe takes part in the last rung, so that the result is compared with it. Where shifts of
+images are tried, the first rung has the default recipe with each of them, too.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ class Search:
         setting: the spec, the algorithm and the proxy data.
         trials: recipes of the first rung, at least 4; a quarter of them by the surrogate.
         minutes: the last rungs begin when so many minutes are over; None for no limit.
+        shifts: whether random shifts of images are tried, too.
         seed: seed of the recipes that are drawn, and first seed of the runs.
         jobs: processes.
         folder: where the trials are journalled; None when they are not.
@@ -101,9 +102,14 @@ class Search:
         jobs: int = 1,
         folder: Path | None = None,
         minutes: float | None = None,
+        *,
+        shifts: bool = False,
     ) -> None:
         self._setting, self._trials, self._seed, self._jobs = setting, trials, seed, jobs
         self._folder, self._minutes = folder, minutes
+        self._shifts = shifts_of(loaded(setting)) if shifts else ()
+        if shifts and not self._shifts:
+            raise InputError.one("shifts", "is only for images", setting.dataset)
         self._plan = solve(Spec.parse(setting.spec), second_opinion=False)
         own_server = no_server in ALGORITHMS.get(setting.algorithm).requires
         if own_server and (fault := no_server(self._plan)):
@@ -145,9 +151,8 @@ class Search:
     def _search(self, progress: Progress) -> Found:
         source, begin = np.random.default_rng(self._seed), time.monotonic()
         drawn = max(3, self._trials - self._trials // 4)
-        shifts = shifts_of(loaded(self._setting))
-        endless = draws(self._default, source, shifts)
-        moved = [self._default.model_copy(update={"shift": shift}) for shift in shifts]
+        endless = draws(self._default, source, self._shifts)
+        moved = [self._default.model_copy(update={"shift": shift}) for shift in self._shifts]
         first = dict.fromkeys([self._default, *moved])
         recipes = [*first, *islice(endless, max(1, drawn - len(first)))]
         scores = self._rung(recipes, SHARES[0], 1, progress)

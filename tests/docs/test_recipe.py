@@ -18,7 +18,9 @@ from tests.planning.test_recipe import DATA
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("page", "field"), [("recipe.md", "tuning"), ("planning.md", "server")])
+@pytest.mark.parametrize(
+    ("page", "field"), [("recipe.md", "tuning"), ("recipe.md", "local"), ("planning.md", "server")]
+)
 def test_examples_are_fields_of_a_spec(page: str, field: str) -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     [block] = [load_yaml(one, "example") for one in blocks if one.startswith(field)]
@@ -35,5 +37,5 @@ def test_the_page_states_the_constants_and_options() -> None:
     )
     assert f"g^2 = tau / (tau + {HALF_WORTH:g}), from 1 to {MOST_LOCAL_STEPS} local steps" in text
     options = {name for parameter in command.params for name in parameter.opts}
-    tuning = text[text.index("## Tuning on public") :]
+    tuning = text[text.index("## Tuning on public") : text.index("## Random changes")]
     assert set(re.findall(r"--[a-z]+", tuning)) <= options

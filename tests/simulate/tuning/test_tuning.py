@@ -18,6 +18,7 @@ from privplan.plan import Plan
 from privplan.planning.baselines import uniform
 from privplan.planning.recipe import recipe_lines
 from privplan.planning.solver import solve
+from privplan.spec.augmentation import Augmentation
 from privplan.spec.spec import Spec
 from simulate.algorithms.registry import algorithm
 from simulate.cli.tune import command
@@ -196,6 +197,32 @@ def test_the_command_writes_a_spec_with_its_evidence(tmp_path: Path) -> None:
     assert any(reached in line for line in recipe_lines(old))
 
 
+def test_shifts_are_searched_where_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shifts = []
+
+    def counted(task: tuple[Setting, Trial]) -> float:
+        recipe = task[1].recipe
+        shifts.append(recipe.shift)
+        return 0.9 if recipe.shift and recipe.step == recipe_before.step else 0.5
+
+    recipe_before = default_candidate(solve(Spec.parse(DATA), second_opinion=False))
+    monkeypatch.setattr(search_module, "accuracy", counted)
+    assert tuned(tmp_path, "planned").exit_code == 0
+    assert set(shifts) == {0}
+    (tmp_path / "spec.yaml").write_text(TEXT)
+    arguments = [str(tmp_path / "spec.yaml"), "--dataset", "digits", "--trials", "4", "--shifts"]
+    done = CliRunner().invoke(command, [*arguments, "-o", str(tmp_path / "moved.yaml")])
+    assert done.exit_code == 0, done.output
+    assert "shift=1" in (tmp_path / "moved.yaml").read_text()
+    assert Spec.load(tmp_path / "moved.yaml").local.augmentation == Augmentation(shift=1)
+    tokens = SETTING.model_copy(update={"dataset": "shakespeare"})
+    monkeypatch.setattr(search_module, "loaded", lambda _: replace(load("digits"), kind="tokens"))
+    with pytest.raises(InputError, match="shifts: is only for images, found 'shakespeare'"):
+        Search(tokens, 4, shifts=True)
+
+
 def tuned(folder: Path, name: str, text: str = TEXT, **options: object) -> Result:
     """Result of ``privplan tune`` for an algorithm; the spec is ``tuned.yaml``."""
     (folder / "spec.yaml").write_text(text)
@@ -209,7 +236,7 @@ def test_another_algorithm_gets_its_recipe_as_given_fields(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "accuracy", scored)
-    done = tuned(tmp_path, "fedavg", trials=8)
+    done = tuned(tmp_path, "fedavg")
     assert done.exit_code == 0, done.output
     assert "planned trains with them, too" in done.stderr
     spec = Spec.load(tmp_path / "tuned.yaml")
