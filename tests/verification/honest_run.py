@@ -8,6 +8,7 @@ import numpy as np
 
 from privplan.accounting.certificate import certify
 from privplan.accounting.release import History, Relation, Release
+from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, chained_line, clients_digest
 from privplan.ledger import chained
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.record import (
@@ -124,6 +125,26 @@ def write_ledger(folder: Path, the_plan: Plan, made: list[ReleaseRecord]) -> str
     return chain
 
 
+def write_evidence(folder: Path, the_plan: Plan) -> None:
+    """The assignment of clients, one record each, and the header of the evidence."""
+    sizes = [group.clients for group in the_plan.groups]
+    clients = {
+        "group": np.repeat(np.arange(len(sizes)), sizes),
+        "starts": np.arange(sum(sizes) + 1),
+        "records": np.arange(sum(sizes)),
+    }
+    np.savez(folder / CLIENTS, **clients)  # type: ignore[arg-type]
+    header = EvidenceHeader(
+        data="0" * 64,
+        clients=clients_digest(clients),
+        parameters=DIMENSION,
+        model="0" * 64,
+        models_every=1,
+        releases_every=1,
+    )
+    (folder / EVIDENCE).write_text(chained_line(header, the_plan.digest)[0])
+
+
 def write_run(
     folder: Path, made: list[ReleaseRecord] | None = None, the_plan: Plan | None = None
 ) -> Plan:
@@ -132,6 +153,7 @@ def write_run(
     folder.mkdir(parents=True, exist_ok=True)
     the_plan.save(folder / PLAN)
     chain = write_ledger(folder, the_plan, releases(the_plan) if made is None else made)
+    write_evidence(folder, the_plan)
     RunRecord(
         plan_digest=the_plan.digest,
         algorithm="GDPFed",

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from privplan.errors import Fault
-from privplan.evidence import read_header
 from privplan.record import METRIC
-from privplan.verification.checks.check import Check, Run, first, register
+from privplan.verification.checks.check import (
+    Check,
+    Run,
+    evidence_fault,
+    first,
+    register,
+    without_evidence,
+)
 from privplan.verification.statistics import FALSE_ALARM
 
 EVALUATED_CLIENTS = 100
@@ -36,7 +43,9 @@ _OF_THE_END = ("chain", "audit", "accuracy", "accuracy_by_class", "accuracy_by_g
 @register("record", order=15, false_alarm=FALSE_ALARM)
 def record_agrees(run: Run) -> Check:
     """No field of the record contradicts another one, the plan, the ledger or the evidence."""
-    return first(map(str, _faults(run)), "record", "agrees with the plan and the ledger")
+    problems = chain(evidence_fault(run), map(str, _faults(run)))
+    missing = without_evidence(run, "the digest of the data")
+    return first(problems, "record", "agrees with the plan and the ledger", missing)
 
 
 def _faults(run: Run) -> Iterator[Fault]:
@@ -91,7 +100,7 @@ def _inputs(run: Run) -> Iterator[Fault]:
     for field, (found, planned) in expected.items():
         if found != planned:
             yield _fault(field, f"must be {planned}, as planned", found)
-    header = None if run.folder is None else read_header(run.folder, run.plan.digest)
+    header, _ = run.evidence
     data = given.get("data")
     if not isinstance(data, str) or (header is not None and data != header.data):
         rule = "must be the digest of the data" + (" in the evidence" if header else "")
