@@ -11,6 +11,7 @@ from privplan.accounting.release import History, Relation, Release
 from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, chained_line, clients_digest
 from privplan.ledger import chained
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
+from privplan.planning.weights import RULES
 from privplan.record import (
     LEDGER,
     PLAN,
@@ -97,7 +98,7 @@ def releases(the_plan: Plan, seed: int = 1) -> list[ReleaseRecord]:
                 clip_bound=NORM,
                 largest_norm=NORM,
                 clipped=3,
-                weight=0.1,
+                weight=RULES["mean"](group, the_plan),
             )
             noise = rng.normal(0, std, DIMENSION)
             made.append(
@@ -180,6 +181,6 @@ def write_run(
         accuracy_by_group={"strict": 0.9, "loose": 0.9},
         wall_seconds=1.0,
         chain=chain,
-        executed=Executed(aggregator="own", coordinates=DIMENSION, shared=DIMENSION),
+        executed=Executed(aggregator="mean", coordinates=DIMENSION, shared=DIMENSION),
     ).save(folder)
     return the_plan

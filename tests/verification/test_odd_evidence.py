@@ -43,7 +43,7 @@ DECLARED = {
     RECORD: {
         "schema_version", "algorithm", "dataset", "partition", "device", "aggregation", "numbers",
         "processes", "versions", "metrics", "accuracy", "accuracy_by_class", "accuracy_by_group",
-        "wall_seconds", "aggregator", "masks", "audit",
+        "wall_seconds", "masks", "audit",
     },
     NOISE_EVIDENCE: {"sum_norm", "tails", "close", "lag", "autocorrelation"},
 }  # fmt: skip

@@ -123,6 +123,21 @@ def test_evidence_that_one_release_lacks_is_named(
     assert all("(1 of " in check.reason for check in verdict.not_shown)
 
 
+@pytest.mark.parametrize("name", ["maen", "sum", "", "own, mean", "mean, ", "by records"])
+def test_weights_of_an_unknown_aggregator_are_not_shown(name: str, tmp_path: Path) -> None:
+    """An own aggregator's weights may be right, and nothing here says what they must be."""
+    honest_run.write_run(tmp_path)
+    executed = {"aggregator": name, "coordinates": 400, "shared": 400}
+    edit_record(tmp_path, executed=executed)
+    verdict = judge(load_run(tmp_path))
+    assert (verdict.outcome, names(verdict)) == ("unverified", ["weights"])
+    [check] = verdict.not_shown
+    named = name or "without a name"
+    assert check.reason == (
+        f"missing: the weights of the aggregator {named}, which privplan does not know"
+    )
+
+
 def test_a_fault_outweighs_missing_evidence(tmp_path: Path) -> None:
     made = [_without(residual=None, noise_sum_squares=1.0)(r) for r in forged(honest_run.plan())]
     honest_run.write_run(tmp_path, made)
