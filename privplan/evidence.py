@@ -1,9 +1,9 @@
 """The evidence of a run for its replay: hashes and stored vectors beside the ledger.
 
 ``evidence.jsonl`` has a header and one line per round, chained by hashes from the digest of the
-plan. ``vectors.bin`` holds releases and models, float32, little-endian, at the offsets that the
-lines name; ``clients.npz`` holds the group and the training records of each client. The files are
-optional: a run folder of version 0.1.0 has none of them.
+plan; a run with a line that breaks the chain is broken. ``vectors.bin`` holds releases and models,
+float32, little-endian, at the offsets that the lines name; ``clients.npz`` holds the group and the
+training records of each client. Simulations write all of them, deployments and version 0.1.0 none.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import numpy as np
 from pydantic import Field
 
 from privplan.errors import InputError
-from privplan.io.files import read_lines, read_text
-from privplan.io.text import load_json
-from privplan.values import Count, Natural, Value, is_empty, parse
+from privplan.io.files import read_lines
+from privplan.values import Count, Natural, Value, is_empty
 
 EVIDENCE = "evidence.jsonl"
 VECTORS = "vectors.bin"
@@ -88,16 +87,18 @@ class Evidence(Value):
     """The evidence as read: the header and the rounds up to the first fault.
 
     Attributes:
-        header: the first line.
+        header: the first line; None where it is not valid.
         rounds: evidence of each round by its number; rounds may be missing.
         chain: hash of the last valid line.
-        fault: description of the first invalid line; None when all are valid.
+        fault: one line on the first line that is not valid; None when all are.
+        torn: whether the fault is a round's line that was cut off while it was written.
     """
 
-    header: EvidenceHeader
+    header: EvidenceHeader | None
     rounds: dict[int, RoundEvidence]
     chain: str
     fault: str | None = None
+    torn: bool = False
 
 
 def chained_line(value: EvidenceHeader | RoundEvidence, previous: str) -> tuple[str, str]:
@@ -112,8 +113,13 @@ def chained_line(value: EvidenceHeader | RoundEvidence, previous: str) -> tuple[
     return f'{{"evidence":{body},"chain":"{chain}"}}\n', chain
 
 
-def read_evidence(folder: Path, plan_digest: str) -> Evidence | None:
-    """The evidence in a run folder; None when there is none or its header is invalid.
+def read_evidence(folder: Path, plan_digest: str, *, keep: bool = True) -> Evidence | None:
+    """The evidence in a run folder, with every line before the first fault; None without the file.
+
+    Args:
+        folder: the run folder.
+        plan_digest: digest of the plan, with which the chain of hashes begins.
+        keep: whether to keep the rounds, or only to check them.
 
     Raises:
         InputError: when the file cannot be read.
@@ -123,43 +129,50 @@ def read_evidence(folder: Path, plan_digest: str) -> Evidence | None:
         return None
     header: EvidenceHeader | None = None
     rounds: dict[int, RoundEvidence] = {}
-    chain = plan_digest
-    for number, line in enumerate(read_text(path, "evidence").splitlines(keepends=True), start=1):
-        try:
-            data = load_json(line)["evidence"]
-            value: EvidenceHeader | RoundEvidence
-            value = parse(RoundEvidence, data) if header else parse(EvidenceHeader, data)
-            expected, after = chained_line(value, chain)
-        except (ValueError, KeyError, TypeError, InputError):
-            expected, after = "", ""
-        fault = None if line == expected else f"line {number} does not continue the chain of hashes"
-        if fault is not None:
-            if header is None:
-                return None
-            return Evidence(header=header, rounds=rounds, chain=chain, fault=fault)
-        chain = after
+    chain, torn, fault = plan_digest, False, f"{EVIDENCE} is empty"
+    for number, line in enumerate(read_lines(path, "evidence"), start=1):
+        found = _parse_line(line, chain, RoundEvidence if header else EvidenceHeader)
+        if found is None:
+            torn = header is not None and not line.endswith("\n")
+            what = "is torn" if torn else "does not continue the chain of hashes"
+            fault = f"line {number} of {EVIDENCE} {what}"
+            break
+        value, chain = found
         if isinstance(value, EvidenceHeader):
             header = value
-        else:
+        elif keep:
             rounds[value.round] = value
-    return None if header is None else Evidence(header=header, rounds=rounds, chain=chain)
+    else:
+        if header is not None:
+            return Evidence(header=header, rounds=rounds, chain=chain)
+    return Evidence(header=header, rounds=rounds, chain=chain, fault=fault, torn=torn)
 
 
-def read_header(folder: Path, plan_digest: str) -> EvidenceHeader | None:
-    """The header of the evidence in a run folder; None when there is none or it is invalid.
+_BEFORE, _AFTER = '{"evidence":', ',"chain":"'
+_TAIL = len(_AFTER) + 64 + len('"}\n')
 
-    Raises:
-        InputError: when the file cannot be read.
+
+def _parse_line(
+    line: str, previous: str, kind: type[EvidenceHeader] | type[RoundEvidence]
+) -> tuple[EvidenceHeader | RoundEvidence, str] | None:
+    """The value of a line and its hash; None if ``chained_line`` does not make the line of it.
+
+    Args:
+        line: the line with its line feed.
+        previous: hash of the line before.
+        kind: what the line must be.
     """
-    path = folder / EVIDENCE
-    if not path.exists():
+    body = line[len(_BEFORE) : -_TAIL]
+    chain = hashlib.sha256(f"{previous}\n{body}".encode()).hexdigest()
+    if line != f'{_BEFORE}{body}{_AFTER}{chain}"}}\n':
         return None
-    line = next(iter(read_lines(path, "evidence")), "")
     try:
-        header = parse(EvidenceHeader, load_json(line)["evidence"])
-    except (ValueError, KeyError, TypeError, InputError):
+        value = kind.model_validate_json(body)
+        # Usually the compiled writer gives the same text; it writes some numbers in another form.
+        same = value.model_dump_json() == body or chained_line(value, previous)[0] == line
+    except ValueError:
         return None
-    return header if chained_line(header, plan_digest)[0] == line else None
+    return (value, chain) if same else None
 
 
 def vector_digest(vector: np.ndarray) -> str:

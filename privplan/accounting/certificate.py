@@ -19,6 +19,8 @@ from privplan.errors import UnsupportedError
 
 # Two intervals are only called apart when the gap is more than rounding in either.
 _RELATIVE_GAP = 1e-6
+_LOOSE = 0.01
+"""Relative distance of two upper bounds from which on the larger one is called looser."""
 _NO_BOUNDS = ("approximation", "published formula")
 OF_ONE_RUN = ", one run"
 """End of a row's kind that bounds another epsilon than the guarantee: that of a single run."""
@@ -177,6 +179,23 @@ def disagreements(rows: Iterable[CertificateRow]) -> list[str]:
                     f"{row.relation})"
                 )
     return warnings
+
+
+def loose_guarantees(rows: Iterable[CertificateRow]) -> list[str]:
+    """One warning for each guarantee that an upper bound of another accountant lies well below.
+
+    Both bounds hold. Over very many releases rounding makes the guarantee the looser one.
+    """
+    rows = list(rows)
+    return [
+        f"the guarantee {guarantee.epsilon_upper:.6g} of {guarantee.accountant} is looser here "
+        f"than the upper bound {row.epsilon_upper:.6g} of {row.accountant}, which holds as well"
+        for guarantee in (row for row in rows if row.guarantee)
+        for row in rows
+        if row.kind == "upper bound"
+        and not row.guarantee
+        and row.epsilon_upper * (1 + _LOOSE) < guarantee.epsilon_upper
+    ]
 
 
 def _apart(row: CertificateRow, other: CertificateRow) -> bool:

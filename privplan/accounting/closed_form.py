@@ -141,10 +141,17 @@ def conditions(
         log_term = -math.log(sampling_ratio * alpha * (1 + square))
         limit = 1 + (2 / 3) * square * log_term
     if alpha > limit:
-        failed.append(
-            f"alpha = 1 + 2 log(1/delta)/epsilon must be at most {limit:.4g}, found {alpha:.4g}"
-        )
+        failed.append(_of_alpha(alpha, limit, sampling_ratio * (1 + square)))
     return failed
+
+
+def _of_alpha(alpha: float, limit: float, least: float) -> str:
+    """The failed condition on alpha; ``least`` is q (1 + sigma^2), which bounds every alpha."""
+    if least >= 1:  # the logarithm is negative for every alpha above 1
+        return f"no alpha meets the condition, as q (1 + sigma^2) = {least:.4g} is not below 1"
+    if limit < 0:
+        return f"q alpha (1 + sigma^2) must be below 1, found {least * alpha:.4g}"
+    return f"alpha = 1 + 2 log(1/delta)/epsilon must be at most {limit:.4g}, found {alpha:.4g}"
 
 
 def failed_conditions(history: History, delta: float, relation: Relation | str) -> list[str]:

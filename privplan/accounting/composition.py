@@ -13,15 +13,21 @@ from typing import Any
 
 from privplan.accounting.accountant import fast_accountants, loadable_accountants
 from privplan.accounting.calibrate import calibrate, parameter_faults
-from privplan.accounting.certificate import CertificateRow, certify_all, disagreements, laws
+from privplan.accounting.certificate import (
+    CertificateRow,
+    certify_all,
+    disagreements,
+    laws,
+    loose_guarantees,
+)
 from privplan.accounting.closed_form import ClosedFormAccountant, failed_conditions
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
+from privplan.accounting.target import MOST_ROUNDS
 from privplan.accounting.tradeoff import TradeOff, profile_of, tradeoff
 from privplan.errors import Fault, InputError
 from privplan.values import LARGEST, LEAST
 
 _log = logging.getLogger(__name__)
-MOST_RELEASES = 10**12
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class Composition:
             accountants=accountants,
         )
         _log.info("%s: rows of %s", self.title, ", ".join(row.accountant for row in rows))
-        warnings = self._population_warnings() + disagreements(rows)
+        warnings = self._population_warnings() + disagreements(rows) + loose_guarantees(rows)
         if any(row.accountant == ClosedFormAccountant.name for row in rows):
             failed = failed_conditions(self.history, self.delta, self.relation)
             warnings += [f"closed_form is not a bound here: {line}" for line in failed]
@@ -130,8 +136,8 @@ def composition(
     if not LEAST <= noise_multiplier <= LARGEST:
         rule = f"must be in [{LEAST:g}, {LARGEST:g}]"
         faults.append(Fault("noise_multiplier", rule, noise_multiplier))
-    if not 1 <= rounds <= MOST_RELEASES:
-        faults.append(Fault("rounds", f"must be in [1, {MOST_RELEASES}]", rounds))
+    if not 1 <= rounds <= MOST_ROUNDS:
+        faults.append(Fault("rounds", f"must be in [1, {MOST_ROUNDS}]", rounds))
     faults += _population_faults(delta, clients)
     if faults:
         raise InputError(faults)

@@ -232,7 +232,8 @@ def checked_target(
     for field, value in given.items():
         least, most = _RANGES[field]
         if not least <= value <= most:
-            faults.append(Fault(field, f"must be in [{least:g}, {most:g}]", value))
+            ends = (f"{end}" if isinstance(end, int) else f"{end:g}" for end in (least, most))
+            faults.append(Fault(field, f"must be in [{', '.join(ends)}]", value))
         elif field in ("rounds", "clients") and value != int(value):
             faults.append(Fault(field, "must be a whole number", value))
     try:

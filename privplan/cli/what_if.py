@@ -9,6 +9,7 @@ import click
 
 from privplan.cli import render
 from privplan.cli.replaced import warn_replaced
+from privplan.io.resume import sweeps_in
 
 PICTURE = "what-if.png"
 
@@ -31,6 +32,7 @@ PICTURE = "what-if.png"
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.option("-o", "--output", metavar="FOLDER", help="Folder for table, plot and journal.")
 @click.option("--workers", type=click.IntRange(1), default=os.cpu_count() or 1, help="Processes.")
+@sweeps_in(lambda options: Path(options["output"]) if options["output"] else None)
 def command(
     spec: str,
     varied: tuple[str, ...],

@@ -23,7 +23,8 @@ Result = TypeVar("Result")
 
 INTERRUPTED = 130
 """Exit code of a command that Ctrl-C ended."""
-_LINE = "privplan: interrupted\n"
+_more: Callable[[], str] = str
+"""What the line of an interrupted command ends with, made at that moment."""
 _SHOW_CURSOR = "\x1b[?25h"
 """Shows the cursor of a terminal again, which a progress bar may have hidden."""
 
@@ -67,8 +68,19 @@ def _importing(frame: FrameType | None) -> bool:
 def _exit(*_: object) -> None:
     """Write one line and end the process without anything that could block or be interrupted."""
     cursor = _SHOW_CURSOR if os.isatty(2) else ""
-    os.write(2, f"{cursor}{_LINE}".encode())
+    os.write(2, os.fsencode(f"{cursor}privplan: interrupted{_more()}\n"))
     os._exit(INTERRUPTED)
+
+
+@contextmanager
+def interruption(more: Callable[[], str]) -> Iterator[None]:
+    """In this block the line of a command that Ctrl-C ends at once goes on with ``more()``."""
+    global _more
+    before, _more = _more, more
+    try:
+        yield
+    finally:
+        _more = before
 
 
 NEW_OBJECTS = 50_000

@@ -12,12 +12,13 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import wraps
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from privplan.errors import InputError, PrivplanError
 from privplan.io.files import LOCK, locked, missing_folders, read_text, remove_empty, write_text
-from privplan.io.processes import INTERRUPTED, in_processes
+from privplan.io.processes import INTERRUPTED, in_processes, interruption
 from privplan.io.text import load_json
 
 _log = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Task = TypeVar("Task")
 Outcome = TypeVar("Outcome")
+Options = ParamSpec("Options")
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished items and the number of all items."""
@@ -49,8 +51,45 @@ class InterruptedSweepError(PrivplanError):
     exit_code = INTERRUPTED
 
     def __init__(self, folder: Path | None) -> None:
-        stored = f"what is done is kept in {folder}; the same command resumes"
-        super().__init__(f"interrupted: {stored if folder else 'name a folder with -o to resume'}")
+        stored = _kept_in(folder) if folder else ": name a folder with -o to resume"
+        super().__init__(f"interrupted{stored}")
+
+
+def _kept_in(folder: Path) -> str:
+    return f": what is done is kept in {folder}; the same command resumes"
+
+
+def sweeps_in(
+    folder: Callable[[Mapping[str, Any]], Path | None],
+) -> Callable[[Callable[Options, Outcome]], Callable[Options, Outcome]]:
+    """A decorator of a command that executes a sweep: Ctrl-C names its folder once it has begun.
+
+    ``resumable`` does so during the sweep; this does while the command imports modules, before the
+    sweep and after it, too. It stands below the options of the command.
+
+    Args:
+        folder: the folder of the sweep from the command's options; None when nothing is stored.
+    """
+
+    def decorate(command: Callable[Options, Outcome]) -> Callable[Options, Outcome]:
+        @wraps(command)
+        def run(*args: Options.args, **options: Options.kwargs) -> Outcome:
+            where = folder(options)
+
+            def begun() -> str:
+                return _kept_in(where) if where and (where / LOCK).exists() else ""
+
+            with interruption(begun):
+                try:
+                    return command(*args, **options)
+                except KeyboardInterrupt:
+                    if begun():
+                        raise InterruptedSweepError(where) from None
+                    raise
+
+        return run
+
+    return decorate
 
 
 class Journal(Generic[Result]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Hashable
 from typing import Any
 
@@ -44,13 +45,21 @@ class _UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+_OCTAL = re.compile(r"[-+]?0[0-7_]*[1-7][0-7_]*")
+
+
 def _decimal(kind: str) -> Any:
-    """A constructor of numbers that refuses those to base 60, such as 1:30, which YAML 1.1 has."""
+    """A constructor of numbers that refuses those that YAML 1.1 alone reads to another base.
+
+    They are numbers to base 60, such as 1:30, and to base 8, such as 014.
+    """
     usual = getattr(yaml.SafeLoader, f"construct_yaml_{kind}")
 
     def construct(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
-        if ":" in node.value:
-            raise yaml.YAMLError(f"{node.value} is a number to base 60; write a decimal number")
+        base = 60 if ":" in node.value else 8 if _OCTAL.fullmatch(node.value) else None
+        if base is not None:
+            rule = "write a decimal number" + ("" if base == 60 else " without zeros before it")
+            raise yaml.YAMLError(f"{node.value} is a number to base {base}; {rule}")
         return usual(loader, node)
 
     return construct

@@ -1,7 +1,8 @@
 """Weights of the groups by rule, and factors that turn noisy sums into the weighted mean.
 
-``weights`` gives w_m by the rule of a spec; ``RULES`` gives the factor on each group's sum in a
-round. The factors depend on expected cohorts only, never on the clients who took part.
+``weights`` gives w_m by the rule of a spec; ``rule_of`` gives the factor on each group's sum in a
+round by the name of the aggregator in a run's record. The factors depend on expected cohorts only,
+never on the clients who took part.
 """
 
 from __future__ import annotations
@@ -37,7 +38,44 @@ def mean(group: GroupPlan, plan: Plan) -> float:
 RULES: MappingProxyType[str, Rule] = MappingProxyType(
     {"literal": literal, "normalised": normalised, "mean": mean}
 )
-"""Rules of aggregation by their name in a run's record."""
+"""Rules of sums of clipped updates by their name in a run's record."""
+
+
+def _by_epsilon(group: GroupPlan, plan: Plan) -> float:
+    """epsilon_m / sum_j epsilon_j r_j (WeiAvg)."""
+    return group.epsilon / sum(one.epsilon * one.expected_cohort for one in plan.groups)
+
+
+def _one_cohort(group: GroupPlan, plan: Plan) -> float:
+    """1 / sum_m r_m, with which a hypernetwork's derivatives are added (pFedHN)."""
+    return 1.0 / sum(one.expected_cohort for one in plan.groups)
+
+
+def _per_client(group: GroupPlan, plan: Plan) -> float:
+    """w_m / n_m: what an update counts that its client sends by itself."""
+    return group.weight / group.clients
+
+
+_OF_SUMS: dict[str, Rule] = {
+    **RULES,
+    "by epsilon": _by_epsilon,
+    "through the hypernetwork": _one_cohort,
+}
+_OF_CLIENTS: dict[str, Rule] = dict.fromkeys(
+    ("by records", "by epsilon", "by estimated noise", "by noise", "by norm"), _per_client
+)
+
+
+def rule_of(aggregator: str, plan: Plan) -> Rule | None:
+    """The rule of an aggregator by its name in a run's record; None where the name is not known.
+
+    Args:
+        aggregator: the name; those of aggregators around it, which do not change its factors,
+            stand before a comma, or are ``unshifted``.
+        plan: the executed plan; clients send by themselves where it protects records.
+    """
+    inner = aggregator.rpartition(", ")[2].removeprefix("unshifted ")
+    return (_OF_CLIENTS if plan.spec.unit == "record" else _OF_SUMS).get(inner)
 
 
 Floats = NDArray[np.float64]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.cli.given import refuse_given
+from privplan.io.resume import sweeps_in
 from simulate.cli.options import (
     FORMAT,
     SEED_OPTION,
@@ -85,6 +86,7 @@ def _count(name: str, default: int, help_: str, *, least: int = 1) -> Decorator:
 @SEED_OPTION
 @FORMAT
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None)
+@sweeps_in(lambda options: options["output"])
 def command(
     source: Path,
     attacks: str,

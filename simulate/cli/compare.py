@@ -10,6 +10,7 @@ import click
 
 from privplan.cli.given import refuse_given
 from privplan.io.processes import uncollected
+from privplan.io.resume import sweeps_in
 from simulate.cli.options import (
     SEED,
     data_options,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("results"))
 @click.pass_context
+@sweeps_in(lambda options: options["output"])
 def command(
     context: click.Context,
     /,

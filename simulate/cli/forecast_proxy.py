@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from privplan.io.resume import sweeps_in
 from simulate.cli.options import JOBS, SEED_OPTION, FiniteRange, proxy_options
 
 WARNING = (
@@ -56,6 +57,7 @@ def _enough(context: click.Context, parameter: click.Parameter, value: int) -> i
     "-o", "--output", metavar="PROXY", required=True,
     help="Table to write (JSON); the runs are kept in the folder PROXY.runs, to resume.",
 )  # fmt: skip
+@sweeps_in(lambda options: Path(f"{options['output']}.runs"))
 def command(
     spec: Path,
     dataset: str,

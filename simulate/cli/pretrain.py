@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from privplan.io.resume import sweeps_in
 from simulate.cli.options import JOBS, SEED_OPTION, FiniteRange, proxy_options
 
 WARNING = (
@@ -35,6 +36,7 @@ WARNING = (
     help="Spec to write, and SPEC.npy with the parameters, which the spec names as given here: "
     "relative to the current folder; finished runs are kept in SPEC.pretraining, to resume.",
 )  # fmt: skip
+@sweeps_in(lambda options: Path(f"{options['output']}.pretraining"))
 def command(
     spec: Path,
     dataset: str,

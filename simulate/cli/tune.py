@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from privplan.io.resume import sweeps_in
 from simulate.cli.options import JOBS, SEED_OPTION, FiniteRange, proxy_options
 
 WARNING = (
@@ -41,6 +42,7 @@ WARNING = (
     "-o", "--output", metavar="SPEC", required=True,
     help="Spec to write; the trials are kept in the folder SPEC.trials, to resume.",
 )  # fmt: skip
+@sweeps_in(lambda options: Path(f"{options['output']}.trials"))
 def command(
     spec: Path,
     dataset: str,

@@ -30,7 +30,7 @@ from simulate.replay.lines import World, method_of, planned_lines
 BY = ("accuracy_by_class", "accuracy_by_group")
 OF_KEY = frozenset({"noise_state", "noise_sum_squares", "participants", "cohort", "releases"})
 """Comparisons that need the key of a run with secure noise."""
-Lines = dict[int, list[ReleaseRecord]]
+Lines = defaultdict[int, list[ReleaseRecord]]
 Progress = Callable[[int, int], None]
 
 
@@ -98,7 +98,9 @@ class Replay:
         if self.world is not None:
             lines = self._ledger(self.world)
             if self.evidence is not None:
-                self._inputs(self.world, self.evidence)
+                self.found.equal(0, "evidence chain", self.evidence.fault, None)
+                if self.evidence.header is not None:
+                    self._inputs(self.world, self.evidence.header)
             trained = self._rounds(self.world, self._needed(chosen.tolist()), lines, progress)
         seed, record = None if len(chosen) == total else seed, self.record
         fields = {"rounds": trained, "of": total, "selection_seed": seed, "record": record.digest}
@@ -108,10 +110,9 @@ class Replay:
         """The ledger's lines by round, after comparing what does not depend on training."""
         ledger, found = read_ledger(self.folder, self.plan.digest), self.found
         found.equal(0, "ledger chain", ledger.fault or self.record.chain, ledger.chain)
-        found.equal(0, "plan digest", self.record.plan_digest, self.plan.digest)
+        found.equal(0, "plan digest", self.record.plan_digest, chain := self.plan.digest)
         found.equal(0, "rounds done", self.record.rounds_done, self.plan.spec.rounds)
-        lines: Lines = defaultdict(list)
-        chain, hashes, total = self.plan.digest, dict[int, str](), self.plan.spec.rounds
+        lines, hashes, total = Lines(list), dict[int, str](), self.plan.spec.rounds
         for line in ledger.records:
             _, chain = chained(line, chain)
             lines[line.round].append(line)
@@ -125,10 +126,9 @@ class Replay:
                 found.equal(round_, "ledger hash", self.known[round_].ledger, hashes[round_])
         return lines
 
-    def _inputs(self, world: World, evidence: stored.Evidence) -> None:
+    def _inputs(self, world: World, header: stored.EvidenceHeader) -> None:
         """Compare data, partition, initial model, and scores of each stored evaluated model."""
-        found, header = self.found, evidence.header
-        found.equal(0, "evidence chain", evidence.fault, None)
+        found = self.found
         found.equal(0, "data", header.data, world.run.data.digest)
         digest = stored.clients_digest(client_arrays(world.run.partition))
         found.equal(0, "partition", header.clients, digest)

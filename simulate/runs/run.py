@@ -177,6 +177,8 @@ def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> 
             experiment.key.save(request.noise_key_file)
         plan.save(folder / PLAN)
         initial.save(folder)
+    elif not (folder / PLAN).exists():  # the record has the digest of this plan
+        plan.save(folder / PLAN)
     if before is not None and before.status == "complete":
         check_finished(folder, before)
         return _OpenedFolder(before, None, RemoteLedger())

@@ -47,6 +47,14 @@ def test_each_condition_is_named():
     assert any("sigma^2 must be at least 0.7" in line for line in conditions(1, 1e-5, 0.01, 0.5))
     assert any("epsilon must be below" in line for line in conditions(30, 1e-5, 0.01, 5))
     assert conditions(5.0, 1e-5, 1e-4, 10.0) == []
+
+
+def test_a_condition_on_alpha_that_no_alpha_meets_is_no_limit():
+    """Every alpha is above 1, so that q alpha (1 + sigma^2) >= 1 where q (1 + sigma^2) is."""
+    [line] = conditions(7.283, 1e-5, 0.5, 1e6)
+    assert line == "no alpha meets the condition, as q (1 + sigma^2) = 5e+11 is not below 1"
+    [line] = conditions(1e-3, 1e-5, 1e-4, 10.0)
+    assert line == "q alpha (1 + sigma^2) must be below 1, found 232.6"
     assert conditions(0.5, 1e-5, 1.0, 0.1) == []
 
 

@@ -6,12 +6,13 @@ import pytest
 from scipy.special import ndtr
 
 from privplan.accounting.composition import (
-    MOST_RELEASES,
+    Composition,
     calibrated_composition,
     chosen_accountants,
     composition,
 )
-from privplan.accounting.release import History, Release, SamplingLaw
+from privplan.accounting.release import History, Relation, Release, SamplingLaw
+from privplan.accounting.target import MOST_ROUNDS
 from privplan.errors import InputError
 
 CELL = {"sampling": "poisson", "relation": "add_remove"}
@@ -32,9 +33,23 @@ def test_delta_is_a_power_of_the_population_by_default() -> None:
 
 def test_every_fault_is_reported_at_once() -> None:
     with pytest.raises(InputError) as caught:
-        composition(0.0, 2.0, MOST_RELEASES + 1, delta=None, clients=0, **CELL)
+        composition(0.0, 2.0, MOST_ROUNDS + 1, delta=None, clients=0, **CELL)
     fields = [fault.field for fault in caught.value.faults]
     assert fields == ["sampling_ratio", "noise_multiplier", "rounds", "clients", "delta"]
+
+
+def test_a_guarantee_that_is_looser_than_another_bound_says_so() -> None:
+    """Rounding of 10^12 releases; more than 10^7 are refused before."""
+    made = History.repeated(Release(1e6, 0.5), 10**12)
+    rows, _, warnings = Composition(made, 1e-5, Relation.ADD_REMOVE, None).certify(["pld", "rdp"])
+    pld, rdp = (row.epsilon_upper for row in rows)
+    assert pld > 100 * rdp
+    assert warnings == [
+        f"the guarantee {pld:.6g} of pld is looser here than the upper bound {rdp:.6g} of rdp, "
+        "which holds as well"
+    ]
+    usual = composition(1.5, 0.02, 50, delta=1e-5, clients=None, **CELL)
+    assert usual.certify(["pld", "rdp"])[2] == []
 
 
 @pytest.mark.parametrize(

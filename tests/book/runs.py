@@ -10,7 +10,15 @@ from privplan.book.entry import BookedRun, booking
 from privplan.plan import Plan
 from privplan.record import PLAN, ReleaseRecord, RunRecord
 from privplan.verification.verify import load_run
-from tests.verification.honest_run import GROUPS, plan, releases, spec, write_ledger, write_run
+from tests.verification.honest_run import (
+    GROUPS,
+    plan,
+    releases,
+    spec,
+    write_evidence,
+    write_ledger,
+    write_run,
+)
 
 PER_ROUND = len(GROUPS)
 
@@ -34,6 +42,7 @@ def run(
         made = releases(the_plan, seed)[: None if rounds is None else PER_ROUND * rounds]
     write_run(folder, made)
     the_plan.save(folder / PLAN)
+    write_evidence(folder, the_plan)
     chain = write_ledger(folder, the_plan, made)
     change = {"plan_digest": the_plan.digest, "seed": seed, "chain": chain}
     if rounds is not None:

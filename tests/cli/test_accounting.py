@@ -159,7 +159,7 @@ def test_infeasible_is_one_line_and_exit_code_3():
         ),
         (
             ["account", *DELTA, *SAMPLED, "--noise-multiplier", "1", "--rounds", "0"],
-            "rounds: must be in [1, 1000000000000], found 0",
+            "rounds: must be in [1, 10000000], found 0",
         ),
         (
             ["account", *DELTA, *SAMPLED, "--noise-multiplier", "1e-200", "--rounds", "5"],
@@ -171,7 +171,15 @@ def test_infeasible_is_one_line_and_exit_code_3():
         ),
         (
             ["account", *DELTA, *SAMPLED, "--noise-multiplier", "1", "--rounds", 10**20],
-            "rounds: must be in [1, 1000000000000], found 100000000000000000000",
+            "rounds: must be in [1, 10000000], found 100000000000000000000",
+        ),
+        (
+            ["account", *DELTA, *SAMPLED, "--noise-multiplier", "1", "--rounds", 10**7 + 1],
+            "rounds: must be in [1, 10000000], found 10000001",
+        ),
+        (
+            ["calibrate", "--epsilon", "1", *DELTA, *SAMPLED, "--rounds", 10**7 + 1],
+            "rounds: must be in [1, 10000000], found 10000001",
         ),
         (["account", *MECHANISM, "--delta", "1e-320"], "delta: must be in [1e-30, 1), found"),
         (["account", *MECHANISM, *DELTA, "--accountant", "moments"], "must be one of pld, rdp"),

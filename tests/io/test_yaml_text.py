@@ -1,4 +1,4 @@
-"""Numbers of YAML: decimal ones as written, none to base 60."""
+"""Numbers of YAML: decimal ones as written, none to base 60 or, by a zero before them, 8."""
 
 from __future__ import annotations
 
@@ -27,3 +27,25 @@ def test_text_with_a_colon_stays() -> None:
         "partition": "dirichlet:0.3",
         "time": "1:30",
     }
+
+
+@pytest.mark.parametrize("text", ["014", "-014", "+014", "0_14", "010", "007", "00_1"])
+def test_numbers_to_base_8_are_refused(text: str) -> None:
+    """As a number and as a name: the field does not matter, as for base 60."""
+    for document in (f"rounds: {text}", f"name: {text}", f"[1, {text}]", f"{text}: 1"):
+        with pytest.raises(InputError) as found:
+            plain_data(document, "spec")
+        assert f"{text} is a number to base 8; write a decimal number" in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0", 0), ("-0", 0), ("00", 0), ("0xC", 12), ("0b11", 3), ("0.5", 0.5), ("00.5", 0.5)],
+)
+def test_other_numbers_may_begin_with_a_zero(text: str, value: object) -> None:
+    assert plain_data(f"rounds: {text}", "spec") == {"rounds": value}
+
+
+@pytest.mark.parametrize("text", ["'014'", '"014"', "08", "0o14", "014a", "2026-01-04x"])
+def test_text_that_begins_with_a_zero_stays(text: str) -> None:
+    assert plain_data(f"name: {text}", "spec") == {"name": text.strip("\"'")}

@@ -8,8 +8,10 @@ import numpy as np
 
 from privplan.accounting.certificate import certify
 from privplan.accounting.release import History, Relation, Release
+from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, chained_line, clients_digest
 from privplan.ledger import chained
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
+from privplan.planning.weights import RULES
 from privplan.record import (
     LEDGER,
     PLAN,
@@ -96,7 +98,7 @@ def releases(the_plan: Plan, seed: int = 1) -> list[ReleaseRecord]:
                 clip_bound=NORM,
                 largest_norm=NORM,
                 clipped=3,
-                weight=0.1,
+                weight=RULES["mean"](group, the_plan),
             )
             noise = rng.normal(0, std, DIMENSION)
             made.append(
@@ -124,6 +126,26 @@ def write_ledger(folder: Path, the_plan: Plan, made: list[ReleaseRecord]) -> str
     return chain
 
 
+def write_evidence(folder: Path, the_plan: Plan) -> None:
+    """The assignment of clients, one record each, and the header of the evidence."""
+    sizes = [group.clients for group in the_plan.groups]
+    clients = {
+        "group": np.repeat(np.arange(len(sizes)), sizes),
+        "starts": np.arange(sum(sizes) + 1),
+        "records": np.arange(sum(sizes)),
+    }
+    np.savez(folder / CLIENTS, **clients)  # type: ignore[arg-type]
+    header = EvidenceHeader(
+        data="0" * 64,
+        clients=clients_digest(clients),
+        parameters=DIMENSION,
+        model="0" * 64,
+        models_every=1,
+        releases_every=1,
+    )
+    (folder / EVIDENCE).write_text(chained_line(header, the_plan.digest)[0])
+
+
 def write_run(
     folder: Path, made: list[ReleaseRecord] | None = None, the_plan: Plan | None = None
 ) -> Plan:
@@ -132,6 +154,7 @@ def write_run(
     folder.mkdir(parents=True, exist_ok=True)
     the_plan.save(folder / PLAN)
     chain = write_ledger(folder, the_plan, releases(the_plan) if made is None else made)
+    write_evidence(folder, the_plan)
     RunRecord(
         plan_digest=the_plan.digest,
         algorithm="GDPFed",
@@ -158,6 +181,6 @@ def write_run(
         accuracy_by_group={"strict": 0.9, "loose": 0.9},
         wall_seconds=1.0,
         chain=chain,
-        executed=Executed(aggregator="own", coordinates=DIMENSION, shared=DIMENSION),
+        executed=Executed(aggregator="mean", coordinates=DIMENSION, shared=DIMENSION),
     ).save(folder)
     return the_plan

@@ -123,6 +123,27 @@ def test_evidence_that_one_release_lacks_is_named(
     assert all("(1 of " in check.reason for check in verdict.not_shown)
 
 
+@pytest.mark.parametrize("name", ["maen", "sum", "mean, ", "by records"])
+def test_weights_of_an_own_aggregator_are_compared_over_the_rounds(
+    name: str, tmp_path: Path
+) -> None:
+    honest_run.write_run(tmp_path)
+    edit_record(tmp_path, executed={"aggregator": name, "coordinates": 400, "shared": 400})
+    verdict = judge(load_run(tmp_path))
+    assert verdict.outcome == "kept"
+    [check] = [one for one in verdict.checks if one.name == "weights"]
+    assert check.reason == (
+        f"constant over the rounds; the aggregator {name} is no rule of the plan's"
+    )
+
+
+def test_weights_are_not_shown_where_the_record_names_no_rule(tmp_path: Path) -> None:
+    honest_run.write_run(tmp_path)
+    edit_record(tmp_path, executed={"aggregator": "", "coordinates": 400, "shared": 400})
+    verdict = judge(load_run(tmp_path))
+    assert (verdict.outcome, names(verdict)) == ("unverified", ["weights"])
+
+
 def test_a_fault_outweighs_missing_evidence(tmp_path: Path) -> None:
     made = [_without(residual=None, noise_sum_squares=1.0)(r) for r in forged(honest_run.plan())]
     honest_run.write_run(tmp_path, made)

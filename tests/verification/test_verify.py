@@ -136,7 +136,7 @@ def _median_clipping(made: Made) -> Made:
 
 
 def _weight_of_the_realised_cohort(made: Made) -> Made:
-    return [_share(r, weight=1 / r.shares[0].cohort) for r in made]
+    return [_share(r, weight=1 / r.shares[0].cohort) if r.round > 1 else r for r in made]
 
 
 def _sum_scaled(made: Made) -> Made:

@@ -18,6 +18,7 @@ from typing import Literal
 
 from privplan.attestation.anchors import AnchorLog
 from privplan.auditing.findings import AuditEvidence
+from privplan.evidence import EVIDENCE, EvidenceHeader, read_evidence
 from privplan.ledger import LedgerText
 from privplan.plan import GroupPlan, Plan
 from privplan.record import GroupShare, ReleaseRecord, RunRecord
@@ -105,6 +106,23 @@ class Run:
     def shares(self, group: str) -> Shares:
         """Releases that a group took part in, each with the group's share."""
         return self._shares.get(group, [])
+
+    @cached_property
+    def evidence(self) -> tuple[EvidenceHeader | None, str | None]:
+        """Header of the evidence for a replay, None without it, and the first fault of the file.
+
+        The last line of an unfinished run may be torn; resuming the run writes it again.
+
+        Raises:
+            InputError: when the file cannot be read.
+        """
+        if self.folder is None:
+            return None, None
+        found = read_evidence(self.folder, self.plan.digest, keep=False)
+        if found is None:
+            return None, None
+        resumes = found.torn and self.record.status == "running"
+        return found.header, None if resumes else found.fault
 
     @cached_property
     def _shares(self) -> dict[str, Shares]:
@@ -229,6 +247,24 @@ def unreleased(run: Run) -> Iterator[str]:
     names = [group.name for group in run.plan.groups if not run.shares(group.name)]
     if names:
         yield f"releases of {', '.join(names)}"
+
+
+def evidence_fault(run: Run) -> Iterator[str]:
+    """What is wrong with the evidence for a replay, where the run folder has it."""
+    _, fault = run.evidence
+    if fault is not None:
+        yield fault
+
+
+def without_evidence(run: Run, what: str) -> Iterator[str]:
+    """Missing evidence: what the header of the evidence states, where a simulation lacks it.
+
+    Args:
+        run: the run; every simulation in a folder writes the evidence, deployments do not.
+        what: the item of the header that a check compares.
+    """
+    if run.folder is not None and run.record.seed is not None and run.evidence == (None, None):
+        yield f"{what} ({EVIDENCE})"
 
 
 def at_round(run: Run, group: GroupPlan, release: ReleaseRecord) -> tuple[float, float]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from privplan.plan import GroupPlan
-from privplan.planning.weights import RULES, Rule
+from privplan.planning.weights import rule_of
 from privplan.record import GroupShare, ReleaseRecord
 from privplan.spec.turns import mixture
 from privplan.verification.checks.check import (
@@ -127,9 +127,11 @@ def _faults(release: ReleaseRecord, share: GroupShare, bound: float) -> Iterator
 def weights(run: Run) -> Check:
     """A group's weight is constant while its planned parameters are, whoever takes part.
 
-    If the record names a known weighting rule, the weight is also that of the rule.
+    It is that of the rule that the record names, where privplan knows the rule. What an own rule
+    makes of noisy sums reveals no more of them, as long as it does not follow who takes part.
     """
-    rule, executed = _rule(run), run.record.executed
+    executed = run.record.executed
+    rule = None if executed is None else rule_of(executed.aggregator, run.plan)
     turns = run.plan.spec.sampling.law.turns
 
     def problems() -> Iterator[str]:
@@ -150,18 +152,14 @@ def weights(run: Run) -> Check:
 
     def missing() -> Iterator[str]:
         yield from unreleased(run)
-        if run.record.executed is None:
+        if executed is None or not executed.aggregator:
             yield "the aggregation rule in the record"
 
-    reason = "constant over the rounds" if rule is None else "the plan's, in every round"
+    reason = "the plan's, in every round"
+    if executed is not None and rule is None:
+        named = executed.aggregator
+        reason = f"constant over the rounds; the aggregator {named} is no rule of the plan's"
     return first(problems(), "weights", reason, missing())
-
-
-def _rule(run: Run) -> Rule | None:
-    """The weighting rule that the record names, if it is known."""
-    if run.record.executed is None:
-        return None
-    return RULES.get(run.record.executed.aggregator.rpartition(", ")[2])
 
 
 def _group_in_round(run: Run, group: GroupPlan, release: ReleaseRecord) -> GroupPlan:

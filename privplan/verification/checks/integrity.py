@@ -7,17 +7,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from privplan.evidence import CLIENTS, clients_digest, read_clients, read_header
+from privplan.evidence import CLIENTS, clients_digest, read_clients
 from privplan.plan import GroupPlan
 from privplan.verification.checks.check import (
     Check,
     Run,
+    evidence_fault,
     failed,
     first,
     lacking,
     passed,
     register,
     unreleased,
+    without_evidence,
 )
 
 
@@ -70,6 +72,7 @@ def groups(run: Run) -> Check:
                         f"{share.group}: {share.clients} clients where {known[share.group]} "
                         "were planned"
                     )
+        yield from evidence_fault(run)
         yield from _identities(run)
 
     reason = f"{len(run.plan.groups)} groups, as planned"
@@ -77,16 +80,18 @@ def groups(run: Run) -> Check:
 
 
 def _unstored(run: Run) -> Iterator[str]:
-    """The assignment of clients, where the run wrote its digest and the file is gone."""
+    """The assignment of clients or its digest, where the run wrote it and the file is gone."""
+    yield from without_evidence(run, "the digest of the assignment of clients")
     if run.folder is None or (run.folder / CLIENTS).exists():
         return
-    if read_header(run.folder, run.plan.digest) is not None:
+    header, _ = run.evidence
+    if header is not None:
         yield f"the assignment of clients ({CLIENTS}), whose digest the run wrote"
 
 
 def _identities(run: Run) -> Iterator[str]:
     """Clients without a group, or with records of others, in the stored assignment."""
-    header = None if run.folder is None else read_header(run.folder, run.plan.digest)
+    header, _ = run.evidence
     if run.folder is None or header is None:
         return
     stored = read_clients(run.folder)

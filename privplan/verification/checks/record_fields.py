@@ -7,13 +7,20 @@ data set and partition, versions, times, and accuracies that a replay has not me
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import Any
 
 from privplan.errors import Fault
-from privplan.evidence import read_header
-from privplan.record import METRIC
-from privplan.verification.checks.check import Check, Run, first, register
+from privplan.record import METRIC, RunRecord
+from privplan.verification.checks.check import (
+    Check,
+    Run,
+    evidence_fault,
+    first,
+    register,
+    without_evidence,
+)
 from privplan.verification.statistics import FALSE_ALARM
 
 EVALUATED_CLIENTS = 100
@@ -36,7 +43,9 @@ _OF_THE_END = ("chain", "audit", "accuracy", "accuracy_by_class", "accuracy_by_g
 @register("record", order=15, false_alarm=FALSE_ALARM)
 def record_agrees(run: Run) -> Check:
     """No field of the record contradicts another one, the plan, the ledger or the evidence."""
-    return first(map(str, _faults(run)), "record", "agrees with the plan and the ledger")
+    problems = chain(evidence_fault(run), map(str, _faults(run)))
+    missing = without_evidence(run, "the digest of the data")
+    return first(problems, "record", "agrees with the plan and the ledger", missing)
 
 
 def _faults(run: Run) -> Iterator[Fault]:
@@ -91,7 +100,7 @@ def _inputs(run: Run) -> Iterator[Fault]:
     for field, (found, planned) in expected.items():
         if found != planned:
             yield _fault(field, f"must be {planned}, as planned", found)
-    header = None if run.folder is None else read_header(run.folder, run.plan.digest)
+    header, _ = run.evidence
     data = given.get("data")
     if not isinstance(data, str) or (header is not None and data != header.data):
         rule = "must be the digest of the data" + (" in the evidence" if header else "")
@@ -138,8 +147,7 @@ def _final(run: Run, last: float | None) -> Iterator[Fault]:
     """The final accuracy, against that of the last evaluation and against its parts.
 
     The last evaluation is that of the final model on all test records, or, with a model per
-    client, of ``EVALUATED_CLIENTS`` of up to 10,000 random clients (Hoeffding's inequality). The
-    accuracy is a mean of those by class, or of those by group where clients have own models.
+    client, of ``EVALUATED_CLIENTS`` of up to 10,000 random clients (Hoeffding's inequality).
     """
     end, wide = run.record.accuracy, run.plan.spec.population > EVALUATED_CLIENTS
     if end is None or last is None:
@@ -149,6 +157,32 @@ def _final(run: Run, last: float | None) -> Iterator[Fault]:
     most = math.sqrt(math.log(2 / FALSE_ALARM) / (2 * EVALUATED_CLIENTS)) if wide else SCORE
     if abs(end - last) > most:
         yield _fault("accuracy", f"must be within {most:.3g} of the last evaluation, {last}", end)
-    parts = [*run.record.accuracy_by_class.values(), *run.record.accuracy_by_group.values()]
-    if parts and not min(parts) - SCORE <= end <= max(parts) + SCORE:
-        yield _fault("accuracy", "must be a mean of those by class or by group", end)
+    if (rule := _no_mean(end, run.record)) is not None:
+        yield _fault("accuracy", rule, end)
+
+
+def _no_mean(end: float, record: RunRecord) -> str | None:
+    """What the accuracy and its parts must be and are not; None where they can be honest.
+
+    With one model for all, the accuracy is a mean of those by class over the test records, and that
+    of a group another mean of them, over the group's training labels: 0 where no class of the group
+    was tested. The accuracy need not be within those of the groups then. Where clients have own
+    models it is a mean of those by group, over clients; those by class then have other weights.
+    """
+    classes, groups = record.accuracy_by_class.values(), record.accuracy_by_group.values()
+    if not classes and not groups:
+        return None
+    if _between(groups, end):
+        return None
+    if not classes:
+        return "must be a mean of those by group"
+    if not _between(classes, end):
+        return "must be a mean of those by class or by group"
+    if all(share == 0 or _between(classes, share) for share in groups):
+        return None
+    return "must be a mean of those by group, which are no means of those by class"
+
+
+def _between(parts: Collection[float], found: float) -> bool:
+    """Whether a score can be a mean of others."""
+    return bool(parts) and min(parts) - SCORE <= found <= max(parts) + SCORE

@@ -6,17 +6,18 @@ import math
 from collections.abc import Iterator
 
 from privplan import public_mask
-from privplan.evidence import read_header
 from privplan.record import Executed, ReleaseRecord, Residual
 from privplan.verification.checks.check import (
     NOTHING_LEFT,
     Check,
     Run,
+    evidence_fault,
     first,
     lacking,
     not_shown,
     register,
     unreleased,
+    without_evidence,
 )
 from privplan.verification.statistics import FALSE_ALARM, noise_p_value
 
@@ -115,9 +116,10 @@ def coordinates(run: Run) -> Check:
     executed = run.record.executed
     if executed is None:
         return not_shown("coordinates", ["the released coordinates in the record"])
-    header = None if run.folder is None else read_header(run.folder, run.plan.digest)
+    header, _ = run.evidence
 
     def problems() -> Iterator[str]:
+        yield from evidence_fault(run)
         total = executed.coordinates
         for name, part in (
             ("shared", executed.shared),
@@ -152,7 +154,8 @@ def coordinates(run: Run) -> Check:
 
     masks = f", {len(executed.masks)} random masks drawn again" if executed.masks else ""
     reason = f"{executed.released} may leave a client{masks}"
-    return first(problems(), "coordinates", reason, unreleased(run))
+    missing = [*unreleased(run), *without_evidence(run, "the number of parameters")]
+    return first(problems(), "coordinates", reason, missing)
 
 
 def _not_public(seed: int | None, release: ReleaseRecord, executed: Executed) -> str | None:

@@ -15,9 +15,11 @@ from torch import nn
 from privplan.ledger import history_of
 from privplan.plan import Plan
 from privplan.planning.solver import solve
+from privplan.planning.weights import rule_of
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
+from simulate.algorithm import groups_in_round
 from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.partition.registry import partition, scheme
@@ -125,6 +127,16 @@ def test_trains_far_above_chance_and_spends_what_its_plan_says(
         else:
             assert group.planned is not None
             assert group.realised_upper == pytest.approx(group.planned, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS.names())
+def test_a_verdict_knows_the_weights_of_every_algorithm(name: str, digits_plan: Plan) -> None:
+    records = {group.name: 4 for group in digits_plan.groups}
+    built = algorithm(name, digits_plan, records=records)
+    rule = rule_of(built.aggregator.name, built.plan)
+    assert rule is not None, built.aggregator.name
+    for group in groups_in_round(built, 1):
+        assert rule(group, built.plan) == built.aggregator.weight(group, built.plan)
 
 
 @pytest.mark.slow

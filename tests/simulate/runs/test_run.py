@@ -23,7 +23,7 @@ from privplan.ledger import read_ledger
 from privplan.plan import Plan
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RunRecord
 from privplan.verification.noise_evidence import NOISE_EVIDENCE
-from privplan.verification.verify import load_run
+from privplan.verification.verify import judge, load_run
 from simulate.algorithms.entry import Hyperparameters
 from simulate.engine import round
 from simulate.runs.ledger_writer import FileLedger
@@ -97,6 +97,22 @@ def test_ctrl_c_then_the_same_request(
     assert RunRecord.load(tmp_path / "run").rounds_done == moment
     assert not execute(request).reused
     assert_same(tmp_path / "run", reference)
+
+
+@pytest.mark.parametrize("moment", [3, 8])
+def test_a_plan_that_is_gone_is_written_again(
+    moment: int, short_plan: Plan, tmp_path: Path, reference: Path
+) -> None:
+    request = request_for(short_plan, tmp_path / "run")
+    if moment < 8:
+        with pytest.raises(InterruptedRunError):
+            execute(request, stop_after(moment, KeyboardInterrupt))
+    else:
+        execute(request)
+    (tmp_path / "run" / PLAN).unlink()
+    assert execute(request).reused is (moment == 8)
+    assert_same(tmp_path / "run", reference)
+    assert judge(load_run(tmp_path / "run")).kept
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -1,0 +1,140 @@
+"""A damaged or missing ``evidence.jsonl`` is never the same as nothing to compare with."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from privplan.cli import main
+from privplan.evidence import CLIENTS, EVIDENCE, read_evidence
+from privplan.plan import Plan
+from privplan.record import PLAN, RunRecord
+from privplan.verification.verify import Verdict, judge, load_run
+from simulate.runs.request import Request
+from simulate.runs.run import execute
+from tests.simulate.replay.runs import replayed, short_plan
+
+READERS = ("record", "groups", "coordinates")
+"""Checks that compare with the header of the evidence."""
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("evidence") / "run"
+    execute(Request(short_plan(planning="joint"), "planned", "digits", folder, seed=3))
+    return folder
+
+
+@pytest.fixture
+def run(honest: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(honest, tmp_path / "run"))
+
+
+def outcomes(verdict: Verdict) -> dict[str, str]:
+    return {check.name: check.outcome for check in verdict.checks if check.name in READERS}
+
+
+def swap_clients(folder: Path) -> None:
+    """Another assignment of clients to groups, with the planned sizes."""
+    with np.load(folder / CLIENTS) as stored:
+        arrays = {name: stored[name].copy() for name in stored.files}
+    arrays["group"] = arrays["group"][::-1]
+    np.savez(folder / CLIENTS, **arrays)
+
+
+def _line(number: int, change: Callable[[str], str]) -> Callable[[str], str]:
+    def damage(text: str) -> str:
+        lines = text.splitlines(keepends=True)
+        lines[number - 1] = change(lines[number - 1])
+        return "".join(lines)
+
+    return damage
+
+
+DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
+    "empty": (lambda text: "", "evidence.jsonl is empty"),
+    "header is no JSON": (_line(1, lambda line: "{" + line), "line 1 of evidence.jsonl does not"),
+    "another version": (
+        _line(1, lambda line: line.replace('"version":1', '"version":2')),
+        "line 1 of evidence.jsonl does not",
+    ),
+    "header cut off": (lambda text: text[:50], "line 1 of evidence.jsonl does not"),
+    "one digit of the header": (
+        _line(1, lambda line: line.replace('"parameters":24', '"parameters":25')),
+        "line 1 of evidence.jsonl does not",
+    ),
+    "one digit of a round": (
+        _line(3, lambda line: line.replace('"round":2', '"round":1')),
+        "line 3 of evidence.jsonl does not",
+    ),
+    "a round left out": (_line(2, lambda line: ""), "line 2 of evidence.jsonl does not"),
+    "a blank line": (lambda text: text + "\n", "line 5 of evidence.jsonl does not"),
+    "last line cut off": (lambda text: text[:-40], "line 4 of evidence.jsonl is torn"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_evidence_breaks_the_run_and_names_the_line(name: str, run: Path) -> None:
+    damage, reason = DAMAGES[name]
+    text = (run / EVIDENCE).read_text()
+    (run / EVIDENCE).write_text(damage(text))
+    assert (run / EVIDENCE).read_text() != text
+    done = CliRunner().invoke(main, ["verify", str(run)])
+    assert done.exit_code == 4
+    verdict = judge(load_run(run))
+    assert outcomes(verdict) == dict.fromkeys(READERS, "failed")
+    assert all(check.reason.startswith(reason) for check in verdict.failed)
+    booked = CliRunner().invoke(main, ["book", "add", str(run), "--address", str(run.parent / "b")])
+    assert booked.exit_code == 4
+    assert EVIDENCE in booked.stderr
+    assert replayed(run).outcome == "failed"
+
+
+def test_without_evidence_nothing_that_it_is_compared_with_passes(run: Path) -> None:
+    (run / EVIDENCE).unlink()
+    swap_clients(run)
+    verdict = judge(load_run(run))
+    assert outcomes(verdict) == dict.fromkeys(READERS, "not shown")
+    assert verdict.outcome == "unverified"
+    missing = {kind for check in verdict.checks if check.name in READERS for kind in check.missing}
+    assert missing == {
+        "the digest of the data (evidence.jsonl)",
+        "the digest of the assignment of clients (evidence.jsonl)",
+        "the number of parameters (evidence.jsonl)",
+    }
+
+
+def test_a_deployment_needs_no_evidence(run: Path) -> None:
+    (run / EVIDENCE).unlink()
+    change = {"seed": None, "dataset": "", "partition": "", "model": "", "device": ""}
+    change |= {"metrics": (), "accuracy": None, "accuracy_by_class": {}, "accuracy_by_group": {}}
+    RunRecord.load(run).model_copy(update=change).save(run)
+    assert outcomes(judge(load_run(run))) == dict.fromkeys(READERS, "passed")
+
+
+def test_a_torn_last_line_of_an_unfinished_run_is_no_fault(run: Path) -> None:
+    (run / EVIDENCE).write_text((run / EVIDENCE).read_text()[:-40])
+    change = {"status": "running", "rounds_done": 2, "chain": "", "metrics": ()}
+    change |= {"accuracy": None, "accuracy_by_class": {}, "accuracy_by_group": {}}
+    RunRecord.load(run).model_copy(update=change).save(run)
+    verdict = judge(load_run(run))
+    assert not verdict.failed
+    assert outcomes(verdict) == dict.fromkeys(READERS, "passed")
+    swap_clients(run)  # the header is still compared with
+    assert outcomes(judge(load_run(run)))["groups"] == "failed"
+
+
+def test_the_rounds_are_read_as_before_the_fault(run: Path) -> None:
+    digest = Plan.load(run / PLAN).digest
+    found = read_evidence(run, digest)
+    assert found is not None
+    assert found.fault is None
+    assert sorted(found.rounds) == [1, 2, 3]
+    checked = read_evidence(run, digest, keep=False)
+    assert checked == found.model_copy(update={"rounds": {}})
+    assert read_evidence(run.parent, digest) is None

@@ -1,0 +1,73 @@
+"""The final accuracy against those by class and by group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from privplan.record import RoundMetrics, RunRecord
+from privplan.verification.checks.record_fields import record_agrees
+from privplan.verification.verify import load_run
+from simulate.runs.request import Request
+from simulate.runs.run import execute
+from tests.simulate.replay.runs import short_plan
+from tests.verification import honest_run
+
+CLASSES = {"0": 0.2, "1": 0.6}
+"""By class; the accuracy is 0.4."""
+
+
+def judged(folder: Path, by_class: dict[str, float], by_group: dict[str, float]) -> str:
+    """What the check says of an accuracy of 0.4 with these parts; empty when it passes."""
+    honest_run.write_run(folder)
+    record = RunRecord.load(folder)
+    last = RoundMetrics(round=record.rounds_done, accuracy=0.4, loss=1.0)
+    parts = {"accuracy_by_class": by_class, "accuracy_by_group": by_group}
+    record.model_copy(update={"accuracy": 0.4, "metrics": (last,), **parts}).save(folder)
+    found = record_agrees(load_run(folder))
+    return "" if found.passed else found.reason
+
+
+@pytest.mark.parametrize(
+    ("by_class", "by_group"),
+    [
+        (CLASSES, {"strict": 0.2, "loose": 0.6}),
+        (CLASSES, {"strict": 0.5, "loose": 0.6}),  # one model: more labels of class 1 in training
+        (CLASSES, {"strict": 0.0, "loose": 0.6}),  # none of the classes of strict was tested
+        ({"0": 0.1, "1": 0.2}, {"strict": 0.3, "loose": 0.5}),  # own models, few records each
+        (CLASSES, {}),
+        ({}, {"strict": 0.4}),
+    ],
+)
+def test_means_agree(
+    by_class: dict[str, float], by_group: dict[str, float], tmp_path: Path
+) -> None:
+    assert judged(tmp_path, by_class, by_group) == ""
+
+
+@pytest.mark.parametrize(
+    ("by_class", "by_group", "rule"),
+    [
+        (
+            CLASSES,
+            {"strict": 0.99, "loose": 0.99},
+            "by group, which are no means of those by class",
+        ),
+        (CLASSES, {"strict": 0.1, "loose": 0.3}, "by group, which are no means of those by class"),
+        ({"0": 0.99}, {"strict": 0.1, "loose": 0.3}, "a mean of those by class or by group"),
+        ({"0": 0.5, "1": 0.6}, {"strict": 0.5, "loose": 0.6}, "by class or by group"),
+        ({}, {"strict": 0.5, "loose": 0.6}, "must be a mean of those by group"),
+    ],
+)
+def test_what_is_no_mean_fails(
+    by_class: dict[str, float], by_group: dict[str, float], rule: str, tmp_path: Path
+) -> None:
+    assert rule in judged(tmp_path, by_class, by_group)
+
+
+@pytest.mark.parametrize("name", ["DP-FedAvg-FT", "GDPFed+"])
+def test_runs_with_one_model_and_with_own_ones_agree(name: str, tmp_path: Path) -> None:
+    request = Request(short_plan(), name, "digits", tmp_path / "run", seed=1)
+    execute(request)
+    assert record_agrees(load_run(tmp_path / "run")).passed
