@@ -146,6 +146,7 @@ class Stop:
         if name == module:
             os.kill(os.getpid(), signal.SIGINT)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also in a background job of a shell
 module, sys.argv = sys.argv[1], ["privplan", *sys.argv[2:]]
 sys.meta_path.insert(0, Stop)
 runpy.run_module("privplan", run_name="__main__")
