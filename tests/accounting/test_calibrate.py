@@ -121,8 +121,15 @@ def test_whole_answers_are_the_largest():
     assert spent(1.2, (cohort + 1) / 1000, 40, 1e-5, "fixed_size", "replace_one") > 6.0
 
 
-@pytest.mark.parametrize("law", ["poisson", "fixed_size"])
-@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize(
+    ("law", "relation"),
+    [
+        pytest.param(law, relation, marks=pytest.mark.slow if slow else ())
+        for law in ("poisson", "fixed_size")
+        for relation in Relation
+        for slow in [(law, relation) != ("poisson", Relation.ADD_REMOVE)]
+    ],
+)
 def test_a_budget_beyond_what_pld_certifies_gets_the_least_noise(law, relation):
     keep = {"sampling_ratio": 0.04, "rounds": 30, "sampling": law, "relation": relation}
     least = least_certified(SamplingLaw(law), relation)

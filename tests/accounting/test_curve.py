@@ -64,6 +64,7 @@ def test_order_does_not_matter(history, relation, delta, random):
     assert one.epsilon(delta) == other.epsilon(delta)
 
 
+@pytest.mark.slow
 @given(histories, relations, deltas)
 @settings(max_examples=12)
 def test_step_by_step_meets_at_once(history, relation, delta):

@@ -225,7 +225,9 @@ def killed(name: str, kills: int, inputs: Path, folder: Path, generator: random.
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in ("what-if", "solve") else ())
+        pytest.param(
+            name, marks=pytest.mark.slow if name in ("what-if", "solve", "compare") else ()
+        )
         for name in WORK
         if name != PROCESSES
     ],

@@ -57,6 +57,7 @@ def test_the_default_recipe_decides_rounds_within_uploads() -> None:
         Spec.parse({**data, "clipping_norm": 1.0, "planning": planning})
 
 
+@pytest.mark.slow
 @given(
     shares=st.tuples(*[st.floats(0, 0.6)] * 2),
     uploads=st.floats(20, 5000),

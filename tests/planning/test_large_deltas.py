@@ -125,7 +125,9 @@ def test_up_to_the_jump_the_least_noise_is_certified(
         accountant("pld").epsilon(less, delta, problem.relation)
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize(
+    "relation", ["add_remove", pytest.param("replace_one", marks=pytest.mark.slow)]
+)
 def test_a_large_epsilon_gets_the_least_noise_that_is_certified(relation: str) -> None:
     problem = make_problem(epsilons=(1e5,) * 3, relation=Relation(relation))
     noise = group_noise(problem, 0, 0.1, "pld")

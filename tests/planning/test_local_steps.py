@@ -144,6 +144,7 @@ def test_more_device_time_buys_more_of_all() -> None:
     assert steps[0] < steps[-1]
 
 
+@pytest.mark.slow
 def test_momentum_gets_its_local_rate_by_the_decided_steps() -> None:
     """The rate that the recipe decides is that of the steps of the plan."""
     local = {"batch_size": 5, "momentum": 0.9}

@@ -232,6 +232,7 @@ def test_what_cannot_become_a_plan_of_records() -> None:
         solve_records(make_spec())
 
 
+@pytest.mark.slow
 def test_robust_hdp_preset_has_the_order_of_table_3() -> None:
     """Table 3, Dist3: oracle 0.07, WeiAvg 0.92, DPFedAvg 16.28, minimum epsilon 103.91.
 

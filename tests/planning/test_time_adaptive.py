@@ -36,6 +36,7 @@ def test_the_default_saves_in_the_first_half_at_half_the_ratio() -> None:
     assert "rounds x q" in plan_table(plan)[1]
 
 
+@pytest.mark.slow
 @given(st.floats(0, 0.9), st.floats(0.05, 1), st.floats(0.5, 3), st.floats(1.0, 4))
 @settings(max_examples=6, deadline=None)
 def test_every_budget_is_kept_and_used_up(

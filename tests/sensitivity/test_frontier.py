@@ -56,7 +56,7 @@ def test_every_group_has_a_shadow_price_below_zero(answers: list[FrontierPoint])
     ("own", "which"),
     [
         pytest.param(None, "all groups", marks=pytest.mark.slow),
-        ({"epsilon": 1.0}, "groups strict"),
+        pytest.param({"epsilon": 1.0}, "groups strict", marks=pytest.mark.slow),
     ],
 )
 def test_budgets_stated_as_risks_are_not_scaled(

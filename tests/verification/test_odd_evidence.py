@@ -115,7 +115,9 @@ def at(data: Any, path: Path_) -> Any:
     return data
 
 
-@pytest.mark.parametrize("name", [LEDGER, RECORD, NOISE_EVIDENCE])
+@pytest.mark.parametrize(
+    "name", [LEDGER, RECORD, pytest.param(NOISE_EVIDENCE, marks=pytest.mark.slow)]
+)
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -180,7 +180,9 @@ def test_a_client_with_fewer_records_than_planned_is_refused(short_plan: Plan) -
         replace(base, algorithm=record_level(plan, base.algorithm.aggregator))
 
 
-@pytest.mark.parametrize("name", ["WeiAvg", pytest.param("PFA", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) for name in ("WeiAvg", "PFA")]
+)
 def test_methods_of_both_kinds_protect_records_under_such_a_plan(
     name: str, short_plan: Plan, tmp_path: Path
 ) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CLIENTS = 10**6
 BYTES_A_CLIENT = 48
 """Most bytes per client: its number in a group, and the same while groups are drawn."""
@@ -17,6 +19,7 @@ print(found.before, found.peak)
 """
 
 
+@pytest.mark.slow
 def test_a_round_of_a_million_clients_fits() -> None:
     root = Path(__file__).parents[3]
     script = str(root / "benchmarks" / "population.py")

@@ -70,6 +70,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_two_processes_give_what_one_gives(
     name: str, plan: Plan, distributed_folder: Path, tmp_path: Path

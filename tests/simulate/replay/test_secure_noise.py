@@ -79,6 +79,7 @@ def test_a_replay_without_the_key_keeps_the_report_of_one_that_passed(tmp_path: 
     assert checks["replay"] == "missing: the key of cohorts and noise (--noise-key)"
 
 
+@pytest.mark.slow
 def test_record_level_runs_replay_with_the_key_only(tmp_path: Path) -> None:
     asked = request(tmp_path, "DPFedAvg")
     execute(asked)

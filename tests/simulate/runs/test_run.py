@@ -322,6 +322,7 @@ def started(plan: Path, folder: Path) -> subprocess.Popen[str]:
     raise AssertionError(f"it never trained: {running.communicate()}")
 
 
+@pytest.mark.slow
 def test_signals_to_the_command(digits_plan: Plan, tmp_path: Path) -> None:
     digits_plan.save(tmp_path / "plan.json")
     folder = tmp_path / "run"
