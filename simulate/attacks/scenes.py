@@ -359,9 +359,9 @@ def run_scene(
     if not 1 <= round_ <= record.rounds_done:
         rule = f"must be in [1, {record.rounds_done}], the rounds that were run"
         raise InputError.one("round", rule, round_)
-    if plan.spec.local.augmentation is not None:
+    if (changes := plan.spec.local.augmentation) is not None:
         rule = "must be left out: clients trained on changed images, not on those to compare with"
-        raise InputError.one("local.augmentation", rule, plan.spec.local.augmentation)
+        raise InputError.one("local.augmentation", rule, changes.model_dump(mode="json"))
     loaded = data(record.dataset)
     require_images(loaded)
     if loaded.digest != record.configuration.get("data"):

@@ -146,13 +146,8 @@ def replay_round(world: World, round_: int, before: Round, workers: int, run: An
 def _records(world: World, round_: int, clients: Sequence[int], batches: Any) -> Iterator[Any]:
     """Mini-batches by step: records [K, B, ...], labels [K, B] and sizes [K].
 
-    They are filled up to equal sizes by records that enter no loss.
-
-    Args:
-        world: what the run starts from.
-        round_: the round, from 1.
-        clients: numbers of the clients [K].
-        batches: rows of the training records of each mini-batch of each client.
+    ``batches`` has the rows of each mini-batch by client and step; they are filled up to equal
+    sizes by records that enter no loss.
     """
     data, rule = world.run.data, world.plan.spec.local.augmentation
     sizes = np.array([[len(one) for one in own] for own in batches])
