@@ -98,7 +98,8 @@ class Replay:
         if self.world is not None:
             lines = self._ledger(self.world)
             if self.evidence is not None:
-                self.found.equal(0, "evidence chain", self.evidence.fault, None)
+                fault = self.evidence.fault
+                self.found.add(0, "evidence chain", fault or "", float(fault is not None))
                 if self.evidence.header is not None:
                     self._inputs(self.world, self.evidence.header)
             trained = self._rounds(self.world, self._needed(chosen.tolist()), lines, progress)
