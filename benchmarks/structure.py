@@ -48,6 +48,7 @@ LAYERS = [
     "guard",
     "report adapters",
     "cli __main__",
+    "contrib",
 ]
 LAYER = {name: at for at, names in enumerate(LAYERS) for name in names.split()}
 COMMANDS = {

@@ -1,0 +1,1 @@
+"""Optional parts of the simulator; the core neither imports nor names them."""
