@@ -16,15 +16,14 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from privplan.io.files import write_bytes
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml, write_bytes
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.report.plots import figure, picture, tidy
 from privplan.spec.measured import provisional, written
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from simulate.pilot.pilot import Pilot, run
+from simulate.proxy.pilot import Pilot, run
 from simulate.runs.compare import compare
 from simulate.runs.request import Request
 

@@ -17,7 +17,7 @@ import numpy as np
 from privplan.accounting.accountant import accountant
 from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release
-from privplan.auditing.registry import auditors
+from privplan.auditing import auditors
 from privplan.verification.verify import judge, load_run
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import run_prepared

@@ -25,18 +25,16 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from privplan.forecast.features import even_coverage
+from privplan.files import write_text
+from privplan.forecast.features import ProxyRun, even_coverage
 from privplan.forecast.model import Forecaster
-from privplan.forecast.table import ProxyRun
 from privplan.forecast.target import solve_for_accuracy
-from privplan.io.files import write_text
-from privplan.io.resume import Journal, finish, in_jobs, key_of, resumable
 from privplan.plan import Plan
 from privplan.spec.spec import Spec
+from privplan.sweeps import Journal, finish, in_jobs, key_of, resumable
 from privplan.values import digest
-from simulate.tuning.candidates import DECAYS
-from simulate.tuning.proxy import DRAWN, Variation, proxy_run, proxy_table, variations
-from simulate.tuning.trials import Setting, trained
+from simulate.proxy.search import DRAWN, Variation, proxy_run, proxy_table, variations
+from simulate.proxy.trials import DECAYS, Setting, trained
 
 GROUPS = ("strict", "medium", "loose")
 SEED = 20261122

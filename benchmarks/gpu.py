@@ -43,7 +43,7 @@ from contest.workloads import batches, initial, sum_batched
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from simulate.local.per_record import clipped_sums
+from simulate.local.dp_sgd import clipped_sums
 from simulate.models.network import Model
 from simulate.models.registry import model
 

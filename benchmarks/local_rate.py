@@ -35,13 +35,13 @@ from torch import Tensor
 
 from benchmarks.recipe import LAST, spec_data
 from privplan.plan import Plan
-from privplan.planning.recipe import DECAY, STEP_LENGTH, relative_noise
+from privplan.planning.choices import DECAY, STEP_LENGTH, relative_noise
 from privplan.planning.solver import solve
-from privplan.spec.recipe import UNIT
 from privplan.spec.spec import Spec
+from privplan.spec.training import UNIT
 from simulate.data.formats.leaf import sliding_windows, split_windows
 from simulate.data.registry import load
-from simulate.engine.batches import ABSENT, schedule
+from simulate.engine.round import ABSENT, schedule
 
 PACKAGES = ("numpy", "scipy", "sklearn", "torch", "sympy", "pandas", "networkx")
 """Packages whose docstrings are read where they are installed, beside the standard library."""

@@ -27,8 +27,8 @@ import torch
 from benchmarks.local_rate import DIGITS, accuracy, planned
 from benchmarks.recipe import spec_data
 from privplan.plan import Plan
-from privplan.planning.recipe import STEP_LENGTH, relative_noise
-from privplan.spec.recipe import UNIT
+from privplan.planning.choices import STEP_LENGTH, relative_noise
+from privplan.spec.training import UNIT
 
 COHORTS = {"digits": 30, "text": 71}
 

@@ -22,9 +22,9 @@ from contest.workloads import cohort, sum_batched
 from torch import Tensor, nn
 
 import simulate
-from privplan.io.processes import keep_freed
+from privplan.processes import keep_freed
 from simulate.local.sgd import local_sgd
-from simulate.models.compiled import Compiled
+from simulate.models.fast import Compiled
 from simulate.models.own import OwnModel
 
 

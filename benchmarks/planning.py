@@ -26,11 +26,11 @@ import numpy as np
 from calibration import by_dp_accounting
 
 from privplan.accounting.pld import accountant as pld_accountant
-from privplan.io.text import load_yaml
-from privplan.planning import allocate as search
-from privplan.planning import budget_nodes
-from privplan.planning.noise_curve import NoiseCurves
-from privplan.planning.optimised import task_of
+from privplan.files import load_yaml
+from privplan.planning import noise as budget_nodes
+from privplan.planning import search
+from privplan.planning.choices import task_of
+from privplan.planning.noise import NoiseCurves
 from privplan.planning.problem import problem_of
 from privplan.planning.solver import solve
 from privplan.spec.presets import PRESETS, preset

@@ -27,8 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privplan.io.files import write_text
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml, write_text
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import RunRecord

@@ -10,9 +10,8 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from privplan.reproduction.claims import NOT_RUN, VERDICTS, Outcome
-from privplan.reproduction.results import Cell, Result
-from privplan.reproduction.tables import PAPERS, Paper, Table
+from privplan.contrib.reproduction.claims import NOT_RUN, VERDICTS, Cell, Outcome, Result
+from privplan.contrib.reproduction.tables import PAPERS, Paper, Table
 
 ROOT = Path(__file__).resolve().parents[1]
 STORED = ROOT / "docs" / "reproduction"

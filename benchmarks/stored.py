@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from privplan.io import environment
+from privplan.cli import doctor as environment
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SLOWER = 1.1

@@ -37,16 +37,14 @@ PRODUCT = ("privplan/*.py", "simulate/*.py")
 SHORT, LONG = 40, 300
 # From the lowest to the highest, by the first name below privplan.
 LAYERS = [
-    "errors values registry io scipy_functions",
-    "laws accounting banded_noise",
-    "spec plan record line_rules ledger public_mask replayed evidence seeded_streams secure_streams"
-    " discrete_gaussian attestation book_budget",
-    "convergence planning",
+    "errors values registry files processes sweeps",
+    "laws accounting",
+    "spec plan record ledger replayed evidence streams discrete_gaussian witness",
+    "planning",
     "forecast",
-    "sensitivity verification auditing book lint",
-    "reproduction",
+    "verification auditing book",
     "guard",
-    "report adapters",
+    "report",
     "cli __main__",
     "contrib",
 ]

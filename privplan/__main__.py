@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privplan.io.processes import collect_rarely, end_at_once, exit_on_sigint, one_blas_thread
+from privplan.processes import collect_rarely, end_at_once, exit_on_sigint, one_blas_thread
 
 
 def run(arguments: Sequence[str] | None = None) -> None:

@@ -16,10 +16,8 @@ from typing import Any
 
 from privplan.accounting.release import History, Release
 from privplan.errors import InputError
-from privplan.io.files import read_lines
-from privplan.io.text import load_json
-from privplan.line_rules import line_fault
-from privplan.record import LEDGER, GroupShare, ReleaseRecord
+from privplan.files import load_json, read_lines
+from privplan.record import LEDGER, GroupShare, ReleaseRecord, line_fault
 from privplan.values import Value, parse
 
 LINK = 32

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from privplan.errors import InputError
-from privplan.io.files import read_text, write_text
-from privplan.io.text import load_json
+from privplan.files import load_json, read_text, write_text
 from privplan.record import REPLAY, ReleaseRecord
 from privplan.values import Count, Natural, NonNegative, Value, parse
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
+
+from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
 from privplan.plan import GroupPlan, Plan
-from simulate.aggregators.means import mean
+from simulate.aggregators import mean
 from simulate.components import (
     Aggregator,
     LocalRule,
@@ -17,12 +21,71 @@ from simulate.components import (
     Split,
     Transform,
 )
-from simulate.local.personal import plain_sgd
-from simulate.mechanisms.unprotected import unprotected
-from simulate.personalisation import shared
-from simulate.samplers import by_law
+from simulate.local.sgd import batch_sgd, plain_sgd
+from simulate.mechanisms import unprotected
 from simulate.server import add
 from simulate.splits import whole
+
+# --- Who takes part in a round: by the plan's sampling law, or in turns. -------------------------
+#
+# The law itself (its draw and the ratio that it executes) is one file of ``privplan.laws``; a
+# rotation is a public schedule, draws nothing and amplifies no privacy.
+
+
+def by_law(law: SamplingLaw) -> Sampler:
+    """The sampler that executes a law.
+
+    Raises:
+        InputError: when the law's entry point cannot be loaded.
+    """
+    found = law.law
+    return Sampler(law, found.draw, found.executed_ratio)
+
+
+ROUNDING = 1e-9
+"""Slack on a whole number of turns, for the rounding of the ratio."""
+
+
+def rotation() -> Sampler:
+    """The next clients in each round, around and around, n times ratio of them on average.
+
+    After T rounds the first T n ratio places of an endless row of all clients are taken, so no
+    client took part more than ceil(T ratio) times, and none twice in a round.
+    """
+
+    def draw(generator: np.random.Generator, clients: int, ratio: float, round_: int) -> np.ndarray:
+        first, last = (_places(clients, ratio, number) for number in (round_ - 1, round_))
+        return np.sort(np.arange(first, last) % clients)
+
+    return Sampler(None, draw, lambda clients, ratio: ratio)
+
+
+def _places(clients: int, ratio: float, rounds: int) -> int:
+    """Places of the endless row that are taken after some rounds."""
+    return math.floor(clients * ratio * rounds + ROUNDING)
+
+
+# --- The model that a client uses once training is over. -----------------------------------------
+
+
+def shared() -> Personalisation:
+    """The neutral choice: all clients use the global model, evaluated on all test records."""
+    return Personalisation("shared", False, lambda thetas, batch: thetas)
+
+
+def own() -> Personalisation:
+    """Each client uses the model of its personal parameters, evaluated on its own test records."""
+    return Personalisation("own", True, lambda thetas, batch: thetas)
+
+
+def fine_tuned() -> Personalisation:
+    """Each client fine-tunes the global model by one round of local SGD, which it never sends."""
+    return Personalisation(
+        "fine-tuned", True, lambda thetas, batch: thetas + batch_sgd(batch, thetas)
+    )
+
+
+# --- Algorithms: eight components with neutral defaults, checked when they are composed. ---------
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from privplan.accounting.release import SamplingLaw
+from privplan.evidence import NoiseEvidence
 from privplan.plan import GroupPlan, Plan
 from privplan.record import ReleaseRecord
-from privplan.verification.noise_evidence import NoiseEvidence
 from simulate.models.network import Model
 from simulate.norms import Measured
 

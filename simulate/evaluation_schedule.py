@@ -8,7 +8,7 @@ import numpy as np
 
 from privplan.plan import Plan
 from simulate.data.partition.clients import ClientPartition
-from simulate.engine.seeds import Purpose, stream
+from simulate.streams import Purpose, stream
 
 EVALUATION_SHARE = 0.12
 """Largest time of evaluation during training, as a share of the time of training."""

@@ -12,10 +12,9 @@ from privplan.record import ACCURACY, RunRecord
 from simulate.data.dataset import Dataset
 from simulate.data.own import Data
 from simulate.data.partition.clients import ClientPartition
-from simulate.data.partition.registry import partition, scheme
+from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import DATASETS, load
-from simulate.models.initial import started
-from simulate.models.network import Model
+from simulate.models.network import Model, started
 from simulate.models.own import OwnModel
 from simulate.models.registry import model
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from privplan.errors import InputError
 from simulate.data.arrays import said
-from simulate.models.objective import CROSS_ENTROPY, Loss, Objective, fitted
+from simulate.models.network import CROSS_ENTROPY, Loss, Objective, fitted
 
 IGNORED = -100
 """Target of a token that is not predicted, such as padding; PyTorch's default."""

@@ -16,13 +16,13 @@ from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import RunRecord
 from privplan.verification.verify import Verdict, judge, load_run
-from simulate.algorithms.entry import Hyperparameters
+from simulate.algorithms.registry import Hyperparameters
 from simulate.data.own import Data
 from simulate.engine.experiment import Experiment
-from simulate.models.compiled import Compiled
+from simulate.models.fast import Compiled
 from simulate.models.modular import Modular
 from simulate.models.own import OwnModel
-from simulate.runs import checkpoint
+from simulate.runs import run as checkpoint
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import Report, run_prepared
 from simulate.tracking.callback import Callback

@@ -12,7 +12,7 @@ from scipy.linalg import sqrtm, toeplitz
 
 from privplan.accounting.curve import PrivacyCurve
 from privplan.accounting.release import Relation, Release
-from privplan.banded_noise import coefficients, inverse_series, remaining_noise
+from privplan.laws.cyclic import coefficients, inverse_series, remaining_noise
 
 MOMENTA = (0.0, 0.5, 0.9)
 

@@ -17,7 +17,7 @@ from privplan.discrete_gaussian import (
     scale_for,
 )
 from privplan.errors import InputError
-from privplan.secure_streams import NoiseKey
+from privplan.streams import NoiseKey
 
 KEY = NoiseKey(bytes(range(32)))
 

@@ -13,8 +13,7 @@ from scipy.stats import binom, chisquare, kstest
 
 from privplan.errors import InputError, UnsupportedError
 from privplan.laws.law import SamplingLaw
-from privplan.secure_streams import NoiseKey
-from privplan.seeded_streams import fingerprint
+from privplan.streams import NoiseKey, fingerprint
 
 KEY = NoiseKey(bytes(range(32)))
 

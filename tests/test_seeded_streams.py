@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privplan.seeded_streams import seeded_stream, seeded_streams
+from privplan.streams import seeded_stream, seeded_streams
 
 LAST = np.array([0, 1, 17, 99_999, 2**31, 2**32 - 1])
 

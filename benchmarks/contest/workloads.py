@@ -21,7 +21,7 @@ from contest.peers import (
 )
 from torch import Tensor
 
-from simulate.local.per_record import clipped_sums
+from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import local_sgd
 from simulate.models.network import Model
 from simulate.models.registry import model

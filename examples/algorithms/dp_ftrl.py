@@ -31,24 +31,22 @@ import torch
 from torch import Tensor
 
 from privplan import Spec, judge, load_run, solve
-from privplan.accounting.noise_families import NOISE_FAMILIES, NoiseFamily, noise_p_value
+from privplan.accounting.families import NOISE_FAMILIES, NoiseFamily, noise_p_value
 from privplan.accounting.release import Release
 from privplan.errors import Fault
-from privplan.io.text import load_yaml
-from privplan.laws.law import LAWS, Law
-from privplan.laws.pairs import DominatingPairs, Relation, RenyiBound
+from privplan.files import load_yaml
+from privplan.laws.law import LAWS, DominatingPairs, Law, Relation, RenyiBound
 from privplan.plan import Plan
 from privplan.planning.baselines import strictest
 from privplan.record import ReleaseRecord
-from privplan.seeded_streams import fingerprint
 from privplan.spec.presets import preset
+from privplan.streams import fingerprint
 from privplan.verification.checks.check import Check, Run, first
 from privplan.verification.checks.check import register as register_check
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.entry import Hyperparameters
-from simulate.algorithms.registry import from_spec, register
+from simulate.algorithms.registry import Hyperparameters, from_spec, register
 from simulate.components import GroupSum, Mechanism, Noise, Released, State
-from simulate.mechanisms.gaussian import share
+from simulate.mechanisms import share
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 from simulate.transforms import clip

@@ -12,17 +12,16 @@ from pathlib import Path
 from torch import Tensor
 
 from privplan import Spec, judge, load_run, solve
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.planning.baselines import strictest
 from privplan.spec.presets import preset
-from simulate.aggregators.means import at_plan_norm, mean
+from simulate.aggregators import at_plan_norm, mean
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.entry import Hyperparameter, Hyperparameters
-from simulate.algorithms.registry import from_spec, register
+from simulate.algorithms.registry import Hyperparameter, Hyperparameters, from_spec, register
 from simulate.components import ClientBatch, LocalResult, LocalRule
-from simulate.local.penalised import Gradient, descend
-from simulate.mechanisms.gaussian import gaussian_joint
+from simulate.local.sgd import Gradient, descend
+from simulate.mechanisms import gaussian_joint
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 from simulate.transforms import plan_clip

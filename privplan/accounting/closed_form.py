@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 
 from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
-from privplan.accounting.noise_families import not_gaussian
+from privplan.accounting.families import not_gaussian
 from privplan.accounting.release import History, Relation, Release
 from privplan.errors import InputError, UnsupportedError
 

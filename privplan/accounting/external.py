@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
+from privplan.accounting.families import not_gaussian
 from privplan.accounting.gdp import central_limit
-from privplan.accounting.noise_families import not_gaussian
 from privplan.accounting.rdp import RdpAccountant
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import UnsupportedError
-from privplan.laws.cyclic_poisson import is_poisson
+from privplan.laws.cyclic import is_poisson
 
 _FEWEST_SEGMENTS = 20
 _MOST_SEGMENTS = 50

@@ -10,13 +10,222 @@ never a guarantee.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
-from privplan.accounting.noise_families import not_gaussian
+from privplan.accounting.families import not_gaussian
 from privplan.accounting.release import History, Relation, Release
-from privplan.accounting.search import root
 from privplan.errors import InputError, UnsupportedError
 from privplan.scipy_functions import log_ndtr, ndtr
+
+# --- Bracketing searches: the largest argument within a budget, and the root of a function. ------
+#
+# Own code, because evaluations of an accountant are expensive and the result must lie on the safe
+# side of the budget; commands that only need a root do not load ``scipy.optimize`` for it.
+
+_MAX_EVALUATIONS = 200
+_MAX_STEPS = 400
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The bracket around the largest argument within the budget.
+
+    Attributes:
+        feasible: largest argument known to be within the budget; None when the whole range
+            exceeds it.
+        infeasible: smallest argument known to exceed the budget; None when none in the range does.
+        evaluations: how often the cost was computed.
+    """
+
+    feasible: float | None
+    infeasible: float | None
+    evaluations: int
+
+
+@dataclass
+class _Bracket:
+    """State of a search for the zero of ``log(cost / budget)``.
+
+    ``points`` holds the arguments that were evaluated, in order, with ``log(cost / budget)``.
+    """
+
+    low: float
+    high: float
+    tolerance: float
+    integer: bool
+    slope: float
+    feasible: float | None = None
+    infeasible: float | None = None
+    points: list[tuple[float, float]] = field(default_factory=list)
+
+    def add(self, argument: float, log_ratio: float) -> None:
+        """Record an evaluation."""
+        if log_ratio <= 0:
+            self.feasible = argument
+        else:
+            self.infeasible = argument
+        self.points.append((argument, log_ratio))
+
+    @property
+    def closed(self) -> bool:
+        """Whether the bracket is as narrow as required, or ends at an end of the range."""
+        if self.feasible is None:
+            return self.infeasible is not None and self.infeasible <= self.low
+        if self.infeasible is None:
+            return self.feasible >= self.high
+        if self.integer:
+            return round(math.exp(self.infeasible)) - round(math.exp(self.feasible)) <= 1
+        return self.infeasible - self.feasible <= self.tolerance
+
+    def clipped(self, argument: float) -> float:
+        """The argument, moved strictly into the bracket; an integer's logarithm if required."""
+        feasible, infeasible = self.feasible, self.infeasible
+        if self.integer:
+            least = round(math.exp(self.low if feasible is None else feasible))
+            most = round(math.exp(self.high if infeasible is None else infeasible))
+            least += feasible is not None
+            most -= infeasible is not None
+            return math.log(min(max(round(math.exp(argument)), least), most))
+        if feasible is None or infeasible is None:
+            return min(max(argument, self.low), self.high)
+        return argument if feasible < argument < infeasible else (feasible + infeasible) / 2
+
+    def next_argument(self) -> float:
+        """The next argument to evaluate."""
+        count = len(self.points)
+        last, log_ratio = self.points[-1]
+        zero = self._secant_zero()
+        if self.feasible is not None and self.infeasible is not None:
+            slow = count > 8 and count % 3 == 0
+            if slow or zero is None:
+                return (self.feasible + self.infeasible) / 2
+        elif zero is None:  # no slope: double the steps towards the other end
+            step = min(2.0 ** (count - 1), 16.0)
+            return last - step if log_ratio > 0 else last + step
+        else:
+            limit = 3.0 * count
+            zero = last + min(max(zero - last, -limit), limit)
+        return self._beside(zero)
+
+    def _beside(self, zero: float) -> float:
+        """An argument beside the predicted zero, on the side where the bracket is open."""
+        feasible, infeasible, tolerance = self.feasible, self.infeasible, self.tolerance
+        if feasible is not None and zero - feasible <= tolerance * 0.9 and zero >= feasible:
+            return feasible + 0.95 * tolerance
+        if infeasible is not None and infeasible - zero <= tolerance * 0.9 and zero <= infeasible:
+            return infeasible - 0.95 * tolerance
+        offset = 0.4 * tolerance
+        return zero - offset if self.points[-1][1] > 0 else zero + offset
+
+    def _secant_zero(self) -> float | None:
+        """Zero predicted from the last point; None when it or the slope is unusable."""
+        argument, log_ratio = self.points[-1]
+        if not math.isfinite(log_ratio):
+            return None
+        slope = self._secant_slope()
+        return argument - log_ratio / slope if 0.02 < slope < 1e4 else None
+
+    def _secant_slope(self) -> float:
+        """Slope between the last two finite points; the initial slope when there are none."""
+        finite = [point for point in self.points if math.isfinite(point[1])]
+        if len(finite) < 2:
+            return self.slope
+        (first, low), (second, high) = finite[-2:]
+        return (high - low) / (second - first) if second != first else self.slope
+
+
+def largest_affordable(
+    cost: Callable[[float], float],
+    budget: float,
+    *,
+    start: float,
+    low: float,
+    high: float,
+    tolerance: float,
+    integer: bool = False,
+    slope: float = 1.0,
+) -> SearchResult:
+    """Search for the largest argument in [low, high] whose cost is at most the budget.
+
+    Secant steps on ``log(cost / budget)``; once the predicted zero is close, one evaluation on
+    each side of it, 0.4 tolerances away, closes the bracket. Falls back to bisection when the
+    prediction leaves the bracket or convergence is slow.
+
+    Args:
+        cost: not decreasing; may be 0 or ``inf``.
+        budget: positive.
+        start: first argument to evaluate, clipped to the range.
+        low: smallest argument.
+        high: largest argument.
+        tolerance: largest difference of the bracket's ends.
+        integer: arguments are logarithms of integers, and the bracket is closed when these
+            differ by one.
+        slope: slope of log cost assumed until two evaluations determine it.
+
+    Returns:
+        Both ends of the bracket; the cost of ``feasible`` was computed and is within the budget.
+    """
+    bracket = _Bracket(low, high, tolerance, integer, slope)
+    argument = bracket.clipped(start)
+    for _ in range(_MAX_EVALUATIONS):
+        bracket.add(argument, _log_ratio(cost(argument), budget))
+        if bracket.closed:
+            break
+        argument = bracket.clipped(bracket.next_argument())
+    return SearchResult(bracket.feasible, bracket.infeasible, len(bracket.points))
+
+
+def _log_ratio(cost: float, budget: float) -> float:
+    if cost <= 0:
+        return -math.inf
+    return math.inf if math.isinf(cost) else math.log(cost / budget)
+
+
+def root(function: Callable[[float], float], low: float, high: float, rtol: float = 1e-13) -> float:
+    """Argument at which a continuous function changes sign, by the Illinois method.
+
+    Bisects after three steps that did not halve the bracket, and while a value at one of its ends
+    is infinite.
+
+    Args:
+        function: of opposite signs at both ends, or 0 at one.
+        low: lower end.
+        high: upper end.
+        rtol: largest relative distance of the result from a change of sign.
+    """
+    left, right = function(low), function(high)
+    if left == 0 or right == 0:
+        return low if left == 0 else high
+    last_side, slow_steps, last_width = 0, 0, high - low
+    for _ in range(_MAX_STEPS):
+        tolerance = rtol * max(abs(low), abs(high))
+        if high - low <= 2 * tolerance:
+            break
+        if slow_steps >= 3 or not (math.isfinite(left) and math.isfinite(right)):
+            middle = (low + high) / 2
+            slow_steps = 0
+        else:  # at least a tolerance inside, so that the last steps close the bracket at both ends
+            middle = high - right * (high - low) / (right - left)
+            middle = min(max(middle, low + tolerance), high - tolerance)
+        value = function(middle)
+        if value == 0:
+            return middle
+        side = 1 if (value > 0) == (left > 0) else -1
+        if side > 0:
+            low, left = middle, value
+            right = right / 2 if last_side > 0 else right
+        else:
+            high, right = middle, value
+            left = left / 2 if last_side < 0 else left
+        last_side = side
+        slow_steps = slow_steps + 1 if high - low > last_width / 2 else 0
+        last_width = high - low
+    return (low + high) / 2
+
+
+# --- Gaussian differential privacy: the exact Gaussian formulas and the central limit. -----------
 
 
 class GdpAccountant:

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
-from privplan.accounting.noise_families import not_gaussian
+from privplan.accounting.families import not_gaussian
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import UnsupportedError
-from privplan.laws.pairs import Moments, RenyiBound
+from privplan.laws.law import Moments, RenyiBound
 from privplan.scipy_functions import gammaln
 
 Floats = NDArray[np.float64]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from privplan.errors import Fault, InputError
+from privplan.laws.law import Relation as Relation
 from privplan.laws.law import SamplingLaw as SamplingLaw
-from privplan.laws.pairs import Relation as Relation
 
 GAUSSIAN = "gaussian"
 """The family of noise where none is named."""

@@ -21,8 +21,7 @@ from typing import Any, Literal, Protocol
 
 from privplan.attestation.statements import read_attestation
 from privplan.errors import InputError, UnsupportedError
-from privplan.io.files import read_lines
-from privplan.io.text import load_json
+from privplan.files import load_json, read_lines
 from privplan.plan import Plan
 from privplan.values import Count, Value, parse
 

@@ -17,8 +17,7 @@ from typing import Literal
 from pydantic import Field
 
 from privplan.errors import InputError
-from privplan.io.files import read_lines
-from privplan.io.text import load_json
+from privplan.files import load_json, read_lines
 from privplan.values import Name, Natural, Value, is_empty, parse
 
 ATTESTATION = "attestation.jsonl"

@@ -19,8 +19,8 @@ from collections.abc import Callable
 import numpy as np
 
 from privplan.accounting.gdp import epsilon_of
+from privplan.auditing import register
 from privplan.auditing.one_run import Guesses, count_guesses
-from privplan.auditing.registry import register
 from privplan.scipy_functions import ndtr, ndtri
 
 Inverse = Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]

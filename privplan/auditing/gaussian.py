@@ -14,9 +14,8 @@ import math
 
 import numpy as np
 
-from privplan.accounting.gdp import epsilon_of
-from privplan.accounting.search import root
-from privplan.auditing.registry import register
+from privplan.accounting.gdp import epsilon_of, root
+from privplan.auditing import register
 from privplan.scipy_functions import betaincinv, ndtri
 
 PILOT = 5

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privplan.auditing.registry import register
+from privplan.auditing import register
 from privplan.laws.participation import binomial_log_mass
 from privplan.scipy_functions import bdtrc
 

@@ -27,7 +27,7 @@ from privplan.values import (
     is_none,
 )
 from privplan.verification.checks.check import Run
-from privplan.verification.checks.integrity import same_plan, unbroken
+from privplan.verification.checks.ledger import same_plan, unbroken
 from privplan.verification.verify import Verdict, judge, load_run
 
 STATE = 32

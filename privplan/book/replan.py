@@ -11,19 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from privplan.accounting.gdp import epsilon_of, mu_of
+from privplan.accounting.gdp import epsilon_of, largest_affordable, mu_of
 from privplan.accounting.release import History, Relation
-from privplan.accounting.search import largest_affordable
-from privplan.book.budget_rows import has_accounts
-from privplan.book.budgets import Budgets
-from privplan.book.database import address_of
+from privplan.book.accounts import Budgets, has_accounts
 from privplan.book.entry import BookedRun
-from privplan.book.rules import Composition, Rule, composition_of, scaled
-from privplan.book.spending import Account, account_of, full_name, groups_of
-from privplan.book.store import has_runs, runs
-from privplan.book_budget import BookBudget
+from privplan.book.spending import (
+    Account,
+    Composition,
+    account_of,
+    composition_of,
+    full_name,
+    groups_of,
+    scaled,
+)
+from privplan.book.spending import BookRule as Rule
+from privplan.book.store import address_of, has_runs, runs
 from privplan.errors import InfeasibleError, InputError, UnsupportedError
-from privplan.plan import GroupPlan, Plan
+from privplan.plan import BookBudget, GroupPlan, Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from privplan.spec.tuning import refuse_in_book

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+import numpy as np
 
 from privplan.accounting.accountant import Interval, accountant
+from privplan.accounting.calibrate import LEAST_RATIO, MOST_ROUNDS, NOISE_RANGE
 from privplan.accounting.certificate import laws
-from privplan.accounting.release import History, Relation, Unit, named_law
+from privplan.accounting.families import not_gaussian
+from privplan.accounting.gdp import epsilon_of, largest_affordable, mu_of
+from privplan.accounting.rdp import ORDERS, rdp_of_release
+from privplan.accounting.release import History, Relation, Release, SamplingLaw, Unit, named_law
 from privplan.book.entry import BookedRun
-from privplan.errors import Fault, InputError, UnsupportedError
+from privplan.errors import Fault, InfeasibleError, InputError, UnsupportedError
 from privplan.values import Value
 
 GUARANTEE = "pld"
@@ -246,3 +253,494 @@ def spendings(
         except UnsupportedError as error:
             faults.append(Fault(f"group {name}", "must be composable", str(error)))
     return spent, faults
+
+
+# -------------------------------------------------------------------------------------------------
+# Privacy filters: what a release costs when later releases are chosen after seeing earlier ones.
+#
+# Composing privacy losses exactly is no valid filter: an adversary that chooses the next release
+# by the outcome of the last exceeds delta (arXiv 2602.06756). Two filters are valid. Each adds up
+# one non-negative cost per release against a capacity that is fixed before the first release:
+#
+# - ``renyi``: the Rényi divergence at one order alpha. While its sum is at most R, every adaptive
+#   sequence has a divergence of at most R (Feldman and Zrnic 2021, arXiv 2008.11193, Theorem 4.3),
+#   and R converts to (epsilon, delta).
+# - ``gaussian``: mu^2 of Gaussian releases in which everybody takes part. While the sum is at most
+#   mu^2, the sequence is mu-GDP (Smith and Thakurta 2022, arXiv 2210.17520). It costs nothing
+#   over composition fixed in advance, and does not cover sampling.
+#
+# Costs are whole numbers of a fixed unit, rounded up, and capacities are rounded down, so that
+# sums are exact.
+
+Rule = Literal["renyi", "gaussian"]
+UNIT = 10.0**-10
+"""Cost of one unit: Rényi divergence or mu^2."""
+MOST_UNITS = 2**62
+
+
+def order_of(
+    epsilon: float,
+    delta: float,
+    typical: History | None = None,
+    relation: Relation = Relation.ADD_REMOVE,
+) -> int:
+    """Index in ``ORDERS`` of the order at which most runs fit into a budget.
+
+    Any order that is fixed before the first release gives a valid filter.
+
+    Args:
+        epsilon: the budget.
+        delta: its failure probability.
+        typical: releases of a typical run; Gaussian releases without sampling by default.
+        relation: neighbouring relation.
+    """
+    _check(epsilon, delta)
+    each = ORDERS if typical is None else _divergences(typical, relation)
+    return int(np.argmax(_capacities(epsilon, delta) / np.maximum(each, 1e-300)))
+
+
+def _divergences(history: History, relation: Relation) -> np.ndarray:
+    total = np.zeros_like(ORDERS)
+    for release, count in history:
+        total = total + count * rdp_of_release(release, relation)
+    return total
+
+
+def _capacities(epsilon: float, delta: float) -> np.ndarray:
+    """Rényi divergence at each order that implies (epsilon, delta); may be negative."""
+    converted = np.log1p(-1 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
+    return np.asarray(epsilon - converted)
+
+
+def capacity(rule: Rule, epsilon: float, delta: float, order: int) -> int:
+    """The capacity of a budget, in units, at an order (Rényi filter).
+
+    Raises:
+        InputError: when the budget is out of range, or no order implies it.
+    """
+    _check(epsilon, delta)
+    if rule == "gaussian":
+        return _down(mu_of(epsilon, delta) ** 2)
+    found = float(_capacities(epsilon, delta)[order])
+    if found <= UNIT:
+        raise InputError.one("epsilon", "must be larger for a Rényi filter at this delta", epsilon)
+    return _down(found)
+
+
+def cost(rule: Rule, history: History, relation: Relation, order: int) -> int:
+    """The cost of releases, in units; more than any capacity where they have no noise.
+
+    Args:
+        rule: the filter.
+        history: the releases.
+        relation: neighbouring relation.
+        order: index in ``ORDERS``, for the Rényi filter.
+
+    Raises:
+        UnsupportedError: when the filter does not cover a release.
+    """
+    reason = not_gaussian(history)
+    if reason is not None:
+        raise UnsupportedError(f"{rule} filter: {reason}")
+    total = 0
+    for release, count in history:
+        if release.sampling_ratio == 0 or math.isinf(release.noise_multiplier):
+            continue
+        if rule == "gaussian":
+            if release.sampling_ratio != 1:
+                raise UnsupportedError(
+                    "gaussian filter: covers releases in which everybody takes part, found "
+                    f"ratio {release.sampling_ratio:g}; use the renyi filter"
+                )
+            noise = release.noise_multiplier / release.sampling.law.sensitivity(relation)
+            one = math.inf if noise < 1e-9 else noise**-2
+        else:
+            one = float(rdp_of_release(release, relation)[order])
+        total += _up(one) * count
+        if total > MOST_UNITS:
+            return MOST_UNITS
+    return total
+
+
+def spent_epsilon(rule: Rule, units: int, delta: float, order: int) -> float:
+    """Upper bound on the epsilon at ``delta`` of releases with this cost, chosen adaptively."""
+    if units == 0:
+        return 0.0
+    if units >= MOST_UNITS:
+        return math.inf
+    value = units * UNIT
+    if rule == "gaussian":
+        return epsilon_of(math.sqrt(value), delta)
+    alpha = float(ORDERS[order])
+    shift = math.log1p(-1 / alpha) - (math.log(delta) + math.log(alpha)) / (alpha - 1)
+    return max(0.0, value + shift)
+
+
+def _check(epsilon: float, delta: float) -> None:
+    if not (0 < epsilon < 1000 and 0 < delta < 1):
+        rule = "must have epsilon in (0, 1000) and delta in (0, 1)"
+        raise InputError.one("budget", rule, (epsilon, delta))
+
+
+def _up(value: float) -> int:
+    if not value < MOST_UNITS * UNIT:
+        return MOST_UNITS
+    return math.ceil(value / UNIT * (1 + 1e-12))
+
+
+def _down(value: float) -> int:
+    return min(math.floor(value / UNIT * (1 - 1e-12)), MOST_UNITS)
+
+
+# --- How the runs of a group are composed against its budget: exactly, or by a filter. -----------
+#
+# Exact composition holds for runs that were all fixed before the first result. A run that is
+# chosen after seeing an earlier one needs a filter (``filters``). By default the first run of the
+# book decides which one, since nothing was seen before it: the Gaussian filter where everybody
+# took part in it, else the Rényi filter at the order at which most such runs fit.
+
+BookRule = Literal["renyi", "gaussian", "exact"]
+RULES: tuple[BookRule, ...] = get_args(BookRule)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Past releases under one rule, against one budget.
+
+    Attributes:
+        where: population and group, or the name of an account.
+        rule: ``exact``, or the filter.
+        relation: neighbouring relation.
+        budget: epsilon over all runs.
+        delta: its failure probability.
+        order: index in ``ORDERS`` of the order of the Rényi filter.
+        past: past releases.
+        units: cost of further past releases that are known by their cost only.
+        unit: unit of privacy.
+    """
+
+    where: str
+    rule: BookRule
+    relation: Relation
+    budget: float
+    delta: float
+    order: int = 0
+    past: History = field(default_factory=History)
+    units: int = 0
+    unit: Unit = "client"
+
+    def epsilon(self, more: History) -> float:
+        """Upper bound on the epsilon of the past releases and ``more``."""
+        if self.rule == "exact":
+            return accountant(GUARANTEE).epsilon(self.past + more, self.delta, self.relation).upper
+        return spent_epsilon(self.rule, self._spent(more), self.delta, self.order)
+
+    def alone(self, more: History) -> float:
+        """Upper bound on the epsilon of ``more`` without the past releases."""
+        return accountant(GUARANTEE).epsilon(more, self.delta, self.relation).upper
+
+    def fits(self, more: History) -> bool:
+        """Whether the past releases and ``more`` stay within the budget."""
+        if self.rule == "exact":
+            return self.epsilon(more) <= self.budget
+        return self._spent(more) <= self._capacity
+
+    def share(self, more: History) -> float | None:
+        """Cost of ``more`` over what the past leaves of the capacity; None for exact composition.
+
+        Infinite where nothing is left.
+        """
+        if self.rule == "exact":
+            return None
+        left = self._capacity - self._spent(History())
+        return (self._spent(more) - self._spent(History())) / left if left > 0 else float("inf")
+
+    def exact(self) -> Composition:
+        """The same past releases, composed exactly."""
+        return replace(self, rule="exact")
+
+    def cell(self, more: History) -> str:
+        """Delta, sampling law, relation and rule, as text."""
+        law = named_law(laws(self.past + more), self.unit)
+        return f"delta {self.delta:.4g}, {law} sampling, {self.relation}, {self.phrase}"
+
+    @property
+    def phrase(self) -> str:
+        """The rule as text."""
+        if self.rule == "exact":
+            return f"accountant {GUARANTEE}"
+        at = f" at order {ORDERS[self.order]:g}" if self.rule == "renyi" else ""
+        return f"{self.rule} filter{at}"
+
+    @property
+    def _capacity(self) -> int:
+        kind: Rule = "gaussian" if self.rule == "gaussian" else "renyi"
+        return capacity(kind, self.budget, self.delta, self.order)
+
+    def _spent(self, more: History) -> int:
+        kind: Rule = "gaussian" if self.rule == "gaussian" else "renyi"
+        try:
+            found = cost(kind, self.past + more, self.relation, self.order)
+        except UnsupportedError as error:
+            text = "must cover the releases; exact does, for runs fixed in advance"
+            raise InputError.one("rule", f"{text} ({error})", self.rule) from None
+        return min(self.units + found, MOST_UNITS)
+
+
+def composition_of(
+    account: Account, budget: float, delta: float, rule: BookRule | None = None
+) -> Composition:
+    """How a group's runs are composed.
+
+    Args:
+        account: its past releases; the first run fixes the order of the Rényi filter.
+        budget: epsilon over all runs.
+        delta: failure probability.
+        rule: the rule; by default the filter that fits the first run.
+
+    Raises:
+        InputError: when no filter covers the first run, or the budget is too small for one.
+    """
+    first = next((one for one in account.histories if one.rounds), History())
+    if rule is None:
+        everybody = first.rounds and all(release.sampling_ratio == 1 for release, _ in first)
+        rule = "gaussian" if everybody else "renyi"
+    known = (account.where, rule, account.relation, budget, delta)
+    if rule == "exact":
+        return Composition(*known, past=account.history, unit=account.unit)
+    reason = not_gaussian(first)
+    if reason is not None:
+        text = f"must be exact, for runs fixed in advance ({rule} filter: {reason})"
+        raise InputError.one("rule", text, rule)
+    try:
+        order = order_of(budget, delta, first if first.rounds else None, account.relation)
+        capacity(rule, budget, delta, order)
+    except UnsupportedError as error:
+        text = f"must be exact, for runs fixed in advance ({error})"
+        raise InputError.one("rule", text, rule) from None
+    return Composition(*known, order=order, past=account.history, unit=account.unit)
+
+
+def scaled(history: History, factor: float) -> History:
+    """The releases with their noise multipliers times a factor."""
+    return History(
+        (replace(one, noise_multiplier=one.noise_multiplier * factor), count)
+        for one, count in history
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+# The remaining part of a group's total budget, and the noise of a next run that fits into it.
+
+MOST_REPETITIONS = 1_000_000
+MOST_EPSILON = 50.0
+"""Largest budget: a likelihood ratio of e^50 protects nobody, and takes long to compute."""
+_TOLERANCE = 1e-4
+
+
+class Remaining(Value):
+    """The remaining part of a total budget.
+
+    Attributes:
+        budget: epsilon over all runs, past and future, at ``delta``.
+        spent_lower: lower bound on the epsilon of all releases in the book.
+        spent_upper: upper bound on it; both by exact composition.
+        rule: how past runs and a next one are composed (``rules``).
+        spent: epsilon of all releases in the book under the rule.
+        headroom: budget minus ``spent``. A next run may cost more than this by itself,
+            since epsilons do not add up exactly.
+        last_run: source of the last run of the group.
+        repetitions: number of repetitions of the last run that fit (at most
+            ``MOST_REPETITIONS``).
+        next_sampling: sampling law of a next run.
+        next_ratio: its sampling ratio.
+        next_rounds: its number of releases.
+        noise_multiplier: the smallest, to 1e-4 and six digits, with which such a run fits; None
+            when none does.
+        alone: upper bound on the epsilon at ``delta`` of such a run by itself.
+        total: epsilon of the book and such a run under the rule.
+        exact_noise_multiplier: ``noise_multiplier`` under exact composition, which is valid for
+            runs that were all fixed before the first result; None where no run fits, or where
+            that is the rule.
+    """
+
+    population: str
+    group: str
+    unit: Unit
+    budget: float
+    delta: float
+    relation: Relation
+    accountant: str
+    sampling: str
+    spent_lower: float
+    spent_upper: float
+    rule: str
+    spent: float
+    headroom: float
+    last_run: str
+    repetitions: int
+    next_sampling: str
+    next_ratio: float
+    next_rounds: int
+    noise_multiplier: float | None
+    alone: float | None
+    total: float | None
+    exact_noise_multiplier: float | None = None
+
+
+def remaining(
+    account: Account,
+    epsilon: float,
+    delta: float,
+    *,
+    sampling_ratio: float | None = None,
+    rounds: int | None = None,
+    rule: BookRule | None = None,
+) -> Remaining:
+    """The remaining part of ``epsilon`` at ``delta``.
+
+    Args:
+        account: all past releases of the group.
+        epsilon: the total budget.
+        delta: failure probability.
+        sampling_ratio: of the next run; by default that of the last run.
+        rounds: of the next run; by default those of the last run.
+        rule: how past runs and a next one are composed; by default a filter.
+
+    Raises:
+        InputError: when a value is out of range, or the rule does not cover the releases.
+        InfeasibleError: when more than the budget is spent already.
+    """
+    release, count = _next_release(account.histories[-1], sampling_ratio, rounds)
+    _check_question(epsilon, release.sampling_ratio, count)
+    composition = composition_of(account, epsilon, delta, rule)
+    bounds = account.composed(History(), delta)
+    if not composition.fits(History()):
+        under = (
+            ""
+            if composition.rule == "exact"
+            else f"; {composition.phrase} counts {composition.epsilon(History()):.6g}"
+        )
+        raise InfeasibleError(
+            f"{account.where}: nothing is left of epsilon {epsilon:g}; spent between "
+            f"{bounds.lower:.6g} and {bounds.upper:.6g} ({account.cell(History(), delta)}){under}"
+        )
+    noise = _least_noise(composition, release, count)
+    alone = total = exact_noise = None
+    if noise is not None:
+        next_run = History.repeated(replace(release, noise_multiplier=noise), count)
+        alone = accountant(GUARANTEE).epsilon(next_run, delta, account.relation).upper
+        total = composition.epsilon(next_run)
+        if composition.rule != "exact":
+            exact_noise = _least_noise(composition.exact(), release, count, noise)
+    spent = bounds.upper if composition.rule == "exact" else composition.epsilon(History())
+    return Remaining(
+        population=account.population,
+        group=account.group,
+        unit=account.unit,
+        budget=epsilon,
+        delta=delta,
+        relation=account.relation,
+        accountant=GUARANTEE,
+        sampling=named_law(laws(account.history), account.unit),
+        spent_lower=bounds.lower,
+        spent_upper=bounds.upper,
+        rule=composition.phrase,
+        spent=spent,
+        headroom=epsilon - spent,
+        last_run=account.sources[-1],
+        repetitions=_repetitions(composition, account.histories[-1], spent),
+        next_sampling=named_law(release.sampling, account.unit),
+        next_ratio=release.sampling_ratio,
+        next_rounds=count * release.sampling.law.turns if rounds is None else rounds,
+        noise_multiplier=noise,
+        alone=alone,
+        total=total,
+        exact_noise_multiplier=exact_noise,
+    )
+
+
+def _next_release(last: History, ratio: float | None, rounds: int | None) -> tuple[Release, int]:
+    """A release of the next run with noise multiplier 1, and how many a client may be in."""
+    usual = max(last, key=lambda pair: pair[1], default=(Release(1.0, 1.0), 0))[0]
+    law = usual.sampling
+    if ratio is None:
+        ratio = usual.sampling_ratio
+    elif law is SamplingLaw.FULL and ratio != 1:
+        law = SamplingLaw.POISSON
+    of_client = None if rounds is None else law.law.rounds_of_client(rounds)
+    return Release(1.0, ratio, law), last.rounds if of_client is None else of_client
+
+
+def _check_question(epsilon: float, ratio: float, rounds: int) -> None:
+    faults = []
+    if not 0 < epsilon <= MOST_EPSILON:
+        rule = f"must be positive and at most {MOST_EPSILON:g}"
+        faults.append(Fault("epsilon", rule, epsilon))
+    if not LEAST_RATIO <= ratio <= 1:
+        faults.append(Fault("sampling_ratio", f"must be in [{LEAST_RATIO:g}, 1]", ratio))
+    if not 1 <= rounds <= MOST_ROUNDS:
+        faults.append(Fault("rounds", f"must be in [1, {MOST_ROUNDS}]", rounds))
+    if faults:
+        raise InputError(faults)
+
+
+def _repetitions(composition: Composition, last: History, spent: float) -> int:
+    """The largest number of further repetitions of the last run that keeps the budget."""
+    delta = composition.delta
+    alone = accountant(GUARANTEE).epsilon(last, delta, composition.relation).upper
+    if alone == 0 and not last.rounds:
+        return MOST_REPETITIONS
+    share = composition.share(last)
+    if share is not None:  # costs under a filter add up
+        exactly = MOST_REPETITIONS if share == 0 else min(1 / share, MOST_REPETITIONS)
+        times = math.floor(exactly * (1 + 1e-9))
+        return times if times == 0 or composition.fits(last * times) else times - 1
+
+    def cost(logarithm: float) -> float:
+        return composition.epsilon(last * round(math.exp(logarithm)))
+
+    room = mu_of(composition.budget, delta) ** 2 - (mu_of(spent, delta) ** 2 if spent > 0 else 0.0)
+    guess = room / mu_of(alone, delta) ** 2 if alone > 0 else 1.0
+    result = largest_affordable(
+        cost,
+        composition.budget,
+        start=math.log(max(guess, 1.0)),
+        low=0.0,
+        high=math.log(MOST_REPETITIONS),
+        tolerance=_TOLERANCE,
+        integer=True,
+        slope=0.5,
+    )
+    return 0 if result.feasible is None else round(math.exp(result.feasible))
+
+
+def _least_noise(
+    composition: Composition, release: Release, rounds: int, near: float = 1.0
+) -> float | None:
+    """The smallest noise multiplier with which the book and such a run keep the budget."""
+
+    def cost(negative_log: float) -> float:
+        noisy = replace(release, noise_multiplier=math.exp(-negative_log))
+        try:
+            return composition.epsilon(History.repeated(noisy, rounds))
+        except UnsupportedError:  # too little noise to compose: above any budget
+            return math.inf
+
+    low, high = (-math.log(bound) for bound in reversed(NOISE_RANGE))
+    result = largest_affordable(
+        cost,
+        composition.budget,
+        start=-math.log(near),
+        low=low,
+        high=high,
+        tolerance=_TOLERANCE,
+        slope=1.0,
+    )
+    return None if result.feasible is None else _six_digits_up(math.exp(-result.feasible))
+
+
+def _six_digits_up(noise: float) -> float:
+    """The noise multiplier rounded up to six significant digits."""
+    unit = 10.0 ** (math.floor(math.log10(noise)) - 5)
+    return float(f"{math.ceil(noise / unit) * unit:.6g}")

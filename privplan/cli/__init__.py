@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.errors import PrivplanError
-from privplan.io.processes import INTERRUPTED, keep_freed
+from privplan.processes import INTERRUPTED, keep_freed
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -26,7 +26,6 @@ COMMANDS = {
     "explain": "Show each term of the bounds, formula and number.",
     "what-if": "Solve a spec with some of its numbers varied.",
     "frontier": "Show what rounds, cohort and budgets buy.",
-    "export": "Write a runnable project of another framework under a plan.",
     "verify": "Say what a run really spent, and whether it kept the plan.",
     "keys": "Keys of the parties that sign statements about a run.",
     "anchor": "Put the head of a run's signed statements into an external log.",
@@ -34,13 +33,29 @@ COMMANDS = {
     "account": "What a mechanism costs, by every accountant.",
     "calibrate": "Find the one parameter that meets a budget.",
     "tradeoff": "What the best attacker can achieve, as a curve.",
-    "reproduce": "Compute or train a published table again.",
     "report": "The public report of a plan or run.",
-    "lint": "The true epsilon of a configuration of another framework.",
     "doctor": "Show versions, extras and devices, and what is missing.",
 }
 """Commands of this package with one line of help; each is ``command`` of the module so named."""
 
+
+MODULES = {
+    "init": "plan:init_command",
+    "solve": "plan:solve_command",
+    "explain": "plan:explain_command",
+    "what-if": "plan:what_if_command",
+    "frontier": "plan:frontier_command",
+    "verify": "verify:verify_command",
+    "report": "verify:report_command",
+    "keys": "keys:command",
+    "anchor": "anchor:command",
+    "book": "book:command",
+    "account": "account:account_command",
+    "calibrate": "account:calibrate_command",
+    "tradeoff": "account:tradeoff_command",
+    "doctor": "doctor:doctor_command",
+}
+"""Where each command is, as module and attribute."""
 
 VERBOSITY = "privplan.verbosity"
 """Key of ``click.Context.meta``: -1 with --quiet, 1 with --verbose, 2 with two of them."""
@@ -119,7 +134,8 @@ class _Commands(SuggestingGroup):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS:
-            command = import_module(f"{__name__}.{name.replace('-', '_')}").command
+            module, _, attribute = MODULES[name].partition(":")
+            command = getattr(import_module(f"{__name__}.{module}"), attribute)
             return command if isinstance(command, click.Command) else None
         point = _extensions().get(name)
         return None if point is None else _load(point)

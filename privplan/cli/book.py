@@ -49,8 +49,7 @@ def _answer(form: str, line: str, values: dict[str, Any]) -> None:
 
 
 def _runs(address: str | None) -> tuple[BookedRun, ...]:
-    from privplan.book.database import address_of
-    from privplan.book.store import runs
+    from privplan.book.store import address_of, runs
 
     return runs(address_of(address))
 
@@ -67,10 +66,9 @@ def add_run(run: Path, population: str, infinite: bool, form: str, address: str 
     An unverified run is added at the cost that its evidence supports. Exit code 4: its verdict is
     broken, and nothing is added.
     """
-    from privplan.book.database import address_of, shown
     from privplan.book.entry import booking_of
-    from privplan.book.report import cost_line
-    from privplan.book.store import add
+    from privplan.book.store import add, address_of, shown
+    from privplan.report.tables import cost_line
 
     booking = booking_of(run, population, infinite=infinite)
     url = address_of(address)
@@ -110,9 +108,9 @@ def show(
 ) -> None:
     """What each group has spent: exact composition and naive sum, side by side."""
     from privplan.accounting.release import Relation
-    from privplan.book import report
     from privplan.book.spending import spendings
     from privplan.errors import InputError
+    from privplan.report import tables as report
 
     runs, under = _runs(address), None if relation is None else Relation(relation)
     with render.progress("composing") as progress:
@@ -163,11 +161,10 @@ def remaining_budget(
     Exit code 3: more than the budget is spent already.
     """
     from privplan.accounting.release import Relation
-    from privplan.book.remaining import remaining
-    from privplan.book.report import remaining_lines
-    from privplan.book.spending import account_of, delta_for
+    from privplan.book.spending import account_of, delta_for, remaining
     from privplan.errors import InputError
-    from privplan.io.processes import limited
+    from privplan.processes import limited
+    from privplan.report.tables import remaining_lines
 
     under = None if relation is None else Relation(relation)
     account = account_of(_runs(address), population, group, under)
@@ -194,9 +191,9 @@ def remaining_budget(
 @_address
 def export(form: str, output: str | None, address: str | None) -> None:
     """Every run, group and release of the book, as CSV or JSON."""
-    from privplan.book.database import address_of, shown
-    from privplan.book.report import export_csv, export_data
-    from privplan.io.files import refuse_overwriting, write_text
+    from privplan.book.store import address_of, shown
+    from privplan.files import refuse_overwriting, write_text
+    from privplan.report.tables import export_csv, export_data
 
     refuse_overwriting([shown(address_of(address))], [output])
     runs = _runs(address)
@@ -243,7 +240,7 @@ def open_account(
     address: str | None,
 ) -> None:
     """Open a budget ACCOUNT: POPULATION/GROUP, or a ceiling for a site or a population."""
-    from privplan.book.budgets import DAY, Budgets
+    from privplan.book.accounts import DAY, Budgets
 
     period = None if refill_days is None else refill_days * DAY
     Budgets(address, existing=bool(ceilings)).open(
@@ -306,7 +303,7 @@ def declare(plan: str, run: str, population: str, form: str, address: str | None
 
     Before the first result of these accounts.
     """
-    from privplan.book.budgets import Budgets
+    from privplan.book.accounts import Budgets
 
     declared = Budgets(address, existing=True).declare_run(run, _histories(plan, population))
     lines = [f"{account}: commitment {commitment}" for account, commitment in declared.items()]
@@ -327,7 +324,7 @@ def reserve(
 
     Exit code 3: an account has too little left.
     """
-    from privplan.book.budgets import DAY, Budgets
+    from privplan.book.accounts import DAY, Budgets
 
     charges = _histories(plan, population)
     name = Budgets(address, existing=True).reserve(run, charges, expires_in=expires_days * DAY)
@@ -350,7 +347,7 @@ def commit(
     address: str | None,
 ) -> None:
     """Spend a RESERVATION and end it: all of it, or the first rounds of a plan."""
-    from privplan.book.budgets import Budgets
+    from privplan.book.accounts import Budgets
     from privplan.errors import InputError
 
     if (plan is None) != (rounds is None):
@@ -367,8 +364,7 @@ def budgets(form: str, address: str | None) -> None:
     """All accounts: budget, spent, reserved."""
     from dataclasses import asdict
 
-    from privplan.book.budget_rows import has_accounts
-    from privplan.book.budgets import Budgets
+    from privplan.book.accounts import Budgets, has_accounts
 
     states = Budgets(address).states() if has_accounts(address) else []
     if form == "json":

@@ -21,9 +21,9 @@ def solve_horizon_spec(
     second_opinion: bool | None,
 ) -> tuple[Plan, ...]:
     """Solve a spec with a horizon, write the horizon and each run's plan, and show them."""
-    from privplan.io.files import refuse_overwriting
+    from privplan.files import refuse_overwriting
+    from privplan.planning.choices import NOT_TUNED
     from privplan.planning.horizon import plan_path, solve_horizon
-    from privplan.planning.recipe import NOT_TUNED
     from privplan.report.tables import certificate_table, horizon_table
 
     for option, value in options.items():

@@ -23,7 +23,7 @@ def command() -> None:
 def new(file: Path, name: str, role: str) -> None:
     """Write a new secret key to FILE (mode 600), and print its entry for signers in a spec."""
     from privplan.attestation.keys import new_key
-    from privplan.spec.fields import Signer
+    from privplan.spec.groups import Signer
     from privplan.values import parse
 
     parse(Signer, {"name": name, "role": role, "key": "0" * 64})

@@ -7,13 +7,13 @@ import logging
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from privplan.io.text import printable
+from privplan.files import printable
 
 PIPE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe, where COLUMNS does not say otherwise."""
@@ -201,3 +201,29 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
             bar.update(task, completed=done, total=total)
 
         yield report
+
+
+# --- Options that a command line names although they have no effect there. -----------------------
+
+
+def is_given(context: click.Context, name: str) -> bool:
+    """Whether the command line names an option."""
+    return context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+
+
+def refuse_given(context: click.Context, names: Iterable[str], rule: str) -> None:
+    """Raises for each of the options that the command line names."""
+    from privplan.errors import Fault, InputError
+
+    options = {option.name: option.opts[0] for option in context.command.params}
+    values = {name: context.params[name] for name in names if is_given(context, name)}
+    given = [
+        Fault(
+            options[name].lstrip("-"),
+            rule,
+            " ".join(value) if isinstance(value, tuple) else str(value),
+        )
+        for name, value in values.items()
+    ]
+    if given:
+        raise InputError(given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 )
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.pass_context
-def command(
+def verify_command(
     ctx: click.Context,
     run: tuple[Path, ...],
     horizon: str | None,
@@ -52,9 +53,9 @@ def command(
     from privplan.attestation.anchors import LocalLog, TimeStamps
     from privplan.cli import render
     from privplan.errors import InputError
-    from privplan.forecast.lines import reached_line
+    from privplan.forecast.target import reached_line
     from privplan.record import ACCURACY
-    from privplan.report import verdicts
+    from privplan.report import tables as verdicts
     from privplan.verification.verify import judge, load_run
 
     logs: list[AnchorLog] = []
@@ -100,7 +101,7 @@ def _horizon(path: str, folders: tuple[Path, ...], logs: tuple[AnchorLog, ...], 
     """Judge the runs of a horizon and show the verdict; returns the exit code."""
     from privplan.cli import render
     from privplan.planning.horizon import HorizonPlan
-    from privplan.report import verdicts
+    from privplan.report import tables as verdicts
     from privplan.verification.horizon import judge_horizon
     from privplan.verification.verify import load_run
 
@@ -119,3 +120,33 @@ def _horizon(path: str, folders: tuple[Path, ...], logs: tuple[AnchorLog, ...], 
         render.text(f"BROKEN: {fault}")
     render.text(f"horizon {verdict.outcome}")
     return verdict.exit_code
+
+
+# --- ``privplan report``: the public report of a plan or run. ------------------------------------
+
+
+@click.command("report", help="The public report of a plan or run.")
+@click.argument("source", metavar="RUN|PLAN")
+@click.option("--registry", is_flag=True, required=True, help="With the fields of registries.")
+@click.option("-o", "--output", metavar="NAME", help="Write NAME.json and NAME.md.")
+@click.option(
+    "--format", "form", type=click.Choice(["page", "json"]), default="page", show_default=True
+)
+def report_command(source: str, registry: bool, output: str | None, form: str) -> None:
+    """State unit, relation, law, budgets per group, mechanism, adaptivity, what is not covered."""
+    from privplan.cli import render
+    from privplan.files import refuse_overwriting, write_text
+    from privplan.report.registry import page, registry_report
+
+    report = registry_report(source)
+    text = json.dumps(report, indent=1, allow_nan=False)
+    if output is not None:
+        files = {f"{output}.json": text + "\n", f"{output}.md": page(report)}
+        refuse_overwriting([source], list(files))
+        for name, content in files.items():
+            write_text(name, content)
+            render.text(f"wrote {name}")
+    elif form == "json":
+        render.text(text)
+    else:
+        render.text(page(report).rstrip("\n"))

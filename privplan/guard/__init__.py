@@ -4,13 +4,13 @@ A training loop of another framework asks the guard who takes part in a round, h
 noised by it, and stores the model through it. What runs is then the plan: the guard refuses every
 release that would exceed the plan or the budget of a group, and resumes after a kill with the same
 bits. This package imports numpy and the layers of ``privplan`` below it, never torch and never a
-framework; those are in ``privplan.adapters``.
+framework; those are in ``privplan.contrib.adapters``.
 """
 
-from privplan.guard.budget import BudgetExceededError as BudgetExceededError
-from privplan.guard.cohort import Cohort as Cohort
+from privplan.guard.guard import Cohort as Cohort
 from privplan.guard.guard import Guard as Guard
+from privplan.guard.lines import BudgetExceededError as BudgetExceededError
 from privplan.guard.lines import Released as Released
-from privplan.guard.vectors import GroupTotal as GroupTotal
-from privplan.guard.vectors import Layout as Layout
-from privplan.guard.vectors import clip as clip
+from privplan.guard.storage import GroupTotal as GroupTotal
+from privplan.guard.storage import Layout as Layout
+from privplan.guard.storage import clip as clip

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import platform
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
 from privplan.accounting.accountant import Interval
-from privplan.attestation import SigningKey
+from privplan.accounting.release import History, Relation
+from privplan.attestation import Attestor, SigningKey, read_attestation
+from privplan.book.accounts import DAY
+from privplan.book.accounts import Budgets as reserving_Budgets
 from privplan.errors import Fault, InputError
-from privplan.guard.budget import BudgetExceededError, Budgets
-from privplan.guard.cohort import Available, Cohort, Positions, cohort_of, draw_registered
+from privplan.files import locked, read_text, write_text
 from privplan.guard.lines import (
+    BudgetExceededError,
+    Budgets,
     Evidence,
     Released,
     Sums,
@@ -26,20 +35,339 @@ from privplan.guard.lines import (
     released_of,
     sums_of,
 )
-from privplan.guard.opening import check_settings, open_record
-from privplan.guard.prior import add_to_book, past_runs
-from privplan.guard.signing import LedgerSigner
-from privplan.guard.storage import MODEL, RELEASE, Storage
-from privplan.guard.vectors import GroupTotal, clip
-from privplan.io.files import locked
-from privplan.ledger import history_of
-from privplan.plan import Plan
-from privplan.record import Executed, ReleaseRecord
-from privplan.secure_streams import secure_stream
+from privplan.guard.storage import FOLDER, MODEL, RELEASE, GroupTotal, Storage, clip
+from privplan.ledger import chained, history_of
+from privplan.plan import GroupPlan, Plan
+from privplan.record import LEDGER, PLAN, RECORD, Executed, ReleaseRecord, RunRecord
+from privplan.spec.tuning import refuse_in_book
+from privplan.spec.turns import refuse_turns
+from privplan.streams import SecureStream, secure_stream
 
 if TYPE_CHECKING:
-    from privplan.book.rules import Composition
+    from privplan.book.spending import Composition
     from privplan.verification.verify import Verdict
+
+
+# --- Opening the folder of a guarded run, and the plans and settings that are refused. -----------
+
+
+def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
+    """Refuse plans and settings that a guard cannot execute.
+
+    Raises:
+        InputError: naming the first of them.
+    """
+    if plan.unit != "client":
+        rule = "must be client; noise that clients add for their records is drawn by the clients"
+        raise InputError.one("plan.spec.unit", rule, plan.unit)
+    if plan.clipping is not None:
+        rule = "must be fixed; a clipping norm that follows a private quantile is for simulations"
+        raise InputError.one("plan.clipping", rule, plan.clipping.quantile)
+    refuse_turns(plan.spec.sampling, "plan.spec.sampling", "a guard")
+    if evidence not in ("public", "internal"):
+        raise InputError.one("evidence", "must be public or internal", evidence)
+    if keep is not None and keep < 1:
+        raise InputError.one("keep", "must be 1 or more", keep)
+
+
+def open_record(folder: Path, plan: Plan, evidence: str, framework: str) -> RunRecord:
+    """The record of the run in a folder, which is created where there is none.
+
+    Raises:
+        InputError: when the folder holds another run, or other files.
+    """
+    path = folder / RECORD
+    if not path.exists():
+        others = [one.name for one in folder.iterdir() if not one.name.startswith(".")]
+        known = (folder / PLAN).exists() and Plan.load(folder / PLAN).digest == plan.digest
+        if any(name != PLAN for name in others) or (PLAN in others and not known):
+            rule = "must be the folder of a guarded run, a new folder or an empty one"
+            raise InputError.one("ledger", rule, str(folder))
+        plan.save(folder / PLAN)
+        versions = {name: version(name) for name in ("privplan", "numpy")}
+        record = RunRecord(
+            plan_digest=plan.digest,
+            algorithm=framework,
+            configuration={"evidence": evidence},
+            versions={"python": platform.python_version(), **versions},
+            status="running",
+            rounds_done=0,
+            noise="secure",
+        )
+        record.save(folder)
+        return record
+    record = RunRecord.load(folder)
+    if record.seed is not None or record.configuration.get("evidence") is None:
+        raise InputError.one("ledger", "must not hold the run of a simulation", str(folder))
+    if record.plan_digest != plan.digest:
+        raise InputError.one("plan", f"must be the one of the run in {folder}", plan.digest)
+    if record.configuration["evidence"] != evidence:
+        rule = f"must be {record.configuration['evidence']}, as in {folder}"
+        raise InputError.one("evidence", rule, evidence)
+    return record
+
+
+# --- The book of a guarded run: what the groups spent before, and adding the run. ----------------
+#
+# The database library is imported only by a run that has a book.
+
+
+def past_runs(
+    book: str, population: str, plan: Plan, records: list[ReleaseRecord]
+) -> dict[str, Composition]:
+    """The other runs of each group in a book; empty for a new book.
+
+    They are composed by the rule and against the budget over all runs that the plan stores, where
+    it was made from a book; else by a filter, against the plan's budget of the group.
+
+    Args:
+        book: address of the book.
+        population: whose groups these are.
+        plan: the plan of the run.
+        records: releases of the run itself, which may be in the book.
+
+    Raises:
+        InputError: when the book cannot be read, has the group with another unit of privacy, or
+            the rule does not cover its releases.
+    """
+    from privplan.book.spending import account_of, composition_of, groups_of
+    from privplan.book.store import address_of, has_runs, runs
+
+    refuse_in_book(plan.spec.tuning)
+    url = address_of(book)
+    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
+        return {}
+    if not has_runs(url):
+        return {}
+    own, chain = set(), plan.digest
+    for record in records:
+        chain = chained(record, chain)[1]
+        own.add(chain)
+    booked = runs(url)
+    others = [run for run in booked if run.plan != plan.digest or run.chain not in own]
+    stored = {one.group: one for one in plan.book or ()}
+    groups = {group.name: group for group in plan.groups}
+    found: dict[str, Composition] = {}
+    for _, name in groups_of(others, population):
+        if name not in groups:
+            continue
+        group, planned = groups[name], stored.get(name)
+        # With the run's own entry, since the first run of the book fixes the filter.
+        account = account_of(booked, population, name, Relation(plan.spec.relation))
+        if account.unit != plan.unit:
+            rule = f"must protect the unit {plan.unit!r} in all runs of the book"
+            raise InputError.one(f"groups.{name}", rule, account.unit)
+        budget, rule_ = group.epsilon, None
+        if planned is not None:
+            budget, rule_ = planned.budget, planned.rule
+        composition = composition_of(account, budget, group.delta, rule_)
+        past = account_of(others, population, name, account.relation).history
+        found[name] = replace(composition, past=past)
+        _ = found[name].fits(History())  # refuses releases that the rule does not cover
+    return found
+
+
+def add_to_book(book: str, population: str, folder: Path) -> None:
+    """Add the run to the book, at the cost that its ledger records.
+
+    The guard executed law and noise itself, so that missing evidence does not raise the cost.
+
+    Raises:
+        InputError: when the book cannot be written.
+    """
+    from privplan.book.entry import Cost, booking
+    from privplan.book.store import add, address_of
+    from privplan.verification.verify import judge, load_run
+
+    if not (folder / LEDGER).exists():  # nothing was released
+        return
+    run = load_run(folder)
+    if not run.ledger.records:
+        return
+    verdict = judge(run)
+    cost: Cost = "infinite" if verdict.failed else "recorded"
+    add(address_of(book), booking(run, folder, population, verdict.outcome, cost))
+
+
+# --- The cohort of a round: drawn by the planned law from the registered clients. ----------------
+
+Available = Mapping[str, Iterable[int]]
+"""Positions of the clients that are there, by group; positions are 0..clients-1 of the plan."""
+Positions = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Who takes part in a round.
+
+    Attributes:
+        round: training round, from 1.
+        clients: positions of the clients to train, by group: drawn and available.
+        drawn: positions that the law drew from the registered clients, by group.
+        missing: number of registered clients that were not available, by group.
+        guarantee: what missing clients do to the guarantee, one sentence per group that misses
+            some; empty when all are available.
+    """
+
+    round: int
+    clients: Positions
+    drawn: Positions
+    missing: dict[str, int]
+    guarantee: tuple[str, ...]
+
+    def __len__(self) -> int:
+        """Number of clients to train."""
+        return sum(map(len, self.clients.values()))
+
+    @property
+    def members(self) -> list[tuple[str, int]]:
+        """Group and position of every client to train."""
+        return [(group, client) for group, found in self.clients.items() for client in found]
+
+
+def draw_registered(plan: Plan, round_: int, generator: Callable[[], SecureStream]) -> Positions:
+    """Draw each group's cohort by the plan's law from all registered clients.
+
+    Args:
+        plan: the plan.
+        round_: training round, from 1.
+        generator: makes a generator for one draw.
+    """
+    law = plan.spec.sampling.law
+    drawn = {}
+    for group in plan.groups:
+        ratio, _ = plan.at_round(group, round_)
+        source = cast(np.random.Generator, generator())  # it has the methods that laws use
+        positions = law.draw(source, group.clients, ratio, round_)
+        drawn[group.name] = tuple(np.asarray(positions).tolist())
+    return drawn
+
+
+def cohort_of(plan: Plan, round_: int, drawn: Positions, available: Available | None) -> Cohort:
+    """The clients of a draw that are there.
+
+    Args:
+        plan: the plan.
+        round_: training round, from 1.
+        drawn: what the law drew from the registered clients.
+        available: the clients that are there; all registered ones when None.
+
+    Raises:
+        InputError: for a group that the plan does not have, or a client that is not registered.
+    """
+    if available is None:
+        none = dict.fromkeys(drawn, 0)
+        return Cohort(round=round_, clients=dict(drawn), drawn=drawn, missing=none, guarantee=())
+    for name in available:
+        plan.group(name)
+    there = {group.name: _positions(group, available) for group in plan.groups}
+    missing = {group.name: group.clients - len(there[group.name]) for group in plan.groups}
+    return Cohort(
+        round=round_,
+        clients={
+            name: tuple(one for one in found if one in there[name]) for name, found in drawn.items()
+        },
+        drawn=drawn,
+        missing=missing,
+        guarantee=tuple(
+            _guarantee(plan, group, round_, missing[group.name])
+            for group in plan.groups
+            if missing[group.name]
+        ),
+    )
+
+
+def _positions(group: GroupPlan, available: Available) -> frozenset[int]:
+    found = frozenset(int(one) for one in available.get(group.name, ()))
+    outside = [one for one in found if not 0 <= one < group.clients]
+    if outside:
+        rule = f"must be positions of registered clients, 0 to {group.clients - 1}"
+        raise InputError.one(f"available.{group.name}", rule, min(outside))
+    return found
+
+
+def _guarantee(plan: Plan, group: GroupPlan, round_: int, missing: int) -> str:
+    """What missing clients do to the guarantee of a group."""
+    ratio, _ = plan.at_round(group, round_)
+    law, there = plan.spec.sampling.law, group.clients - missing
+    text = (
+        f"{group.name}: {missing} of {group.clients} registered clients are missing; the law drew "
+        f"from all of them, so the ratio stays {ratio:.6g} and the guarantee is the planned one, "
+        "if who is missing does not depend on who was drawn or on data; the expected cohort is "
+        f"{ratio * there:.6g} instead of {ratio * group.clients:.6g}"
+    )
+    if law.whole_cohorts and there:
+        size = round(ratio * group.clients)
+        text += (
+            f" (a cohort of {size} of the {there} that are there would have the ratio "
+            f"{min(1.0, size / there):.6g}, which costs more than planned)"
+        )
+    return text
+
+
+# --- Signatures of a guarded run: each draw and each line of the ledger, before it is used. ------
+
+
+class LedgerSigner:
+    """Signs draws and ledger lines with the server's key; a kill leaves nothing unsigned.
+
+    Args:
+        folder: the run folder.
+        plan: the plan, whose signers include the server.
+        key: the server's secret key, or its file.
+        storage: the files of the run; lines that are in the ledger and not signed are signed.
+
+    Raises:
+        InputError: when the key is not that of a server in the plan, or statements are missing.
+    """
+
+    def __init__(
+        self, folder: Path, plan: Plan, key: SigningKey | Path | str, storage: Storage
+    ) -> None:
+        self._storage, self._committed = storage, 0
+        found = read_attestation(folder)
+        signed = [] if found is None else [one.statement for one in found.statements]
+        lines = max((one.lines for one in signed if one.kind == "release"), default=0)
+        chain = plan.digest
+        for record in storage.records[:lines]:
+            chain = chained(record, chain)[1]
+        secret = key if isinstance(key, SigningKey) else SigningKey.load(key)
+        self._attestor = Attestor(folder, plan, secret, chain)
+        self._attestor.start()
+        rest = storage.records[lines:]
+        for round_ in sorted({record.round for record in rest}):
+            records = [record for record in rest if record.round == round_]
+            noisy = any(record.noise_state for record in records)
+            self.lines(records, storage.release(round_)[1] if noisy else ())
+
+    def cohort(self, round_: int, drawn: Mapping[str, Sequence[int]]) -> None:
+        """Commit to what the law drew for a round, once."""
+        if self._committed != round_:
+            self._attestor.cohort(round_, drawn)
+            self._committed = round_
+
+    def lines(self, records: Sequence[ReleaseRecord], vectors: Sequence[np.ndarray]) -> None:
+        """Sign new lines of the ledger, all of one round, with their released sums.
+
+        Args:
+            records: the lines.
+            vectors: noisy sums [d] of the lines; none where nothing was released here.
+        """
+        round_ = records[0].round
+        self.cohort(round_, self._storage.draw(round_) or {})
+        digests = [hashlib.sha256(one.tobytes()).hexdigest() for one in vectors]
+        nothing = [hashlib.sha256().hexdigest()] * (len(records) - len(digests))
+        named = any(share.participants is not None for share in records[0].shares)
+        chain = self._storage.chain_after(records[-1])
+        self._attestor.release(round_, [*digests, *nothing], chain, reveal_cohort=named)
+
+    def end(self) -> None:
+        """Sign the end of the run."""
+        self._attestor.end(self._storage.chain)
+
+
+# -------------------------------------------------------------------------------------------------
+# The guard of one run: draws cohorts, adds noise, books releases, and refuses what is too much.
 
 Model = np.ndarray | Mapping[str, np.ndarray]
 VECTOR = "model"
@@ -398,3 +726,97 @@ class Guard:
         refusal = self.refusal()
         if refusal is not None:
             raise BudgetExceededError(refusal)
+
+
+# --- A guard that reserves its plan's cost in budget accounts and spends it release by release. --
+
+RESERVATION = "reservation"
+"""File in the guard's folder with the name of the reservation."""
+
+
+class ReservingGuard(Guard):
+    """A guard whose groups have accounts in a book of budgets.
+
+    The whole plan is reserved when the run starts, or the run is refused; each release is spent
+    before it is made, and what was not spent returns when the run finishes. Concurrent runs of
+    several guards therefore never overspend an account. A run that is opened again keeps its
+    reservation, and spends each round once.
+
+    Args:
+        plan: the plan, or its file.
+        ledger: the run folder.
+        accounts: name of the account of each group.
+        book: address of the book with the accounts.
+        expires_in: seconds after which nothing more can be spent.
+        options: of ``Guard``, without a book of runs.
+
+    Raises:
+        InfeasibleError: when an account has too little left for the plan.
+        InputError: when a group has no account, or as ``Guard``.
+    """
+
+    def __init__(
+        self,
+        plan: Plan | Path | str,
+        ledger: Path | str,
+        accounts: Mapping[str, str],
+        book: str,
+        *,
+        expires_in: float = 30 * DAY,
+        **options: Any,
+    ) -> None:
+        super().__init__(plan, ledger, **options)
+        try:
+            names = [group.name for group in self.plan.groups]
+            if set(accounts) != set(names):
+                rule = f"must name an account for {', '.join(names)}"
+                raise InputError.one("accounts", rule, list(accounts))
+            self._accounts = dict(accounts)
+            self._book_of_budgets = reserving_Budgets(book, existing=True)
+            self._reservation = ""
+            if not self.finished:
+                self._reservation = self._reserved(expires_in)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _reserved(self, expires_in: float) -> str:
+        """The name of the run's reservation, which is made when the run starts."""
+        path = self.folder / FOLDER / RESERVATION
+        if not path.exists():
+            write_text(path, uuid.uuid4().hex)
+        charges: dict[str, History] = {}
+        for group in self.plan.groups:
+            account = self._accounts[group.name]
+            charges[account] = charges.get(account, History()) + self.plan.history(group)
+        name = read_text(path, "guard.reservation")
+        return self._book_of_budgets.reserve(
+            self.plan.spec.name, charges, expires_in=expires_in, reservation=name
+        )
+
+    def release(self, round_: int, sums: Sums | None = None) -> Released:
+        """As ``Guard.release``, after the release was spent."""
+        self._spend(round_)
+        return super().release(round_, sums)
+
+    def record_noised(self, round_: int, dimension: int, noise_std: float) -> None:
+        """As ``Guard.record_noised``, after the release was spent."""
+        self._spend(round_)
+        super().record_noised(round_, dimension, noise_std)
+
+    def finish(self) -> None:
+        """As ``Guard.finish``; what was not spent returns to the accounts."""
+        super().finish()
+        if self._reservation:
+            self._book_of_budgets.close(self._reservation)
+            self._reservation = ""
+
+    def _spend(self, round_: int) -> None:
+        if round_ != self.round or self.refusal() is not None:
+            return  # a repeated call, or one that is refused
+        charges: dict[str, History] = {}
+        for name, budget in self._budgets.groups.items():
+            account = self._accounts[name]
+            one = History([(budget.planned(round_), 1)])
+            charges[account] = charges.get(account, History()) + one
+        self._book_of_budgets.spend(self._reservation, charges, step=round_)

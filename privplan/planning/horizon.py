@@ -21,11 +21,9 @@ from privplan.accounting.certificate import CertificateRow, certify
 from privplan.accounting.gdp import epsilon_of, mu_of
 from privplan.accounting.release import History
 from privplan.errors import Fault, InfeasibleError, InputError
-from privplan.io.files import read_text, write_text
-from privplan.io.kinds import HORIZON, refuse_other_kind
-from privplan.io.text import load_json
+from privplan.files import HORIZON, load_json, read_text, refuse_other_kind, write_text
 from privplan.plan import Plan
-from privplan.planning.group_noise import FAST_ACCOUNTANTS
+from privplan.planning.noise import FAST_ACCOUNTANTS
 from privplan.planning.solver import solve
 from privplan.spec.horizon import HorizonModel
 from privplan.spec.objectives import is_objective

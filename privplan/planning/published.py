@@ -31,12 +31,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.convergence.bounds import StepConstants
-from privplan.planning.error_terms import ReleaseKind, mean_noise_multiplier
-from privplan.planning.group_noise import group_noise
-from privplan.planning.optimiser import descend
+from privplan.planning.bounds import StepConstants
+from privplan.planning.error import ReleaseKind, mean_noise_multiplier, participation
+from privplan.planning.noise import group_noise
 from privplan.planning.problem import Problem
-from privplan.planning.weights import participation
+from privplan.planning.search import descend
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]

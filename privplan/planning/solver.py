@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from privplan.errors import InfeasibleError
 from privplan.plan import ObjectiveValue, Plan
 from privplan.planning.assemble import Decisions, assemble, failed_conditions
-from privplan.planning.free_choices import decide_free_choices
-from privplan.planning.group_noise import calibrated
-from privplan.planning.optimised import optimised
-from privplan.planning.problem import Problem, drawable, problem_of, uniform_cohorts
+from privplan.planning.choices import decide_free_choices, optimised, with_server
+from privplan.planning.error import weights
+from privplan.planning.noise import calibrated
+from privplan.planning.problem import Problem, drawable, not_above, problem_of, uniform_cohorts
 from privplan.planning.published import (
     closed_form_value,
     degenerate_warning,
@@ -22,9 +22,6 @@ from privplan.planning.published import (
     published_terms,
     solve_published,
 )
-from privplan.planning.recipe import with_server
-from privplan.planning.run_limits import not_above
-from privplan.planning.weights import weights
 from privplan.spec.horizon import refuse_horizon
 from privplan.spec.objectives import is_objective
 from privplan.spec.spec import Spec
@@ -51,7 +48,7 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
     refuse_horizon(spec.horizon)
     if not any(group.risk for group in spec.groups):
         return _solved(spec, second_opinion)
-    from privplan.planning.risks import of_risk
+    from privplan.planning.explain import of_risk
 
     try:
         return _restated(_solved(spec, second_opinion), second_opinion)
@@ -61,7 +58,7 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
 
 def _restated(plan: Plan, second_opinion: bool | None) -> Plan:
     """The plan at the weakest budgets that its groups' risks allow."""
-    from privplan.planning.risks import STATEMENTS, restated
+    from privplan.planning.explain import STATEMENTS, restated
 
     for _ in range(STATEMENTS):
         weaker = restated(plan)
@@ -74,8 +71,7 @@ def _restated(plan: Plan, second_opinion: bool | None) -> Plan:
 def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
     _log.debug("solving %s: %d groups, unit %s", spec.name, len(spec.groups), spec.unit)
     if spec.unit == "record":
-        from privplan.planning.record_choices import decide_record_choices
-        from privplan.planning.record_level import solve_records
+        from privplan.planning.records import decide_record_choices, solve_records
 
         decided, notes = decide_record_choices(spec)
         plan = solve_records(decided, second_opinion=bool(second_opinion))

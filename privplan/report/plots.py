@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from privplan.plan import Plan
-    from privplan.sensitivity.frontier import FrontierPoint
+    from privplan.planning.frontier import FrontierPoint
 
 _MOST_TICKS = 5
 _MOST_LINES = 40

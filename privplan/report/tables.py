@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from privplan.accounting.tradeoff import LEVELS
-from privplan.forecast.lines import extrapolates
+from privplan.book.entry import BookedRun
+from privplan.book.spending import MOST_REPETITIONS, Remaining, Spending, full_name
+from privplan.files import csv_cell
+from privplan.forecast.target import extrapolates
 from privplan.plan import Plan
+from privplan.planning.choices import recipe_lines
 from privplan.planning.objectives import objective_of
-from privplan.planning.recipe import recipe_lines
-from privplan.sensitivity.rows import DECIDED
+from privplan.planning.sweep import DECIDED
+from privplan.record import ACCURACY
 from privplan.spec.objectives import FIXED_RATIOS
 from privplan.spec.turns import noise_left
+from privplan.verification.checks.check import Check
+from privplan.verification.verify import GroupVerdict, Verdict
 
 if TYPE_CHECKING:
+    from privplan.planning.explain import GroupRisk
+    from privplan.planning.frontier import FrontierPoint
     from privplan.planning.horizon import HorizonPlan
-    from privplan.planning.risks import GroupRisk
-    from privplan.sensitivity.frontier import FrontierPoint
+    from privplan.verification.horizon import HorizonVerdict
 
 _PUBLISHED = "bound (Theorem 3's movable terms, in units of L d C^2)"
 _RECORDS = "noise variance of the mean update over p eta^2, and the least by weights"
@@ -239,3 +248,332 @@ def _unit(plan: Plan) -> str:
     if plan.objective.name in FIXED_RATIOS or plan.objective.name != plan.spec.planning.ratios:
         return _PUBLISHED
     return objective_of(plan.spec).unit
+
+
+# --- Tables and text lines of a verdict. ---------------------------------------------------------
+
+GROUP_COLUMNS = (
+    "group",
+    "clients",
+    "budget",
+    "planned",
+    "realised lower",
+    "realised upper",
+    "rdp upper",
+    "headroom",
+    "delta",
+    ACCURACY,
+    "verdict",
+)
+HORIZON_COLUMNS = ("group", "budget", "planned", "realised upper", "delta", "verdict")
+CHECK_COLUMNS = ("check", "result", "what was found")
+
+
+def number(value: float | None) -> str:
+    """An epsilon as text; None means infinite."""
+    return "inf" if value is None else f"{value:.4f}"
+
+
+def percent(value: float | None) -> str:
+    """An accuracy as text; empty for None."""
+    return "" if value is None else f"{100 * value:.1f}%"
+
+
+def score(metric: str, value: float | None) -> str:
+    """A score as text: accuracies in percent, others as numbers; empty for None."""
+    if metric == ACCURACY or value is None:
+        return percent(value)
+    return f"{value:.4g}"
+
+
+def group_columns(verdict: Verdict) -> list[str]:
+    """Columns of ``group_rows``, with the name of the metric.
+
+    Where the budget is that of the best of several runs, no independent bound stands beside it;
+    those of the one run are named so.
+    """
+    names = [verdict.metric if name == ACCURACY else name for name in GROUP_COLUMNS]
+    if verdict.groups[0].one_run is not None:
+        names[names.index("rdp upper")] = "one run, pld"
+    return names
+
+
+def no_score(verdict: Verdict) -> str:
+    """Why a verdict has no score."""
+    return "not finite" if verdict.not_finite else "not measured"
+
+
+def _row(group: GroupVerdict, verdict: Verdict) -> list[str]:
+    missing = no_score(verdict) if verdict.not_finite else ""
+    return [
+        group.group,
+        f"{group.clients}",
+        f"{group.budget:g}",
+        number(group.planned),
+        number(group.realised_lower) if group.one_run is None else "-",
+        number(group.realised_upper),
+        number(group.realised_rdp if group.one_run is None else group.one_run.upper),
+        "none" if group.headroom is None else f"{group.headroom:.4f}",
+        f"{group.delta:.3g}",
+        score(verdict.metric, group.accuracy) or missing,
+        "kept" if group.kept else "EXCEEDED",
+    ]
+
+
+def group_rows(verdict: Verdict) -> list[list[str]]:
+    """One row per group, for ``group_columns``."""
+    return [_row(group, verdict) for group in verdict.groups]
+
+
+def horizon_rows(verdict: HorizonVerdict) -> list[list[str]]:
+    """One row per group over all runs of a horizon, for ``HORIZON_COLUMNS``."""
+    return [
+        [
+            one.group,
+            f"{one.budget:g}",
+            number(one.planned),
+            number(one.realised_upper),
+            f"{one.delta:.3g}",
+            "kept" if one.kept else "EXCEEDED",
+        ]
+        for one in verdict.groups
+    ]
+
+
+def group_caption(verdict: Verdict) -> str:
+    """Sampling law, relation and accountant of the table's epsilons."""
+    first = verdict.groups[0]
+    caption = (
+        f"epsilon at delta, {first.sampling} sampling, {first.relation} neighbours; "
+        f"realised by {first.accountant} from the ledger alone"
+    )
+    if first.one_run is None:
+        return caption
+    return f"{caption}, for the best of the runs of tuning; one run, pld: this run alone"
+
+
+def audit_columns(verdict: Verdict) -> list[str]:
+    """Columns of ``audit_rows``; conditional bounds and estimates are marked."""
+    marks = {"bound": "", "bound if Gaussian": " (if Gaussian)", "estimate": " (estimate)"}
+    first = verdict.groups[0].audit
+    named = {one.method: f"{one.method}{marks[one.kind]}" for one in first}
+    return ["group", "observer sees", "canaries", "realised upper", *named.values()]
+
+
+def audit_rows(verdict: Verdict) -> list[list[str]]:
+    """One row per group and view: realised upper bound and empirical epsilons."""
+    rows = []
+    for group in verdict.groups:
+        for view in dict.fromkeys(one.view for one in group.audit):
+            audits = [one for one in group.audit if one.view == view]
+            values = [f"{one.epsilon:.4f}" for one in audits]
+            upper = number(group.realised_upper)
+            rows.append([group.group, view, f"{audits[0].canaries}", upper, *values])
+    return rows
+
+
+def audit_caption(verdict: Verdict) -> str:
+    """How sure the bounds of the table are."""
+    first = verdict.groups[0]
+    confidence = 100 * first.audit[0].confidence
+    return (
+        f"lower bounds on epsilon at delta, each with confidence {confidence:g}%; estimates have "
+        f"none; {first.sampling} sampling, {first.relation} neighbours; realised upper by "
+        f"{first.accountant}"
+    )
+
+
+def worst_line(verdict: Verdict) -> str:
+    """Realised epsilon of the worst-off client, one line."""
+    worst = verdict.worst
+    who = "any client" if worst.client is None else f"client {worst.client}"
+    two_sided = verdict.groups[0].one_run is None
+    lower = f"between {number(worst.realised_lower)} and" if two_sided else "at most"
+    return (
+        f"worst off: {who} of {worst.group}, epsilon {lower} {number(worst.realised_upper)} of "
+        f"a budget of {worst.budget:g} (planned {number(worst.planned)}) at delta "
+        f"{worst.delta:.3g}, {worst.sampling} sampling, {worst.relation} neighbours, accountant "
+        f"{worst.accountant}"
+    )
+
+
+def check_rows(verdict: Verdict) -> list[list[str]]:
+    """One row per check, for ``CHECK_COLUMNS``."""
+    words = {"failed": "FAILED"}
+    return [
+        [check.name, words.get(check.outcome, check.outcome), check.reason]
+        for check in verdict.checks
+    ]
+
+
+def evidence_line(verdict: Verdict) -> str:
+    """Levels of evidence and source of the noise, one line."""
+    proofs = {
+        "declared": "declared (what the run wrote)",
+        "replayed": "replayed (rounds executed again)",
+        "attested": "attested (releases signed before use)",
+    }
+    levels = ", ".join(proofs[level] for level in verdict.evidence)
+    noise = "; noise drawn from a recorded seed: simulation only"
+    return f"evidence: {levels}{noise if verdict.simulation_only else ''}"
+
+
+def class_line(verdict: Verdict) -> str:
+    """Test accuracy of each class, one line."""
+    classes = (f"{name} {percent(share)}" for name, share in verdict.accuracy_by_class.items())
+    return f"accuracy by class: {', '.join(classes) or 'not measured'}"
+
+
+def closing_line(verdict: Verdict) -> str:
+    """Outcome, checks that failed or are not shown, and accuracy, one line."""
+    if verdict.failed:
+        outcome = f"NOT kept: {_names(verdict.failed)}"
+    elif verdict.not_shown:
+        outcome = f"unverified, not shown: {_names(verdict.not_shown)}"
+    else:
+        outcome = "kept: the run spent no more than the plan promised"
+    found = score(verdict.metric, verdict.accuracy) or no_score(verdict)
+    return f"{outcome}; test {verdict.metric} {found} ({run_name(verdict)})"
+
+
+def run_name(verdict: Verdict) -> str:
+    """Algorithm and data set of the run, one line; a deployment records no data set."""
+    name = f"{verdict.algorithm} on {verdict.dataset}" if verdict.dataset else verdict.algorithm
+    return " ".join(name.split())  # a line break in a record must not begin a line of the verdict
+
+
+def _names(checks: Sequence[Check]) -> str:
+    return ", ".join(check.name for check in checks)
+
+
+# --- Tables, text lines, CSV and plain data of a budget book. ------------------------------------
+
+SPENDING_COLUMNS = (
+    "group",
+    "runs",
+    "kept",
+    "releases",
+    "at least",
+    "at most",
+    "naive sum",
+    "rdp",
+    "delta",
+    "protects",
+    "law",
+    "relation",
+    "accountant",
+)
+CAPTION = (
+    "epsilon of all releases of all runs, composed at once (at least, at most); naive sum: the "
+    "runs' own epsilons at delta / runs, added; rdp: an upper bound for runs chosen by what "
+    "earlier ones showed; kept: runs whose verdict is kept"
+)
+SCHEMA_VERSION = 1
+_RUN = (
+    "chain",
+    "plan",
+    "population",
+    "source",
+    "algorithm",
+    "dataset",
+    "seed",
+    "status",
+    "verdict",
+    "cost",
+)
+_SHARE = ("group", "unit", "relation", "clients", "epsilon", "delta")
+_RELEASE = ("noise_multiplier", "sampling_ratio", "sampling", "count")
+
+
+def _number(value: float | None) -> str:
+    return "inf" if value is None else f"{value:.6g}"
+
+
+def spending_rows(spent: Sequence[Spending]) -> list[list[str]]:
+    """One row per group, for ``SPENDING_COLUMNS``."""
+    return [
+        [
+            full_name(one.population, one.group),
+            f"{one.runs}",
+            f"{one.kept}",
+            f"{one.releases}",
+            _number(one.epsilon_lower),
+            _number(one.epsilon_upper),
+            _number(one.epsilon_naive),
+            "-" if one.epsilon_rdp is None else _number(one.epsilon_rdp),
+            f"{one.delta:.4g}",
+            one.unit,
+            one.sampling,
+            str(one.relation),
+            one.accountant,
+        ]
+        for one in spent
+    ]
+
+
+def cost_line(run: BookedRun) -> str:
+    """The verdict on a run that is not kept, and how its releases are booked."""
+    costs = {
+        "recorded": "as recorded",
+        "full participation": "as if every client took part in every round",
+        "infinite": "at infinite epsilon",
+    }
+    return (
+        f"the verdict on {run.source} is {run.verdict}: its releases are booked {costs[run.cost]}"
+    )
+
+
+def remaining_lines(remaining: Remaining) -> list[str]:
+    """The remaining budget as lines of text."""
+    where = full_name(remaining.population, remaining.group)
+    times = f"{remaining.repetitions}"
+    if remaining.repetitions == MOST_REPETITIONS:
+        times = f"at least {times}"
+    lines = [
+        f"{where}: budget epsilon {remaining.budget:g} at delta {remaining.delta:.4g} over all "
+        f"runs ({remaining.sampling} sampling, {remaining.relation}, "
+        f"accountant {remaining.accountant}, for each {remaining.unit})",
+        f"spent: at least {remaining.spent_lower:.6g}, at most {remaining.spent_upper:.6g}",
+        f"spent under the rule for further runs ({remaining.rule}): {remaining.spent:.6g}",
+        f"headroom: {remaining.headroom:.6g}",
+        f"the last run ({remaining.last_run}) fits {times} more times",
+    ]
+    shape = (
+        f"at sampling ratio {remaining.next_ratio:.6g} ({remaining.next_sampling}), "
+        f"{remaining.next_rounds} rounds"
+    )
+    if remaining.noise_multiplier is None:
+        return [*lines, f"a next run {shape}: does not fit, whatever its noise"]
+    lines.append(
+        f"a next run {shape}: noise multiplier {remaining.noise_multiplier:.6g} or more; it costs "
+        f"{remaining.alone:.6g} by itself, {remaining.total:.6g} with the book"
+    )
+    if remaining.exact_noise_multiplier is not None:
+        lines.append(
+            f"fixed in advance with all earlier runs (--rule exact), it would need "
+            f"{remaining.exact_noise_multiplier:.6g}"
+        )
+    return lines
+
+
+def export_data(runs: Sequence[BookedRun]) -> dict[str, Any]:
+    """The whole book as plain data."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "runs": [run.model_dump(mode="json") for run in runs],
+    }
+
+
+def export_csv(runs: Sequence[BookedRun]) -> str:
+    """The whole book as tidy CSV: one row per run, group and kind of release."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["run", *_RUN, *_SHARE, *_RELEASE])
+    for number, run in enumerate(runs, start=1):
+        booked = {"verdict": None, "cost": run.cost, **run.model_dump(mode="json")}
+        for share in booked["shares"]:
+            for release in share["releases"]:
+                values = [booked[key] for key in _RUN] + [share[key] for key in _SHARE]
+                cells = [number, *values, *(release[key] for key in _RELEASE)]
+                writer.writerow(map(csv_cell, cells))
+    return text.getvalue()

@@ -7,17 +7,16 @@ from typing import Literal
 
 from pydantic import Field
 
+from privplan.accounting.calibrate import MOST_ROUNDS
 from privplan.accounting.release import Relation, SamplingLaw, Unit, is_client
-from privplan.accounting.risk import implied_risk, limit_of
-from privplan.accounting.target import MOST_ROUNDS
+from privplan.accounting.tradeoff import implied_risk, limit_of
 from privplan.errors import Fault
 from privplan.spec.epsilon_distribution import EpsilonDistribution
-from privplan.spec.fields import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer
+from privplan.spec.groups import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer
 from privplan.spec.horizon import Horizon
 from privplan.spec.objectives import OBJECTIVES, is_objective, only_objectives
 from privplan.spec.planning import CONSTANTS_OF_ROUNDS, Optimised, Planning
-from privplan.spec.recipe import Recipe
-from privplan.spec.server import Averaging, ServerOptimiser
+from privplan.spec.training import Averaging, Recipe, ServerOptimiser
 from privplan.spec.tuning import PrivateTuning
 from privplan.values import LEAST, Checked, Count, Fraction, Name, Positive, is_none, rule
 

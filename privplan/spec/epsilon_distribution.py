@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from privplan.errors import Fault, InputError
-from privplan.spec.grouping import group_budgets
-from privplan.spec.groups_csv import DEFAULT_GROUPS, groups_of
+from privplan.spec.grouping import DEFAULT_GROUPS, group_budgets, groups_of
 from privplan.values import Checked, Count, Fraction, Natural, Positive, Value, parse, rule
 
 Floats = NDArray[np.float64]

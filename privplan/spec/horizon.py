@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from privplan.errors import Fault, InfeasibleError, InputError
-from privplan.spec.fields import ClientTraining, Model
+from privplan.spec.groups import ClientTraining, Model
 from privplan.values import Count, Fraction, Name, Positive, Value, is_none
 
 MOST_RUNS = 100

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.spec.spec import Spec
 from privplan.values import Value
 

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from privplan.errors import InputError
 from privplan.registry import Registry
-from privplan.spec.grouping_costs import Costs
+from privplan.spec.grouping import Costs
 
 FixedRatios = Literal["gdpfed_plus", "uniform", "given"]
 FIXED_RATIOS: tuple[str, ...] = get_args(FixedRatios)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from privplan.errors import Fault
-from privplan.spec.fields import (
+from privplan.spec.groups import (
     ONLY_CLIENTS,
     ONLY_RECORDS,
     CalibratingAccountant,

@@ -1,6 +1,6 @@
 """Specs of sampling in turns (``cyclic_poisson:B``): what they may ask for, and their noise.
 
-Noise that is correlated over the B rounds of a cycle goes with them (``privplan.banded_noise``).
+Noise that is correlated over the B rounds of a cycle goes with them (``privplan.laws.cyclic``).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from privplan.accounting.release import SamplingLaw
-from privplan.banded_noise import coefficients, remaining_noise
 from privplan.errors import Fault, InputError
+from privplan.laws.cyclic import coefficients, remaining_noise
 from privplan.spec.base import BaseSpec
 from privplan.spec.objectives import is_objective
 from privplan.values import Value

@@ -13,10 +13,11 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import brentq
 
+from privplan.evidence import BLOCKS, PROJECTIONS, TAILS
 from privplan.scipy_functions import bdtr, bdtrc, chdtr, chdtrc, ndtr
 from privplan.verification import statistics
-from privplan.verification.checks import cohort_independence, noise_law
-from privplan.verification.noise_evidence import BLOCKS, PROJECTIONS, TAILS
+from privplan.verification.checks import noise as noise_law
+from privplan.verification.checks import sampling as cohort_independence
 from privplan.verification.statistics import EVIDENCE_FALSE_ALARM
 
 _DISTRIBUTION = EVIDENCE_FALSE_ALARM / 5

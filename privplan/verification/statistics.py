@@ -16,9 +16,9 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from privplan.accounting.noise_families import noise_p_value as noise_p_value
+from privplan.accounting.families import noise_p_value as noise_p_value
+from privplan.evidence import CLOSE
 from privplan.scipy_functions import bdtr, bdtrc, chdtr, chdtrc, gammaln, ndtr
-from privplan.verification.noise_evidence import CLOSE
 
 FALSE_ALARM = 1e-6
 """Largest false-alarm rate of a check of the ledger, per honest run."""

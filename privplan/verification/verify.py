@@ -14,14 +14,14 @@ from pydantic import Field, computed_field
 
 from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.release import History, Relation, SamplingLaw
-from privplan.auditing.findings import (
+from privplan.auditing import (
     AuditEvidence,
     EmpiricalEpsilon,
     empirical_epsilons,
     exceeded,
 )
 from privplan.errors import InputError, PrivplanError
-from privplan.io.files import write_text
+from privplan.files import write_text
 from privplan.ledger import history_of, read_ledger, worst_client
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.private_tuning import ACCOUNTANT as SELECTION

@@ -9,19 +9,26 @@ Models, ICLR 2018.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from privplan.plan import Plan
-from privplan.planning.baselines import strictest, unprotected
-from simulate.aggregators.means import at_plan_norm, mean
-from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.entry import Hyperparameters
-from simulate.algorithms.registry import from_spec, register
-from simulate.local.personal import private_sgd
-from simulate.mechanisms.gaussian import gaussian_joint
-from simulate.mechanisms.unprotected import silent
-from simulate.personalisation import fine_tuned, own
+from privplan.planning.baselines import by_record, strictest, unprotected
+from simulate.aggregators import as_planned, at_plan_norm, client_mean, mean
+from simulate.algorithm import Algorithm, compose, fine_tuned, own, rotation
+from simulate.algorithms.registry import (
+    Hyperparameter,
+    Hyperparameters,
+    from_spec,
+    no_server,
+    register,
+)
+from simulate.components import Aggregator, LocalRule, Personalisation, Split
+from simulate.local.dp_sgd import dp_sgd
+from simulate.local.sgd import blur, private_sgd
+from simulate.mechanisms import gaussian_joint, noised_by_client, silent
+from simulate.server import laplacian
 from simulate.splits import private
-from simulate.transforms import plan_clip
+from simulate.transforms import plan_clip, random_mask, sparsify
 
 
 @register(
@@ -114,3 +121,180 @@ def local_only(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         mechanism=silent(),
         personalisation=own(),
     )
+
+
+# --- DP-FedAvg-LS: DP-FedAvg with Laplacian smoothing at the server. -----------------------------
+#
+# Z. Liang, B. Wang, Q. Gu, S. Osher, Y. Yao, Differentially Private Federated Learning with
+# Laplacian Smoothing, Applied and Computational Harmonic Analysis, 2024; baseline of DP-FedPGN.
+
+SMOOTHING = Hyperparameter(0.01, "strength of the smoothing; DP-FedPGN's choice", high=1e6)
+
+
+@register(
+    "DP-FedAvg-LS",
+    plan=from_spec(strictest),
+    unit="client",
+    released="one noisy sum of clipped updates per round",
+    source="Liang, Wang, Gu, Osher, Yao, Applied and Computational Harmonic Analysis, 2024",
+    hyperparameters={"smoothing": SMOOTHING},
+    requires=(no_server,),
+)
+def dp_fedavg_ls(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """DP-FedAvg with a smoothed step.
+
+    Source: Applied and Computational Harmonic Analysis, 2024.
+    Unit of privacy: client.
+    Released: as DP-FedAvg; smoothing is a function of the noisy sum, so it costs no privacy.
+    Deviations: as DP-FedAvg. Neighbours are adjacent parameters in the flat vector, tensor after
+        tensor.
+    """
+    return replace(dp_fedavg(plan, hyperparameters), server=laplacian(hyperparameters["smoothing"]))
+
+
+# -------------------------------------------------------------------------------------------------
+# DP-FedAvg with bounded local update regularisation (BLUR) and local update sparsification (LUS).
+#
+# A. Cheng, P. Wang, X. S. Zhang, J. Cheng, Differentially Private Federated Learning with Local
+# Regularization and Sparsification, CVPR 2022; baseline of DP-FedPGN.
+
+PENALTY = {
+    "price": Hyperparameter(1.0, "weight of the penalty on a long local change", high=1e6),
+    "radius": Hyperparameter(1.0, "norm without penalty, over the clipping norm", high=1e6),
+}
+KEPT = Hyperparameter(0.4, "fraction of its coordinates that a client sends", low=1e-9, high=1.0)
+
+
+@register(
+    "DP-FedAvg-BLUR",
+    plan=from_spec(strictest),
+    unit="client",
+    released="one noisy sum of clipped updates per round",
+    source="Cheng, Wang, Zhang, Cheng, CVPR 2022",
+    hyperparameters=PENALTY,
+)
+def dp_fedavg_blur(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """DP-FedAvg with a local penalty on updates longer than a radius.
+
+    Source: CVPR 2022, BLUR.
+    Unit of privacy: client.
+    Released: as DP-FedAvg.
+    Deviations: as DP-FedAvg. At each local step the penalty is half of ``price`` times the excess
+        of the local change's squared norm over the squared radius.
+    """
+    norm = None if plan.clipping is not None else plan.spec.clipping_norm
+    local = blur(hyperparameters["price"], hyperparameters["radius"], norm)
+    return replace(dp_fedavg(plan, hyperparameters), local=local)
+
+
+@register(
+    "DP-FedAvg-BLUR+LUS",
+    plan=from_spec(strictest),
+    unit="client",
+    released="one noisy sum of sparse, clipped updates per round",
+    source="Cheng, Wang, Zhang, Cheng, CVPR 2022",
+    hyperparameters={**PENALTY, "kept": KEPT},
+)
+def dp_fedavg_blur_lus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """DP-FedAvg-BLUR whose clients send their largest coordinates only.
+
+    Source: CVPR 2022, BLUR with LUS.
+    Unit of privacy: client.
+    Released: per round, one noisy sum of the cohort's sparse, clipped updates. The coordinates that
+        a client selects depend on its data, so the noise covers all coordinates: sparsification
+        leaves more of the clipping norm to the selected ones, and saves no noise.
+    Deviations: as DP-FedAvg-BLUR. Coordinates are ranked by absolute value.
+    """
+    dense = dp_fedavg_blur(plan, hyperparameters)
+    return replace(dense, transforms=(sparsify(hyperparameters["kept"]), *dense.transforms))
+
+
+# --- Fed-SMP: DP-FedAvg on a random subset of the coordinates, drawn anew in each round. ---------
+#
+# R. Hu, Y. Guo, Y. Gong, Federated Learning with Sparsified Model Perturbation: Improving Accuracy
+# under Client-Level Differential Privacy, IEEE Transactions on Mobile Computing, 2023; baseline of
+# DP-FedPGN.
+
+KEPT_BY_MASK = Hyperparameter(
+    0.4, "fraction of the coordinates that are released", low=1e-9, high=1.0
+)
+
+
+@register(
+    "Fed-SMP",
+    plan=from_spec(strictest),
+    unit="client",
+    released="one noisy sum of masked, clipped updates per round",
+    source="Hu, Guo, Gong, IEEE Transactions on Mobile Computing, 2023",
+    hyperparameters={"kept": KEPT_BY_MASK},
+)
+def fed_smp(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """DP-FedAvg behind a random public mask.
+
+    Source: the paper's variant with a random mask.
+    Unit of privacy: client.
+    Released: per round, one noisy sum of the cohort's masked and clipped updates. The mask does
+        not depend on data, so the coordinates outside it are not released and get no noise.
+    Deviations: as DP-FedAvg. The variant that selects the largest coordinates on public data is
+        not implemented: a simulation of private clients has none. The released coordinates are
+        not scaled by the inverse of the fraction.
+    """
+    plain = dp_fedavg(plan, hyperparameters)
+    return replace(plain, transforms=(random_mask(hyperparameters["kept"]), *plain.transforms))
+
+
+# --- DPFedAvg: DP-SGD at each client, and the mean of their updates weighted by records. ---------
+#
+# M. Noble, A. Bellet, A. Dieuleveut, Differentially Private Federated Learning on Heterogeneous
+# Data, AISTATS 2022; as Robust-HDP compares with it.
+
+
+def record_level(
+    plan: Plan,
+    aggregator: Aggregator,
+    *,
+    local: LocalRule | None = None,
+    split: Split | None = None,
+    personalisation: Personalisation | None = None,
+) -> Algorithm:
+    """DP-SGD at each client, whose updates are released one by one.
+
+    Clients take turns by a public schedule where the cohort is smaller than the population.
+
+    Args:
+        plan: a plan of records.
+        aggregator: combines the clients' updates.
+        local: a rule that draws noise on every step; DP-SGD on all parameters when None.
+        split: shared and personal parameters; all are shared when None.
+        personalisation: the models that clients use.
+    """
+    return compose(
+        "record level",
+        plan,
+        sampler=rotation(),
+        split=split,
+        local=local or dp_sgd(plan.spec.clipping_norm),
+        mechanism=noised_by_client(),
+        aggregator=aggregator,
+        personalisation=personalisation,
+    )
+
+
+@register(
+    "DPFedAvg",
+    plan=partial(by_record, weights="population"),
+    unit="record",
+    released="each participant's update, noised by DP-SGD",
+    source="Noble, Bellet, Dieuleveut, AISTATS 2022",
+)
+def dpfedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """DP-SGD at each client, weighted by records.
+
+    Source: AISTATS 2022, in the form of Robust-HDP's comparison.
+    Unit of privacy: record, for each client separately.
+    Released: per round, the update of each participant, made by DP-SGD on its own records with the
+        noise that its own budget needs.
+    Deviations: no control variates; clients take turns by a public schedule where the cohort is
+        smaller than the population.
+    """
+    return record_level(plan, client_mean("by records", as_planned))

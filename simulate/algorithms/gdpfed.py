@@ -6,15 +6,47 @@ Optimal Client Sampling.
 
 from __future__ import annotations
 
+from functools import partial
+
 from privplan.plan import Plan
-from privplan.planning.baselines import optimised, uniform
-from simulate.aggregators.means import at_plan_norm, literal, normalised, top_k
+from privplan.planning import baselines as individual
+from privplan.planning.baselines import (
+    by_record,
+    either,
+    individual_sample,
+    individual_scale,
+    optimised,
+    uniform,
+)
+from privplan.spec.spec import Spec
+from privplan.spec.turns import mixture
+from simulate.aggregators import (
+    as_planned,
+    at_plan_norm,
+    by_epsilon,
+    client_mean,
+    literal,
+    mean,
+    normalised,
+    projected,
+    projected_clients,
+    top_k,
+    unmixed,
+)
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.entry import Hyperparameters, per_group
-from simulate.algorithms.registry import as_given, from_spec, register
+from simulate.algorithms.fedavg import dp_fedavg, record_level
+from simulate.algorithms.registry import (
+    Hyperparameter,
+    Hyperparameters,
+    as_given,
+    from_spec,
+    per_group,
+    poisson,
+    register,
+)
 from simulate.components import Aggregator
-from simulate.mechanisms.gaussian import gaussian_per_group
-from simulate.transforms import plan_clip
+from simulate.mechanisms import gaussian_joint, gaussian_per_group, mixed_sums
+from simulate.transforms import plan_clip, scale
 
 
 @register(
@@ -93,3 +125,213 @@ def gdpfed_plus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     Deviations: as GDPFed. The fractions of coordinates are the plan's.
     """
     return with_aggregator(plan, top_k(weighted(hyperparameters)))
+
+
+# --- planned: executes a given plan, with one sum per group or one joint sum of all groups. ------
+#
+# The joint sum is u = sum_m s_m sum_i clip_C(Delta_i) + N(0, C^2 s^2), where s_m is the plan's
+# scale of group m and s = s_m sigma_m. A client of group m changes u by at most s_m C, so the
+# noise multiplier that protects it is sigma_m. It generalises the Scale method of F. Boenisch et
+# al., Have it your way: Individualized Privacy Assignment for DP-SGD, NeurIPS 2023.
+
+
+@register(
+    "planned",
+    plan=as_given,
+    unit="client",
+    released="one noisy sum of scaled, clipped updates per round",
+    source="this project; after Boenisch et al., NeurIPS 2023",
+    in_turns=True,
+)
+def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """Clipped, scaled updates, the plan's kind of release, and a normalised step.
+
+    The weights on the groups' mean updates add up to 1.
+
+    Source: this project.
+    Unit of privacy: client.
+    Released: per round, one noisy sum per group, or one noisy sum of all groups. Where the plan's
+        clipping norm follows a private quantile, the sum has one more coordinate, the number of
+        updates within the norm. Where clients take turns (``cyclic_poisson:B``), these are sums of
+        sums, and the server solves for the sum of the round.
+    Deviations: none.
+    """
+    joint, factors = plan.release == "joint", mixture(plan.spec)
+    mechanism = gaussian_joint() if joint else gaussian_per_group()
+    aggregator = at_plan_norm(mean() if joint else top_k(normalised()), plan)
+    if len(factors) > 1:
+        mechanism = mixed_sums(mechanism, factors, len(plan.groups))
+        aggregator = unmixed(aggregator, factors)
+    return compose(
+        "planned",
+        plan,
+        transforms=(plan_clip(plan), scale()),
+        mechanism=mechanism,
+        aggregator=aggregator,
+    )
+
+
+# --- IDP-FedAvg: one noisy sum with a clipping norm or a sampling ratio per group. ---------------
+#
+# F. Boenisch, C. Muehl, A. Dziedzic, R. Rinberg, N. Papernot, Have it your way: Individualized
+# Privacy Assignment for DP-SGD, NeurIPS 2023; for clients as in GDPFed+, Appendix B.2.
+
+
+def sample_plan(spec: Spec) -> Plan:
+    """The plan of Sample, calibrated with the spec's accountant as those of all other methods."""
+    return individual_sample(spec, spec.planning.accountant)
+
+
+@register(
+    "IDP-FedAvg-Scale",
+    plan=from_spec(individual_scale),
+    unit="client",
+    released="one noisy sum of updates, clipped per group, per round",
+    source="Boenisch, Muehl, Dziedzic, Rinberg, Papernot, NeurIPS 2023",
+)
+def idp_fedavg_scale(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """One noisy sum of updates that are clipped to the bounds of their groups.
+
+    Source: NeurIPS 2023, Scale.
+    Unit of privacy: client.
+    Released: per round, one noisy sum of the cohort's updates, each clipped to the bound of its
+        group: the looser the budget, the larger the bound.
+    Deviations: as DP-FedAvg. The original protects records. The weights of the groups follow from
+        the sum; GDPFed+ multiplies with other ones.
+    """
+    return dp_fedavg(plan, hyperparameters)
+
+
+@register(
+    "IDP-FedAvg-Sample",
+    plan=from_spec(sample_plan),
+    unit="client",
+    released="one noisy sum of clipped updates per round",
+    source="Boenisch, Muehl, Dziedzic, Rinberg, Papernot, NeurIPS 2023",
+    requires=(poisson,),
+)
+def idp_fedavg_sample(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """DP-FedAvg with the sampling ratio of each group that uses its budget up.
+
+    Source: NeurIPS 2023, Sample.
+    Unit of privacy: client.
+    Released: per round, one noisy sum of the cohort's clipped updates, with the same noise for all
+        groups.
+    Deviations: as IDP-FedAvg-Scale. The ratios are found with the spec's accountant.
+    """
+    return dp_fedavg(plan, hyperparameters)
+
+
+# --- Time-adaptive HDPFL: groups participate less in early rounds and spend more in later ones. --
+#
+# S. Kiani, N. Kulkarni, A. Dziedzic, S. Draper, F. Boenisch, Differentially private federated
+# learning with time-adaptive privacy spending, ICLR 2025.
+
+
+def adaptive_plan(spec: Spec) -> Plan:
+    """The plan with default savings, calibrated with the spec's accountant as all others."""
+    return individual.time_adaptive(spec, accountant=spec.planning.accountant)
+
+
+@register(
+    "Time-adaptive HDPFL",
+    plan=from_spec(adaptive_plan),
+    unit="client",
+    released="one noisy sum of clipped updates per round",
+    source="Kiani, Kulkarni, Dziedzic, Draper, Boenisch, ICLR 2025",
+    requires=(poisson,),
+)
+def time_adaptive(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """DP-FedAvg with sampling ratios per group and round.
+
+    Source: ICLR 2025.
+    Unit of privacy: client.
+    Released: per round, one noisy sum of the cohort's clipped updates.
+    Deviations: as DP-FedAvg. The original tunes the saving rounds and ratios by hand; here each
+        group saves in the first half of the rounds, at half of its later ratio. The sum is divided
+        by the expected cohort averaged over the rounds, so that a client has the same weight in
+        each round and saving rounds take shorter steps.
+    """
+    return dp_fedavg(plan, hyperparameters)
+
+
+# --- Projected federated averaging (PFA) and its baselines WeiAvg and minimum epsilon. -----------
+#
+# J. Liu, J. Lou, L. Xiong, J. Liu, X. Meng, Projected Federated Averaging with Heterogeneous
+# Differential Privacy, VLDB 2022.
+
+DIRECTIONS = Hyperparameter(
+    1, "public sums that span the subspace; 1 in Robust-HDP", low=1, high=100, integer=True
+)
+
+
+@register(
+    "PFA",
+    plan=partial(either, weights="epsilon"),
+    unit="client",
+    released="one noisy sum of clipped updates per group and round",
+    source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
+    hyperparameters={"directions": DIRECTIONS},
+    record_level=True,
+    scaled=True,
+)
+def pfa(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """GDPFed whose strictest group's sum is projected onto the releases of the loosest group.
+
+    Source: VLDB 2022; at the level of clients as in GDPFed+, Appendix B.2: the loosest group is
+        public, the strictest one is projected, the groups between are used unchanged.
+    Unit of privacy: client.
+    Released: as GDPFed; the projection is a function of the noisy sums, so it costs no privacy.
+        Under a record-level plan, as the original: each participant's update, noised by DP-SGD.
+    Deviations: as GDPFed, with its plan and weights. The original finds the public subspace in
+        single updates of public clients; secure sums reveal none, so the last noisy public sums
+        span it here. Under a record-level plan the public clients are the upper of two clusters of
+        the participants' budgets (2-means); the original does not fix the clustering.
+    """
+    directions = int(hyperparameters["directions"])
+    if plan.spec.unit == "record":
+        return record_level(plan, projected_clients(directions))
+    return with_aggregator(plan, projected(weighted(hyperparameters), directions))
+
+
+@register(
+    "WeiAvg",
+    plan=partial(either, weights="epsilon"),
+    unit="client",
+    released="one noisy sum of clipped updates per group and round",
+    source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
+    record_level=True,
+    scaled=True,
+)
+def weiavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """GDPFed with weights of the clients in proportion to epsilon.
+
+    Source: VLDB 2022, baseline of PFA; Algorithm 2 of Robust-HDP.
+    Unit of privacy: client.
+    Released: as GDPFed. Under a record-level plan, as the original: each participant's update,
+        noised by DP-SGD.
+    Deviations: as GDPFed. The original protects records; under a client-level plan the noise is
+        on each group's sum.
+    """
+    if plan.spec.unit == "record":
+        return record_level(plan, client_mean("by epsilon", as_planned))
+    return with_aggregator(plan, by_epsilon())
+
+
+@register(
+    "minimum-epsilon",
+    plan=partial(by_record, weights="population", strict=True),
+    unit="record",
+    released="each participant's update, noised by DP-SGD",
+    source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
+)
+def minimum_epsilon(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
+    """DPFedAvg under the strictest budget for all clients.
+
+    Source: VLDB 2022, baseline of PFA, as Robust-HDP compares with it.
+    Unit of privacy: record, for each client separately.
+    Released: as DPFedAvg, with the noise that the strictest budget needs.
+    Deviations: clients take turns by a public schedule where the cohort is smaller than the
+        population.
+    """
+    return record_level(plan, client_mean("by records", as_planned))

@@ -10,11 +10,10 @@ from functools import partial
 
 from privplan.plan import Plan
 from privplan.planning.baselines import by_record
-from simulate.aggregators.per_client import as_planned, by_noise, by_norm, client_mean
+from simulate.aggregators import as_planned, by_noise, by_norm, client_mean
 from simulate.algorithm import Algorithm
-from simulate.algorithms.dpfedavg import record_level
-from simulate.algorithms.entry import Hyperparameter, Hyperparameters
-from simulate.algorithms.registry import register
+from simulate.algorithms.fedavg import record_level
+from simulate.algorithms.registry import Hyperparameter, Hyperparameters, register
 
 ROWS = Hyperparameter(
     2000, "rows p' of a random sub-matrix (Section 3.6; 200000 in the paper)", low=2, integer=True

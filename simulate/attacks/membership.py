@@ -25,24 +25,22 @@ from torch.nn import functional
 from privplan.accounting.release import Relation, SamplingLaw
 from privplan.accounting.tradeoff import TradeOff, profile_of, tradeoff
 from privplan.errors import InputError
-from privplan.io.resume import Journal, finish, in_jobs, key_of, resumable
 from privplan.plan import GroupPlan, Plan
+from privplan.sweeps import Journal, finish, in_jobs, key_of, resumable
 from privplan.values import digest
 from simulate.algorithm import Algorithm
-from simulate.algorithms.entry import Hyperparameters
-from simulate.algorithms.registry import ALGORITHMS, algorithm
-from simulate.attacks.guarantee import guarantee
-from simulate.attacks.measures import clopper_pearson
+from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
+from simulate.attacks.measures import clopper_pearson, guarantee
 from simulate.components import Sampler
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition, Partition
-from simulate.data.partition.registry import partition, scheme
+from simulate.data.partition.schemes import partition, scheme
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, one_core, run_round
-from simulate.engine.seeds import Purpose, stream
 from simulate.local.sgd import pixels
 from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger
+from simulate.streams import Purpose, stream
 
 JOURNAL = "membership.jsonl"
 LEVELS = (0.001, 0.01)

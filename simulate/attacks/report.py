@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from privplan.io.files import write_bytes, write_text
+from privplan.files import write_bytes, write_text
 from privplan.report.plots import figure, picture, verbatim
 from simulate.attacks.evaluate import Result, to_json
 from simulate.attacks.measures import OTHER, matched

@@ -15,15 +15,14 @@ from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import PLAN, RunRecord
 from privplan.spec.turns import refuse_turns
-from simulate.algorithms.entry import Hyperparameters
-from simulate.algorithms.registry import ALGORITHMS
+from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 from simulate.attacks.evaluate import Case
 from simulate.attacks.membership import Membership
-from simulate.attacks.registry import ATTACKS
-from simulate.attacks.scenes import PlanScene, run_scene
+from simulate.attacks.settings import PlanScene, run_scene
+from simulate.attacks.view import ATTACKS
 from simulate.data.dataset import Dataset
 from simulate.data.registry import load
-from simulate.parallel.distributed import SINGLE_PROCESS, device_of
+from simulate.parallel import SINGLE_PROCESS, device_of
 from simulate.runs.request import Request
 
 MEMBERSHIP = "membership"

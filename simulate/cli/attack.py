@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privplan.cli.given import refuse_given
-from privplan.io.resume import sweeps_in
+from privplan.cli.render import refuse_given
+from privplan.sweeps import sweeps_in
 from simulate.cli.options import (
     FORMAT,
     SEED_OPTION,
@@ -120,12 +120,13 @@ def command(
     resumes with the same command.
     """
     from privplan.cli import render
-    from simulate.attacks import noise_sweep, report
+    from simulate.attacks import evaluate as noise_sweep
+    from simulate.attacks import report
     from simulate.attacks.evaluate import summary, to_json
     from simulate.attacks.evaluate import sweep as attack_all
     from simulate.attacks.membership import membership
-    from simulate.attacks.registry import Options
     from simulate.attacks.targets import Settings, attack_names, positive_numbers
+    from simulate.attacks.view import Options
 
     names = attack_names(attacks)
     _refuse_unused(source, names)
@@ -212,7 +213,7 @@ def _refuse_unused(source: Path, attacks: Sequence[str]) -> None:
 def _warn_of_rest(cases: Sequence[Case]) -> None:
     """Prints a warning for each number of clients that does not divide the images."""
     from privplan.cli import render
-    from simulate.attacks.scenes import PlanScene
+    from simulate.attacks.settings import PlanScene
 
     scenes = [case.scene for case in cases if isinstance(case.scene, PlanScene)]
     for images, clients in dict.fromkeys((scene.images, scene.clients) for scene in scenes):
@@ -229,7 +230,7 @@ def _network(path: Path | None) -> str:
     Raises:
         InputError: when it holds no network.
     """
-    from simulate.attacks.rog import network
+    from simulate.attacks.hyperfl import network
 
     if path is None:
         return ""

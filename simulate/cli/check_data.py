@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simulate.cli.own_options import own_data_of, own_data_options, own_model_of
+from simulate.cli.options import own_data_of, own_data_options, own_model_of
 
 if TYPE_CHECKING:
     from privplan.plan import Plan

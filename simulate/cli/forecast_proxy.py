@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from privplan.io.resume import sweeps_in
+from privplan.sweeps import sweeps_in
 from simulate.cli.options import JOBS, SEED_OPTION, FiniteRange, proxy_options
 
 WARNING = (
@@ -17,7 +17,7 @@ WARNING = (
 
 def _enough(context: click.Context, parameter: click.Parameter, value: int) -> int:
     """The number of runs, if it is enough for a table; the import is slow, so it is made here."""
-    from privplan.forecast.table import LEAST_RUNS
+    from privplan.forecast.features import LEAST_RUNS
 
     if value < LEAST_RUNS:
         raise click.BadParameter(f"must be {LEAST_RUNS} or more, found {value}")
@@ -74,16 +74,16 @@ def command(
     The same command resumes an interrupted sweep; with more ``--runs`` it goes on.
     """
     from privplan.cli import render
-    from privplan.cli.replaced import warn_replaced
+    from privplan.cli.plan import warn_replaced
     from privplan.errors import InputError
+    from privplan.files import refuse_overwriting
     from privplan.forecast.model import Forecaster
-    from privplan.io.files import refuse_overwriting
     from privplan.spec.horizon import refuse_horizon
     from privplan.spec.spec import Spec
-    from simulate.data.partition.registry import scheme
+    from simulate.data.partition.schemes import scheme
     from simulate.data.registry import load
-    from simulate.tuning.proxy import DRAWN, proxy_table, variations
-    from simulate.tuning.trials import Setting
+    from simulate.proxy.search import DRAWN, proxy_table, variations
+    from simulate.proxy.trials import Setting
 
     known = Spec.load(spec)
     if known.unit != "client":

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from simulate.cli.options import DATA_DIR, SEED_OPTION
-from simulate.cli.own_options import own_of, own_options
+from simulate.cli.options import DATA_DIR, SEED_OPTION, own_of, own_options
 
 WARNING = (
     "pilot: nothing here is private. Clients' updates are looked at one by one, without noise, "
@@ -79,13 +78,11 @@ def command(
     from privplan.accounting.release import SamplingLaw
     from privplan.cli import render
     from privplan.errors import InputError
-    from privplan.io.files import read_text, refuse_overwriting, write_text
-    from privplan.io.kinds import spec_mapping
-    from privplan.io.text import load_yaml
+    from privplan.files import load_yaml, read_text, refuse_overwriting, spec_mapping, write_text
     from privplan.spec.measured import provisional, written
     from privplan.spec.spec import Spec
     from privplan.spec.turns import refuse_turns
-    from simulate.pilot.pilot import Pilot, run
+    from simulate.proxy.pilot import Pilot, run
 
     own = own_of(context, options)
     name = dataset if own.data is None else own.data.name

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from privplan.io.resume import sweeps_in
+from privplan.sweeps import sweeps_in
 from simulate.cli.options import JOBS, SEED_OPTION, FiniteRange, proxy_options
 
 WARNING = (
@@ -58,10 +58,10 @@ def command(
     spec takes it from the file. The same command resumes.
     """
     from privplan.cli import render
-    from privplan.io.files import write_text
+    from privplan.files import write_text
     from simulate.cli.proxy_setting import proxy_setting
-    from simulate.tuning.pretraining import PublicTraining, pretrain
-    from simulate.tuning.tuned import pretrained_text
+    from simulate.proxy.pretraining import PublicTraining, pretrain
+    from simulate.proxy.search import pretrained_text
 
     parameters = Path(f"{output}.npy")
     text, setting = proxy_setting(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from simulate.tuning.trials import Setting
+    from simulate.proxy.trials import Setting
 
 
 def proxy_setting(
@@ -32,11 +32,10 @@ def proxy_setting(
     Raises:
         InputError: for a spec with faults, an unknown algorithm, or an output that is read.
     """
-    from privplan.io.files import read_text, refuse_overwriting
-    from privplan.io.text import load_yaml
+    from privplan.files import load_yaml, read_text, refuse_overwriting
     from privplan.spec.spec import Spec
     from simulate.algorithms.registry import ALGORITHMS
-    from simulate.tuning.trials import Setting
+    from simulate.proxy.trials import Setting
 
     known = Spec.load(spec)
     refuse_overwriting(known.sources(spec), outputs)

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from simulate.cli.options import DATA_DIR, SEED
-from simulate.cli.own_options import own_of, own_options
+from simulate.cli.options import DATA_DIR, SEED, own_of, own_options
 
 
 class _Rounds(click.ParamType):  # type: ignore[type-arg,unused-ignore]

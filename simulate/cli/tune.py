@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from privplan.io.resume import sweeps_in
+from privplan.sweeps import sweeps_in
 from simulate.cli.options import JOBS, SEED_OPTION, FiniteRange, proxy_options
 
 WARNING = (
@@ -65,11 +65,10 @@ def command(
     kept: planned's with its evidence, for another algorithm the spec as it is.
     """
     from privplan.cli import render
-    from privplan.cli.replaced import warn_replaced
-    from privplan.io.files import write_text
+    from privplan.cli.plan import warn_replaced
+    from privplan.files import write_text
     from simulate.cli.proxy_setting import proxy_setting
-    from simulate.tuning.search import Search
-    from simulate.tuning.tuned import tuned_text
+    from simulate.proxy.search import Search, tuned_text
 
     text, setting = proxy_setting(
         spec,

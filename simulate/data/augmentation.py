@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from privplan.errors import Fault
-from privplan.spec.augmentation import Augmentation
+from privplan.spec.training import Augmentation
 from simulate.data.dataset import Dataset
 
 

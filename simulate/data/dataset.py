@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from privplan.errors import InputError
+from simulate.data.partition.clients import ClientPartition
+from simulate.streams import Purpose, stream
 
 
 @dataclass(frozen=True)
@@ -112,3 +116,202 @@ class Dataset:
             if people is not None:
                 content.update(np.ascontiguousarray(people, np.int64).data)
         return content.hexdigest()
+
+
+# --- A part of the training records of a data set, for runs that a small machine can do. ---------
+
+SEED = 0
+"""Seed of the draw: a part is a data set like another, the same in all runs."""
+
+
+def part_of(data: Dataset, count: int) -> Dataset:
+    """Returns the data set with so many of its training records, and all of its test records.
+
+    Classes keep their shares up to one record; people keep those of their records that are left.
+
+    Args:
+        data: the data set.
+        count: number of training records that are left.
+
+    Raises:
+        InputError: when it is not from 1 to the number of training records.
+    """
+    labels = data.train_labels.numpy()
+    if not 1 <= count <= len(labels):
+        rule = f"must have from 1 to {len(labels)} training records"
+        raise InputError.one("dataset", rule, f"{data.name}:{count}")
+    names, sizes = np.unique(labels, return_counts=True)
+    ends = np.cumsum(sizes) * count // len(labels)
+    source, chosen = np.random.default_rng(SEED), []
+    for label, many in zip(names, np.diff(ends, prepend=0), strict=True):
+        chosen.append(source.permutation(np.flatnonzero(labels == label))[:many])
+    rows = np.sort(np.concatenate(chosen))
+    taken, people = torch.from_numpy(rows), data.train_people
+    return replace(
+        data,
+        name=f"{data.name}:{count}",
+        train_x=data.train_x[taken],
+        train_y=data.train_y[taken],
+        train_people=None if people is None else people[rows],
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+# A validation split: training records that stand in for the test records while methods are tuned.
+#
+# The test records of the data set are not used, so that what is chosen has not seen them.
+
+
+def validation_split(data: Dataset, share: float, seed: int) -> Dataset:
+    """Returns the data set with a part of its training records in the place of its test records.
+
+    The part has the same share of each class. Records of people stay with theirs.
+
+    Args:
+        data: the data set.
+        share: share of the training records that are held out, in (0, 1).
+        seed: seed of the draw.
+
+    Raises:
+        InputError: when the share is out of range, or no record is left on one side.
+    """
+    if not 0 < share < 1:
+        raise InputError.one("validation_share", "must be in (0, 1)", share)
+    labels, source = data.train_labels.numpy(), np.random.default_rng(seed)
+    held = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        held[source.permutation(rows)[: round(share * len(rows))]] = True
+    if not held.any() or held.all():
+        rule = "must leave records on both sides of the validation split"
+        raise InputError.one("validation_share", rule, share)
+    inside, outside = torch.from_numpy(~held), torch.from_numpy(held)
+    people = data.train_people
+    return replace(
+        data,
+        name=f"{data.name}, validation",
+        train_x=data.train_x[inside],
+        train_y=data.train_y[inside],
+        test_x=data.train_x[outside],
+        test_y=data.train_y[outside],
+        train_people=None if people is None else people[~held],
+        test_people=None if people is None else people[held],
+        test_groups=None,
+    )
+
+
+# --- Test records of one client, for the evaluation of personal models. --------------------------
+
+MOST = 100
+"""Default of the largest number of test records of a client."""
+
+
+def personal_test_records(
+    data: Dataset, partition: ClientPartition, client: int, seed: int, most: int = MOST
+) -> np.ndarray:
+    """Test records distributed like the client's training records.
+
+    Where the client is a person with test records, those of the person. Otherwise test records
+    with the label distribution of the client's training records: as many as its scarcest label
+    allows, rounded by largest remainders, drawn without replacement. Two clients may share test
+    records.
+
+    Args:
+        data: the data set.
+        partition: the training records of each client.
+        client: number of the client.
+        seed: the run's seed; equal arguments give equal records.
+        most: the largest number of records.
+
+    Returns:
+        Sorted indices of test records, without repetition; empty only when the data set has no
+        test record of any label that the client holds.
+    """
+    generator = stream(seed, Purpose.OWN_TEST, int(client))
+    person = partition.person(client)
+    if person is not None and data.test_people is not None:
+        own = np.flatnonzero(data.test_people == person)
+        if len(own):
+            chosen = own if len(own) <= most else generator.choice(own, most, replace=False)
+            return np.sort(chosen)
+    classes = len(data.classes)
+    labels = data.test_labels.numpy()
+    trained = np.bincount(data.train_labels.numpy()[partition.records(client)], minlength=classes)
+    counts = proportional_counts(trained, np.bincount(labels, minlength=classes), most)
+    drawn = [
+        generator.choice(np.flatnonzero(labels == label), counts[label], replace=False)
+        for label in np.flatnonzero(counts)
+    ]
+    return np.sort(np.concatenate(drawn)) if drawn else np.empty(0, np.int64)
+
+
+def proportional_counts(trained: np.ndarray, available: np.ndarray, most: int) -> np.ndarray:
+    """Numbers of test records in proportion to a client's training records.
+
+    Args:
+        trained: training records of each label [classes].
+        available: test records of each label [classes]; labels without any are left out.
+        most: the largest sum.
+
+    Returns:
+        Numbers [classes], each within one of its share of their sum and at most ``available``.
+    """
+    wanted = np.where(available > 0, trained, 0).astype(np.float64)
+    if not wanted.sum():
+        return np.zeros(len(trained), np.int64)
+    share = wanted / wanted.sum()
+    positive = share > 0
+    total = min(most, int(np.floor((available[positive] / share[positive]).min() + 1e-9)))
+    exact = share * total
+    counts: np.ndarray = np.floor(exact + 1e-9).astype(np.int64)
+    remainders = np.where(positive & (counts < available), exact - counts, -1.0)
+    counts[np.argsort(-remainders, kind="stable")[: total - counts.sum()]] += 1
+    return counts
+
+
+# --- Public images of another size than a model takes: grey or repeated channels, interpolated. --
+
+BLOCK = 4096
+"""Images that are interpolated at a time."""
+
+
+def fitted(data: Dataset, shape: tuple[int, ...]) -> Dataset:
+    """The data set with images of a shape; as it is where no image can have it.
+
+    Several channels become their mean where one is wanted, and one channel is repeated. Height and
+    width are interpolated bilinearly, with antialiasing.
+
+    Args:
+        data: the data set.
+        shape: (channels, height, width).
+    """
+    own = data.shape
+    if data.kind != "image" or own == shape or len(own) != 3 or len(shape) != 3:
+        return data
+    if 1 not in (own[0], shape[0]) and own[0] != shape[0]:
+        return data
+    mean, std = data.mean, data.std
+    if own[0] != shape[0]:
+        mean = fmean(mean) if isinstance(mean, tuple) else mean
+        std = fmean(std) if isinstance(std, tuple) else std
+    return replace(
+        data,
+        train_x=_images(data.train_x, shape),
+        test_x=_images(data.test_x, shape),
+        mean=mean,
+        std=std,
+    )
+
+
+def _images(images: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Images [n, *own] as [n, *shape], uint8."""
+    blocks = []
+    for at in range(0, len(images), BLOCK):
+        pixels = images[at : at + BLOCK].float()
+        if shape[0] == 1:
+            pixels = pixels.mean(1, keepdim=True)
+        if pixels.shape[2:] != shape[1:]:
+            size = (shape[1], shape[2])
+            pixels = functional.interpolate(pixels, size, mode="bilinear", antialias=True)
+        blocks.append(pixels.round().clamp(0, 255).to(torch.uint8).expand(-1, shape[0], -1, -1))
+    return torch.cat(blocks)

@@ -6,16 +6,211 @@ register theirs in the entry-point group ``privplan.datasets``.
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import logging
-from pathlib import Path
+import os
+import pickle
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
-from privplan.errors import InputError, did_you_mean
+import numpy as np
+
+from privplan.errors import InputError, MissingDataError, PrivplanError, did_you_mean
 from privplan.registry import Registry
-from simulate.data.dataset import Dataset
-from simulate.data.disk import data_folder
-from simulate.data.part import part_of
+from simulate.data.dataset import Dataset, part_of
+
+# --- Locations of data sets on disk, and downloads of missing files with checked sums. -----------
+
+CHUNK = 2**20
+"""Bytes of a download that are held at a time."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """Folders in which a data set is looked for.
+
+    Attributes:
+        title: the data set's name in messages.
+        folders: folders below the data folder, the usual one first.
+        remedy: how to get missing data, as the end of a sentence.
+    """
+
+    title: str
+    folders: tuple[str, ...]
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A published tar or zip archive.
+
+    Attributes:
+        address: its URL.
+        checksum: its published SHA-256 sum, or its MD5 sum where no other one is published.
+        inside: folder of the archive that is unpacked; ``.`` for all of it.
+        only: text that the names of the unpacked files of a zip archive contain.
+    """
+
+    address: str
+    checksum: str
+    inside: str = "."
+    only: str = ""
+
+
+def data_folder(data_dir: Path | None) -> Path:
+    """The data folder: ``data_dir`` if given, else PRIVPLAN_DATA, else the user's cache."""
+    if data_dir is not None:
+        return data_dir
+    variable = os.environ.get("PRIVPLAN_DATA")
+    if variable:
+        return Path(variable)
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "privplan"
+
+
+def folders(location: Location, data: Path) -> list[Path]:
+    """Candidate folders of a data set: below the data folder, or the data folder itself.
+
+    The data folder counts itself when its path ends like one of the data set's folders.
+    """
+    candidates = []
+    for text in location.folders:
+        parts = PurePosixPath(text).parts
+        candidates.append(data.joinpath(*parts))
+        for inside in range(1, len(parts) + 1):
+            if data.absolute().parts[-inside:] == parts[:inside]:
+                candidates.append(data.joinpath(*parts[inside:]))
+    return candidates
+
+
+def find(location: Location, data: Path, *names: str) -> Path | None:
+    """The first existing path of some files or folders, in order of preference; None if none."""
+    paths = (folder / name for folder in folders(location, data) for name in names)
+    return next((path for path in paths if path.exists()), None)
+
+
+def missing(location: Location, data: Path, name: str) -> MissingDataError:
+    """The error that names a missing file and the remedy."""
+    return MissingDataError(
+        f"dataset: {location.title} is not in {data / location.folders[0]} ({name} is missing); "
+        f"name a folder with --data-dir or PRIVPLAN_DATA, or {location.remedy}"
+    )
+
+
+def locate(
+    location: Location,
+    data: Path,
+    sums: Mapping[str, str],
+    address: str,
+    download: bool,
+    suffix: str = "",
+) -> list[Path]:
+    """Paths of some files; missing ones are downloaded if allowed.
+
+    Args:
+        location: the data set's folders.
+        data: the data folder.
+        sums: published SHA-256 sum of each file, by its name without the suffix; the file
+            has the suffix.
+        address: URL of the files up to their names; empty when they are not published one by one.
+        download: whether missing files are downloaded.
+        suffix: ending of the published files, such as ``.gz``; on disk it may be absent.
+
+    Raises:
+        MissingDataError: when a file is missing or cannot be downloaded.
+        InputError: when a download has another sum.
+    """
+    paths = []
+    for name, checksum in sums.items():
+        path = find(location, data, name, f"{name}{suffix}")
+        if path is None and not (download and address):
+            raise missing(location, data, f"{name}{suffix}")
+        if path is None:
+            target = data / location.folders[0] / f"{name}{suffix}"
+            path = fetch(f"{address}{name}{suffix}", target, checksum)
+        paths.append(path)
+    return paths
+
+
+def fetch(address: str, path: Path, published: str) -> Path:
+    """Download a file, check its sum, and only then give it its name.
+
+    Args:
+        address: URL.
+        path: target.
+        published: its SHA-256 sum, or its MD5 sum where no other one is published.
+
+    Raises:
+        MissingDataError: when it cannot be downloaded or written.
+        InputError: when the sum is another one.
+    """
+    secure = len(published) == hashlib.sha256().digest_size * 2
+    checksum = hashlib.sha256() if secure else hashlib.md5(usedforsecurity=False)
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            urllib.request.urlopen(address, timeout=60) as answer,
+            tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file,
+        ):
+            temporary = Path(file.name)
+            while chunk := answer.read(CHUNK):
+                checksum.update(chunk)
+                file.write(chunk)
+        if checksum.hexdigest() != published:
+            rule = f"{address} must have the {checksum.name} sum {published}"
+            raise InputError.one("dataset", rule, checksum.hexdigest())
+        temporary.chmod(0o644)
+        os.replace(temporary, path)
+    except (urllib.error.URLError, OSError) as error:
+        raise MissingDataError(f"dataset: could not fetch {address} ({error})") from None
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+    return path
+
+
+def fetch_archive(archive: Archive, folder: Path) -> None:
+    """Download an archive to the parent of a folder, unpack it into the folder, and remove it.
+
+    A file appears in the folder only when it is complete.
+
+    Raises:
+        MissingDataError: when the archive cannot be downloaded.
+        InputError: when it has another sum, or cannot be read or written.
+    """
+    name = PurePosixPath(archive.address).name
+    path = fetch(archive.address, folder.parent / name, archive.checksum)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, suffix=".tmp") as temporary:
+            if zipfile.is_zipfile(path):
+                with zipfile.ZipFile(path) as packed:
+                    packed.extractall(
+                        temporary, [name for name in packed.namelist() if archive.only in name]
+                    )
+            else:
+                with tarfile.open(path) as files:
+                    files.extractall(temporary, filter="data")
+            for entry in sorted((Path(temporary) / archive.inside).iterdir()):
+                os.replace(entry, folder / entry.name)
+        path.unlink()
+    except (OSError, tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+        raise InputError.one("dataset", f"must unpack ({error})", str(path)) from None
+
+
+# --- Data sets by name, whole or with a part of their training records. --------------------------
 
 
 class Loader(Protocol):
@@ -90,3 +285,206 @@ def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dat
     _log.info("reading %s from %s", known, folder)
     data = DATASETS.get(known)(folder, download)
     return part_of(data, int(count)) if colon else data
+
+
+# --- Checked reading of files: one-line errors, numbers, and pickles that cannot run code. -------
+
+MOST_UNPACKED = 4 * 2**30
+"""Most bytes of a file after it is unpacked: the largest known data set has half of it."""
+
+
+@contextmanager
+def reading(path: Path, rule: str) -> Iterator[None]:
+    """Turn any exception inside the context into one error that names the file; mute warnings.
+
+    Args:
+        path: the file that is read.
+        rule: what it must be or contain.
+
+    Raises:
+        InputError: instead of any exception that is not a ``PrivplanError``.
+    """
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    except PrivplanError:
+        raise
+    except Exception as error:  # a damaged file can fail in any way
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError.one("data", f"{rule} ({reason})", str(path)) from None
+
+
+def numbers(content: Any) -> np.ndarray:
+    """Real numbers as an array in their own type; numeric text is refused.
+
+    Raises:
+        ValueError: for other types, or rows of different length.
+    """
+    values = np.asarray(content)
+    if values.dtype.kind not in "biuf":
+        raise ValueError("holds other than numbers of at most 64 bits")
+    return values
+
+
+def whole_numbers(content: Any) -> np.ndarray:
+    """Labels [n], int64; floating-point whole numbers are accepted, as MATLAB writes them.
+
+    Raises:
+        ValueError: for other numbers, or an array that is not one-dimensional.
+    """
+    values = numbers(content)
+    with np.errstate(invalid="ignore"):
+        labels = values.astype(np.int64)
+    if values.ndim != 1 or (labels != values).any():
+        raise ValueError("labels must be a list of whole numbers")
+    return labels
+
+
+def _reconstruct(subtype: type, shape: Any, kind: Any) -> np.ndarray:
+    """The empty array that a pickle then fills; refuses subclasses of ``ndarray``."""
+    if subtype is not np.ndarray:
+        raise pickle.UnpicklingError("only numpy's own arrays are read")
+    return np.ndarray.__new__(np.ndarray, shape, kind)
+
+
+def _encode(text: str, encoding: str = "latin1") -> bytes:
+    """Bytes as Python 3 writes them for Python 2."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError("only bytes written as latin1 are read")
+    return text.encode("latin1")
+
+
+_ALLOWED = MappingProxyType(
+    {
+        ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+        ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+        ("numpy", "ndarray"): np.ndarray,
+        ("numpy", "dtype"): np.dtype,
+        ("_codecs", "encode"): _encode,
+    }
+)
+"""The only names that a file may call; none of them runs its arguments."""
+
+
+class _Reader(pickle.Unpickler):
+    """An unpickler restricted to ``_ALLOWED``."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"{module}.{name} is not data")
+        return _ALLOWED[module, name]
+
+
+def read_pickle(path: Path) -> dict[bytes, Any]:
+    """The dictionary in a pickle file, with strings of Python 2 as bytes; runs no code.
+
+    Raises:
+        InputError: when it cannot be read, is damaged, or calls for anything but numpy arrays,
+            bytes, texts, numbers, lists and dictionaries.
+    """
+    with reading(path, "must be a pickle of plain data"), path.open("rb") as file:
+        content = _Reader(file, encoding="bytes").load()
+        if not isinstance(content, dict):
+            raise InputError.one("data", "must be a pickled dictionary", str(path))
+        return {
+            key.encode() if isinstance(key, str) else key: value for key, value in content.items()
+        }
+
+
+def read_unpacked(path: Path, most: int | None = None) -> bytes:
+    """The content of a file, unpacked when its name ends in ``.gz``.
+
+    Args:
+        path: the file.
+        most: most bytes that are unpacked; ``MOST_UNPACKED`` when None.
+
+    Raises:
+        ValueError: when more would be unpacked.
+    """
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    limit = MOST_UNPACKED if most is None else most
+    with gzip.open(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"must unpack to {limit} bytes or less")
+    return content
+
+
+# --- Local copies in the format of the library ``datasets``, which is imported on first use. -----
+
+SAVED = ("dataset_dict.json", "state.json")
+"""Files that ``save_to_disk`` writes for several splits, and for one."""
+
+
+def library(name: str) -> Any:
+    """The imported library, without its progress bars.
+
+    Raises:
+        MissingDataError: when it is not installed.
+    """
+    try:
+        import datasets
+    except ImportError:
+        needed = "the extra hub, pip install 'privplan[hub]'"
+        raise MissingDataError(f"dataset: {name} needs {needed}") from None
+    datasets.disable_progress_bars()
+    return datasets
+
+
+def find_copy(location: Location, data: Path) -> Path | None:
+    """The folder of a local copy, saved by the library or as parquet files; None if none."""
+    for folder in folders(location, data):
+        if any((folder / name).is_file() for name in SAVED):
+            return folder
+        if folder.is_dir() and next(folder.rglob("*.parquet"), None) is not None:
+            return folder
+    return None
+
+
+def splits(name: str, folder: Path) -> dict[str, Any]:
+    """The splits of a local copy, by name; downloads nothing.
+
+    Raises:
+        MissingDataError: when the library is not installed.
+        InputError: when the folder cannot be read.
+    """
+    datasets = library(name)
+    with reading(folder, "must be readable by the library datasets"):
+        if any((folder / saved).is_file() for saved in SAVED):
+            copy = datasets.load_from_disk(str(folder))
+        else:
+            copy = datasets.load_dataset(str(folder))
+    return dict(copy) if isinstance(copy, dict) else {"train": copy}
+
+
+def columns(split: Any, names: Sequence[str], folder: Path) -> list[list[Any]]:
+    """Columns of a split as lists.
+
+    Raises:
+        InputError: when a column is absent or cannot be read.
+    """
+    absent = [name for name in names if name not in split.column_names]
+    if absent:
+        rule = f"must have the columns {', '.join(names)}"
+        raise InputError.one("data", rule, f"{folder}, without {absent[0]}")
+    with reading(folder, "must be readable by the library datasets"):
+        return [list(split[name]) for name in names]
+
+
+def fetch_from_hub(name: str, repository: str, configuration: str, folder: Path) -> None:
+    """Download a data set from the hub; the local copy appears only when it is complete.
+
+    Raises:
+        MissingDataError: when the library is not installed or the hub cannot be reached.
+    """
+    datasets = library(name)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        copy = datasets.load_dataset(repository, configuration)
+        with tempfile.TemporaryDirectory(dir=folder.parent, suffix=".tmp") as temporary:
+            copy.save_to_disk(f"{temporary}/copy")
+            Path(temporary, "copy").rename(folder)
+    except Exception as error:  # the library raises exceptions of many types
+        reason = " ".join(str(error).split())
+        raise MissingDataError(f"dataset: could not fetch {repository} ({reason})") from None

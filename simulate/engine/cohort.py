@@ -22,16 +22,18 @@ from simulate.components import (
     GroupSum,
     TransformContext,
 )
-from simulate.engine.chunks import TrainedChunk, evidence_rows, trained_chunks
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import (
     CHUNK_CLIENTS,
     PersonalState,
     RoundContext,
+    TrainedChunk,
+    evidence_rows,
     positions,
+    trained_chunks,
 )
 from simulate.norms import Measured, add_grid_sum, add_sum, norms
-from simulate.parallel.distributed import all_gather, all_reduce_max, all_reduce_sum
+from simulate.parallel import all_gather, all_reduce_max, all_reduce_sum
 
 
 @dataclass

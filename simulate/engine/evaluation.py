@@ -15,9 +15,9 @@ from privplan.plan import GroupPlan
 from simulate.data.dataset import Dataset
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, client_batch
-from simulate.engine.seeds import Purpose, stream
 from simulate.models.network import Model
-from simulate.parallel.threads import over_chunks
+from simulate.parallel import over_chunks
+from simulate.streams import Purpose, stream
 from simulate.tasks import Metric, finite_or_none
 
 BATCH_RECORDS = 250

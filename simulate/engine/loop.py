@@ -14,8 +14,8 @@ from torch import Tensor
 from privplan.attestation.attestor import Attestor
 from privplan.evidence import vector_digest
 from privplan.record import RoundMetrics
+from simulate import audit as traces
 from simulate.algorithm import weights
-from simulate.audit import traces
 from simulate.components import Released, State
 from simulate.engine.cohort import client_updates, group_sums
 from simulate.engine.evaluation import (
@@ -23,15 +23,14 @@ from simulate.engine.evaluation import (
     evaluate_personal,
     measure,
 )
-from simulate.engine.experiment import Experiment
+from simulate.engine.experiment import Experiment, products_in_tf32
 from simulate.engine.measurements import measure_client_release, measure_releases
 from simulate.engine.round import PersonalState, RoundContext, positions, released_coordinates
-from simulate.engine.seeds import Purpose
 from simulate.evaluation_schedule import EVALUATED_RECORDS, evaluated_rows
 from simulate.evaluation_schedule import evaluation_schedule as schedule_of
-from simulate.local.precision import products_in_tf32
-from simulate.parallel.distributed import broadcast_state
+from simulate.parallel import broadcast_state
 from simulate.runs.ledger_writer import LedgerWriter
+from simulate.streams import Purpose
 from simulate.tasks import finite_or_none
 
 _log = logging.getLogger(__name__)

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privplan import public_mask
+from privplan import streams as public_mask
 from privplan.errors import InputError
+from privplan.evidence import measure_noise
 from privplan.plan import GroupPlan
 from privplan.record import Executed, Mask, Residual
-from privplan.verification.noise_evidence import measure_noise
 from simulate.algorithm import extra_coordinates
 from simulate.components import GroupSum, Released
 from simulate.engine.experiment import Experiment
-from simulate.engine.seeds import Purpose, stream
+from simulate.streams import Purpose, stream
 
 
 def executed(experiment: Experiment) -> Executed:

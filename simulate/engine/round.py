@@ -5,21 +5,157 @@ Cohort and released coordinates are drawn from the seed without access to data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from privplan.plan import GroupPlan
+from privplan.streams import NoiseKey
 from simulate.algorithm import groups_in_round
-from simulate.components import ClientBatch, State
+from simulate.components import ClientBatch, LocalResult, RecordNoiseEvidence, State
 from simulate.data.augmentation import augmented
-from simulate.engine.batches import batches
+from simulate.data.dataset import Dataset
+from simulate.data.partition.clients import ClientPartition
 from simulate.engine.experiment import Experiment
-from simulate.engine.seeds import Purpose, stream, streams
-from simulate.models.objective import SEED_BITS, with_seeds
+from simulate.local.sgd import PADDING
+from simulate.models.network import SEED_BITS, with_seeds
+from simulate.parallel import rank_slice
+from simulate.streams import Purpose, stream, streams
+
+# --- Mini-batches of clients in a round, drawn from each client's own random stream. -------------
+
+ABSENT = -1
+"""Index of a padding row."""
+
+
+def schedule(
+    records: np.ndarray, steps: int, size: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Indices of the records in a client's mini-batches.
+
+    Each epoch shuffles the client's records and cuts them into batches of ``size``; the last
+    batch of an epoch may be shorter.
+
+    Args:
+        records: indices of the client's records [n].
+        steps: number of batches.
+        size: rows of a batch.
+        generator: the client's stream for this round.
+
+    Returns:
+        Indices [steps, size], ``ABSENT`` where a batch is shorter.
+    """
+    chosen = np.full((steps, size), ABSENT, np.int64)
+    _fill(chosen, records, generator)
+    return chosen
+
+
+def _fill(chosen: np.ndarray, records: np.ndarray, generator: np.random.Generator) -> None:
+    """Write the schedule of a client into an array [steps, size] of ``ABSENT``."""
+    steps, size = chosen.shape
+    batches_per_epoch = -(-len(records) // size)
+    if batches_per_epoch == 1:
+        filled = chosen[:, : len(records)]
+        filled[:] = records
+        generator.permuted(filled, axis=1, out=filled)
+        return
+    for first in range(0, steps, batches_per_epoch):
+        order = generator.permutation(records)
+        for step in range(first, min(first + batches_per_epoch, steps)):
+            batch = order[(step - first) * size : (step - first + 1) * size]
+            chosen[step, : len(batch)] = batch
+
+
+def poisson_schedule(
+    records: np.ndarray, steps: int, ratio: float, generator: np.random.Generator
+) -> list[np.ndarray]:
+    """Indices of the records in a client's Poisson-sampled mini-batches.
+
+    Args:
+        records: indices of the client's records [n].
+        steps: number of batches.
+        ratio: sampling probability of each record in each batch.
+        generator: the client's stream for this round.
+
+    Returns:
+        One array of indices per batch; any of them may be empty.
+    """
+    return [records[generator.random(len(records)) < ratio] for _ in range(steps)]
+
+
+def batches(
+    data: Dataset,
+    partition: ClientPartition,
+    clients: np.ndarray,
+    *,
+    seed: int,
+    round_: int,
+    steps: int,
+    size: int,
+    device: torch.device,
+    ratio: float | None = None,
+    key: NoiseKey | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The mini-batches of several clients.
+
+    Args:
+        data: the data set.
+        partition: assignment of training records to clients.
+        clients: numbers of the clients [K].
+        seed: the run's seed.
+        round_: training round, from 1.
+        steps: batches per client.
+        size: rows of a batch (B).
+        device: device of the result.
+        ratio: sampling probability of each record in each batch, for Poisson sampling, where B
+            is the largest batch drawn; shuffled epochs when None.
+        key: secret from which Poisson samples are drawn; None to draw from the seed.
+
+    Returns:
+        Records [K, steps, B, *shape] as ``Dataset.inputs`` gives them and labels [K, steps, B],
+        int64, with ``PADDING`` where a batch is shorter; they depend on seed, round and client
+        only.
+    """
+    sources: Iterable[Any] = streams(seed, Purpose.CLIENT, round_, clients=clients)
+    if key is not None:
+        sources = (key.stream(int(Purpose.CLIENT), round_, int(client)) for client in clients)
+    owned = [partition.records(int(client)) for client in clients]
+    if ratio is None:
+        rows = np.full((len(clients), steps, size), ABSENT, np.int64)
+        for row, own, source in zip(rows, owned, sources, strict=True):
+            _fill(row, own, source)
+    else:
+        drawn = [
+            poisson_schedule(own, steps, ratio, source)
+            for own, source in zip(owned, sources, strict=True)
+        ]
+        rows = np.stack(_padded(drawn))
+    chosen = torch.from_numpy(rows)
+    absent = chosen == ABSENT
+    safe = chosen.clamp(min=0)
+    x = data.inputs(data.train_x[safe].to(device))
+    y = data.train_y[safe].masked_fill(absent, PADDING).to(device)
+    return x, y
+
+
+def _padded(drawn: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """Batches as one array [steps, B] per client, filled up with ``ABSENT``."""
+    width = max(1, max(len(batch) for client in drawn for batch in client))
+    rows = []
+    for client in drawn:
+        row = np.full((len(client), width), ABSENT, np.int64)
+        for step, batch in enumerate(client):
+            row[step, : len(batch)] = batch
+        rows.append(row)
+    return rows
+
+
+# -------------------------------------------------------------------------------------------------
+# Inputs of a round: cohort, released coordinates, personal state, and the participants' batches.
 
 CHUNK_CLIENTS = 128
 CHUNK_BYTES = 64 * 2**20
@@ -181,3 +317,99 @@ def _seeds(experiment: Experiment, round_: int, clients: np.ndarray, steps: int)
         for source in streams(experiment.seed, Purpose.DROPOUT, round_, clients=clients)
     ]
     return torch.from_numpy(np.stack(drawn)) if drawn else torch.zeros(0, steps, dtype=torch.int64)
+
+
+# --- Local training of a cohort in chunks of clients. --------------------------------------------
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Participants of one group.
+
+    Attributes:
+        index: index of the group in the plan.
+        group: the group in this round.
+        clients: numbers of the clients [K].
+        positions: their positions in the group [K].
+    """
+
+    index: int
+    group: GroupPlan
+    clients: np.ndarray
+    positions: np.ndarray
+
+
+@dataclass(frozen=True)
+class TrainedChunk:
+    """A chunk, and the result of the local rule."""
+
+    chunk: Chunk
+    result: LocalResult
+
+
+def trained_chunks(
+    experiment: Experiment, context: RoundContext, drawn: Sequence[np.ndarray]
+) -> Iterator[TrainedChunk]:
+    """Train this rank's share of the cohort, and return it one chunk of one group at a time.
+
+    Chunks of several small groups are trained in one batch where the local rule reads nothing of
+    the group. The composition of the chunks, and with it every sum, does not depend on that.
+
+    Args:
+        experiment: the run.
+        context: what clients receive at the start of the round.
+        drawn: the cohort, as ``positions`` returns it.
+    """
+    step, waiting, size = clients_per_chunk(experiment), list[Chunk](), 0
+    across_groups = experiment.algorithm.local.across_groups
+    for chunk in _chunks(experiment, context, drawn, step):
+        if waiting and (not across_groups or size + len(chunk.clients) > step):
+            yield from _trained(experiment, context, waiting)
+            waiting, size = [], 0
+        waiting.append(chunk)
+        size += len(chunk.clients)
+    if waiting:
+        yield from _trained(experiment, context, waiting)
+
+
+def _chunks(
+    experiment: Experiment, context: RoundContext, drawn: Sequence[np.ndarray], step: int
+) -> Iterator[Chunk]:
+    """This rank's participants of each group, at most ``step`` at a time."""
+    groups = groups_in_round(experiment.algorithm, context.round)
+    for index, (group, found, members) in enumerate(
+        zip(groups, drawn, experiment.partition.members, strict=True)
+    ):
+        own = found[rank_slice(experiment.ranks, len(found), turn=index)]
+        for first in range(0, len(own), step):
+            chosen = own[first : first + step]
+            yield Chunk(index, group, np.asarray(members)[chosen], chosen)
+
+
+def _trained(
+    experiment: Experiment, context: RoundContext, chunks: Sequence[Chunk]
+) -> Iterator[TrainedChunk]:
+    """Train the clients of some chunks in one batch; the result is cut into the chunks again."""
+    clients = np.concatenate([chunk.clients for chunk in chunks])
+    batch = client_batch(experiment, context, chunks[0].group, clients, round_=context.round)
+    result = experiment.algorithm.local.train(batch)
+    first = 0
+    for chunk in chunks:
+        rows = slice(first, first + len(chunk.clients))
+        yield TrainedChunk(chunk, result if len(chunks) == 1 else _rows_of(result, rows))
+        first = rows.stop
+
+
+def _rows_of(result: LocalResult, rows: slice) -> LocalResult:
+    """The result of some of the clients."""
+    evidence = result.noise_evidence
+    return LocalResult(
+        result.updates[rows],
+        None if result.personal is None else result.personal[rows],
+        None if evidence is None else evidence_rows(evidence, rows),
+    )
+
+
+def evidence_rows(evidence: RecordNoiseEvidence, rows: slice) -> RecordNoiseEvidence:
+    """The noise evidence of some of the clients."""
+    return RecordNoiseEvidence(**{name: value[rows] for name, value in vars(evidence).items()})

@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 
 from simulate.components import ClientBatch, LocalResult, LocalRule, Split
-from simulate.local.penalised import descend
-from simulate.local.personal import plain, within
-from simulate.local.sgd import PADDING, gradients_at, pixels
+from simulate.local.sgd import PADDING, descend, gradients_at, pixels, plain, within
 from simulate.models.hypernetwork import EMBEDDING, Hypernetwork, generated, of_body, pull_back
 from simulate.models.network import join_head, split_head
-from simulate.parallel.threads import by_chunk
+from simulate.parallel import by_chunk
 
 CHUNK_VALUES = 2**20
 """Parameters of hypernetworks per chunk of one core: 4 MB."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from privplan.errors import Fault, InputError
-from simulate.components import ClientBatch
-from simulate.models.network import Model
-from simulate.models.objective import CROSS_ENTROPY
-from simulate.parallel.threads import over_chunks
+from simulate.components import ClientBatch, LocalResult, LocalRule, Split
+from simulate.models.network import CROSS_ENTROPY, Model, split_head
+from simulate.parallel import over_chunks
+from simulate.server import pseudo_gradient_step
+from simulate.transforms import NORM
 
 PADDING = -1
 """Label of a padding row (a client with fewer records than the batch)."""
@@ -238,3 +243,254 @@ def _check_rates(learning_rate: float, momentum: float) -> None:
         faults.append(Fault("momentum", "must be in [0, 1)", momentum))
     if faults:
         raise InputError(faults)
+
+
+# --- Local descent along a modified gradient: SAM, DP-FedPGN's penalty and BLUR. -----------------
+#
+# P. Foret, A. Kleiner, H. Mobahi, B. Neyshabur, Sharpness-Aware Minimization for Efficiently
+# Improving Generalization, ICLR 2021; DP-FedPGN, Algorithm 1, whose local steps penalise the norm
+# of the global gradient; bounded local update regularisation (BLUR), a penalty on an update's
+# norm beyond a bound.
+
+Gradient = Callable[[Tensor], Tensor]
+"""Parameters [K, d] to the gradient of each client's mini-batch there [K, d]."""
+
+Direction = Callable[[Tensor, Tensor, Gradient], Tensor]
+"""(parameters [K, d], starts [K, d], gradient) to the direction that a step subtracts [K, d]."""
+
+
+def descend(
+    batch: ClientBatch, start: Tensor, direction: Direction, drift: Tensor | None = None
+) -> Tensor:
+    """Returns the updates of clients that step against a direction computed from gradients.
+
+    Momentum is PyTorch's, applied to the direction. A step in which a client has no record adds
+    only the drift.
+
+    Args:
+        batch: input of the local rule.
+        start: start of every client [d], or one start per client [K, d].
+        direction: the rule; on a CPU it receives one chunk of clients at a time.
+        drift: vector that is added after every step, equal for all clients [d].
+
+    Returns:
+        Updates [K, d]: parameters after minus parameters before.
+    """
+    starts = start.detach().expand(len(batch.y), -1)
+
+    def chunk_updates(rows: slice) -> Tensor:
+        return _chunk_updates(batch, rows, starts[rows], direction, drift)
+
+    if start.device.type != "cpu":
+        return chunk_updates(slice(None))
+    size = batch.model.clients_per_chunk(batch.y.shape[2])
+    return over_chunks(chunk_updates, len(batch.y), size, batch.workers)
+
+
+def _chunk_updates(
+    batch: ClientBatch, rows: slice, starts: Tensor, direction: Direction, drift: Tensor | None
+) -> Tensor:
+    """Updates of the clients of one chunk."""
+    x, y = batch.x[rows], batch.y[rows]
+    thetas, speed = starts.clone(), torch.zeros_like(starts)
+    for step in range(y.shape[1]):
+        gradient = partial(gradients_at, batch.model, x=pixels(x[:, step]), y=y[:, step])
+        active = (y[:, step] != PADDING).any(1, keepdim=True)
+        momentum_step = batch.momentum * speed + direction(thetas, starts, gradient)
+        speed = torch.where(active, momentum_step, speed)
+        thetas.sub_(batch.learning_rate * speed * active)
+        if drift is not None:
+            thetas.add_(drift)
+    return thetas.sub_(starts)
+
+
+def sharpness_aware(rho: float) -> Direction:
+    """The gradient at theta + rho g / ||g||, with g the gradient at theta.
+
+    Args:
+        rho: radius in the units of the parameters. If the gradient or rho is zero, the point is
+            theta itself.
+    """
+
+    def direction(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
+        slope = gradient(thetas)
+        norm = torch.linalg.vector_norm(slope, dim=1, keepdim=True)
+        return gradient(thetas + rho * slope / torch.where(norm > 0, norm, 1.0))
+
+    return direction
+
+
+def sam(rho: float) -> LocalRule:
+    """SAM from the global model, both gradients on the same mini-batch.
+
+    Args:
+        rho: radius of the ascent.
+    """
+
+    def train(batch: ClientBatch) -> LocalResult:
+        return LocalResult(descend(batch, batch.theta, sharpness_aware(rho)))
+
+    return LocalRule("sam", train, across_groups=True)
+
+
+def pgn(rho: float, beta: float, decay: float) -> LocalRule:
+    """Each step subtracts beta grad F_i(theta + rho g / ||g||) + (1 - beta) g.
+
+    g is the global pseudo-gradient, equal for all clients and steps of a round; if it is zero, the
+    gradient is taken at theta. Momentum acts only on the client's gradient, so that the movement
+    along g in K steps is public.
+
+    Args:
+        rho: distance along g at which the gradient is taken, in the units of the parameters.
+        beta: share of the client's own gradient, in [0, 1].
+        decay: factor on the local learning rate per round.
+    """
+
+    def train(batch: ClientBatch) -> LocalResult:
+        public_step = pseudo_gradient_step(batch.server, decay)
+        norm = torch.linalg.vector_norm(public_step)
+        shifted = -rho * public_step / torch.where(norm > 0, norm, 1.0)
+
+        def direction(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
+            return beta * gradient(thetas + shifted)
+
+        drift = (1 - beta) / batch.y.shape[1] * public_step
+        return LocalResult(descend(batch, batch.theta, direction, drift))
+
+    return LocalRule("pgn", train, across_groups=True)
+
+
+def blur(price: float, radius: float, norm: float | None = 1.0) -> LocalRule:
+    """SGD on the loss plus (price / 2) max(0, ||theta - start||^2 - (radius norm)^2).
+
+    Args:
+        price: weight of the penalty; its gradient price (theta - start) applies only outside
+            the radius.
+        radius: norm up to which an update has no penalty, over ``norm``.
+        norm: the clipping norm; None for that of the round, where it follows a quantile.
+    """
+
+    def train(batch: ClientBatch) -> LocalResult:
+        free = radius * (float(batch.server[NORM]) if norm is None else norm)
+
+        def direction(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
+            moved = thetas - starts
+            outside = torch.linalg.vector_norm(moved, dim=1, keepdim=True) > free
+            penalised: Tensor = gradient(thetas) + price * outside * moved
+            return penalised
+
+        return LocalResult(descend(batch, batch.theta, direction))
+
+    return LocalRule("blur", train, across_groups=True)
+
+
+# -------------------------------------------------------------------------------------------------
+# Local SGD: plain, and the rules of clients with personal parameters (heads, offsets, models).
+
+
+def plain_sgd() -> LocalRule:
+    """Plain mini-batch SGD from the global model."""
+    return LocalRule(
+        "sgd", lambda batch: LocalResult(batch_sgd(batch, batch.theta)), across_groups=True
+    )
+
+
+def private_sgd() -> LocalRule:
+    """Plain mini-batch SGD from the client's own parameters; it sends nothing."""
+
+    def train(batch: ClientBatch) -> LocalResult:
+        start = batch.personal
+        if start is None:
+            start = batch.theta.expand(len(batch.clients), -1)
+        updates = batch_sgd(batch, start)
+        return LocalResult(updates, start + updates)
+
+    return LocalRule("private sgd", train, across_groups=True)
+
+
+def additive_sgd(alpha: float) -> LocalRule:
+    """Each step moves the shared and the personal offset along the same gradient.
+
+    The larger of the two step sizes is the learning rate; ``alpha`` is the step size of the shared
+    part divided by that of the personal part: 0 trains only the personal part, infinity only the
+    shared one.
+
+    Args:
+        alpha: ratio of step sizes, at least 0; may be infinite.
+    """
+    shared = min(1.0, alpha)
+    personal = min(1.0, 1 / alpha) if alpha else 1.0
+
+    def train(batch: ClientBatch) -> LocalResult:
+        offset = torch.zeros_like(batch.theta) if batch.personal is None else batch.personal
+        start = (batch.theta + offset).expand(len(batch.clients), -1)
+        moved = batch_sgd(batch, start, shared + personal)
+        moved /= shared + personal
+        return LocalResult(shared * moved, offset + personal * moved)
+
+    return LocalRule("sgd at the sum", train, across_groups=True)
+
+
+def alternating(split: Split, *, rho: float = 0.0, head_rate: float = 1.0) -> LocalRule:
+    """Local training of DP2-FedSAM (its Algorithm 2, lines 5 to 17).
+
+    The head takes plain SGD steps on the round's mini-batches. The body then takes as many SAM
+    steps on the same mini-batches, whose ascent moves only the body (Equations 11 and 12).
+
+    Args:
+        split: shares the body; the head is personal.
+        rho: radius of the ascent, called q in the paper; with 0 the body takes plain SGD steps.
+        head_rate: the head's learning rate as a multiple of the body's.
+    """
+    of_body = sharpness_aware(rho) if rho else plain
+
+    def train(batch: ClientBatch) -> LocalResult:
+        head = batch.model.head
+        in_head = torch.zeros_like(batch.theta)
+        in_head[head] = 1.0
+        start = split.use(batch.model, batch.theta, batch.personal, batch.clients)
+        for_head = replace(batch, learning_rate=head_rate * batch.learning_rate)
+        with_new_head = start + descend(for_head, start, within(in_head, plain))
+        updates = descend(batch, with_new_head, within(1 - in_head, of_body))
+        return LocalResult(updates, with_new_head[:, head])
+
+    return LocalRule("alternating, SAM" if rho else "alternating", train, across_groups=True)
+
+
+def plain(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
+    """The gradient itself."""
+    return gradient(thetas)
+
+
+def within(part: Tensor, direction: Direction) -> Direction:
+    """A direction restricted to some coordinates.
+
+    Args:
+        part: 1 for a coordinate that is trained, 0 for one that is fixed [d].
+        direction: direction as a function of the gradient of the trained coordinates.
+    """
+
+    def masked(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
+        return direction(thetas, starts, lambda at: gradient(at) * part)
+
+    return masked
+
+
+def generated_sgd(split: Split) -> LocalRule:
+    """Plain SGD on the whole model that the server generated; a personal head is trained too.
+
+    The updates have the length of the vectors that the clients received.
+
+    Args:
+        split: generates the clients' parameters.
+    """
+
+    def train(batch: ClientBatch) -> LocalResult:
+        start = split.use(batch.model, batch.theta, batch.personal, batch.clients)
+        updates = batch_sgd(batch, start)
+        if batch.personal is None:
+            return LocalResult(updates)
+        bodies, heads = split_head(batch.model, updates)
+        return LocalResult(bodies, batch.personal + heads)
+
+    return LocalRule("sgd from what was made", train, across_groups=True)

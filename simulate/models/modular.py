@@ -5,21 +5,30 @@ from __future__ import annotations
 import copy
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.nn import functional
 
 from privplan.errors import InputError
 from simulate.data.arrays import said
-from simulate.models.network import Packed, Shapes
-from simulate.models.objective import CROSS_ENTROPY, Objective, without_seeds
-from simulate.models.randomness import SeededRandomness
+from simulate.models.network import (
+    CROSS_ENTROPY,
+    Model,
+    Objective,
+    Packed,
+    SeededRandomness,
+    Shapes,
+    without_seeds,
+)
 from simulate.norms import factors
 
 ROWS = 50
@@ -302,3 +311,339 @@ def outputs_of(result: Any) -> Tensor:
     """The tensor that a module returns, or the ``logits`` of what it returns."""
     outputs: Tensor = getattr(result, "logits", result)
     return outputs
+
+
+# -------------------------------------------------------------------------------------------------
+# `adapters:MODEL`: a model with frozen weights and small trainable adapters after its blocks.
+#
+# Bottleneck adapters after N. Houlsby et al., Parameter-Efficient Transfer Learning for NLP, ICML
+# 2019: a projection down, a rectifier and a projection up, added to the input. The adapters and
+# the head are trained; all other parameters keep their initial values, which for `vit:FOLDER` and
+# `roberta:FOLDER` are those on disk. Other models are initialised from one fixed seed.
+
+PREFIX = "adapters:"
+"""Beginning of the name of such a model."""
+
+BOTTLENECK = 8
+"""Width of the bottleneck."""
+
+
+class Adapter(nn.Module):
+    """A residual bottleneck over features, initially the identity.
+
+    Args:
+        width: features of a block: channels of an image, or the last dimension of anything else.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(width, BOTTLENECK), nn.Linear(BOTTLENECK, width)
+        nn.init.zeros_(self.up.weight)
+        nn.init.zeros_(self.up.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features [B, width], [B, T, width] or [B, width, H, W] to features of the same shape."""
+        features = x.movedim(1, -1) if x.dim() == 4 else x
+        change: Tensor = self.up(self.down(features).relu())
+        return x + (change.movedim(-1, 1) if x.dim() == 4 else change)
+
+
+class AdaptedBlock(nn.Module):
+    """A block followed by an adapter.
+
+    Args:
+        block: returns a tensor, or a tuple that begins with one.
+        width: number of features.
+    """
+
+    def __init__(self, block: nn.Module, width: int) -> None:
+        super().__init__()
+        self.block, self.adapter = block, Adapter(width)
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        """The block's output, with an adapted first tensor."""
+        output = self.block(*inputs, **options)
+        if isinstance(output, tuple):
+            return (self.adapter(output[0]), *output[1:])
+        return self.adapter(output)
+
+
+def adapted(base: Model) -> Modular:
+    """A model with the adapters and the head of another model as parameters.
+
+    Raises:
+        InputError: the model has no sequence of blocks.
+    """
+    name = PREFIX + base.name
+    with torch.device("meta"):
+        widths = _widths(base, name)
+
+    def build() -> nn.Module:
+        return _adapt(base.module(), base, widths)
+
+    def start() -> nn.Module:
+        module = build()
+        source = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        head = [part for key, part in module.named_parameters() if ".adapter." not in key]
+        nn.utils.vector_to_parameters(base.initial(source)[base.head].clone(), head)
+        return module
+
+    def constants() -> dict[str, Tensor]:
+        network = base.module()
+        values = base.initial(torch.Generator().manual_seed(0))
+        nn.utils.vector_to_parameters(values, network.parameters())
+        return dict(_adapt(network, base, widths).named_buffers())
+
+    return Modular(name, base.input_shape, base.classes, build, start=start, constants=constants)
+
+
+def _adapt(network: nn.Module, base: Model, widths: dict[str, int]) -> nn.Module:
+    """Insert adapters in place and turn all parameters but theirs and the head's into buffers."""
+    head = _head(base)
+    for prefix, part in list(network.named_modules()):
+        for key, value in list(part.named_parameters(recurse=False)):
+            if (f"{prefix}.{key}" if prefix else key) not in head:
+                delattr(part, key)
+                part.register_buffer(key, value.detach())
+    for site, width in widths.items():
+        network.set_submodule(site, AdaptedBlock(network.get_submodule(site), width))
+    return network
+
+
+def _head(base: Model) -> set[str]:
+    """Names of the parameters of the head."""
+    names, start = set(), 0
+    for name, shape in base.shapes:
+        if base.head.start <= start < base.head.stop:
+            names.add(name)
+        start += math.prod(shape)
+    return names
+
+
+def _widths(base: Model, name: str) -> dict[str, int]:
+    """Number of features of each block, by the block's name, from one pass without data.
+
+    The pass is on the CPU, with zeros as parameters: on the device ``meta`` it would
+    import PyTorch's compiler.
+    """
+    network, widths = base.module().eval(), {}
+    sites = _sites(network, _head(base))
+    if not sites:
+        raise InputError.one("model.name", "must be a model with a row of blocks", name)
+
+    def recorder(site: str) -> Callable[..., None]:
+        def record(part: nn.Module, inputs: object, output: Tensor | tuple[Tensor, ...]) -> None:
+            first = output[0] if isinstance(output, tuple) else output
+            widths[site] = first.shape[1 if first.dim() == 4 else -1]
+
+        return record
+
+    for site in sites:
+        network.get_submodule(site).register_forward_hook(recorder(site))
+    kind = torch.int64 if len(base.input_shape) == 1 else torch.float32
+    with torch.no_grad(), torch.device("cpu"):
+        _fill_with_zeros(network)
+        network(torch.zeros((2, *base.input_shape), dtype=kind))
+    return widths
+
+
+def _fill_with_zeros(network: nn.Module) -> None:
+    """Replace all parameters and buffers by zeros on the current device."""
+    for part in network.modules():
+        for key, value in list(part.named_parameters(recurse=False)):
+            zeros = torch.zeros(value.shape, dtype=value.dtype)
+            setattr(part, key, nn.Parameter(zeros, requires_grad=False))
+        for key, kept in list(part.named_buffers(recurse=False)):
+            part.register_buffer(key, torch.zeros(kept.shape, dtype=kept.dtype))
+
+
+def _sites(network: nn.Module, head: set[str]) -> list[str]:
+    """Names of the outermost sequence of blocks with parameters, without the head."""
+    for prefix, part in network.named_modules():
+        if isinstance(part, nn.ModuleList | nn.Sequential):
+            blocks = {
+                f"{prefix}.{key}" if prefix else key: one for key, one in part.named_children()
+            }
+            sites = [
+                site
+                for site, one in blocks.items()
+                if any(f"{site}.{key}" not in head for key, _ in one.named_parameters())
+            ]
+            if sites:
+                return sites
+    return []
+
+
+# --- `vit:FOLDER` and `roberta:FOLDER`: transformers of the library `transformers`, from disk. ---
+#
+# A folder contains what `save_pretrained` writes: `config.json` and the weights. Nothing is ever
+# downloaded. A head for another number of classes is initialised at random.
+
+TOKENS = 128
+"""Default number of tokens of a record, the usual choice for sentence pairs."""
+
+
+class Vit(nn.Module):
+    """An image classifier of the library; images are interpolated to its input size.
+
+    Args:
+        network: the library's module.
+        channels: its input channels.
+        side: height and width of its inputs.
+    """
+
+    def __init__(self, network: nn.Module, channels: int, side: int) -> None:
+        super().__init__()
+        self.network, self.channels, self.side = network, channels, side
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images [B, channels or 1, H, W] to logits [B, classes]."""
+        if x.shape[2:] != (self.side, self.side):
+            x = functional.interpolate(x, (self.side, self.side), mode="bilinear")
+        logits: Tensor = self.network(x.expand(-1, self.channels, -1, -1)).logits
+        return logits
+
+
+class Roberta(nn.Module):
+    """A text classifier of the library.
+
+    Args:
+        network: the library's module.
+        padding: number of the padding token.
+    """
+
+    def __init__(self, network: nn.Module, padding: int) -> None:
+        super().__init__()
+        self.network, self.padding = network, padding
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens [B, T], int64, to logits [B, classes]."""
+        present = (x != self.padding)[:, None, None, :].expand(-1, 1, x.shape[1], -1)
+        mask = torch.where(present, 0.0, torch.finfo(torch.float32).min)
+        logits: Tensor = self.network(x, attention_mask=mask).logits
+        return logits
+
+
+def vit(
+    name: str, folder: str, shape: tuple[int, ...] | None = None, classes: int | None = None
+) -> Modular:
+    """A vision transformer.
+
+    Args:
+        name: as in the spec.
+        folder: folder of the configuration and the weights.
+        shape: shape of an image; the input shape of the transformer when None.
+        classes: number of logits; that of the folder's classifier when None.
+
+    Raises:
+        InputError: the library is missing, or the folder holds no such transformer.
+    """
+    config = _config(name, folder, "vit", classes)
+    channels, side = config.num_channels, config.image_size
+
+    def wrap(network: nn.Module) -> nn.Module:
+        return Vit(network, channels, side)
+
+    return _modular(
+        name, folder, shape or (channels, side, side), config, "ImageClassification", wrap
+    )
+
+
+def roberta(
+    name: str, folder: str, shape: tuple[int, ...] | None = None, classes: int | None = None
+) -> Modular:
+    """A RoBERTa that classifies sentences or pairs of them.
+
+    Args:
+        name: as in the spec.
+        folder: folder of the configuration and the weights.
+        shape: (tokens of a record,); at most 128 when None.
+        classes: number of logits; that of the folder's classifier when None.
+
+    Raises:
+        InputError: the library is missing, or the folder holds no such transformer.
+    """
+    config = _config(name, folder, "roberta", classes)
+    padding = config.pad_token_id
+    most = config.max_position_embeddings - padding - 1
+
+    def wrap(network: nn.Module) -> nn.Module:
+        return Roberta(network, padding)
+
+    return _modular(
+        name, folder, shape or (min(TOKENS, most),), config, "SequenceClassification", wrap
+    )
+
+
+def _config(name: str, folder: str, kind: str, classes: int | None) -> Any:
+    """The configuration in a folder, without dropout."""
+    try:
+        from transformers import AutoConfig
+        from transformers.utils import logging
+    except ImportError:
+        rule = 'needs the package transformers: pip install "privplan[hub]"'
+        raise InputError.one("model.name", rule, name) from None
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        if not (Path(folder) / "config.json").is_file():
+            raise OSError
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError):
+        rule = f"must name a folder with the config.json and the weights of a {kind}"
+        raise InputError.one("model.name", rule, name) from None
+    if config.model_type != kind:
+        rule = f"must name the folder of a {kind}, not of a {config.model_type}"
+        raise InputError.one("model.name", rule, name)
+    if classes is not None:
+        config.num_labels = classes
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
+    return config
+
+
+def _modular(
+    name: str,
+    folder: str,
+    shape: tuple[int, ...],
+    config: Any,
+    task: str,
+    wrap: Callable[[nn.Module], nn.Module],
+) -> Modular:
+    """The model of a configuration, initialised with the folder's weights."""
+    import transformers
+
+    auto = getattr(transformers, f"AutoModelFor{task}")
+
+    def build() -> nn.Module:
+        return wrap(auto.from_config(config, attn_implementation="eager"))
+
+    def start() -> nn.Module:
+        loaded = auto.from_pretrained(
+            folder,
+            config=config,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,
+            attn_implementation="eager",
+        )
+        return wrap(loaded)
+
+    return Modular(name, shape, config.num_labels, build, start=partial(_started, name, start))
+
+
+def _started(name: str, start: Callable[[], nn.Module]) -> nn.Module:
+    """The module with the folder's weights.
+
+    Raises:
+        InputError: the weights are missing or cannot be read.
+    """
+    try:
+        return start()
+    except (OSError, ValueError, RuntimeError) as error:
+        rule = f"must name a folder with weights that can be read ({str(error).splitlines()[0]})"
+        raise InputError.one("model.name", rule, name) from None
+
+
+PRETRAINED: Mapping[str, Callable[..., Modular]] = MappingProxyType(
+    {"roberta": roberta, "vit": vit}
+)
+"""Each takes ``name``, ``folder``, and ``shape`` and ``classes``, which have defaults."""

@@ -2,12 +2,88 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import hashlib
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from simulate.models.objective import Objective
+from privplan.errors import InputError
+from privplan.files import write_bytes
+from privplan.spec.training import FIELD, Initial
+
+# --- The loss that a model is trained with, and what the labels of a mini-batch stand for. -------
+#
+# Mini-batches carry one int64 per record. It is a class, or the row of a table of targets where
+# the targets are other than classes; in a model that draws random numbers in training, its upper
+# bits are the seed of the client's step. So every algorithm handles every task without knowing
+# it.
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(outputs [B, ...], targets [B, ...]) to the mean loss of the records, a scalar."""
+
+SEED_BITS = 31
+"""Bits of a step's seed."""
+_LABEL_BITS = 32
+_LABELS = 2**_LABEL_BITS - 1
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss over outputs of a model and labels of a mini-batch.
+
+    Attributes:
+        loss: the loss.
+        targets: table whose rows the labels name [n, ...]; None where labels are the targets.
+    """
+
+    loss: Loss
+    targets: Tensor | None = None
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Mean loss of records with labels [B], none of them padding."""
+        targets = self.targets_of(y)
+        return self.loss(fitted(outputs, targets), targets)
+
+    def targets_of(self, y: Tensor) -> Tensor:
+        """Targets of labels [...]."""
+        return y if self.targets is None else self.targets.to(y.device)[y]
+
+
+def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, targets)
+
+
+CROSS_ENTROPY = Objective(_cross_entropy)
+"""Cross-entropy of logits [B, classes] and labels [B], for which models have fast kernels."""
+
+
+def fitted(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Outputs [..., 1] in the shape of floating-point targets [...], which would broadcast."""
+    if targets.is_floating_point() and outputs.shape == (*targets.shape, 1):
+        return outputs.squeeze(-1)
+    return outputs
+
+
+def with_seeds(y: Tensor, seeds: Tensor) -> Tensor:
+    """Labels [K, steps, B] that also carry the seed of each step [K, steps]; padding stays."""
+    return torch.where(y >= 0, y + (seeds.to(y.device) << _LABEL_BITS).unsqueeze(-1), y)
+
+
+def without_seeds(y: Tensor) -> tuple[Tensor, int]:
+    """Labels [B] of one client's step, none of them padding, and the step's seed."""
+    return y & _LABELS, int(y[0] >> _LABEL_BITS) if len(y) else 0
+
+
+# --- The interface of models: networks whose parameters are one flat vector. ---------------------
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 """Name and shape of each parameter tensor, in the order of the flat vector."""
@@ -126,3 +202,145 @@ def join_head(model: Model, bodies: Tensor, heads: Tensor) -> Tensor:
     """The inverse of ``split_head``: parameters [..., d]."""
     before, after = bodies[..., : model.head.start], bodies[..., model.head.start :]
     return torch.cat([before, heads, after], -1)
+
+
+# --- Initial parameters from a file instead of random ones, for every method and model. ----------
+
+COPY = "initial.npy"
+"""The file in the folder of a run, so that the run can be replayed elsewhere."""
+
+
+class _Started:
+    """A model whose initial parameters are given; all else is the model's."""
+
+    def __init__(self, model: Model, values: Tensor, *, head: bool) -> None:
+        self._model, self._values, self._head = model, values, head
+
+    def initial(self, generator: torch.Generator) -> Tensor:
+        """The parameters [d], the head drawn unless it is given, too."""
+        values = self._values.to(generator.device)
+        if self._head:
+            return values.clone()
+        drawn = self._model.initial(generator)
+        head = self._model.head
+        return torch.cat([values[: head.start], drawn[head], values[head.stop :]])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def started(model: Model, initial: Initial | None, folder: Path | None = None) -> Model:
+    """A model that starts from parameters of a file.
+
+    Args:
+        model: the model.
+        initial: the file, its digest, and whether the head is taken from it; None for the model as
+            it is.
+        folder: of a run, whose copy is read where the file is not at its place.
+
+    Raises:
+        InputError: the file cannot be read, is another one, or does not fit the model; or the
+            head is to be drawn and the model has none.
+    """
+    if initial is None:
+        return model
+    values = _read(initial, None if folder is None else folder / COPY)
+    if values.shape != (model.parameters,):
+        rule = f"must have one array of the {model.parameters} parameters of {model.name}"
+        raise InputError.one(f"{FIELD}.file", rule, _shape(values))
+    if initial.head == "drawn":
+        model.head  # noqa: B018  # raises where the model has no dense layer
+    with np.errstate(over="ignore"):
+        loaded = torch.from_numpy(values.astype(np.float32))
+    if not bool(torch.isfinite(loaded).all()):
+        raise InputError.one(
+            f"{FIELD}.file", "must have numbers that are finite in float32", initial.file
+        )
+    return cast(Model, _Started(model, loaded, head=initial.head == "loaded"))
+
+
+def save(path: Path, values: Tensor) -> str:
+    """Write parameters [d] to start from; returns the SHA-256 of the file."""
+    buffer = io.BytesIO()
+    np.save(buffer, values.cpu().numpy().astype(np.float32))
+    write_bytes(path, buffer.getvalue())
+    return hashlib.sha256(buffer.getvalue()).hexdigest()
+
+
+def keep(initial: Initial | None, folder: Path) -> None:
+    """Copy the file to the folder of a run, unless it is there.
+
+    Raises:
+        InputError: it cannot be read, or is another one.
+    """
+    if initial is not None and not (folder / COPY).exists():
+        write_bytes(folder / COPY, initial.content())
+
+
+def _read(initial: Initial, copy: Path | None) -> np.ndarray:
+    """The array of a file.
+
+    Raises:
+        InputError: as ``started`` says.
+    """
+    try:
+        values = np.load(io.BytesIO(initial.content(copy)), allow_pickle=False)
+    except (ValueError, EOFError, OSError):
+        values = None
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+        rule = "must be a .npy file with floating-point numbers"
+        raise InputError.one(f"{FIELD}.file", rule, initial.file)
+    return values
+
+
+def _shape(values: np.ndarray) -> str:
+    return "x".join(map(str, values.shape)) or "a single number"
+
+
+# --- Random numbers that a module draws in training, from a stream of the client's own. ----------
+#
+# Dropout and similar layers draw from PyTorch's generator of the process, which is shared by all
+# threads. Here every operation that draws random numbers receives a generator with a given seed,
+# so that a step's numbers depend neither on other clients nor on the number of threads.
+
+_aten = torch.ops.aten
+
+_SEEDED: Mapping[Any, Any] = MappingProxyType(
+    {
+        _aten.rand.default: _aten.rand.generator,
+        _aten.randn.default: _aten.randn.generator,
+        _aten.randint.default: _aten.randint.generator,
+        _aten.randint.low: _aten.randint.low_generator,
+        _aten.randperm.default: _aten.randperm.generator,
+    }
+)
+"""Operations without a generator, and the same ones with it."""
+
+
+class SeededRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Within this context operations of this thread draw from a generator of their own.
+
+    Args:
+        seed: the generator's seed, 0 or more.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Execute one operation."""
+        named: dict[str, Any] = dict(kwargs or {})
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **named)
+        if func in (_aten.rand_like.default, _aten.randn_like.default):
+            like = torch.empty_like(args[0], **named)
+            normal = func is _aten.randn_like.default
+            fill = like.normal_ if normal else like.uniform_
+            return fill(generator=self._generator)
+        func = _SEEDED.get(func, func)
+        if any(argument.name == "generator" for argument in func._schema.arguments):
+            named["generator"] = self._generator
+        return func(*args, **named)

@@ -4,34 +4,298 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from privplan.errors import Fault, InputError
 from simulate.data.arrays import said
 from simulate.data.dataset import Dataset
 from simulate.data.own import Data
-from simulate.models.compiled import Compiled, compiled
-from simulate.models.modular import Modular
-from simulate.models.objective import CROSS_ENTROPY, Objective, with_seeds
-from simulate.models.validation import (
-    COPY_RULE,
-    Probe,
-    behaviour,
-    close,
-    frozen_as_buffers,
-    loss_faults,
-    probe_of,
-    same_values,
-    structure_faults,
-    value_faults,
-    without_batch_norm,
-)
+from simulate.models.fast import Compiled, compiled
+from simulate.models.modular import Modular, outputs_of
+from simulate.models.network import CROSS_ENTROPY, Objective, SeededRandomness, fitted, with_seeds
 from simulate.tasks import MULTI_CLASS
+
+# --- Checks of the user's module: every fault at once, each with its mend. -----------------------
+
+PROBE_RECORDS = 3
+"""Records on which a module is tried."""
+MOST_GROUPS = 32
+"""Most groups of a group normalisation that replaces batch normalisation (Wu and He 2018)."""
+COPY_RULE = "must be copied by copy.deepcopy; keep locks, files and computed tensors out of it"
+_TOLERANCE = 1e-4
+"""Largest relative difference by rounding between equal computations in another order."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A few records on which a module is tried.
+
+    Attributes:
+        x: model inputs [B, ...].
+        y: labels [B].
+    """
+
+    x: Tensor
+    y: Tensor
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What a module does with records.
+
+    Attributes:
+        outputs: size of the last dimension of its outputs.
+        stochastic: whether it draws random numbers in training.
+        faults: what it must not do.
+    """
+
+    outputs: int
+    stochastic: bool
+    faults: list[Fault]
+
+
+def probe_of(data: Dataset) -> Probe:
+    """Records of the data's shape: token ids of the data, otherwise random values."""
+    rows = torch.arange(PROBE_RECORDS) % len(data.train_y)
+    if data.kind == "tokens":
+        return Probe(data.inputs(data.train_x[rows]), data.train_y[rows])
+    generator = torch.Generator().manual_seed(0)
+    return Probe(torch.randn(PROBE_RECORDS, *data.shape, generator=generator), data.train_y[rows])
+
+
+def without_batch_norm(module: nn.Module) -> nn.Module:
+    """The module with group normalisation in place of batch normalisation.
+
+    The number of groups is the largest divisor of the channels up to MOST_GROUPS that leaves two
+    channels or more in a group, so that records without spatial dimensions can be normalised.
+    Scale and shift keep their values.
+    """
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        channels = module.num_features
+        most = max(1, min(MOST_GROUPS, channels // 2))
+        groups = max(n for n in range(1, most + 1) if channels % n == 0)
+        mended = nn.GroupNorm(groups, channels, eps=module.eps, affine=module.affine)
+        if module.affine:
+            mended.weight, mended.bias = module.weight, module.bias
+        return mended
+    for name, part in module.named_children():
+        mended_part = without_batch_norm(part)
+        if mended_part is not part:
+            setattr(module, name, mended_part)
+    return module
+
+
+def value_faults(module: nn.Module) -> Iterator[Fault]:
+    """Parameters and buffers without real values, which nothing else can be asked of."""
+    lazy, meta, imaginary = [], [], []
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(value):
+            lazy.append(name)
+        elif value.is_meta:
+            meta.append(name)
+        elif value.is_complex() and value.requires_grad:
+            imaginary.append(name)
+    if lazy:
+        rule = "must give the input sizes of its lazy modules, or call them once on a record"
+        yield Fault("model", rule, ", ".join(lazy))
+    if meta:
+        yield Fault("model", "must have values, not be on torch's meta device", ", ".join(meta))
+    if imaginary:
+        yield Fault("model", "must have real parameters, not complex ones", ", ".join(imaginary))
+
+
+def structure_faults(module: nn.Module) -> Iterator[Fault]:
+    """Faults that the module's parts show without being run."""
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            where = f"{type(part).__name__} {name or 'itself'}"
+            rule = "must have no batch normalisation, which mixes records; use nn.GroupNorm (--fix)"
+            yield Fault("model", rule, where)
+    parameters = dict(module.named_parameters())
+    if not parameters:
+        yield Fault("model", "must have parameters", 0)
+    elif not any(value.requires_grad for value in parameters.values()):
+        yield Fault("model", "must have trainable parameters; set requires_grad", "all frozen")
+    every = module.named_parameters(remove_duplicate=False)
+    tied = [name for name, value in every if value.requires_grad and name not in parameters]
+    if tied:
+        yield Fault("model", "must have no tied parameters; give each its own", ", ".join(tied))
+
+
+def behaviour(
+    module: nn.Module, probe: Probe, classes: int | None, objective: Objective
+) -> Behaviour:
+    """What a forward and a backward pass show.
+
+    Args:
+        module: the user's module; it is copied.
+        probe: records.
+        classes: least number of logits; None where the objective says what fits.
+        objective: the loss.
+    """
+    try:
+        module = copy.deepcopy(module)
+    except Exception as error:  # such as a lock, or a tensor that was computed from parameters
+        return Behaviour(0, False, [Fault("model", COPY_RULE, said(error))])
+    before = [value.clone() for value in module.buffers()]
+    x = probe.x
+    shape = "x".join(map(str, x.shape[1:]))
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            module.train()
+            trained, again = (_seeded_outputs(module, x) for _ in range(2))
+            changed = not same_values(before, module.buffers())
+            given = x.clone()
+            logits = outputs_of(module.eval()(given))
+            single = [outputs_of(module(x[row : row + 1].clone())) for row in range(len(x))]
+    except (Exception, SystemExit) as error:  # the user's code can fail in any way
+        rule = f"must take records of shape {shape} (after the batch dimension)"
+        return Behaviour(0, False, [Fault("model", rule, said(error))])
+    fault = _shape_fault(logits, probe, classes, objective)
+    if fault is not None:
+        return Behaviour(0, False, [fault])
+    faults = []
+    if changed:
+        names = ", ".join(
+            name
+            for (name, after), value in zip(module.named_buffers(), before, strict=True)
+            if not torch.equal(after, value)
+        )
+        rule = "must have no buffers that training changes: they would leave clients without noise"
+        faults.append(Fault("model", rule, names))
+    stochastic = not changed and not close(trained, logits)
+    if not changed and not close(trained, again):
+        rule = "must draw random numbers with torch only, so that a run can be resumed"
+        faults.append(Fault("model", rule, "other outputs from the same seed"))
+    if not torch.equal(given, x):
+        rule = "must not change its inputs in place; set inplace=False in its first layers"
+        faults.append(Fault("model", rule, "changed records"))
+    if not close(torch.cat(single), logits):
+        rule = "must compute a record's outputs from that record only"
+        faults.append(Fault("model", rule, "outputs that depend on the batch"))
+    faults += _gradient_faults(module, probe, objective)
+    return Behaviour(int(logits.shape[-1]), stochastic, faults)
+
+
+def _seeded_outputs(module: nn.Module, x: Tensor) -> Tensor:
+    with SeededRandomness(0):
+        return outputs_of(module(x.clone()))
+
+
+def _shape_fault(
+    logits: Any, probe: Probe, classes: int | None, objective: Objective
+) -> Fault | None:
+    """The fault of outputs that do not fit the task; None when they do."""
+    count = len(probe.y)
+    found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if classes is not None:
+        if not isinstance(logits, Tensor) or logits.shape[:1] != (count,) or logits.ndim != 2:
+            rule = f"must return logits of shape ({count}, {classes}) for {count} records"
+            return Fault("model", rule, found)
+        if logits.shape[1] < classes:
+            rule = f"must return a logit for each of the {classes} classes of the data"
+            return Fault("model", rule, logits.shape[1])
+        return None
+    if not isinstance(logits, Tensor) or logits.shape[:1] != (count,):
+        return Fault("model", f"must return a tensor of {count} rows for {count} records", found)
+    targets = objective.targets_of(probe.y)
+    if targets.is_floating_point():
+        if fitted(logits, targets).shape != targets.shape:
+            rule = f"must return outputs of shape {tuple(targets.shape)} for {count} records"
+            return Fault("model", rule, found)
+    elif targets.ndim == 2 and logits.shape[:2] != targets.shape:
+        rule = f"must return logits of shape ({count}, {targets.shape[1]}, tokens)"
+        return Fault("model", rule, found)
+    return None
+
+
+def loss_faults(
+    outputs: Tensor, y: Tensor, objective: Objective, *, by_record: bool
+) -> list[Fault]:
+    """Faults of the loss on outputs of records.
+
+    Args:
+        outputs: outputs [B, ...].
+        y: labels [B].
+        objective: the loss.
+        by_record: whether the loss must be the mean of the losses of single records, as gradients
+            that are clipped record by record need.
+    """
+    try:
+        loss = objective(outputs, y)
+        if not isinstance(loss, Tensor) or loss.ndim:
+            found = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+            return [Fault("loss", "must return a scalar tensor, the mean over the records", found)]
+        each = [
+            float(objective(outputs[row : row + 1], y[row : row + 1]).detach())
+            for row in range(len(y))
+        ]
+    except (Exception, SystemExit) as error:  # the user's code can fail in any way
+        return [Fault("loss", "must take outputs and targets without an error", said(error))]
+    if not loss.requires_grad:
+        return [Fault("loss", "must be differentiable in the outputs", "no gradient")]
+    value, mean = float(loss.detach()), sum(each) / len(each)
+    if not math.isfinite(value):
+        return [Fault("loss", "must be finite on the first records", value)]
+    if by_record and abs(mean - value) > _TOLERANCE * max(1.0, abs(mean)):
+        rule = "must be the mean of the losses of single records where records are protected"
+        return [Fault("loss", rule, f"{value:.6g} and a mean of {mean:.6g}")]
+    return []
+
+
+def _gradient_faults(module: nn.Module, probe: Probe, objective: Objective) -> list[Fault]:
+    """Parameters without a gradient, and a backward pass that fails."""
+    trainable = {name: part for name, part in module.named_parameters() if part.requires_grad}
+    if not trainable:
+        return []
+    try:
+        with torch.enable_grad():
+            logits = outputs_of(module(probe.x.clone()))
+            found = torch.autograd.grad(
+                logits.square().sum(), list(trainable.values()), allow_unused=True
+            )
+    except RuntimeError as error:  # such as an operation in place
+        return [Fault("model", "must be differentiable; avoid operations in place", said(error))]
+    unused = [name for name, value in zip(trainable, found, strict=True) if value is None]
+    if unused:
+        rule = "must use all parameters; remove the unused ones"
+        return [Fault("model", rule, ", ".join(unused))]
+    with torch.enable_grad():
+        return loss_faults(logits.detach().requires_grad_(), probe.y, objective, by_record=False)
+
+
+def frozen_as_buffers(module: nn.Module) -> nn.Module:
+    """The module with its frozen parameters (``requires_grad=False``) as buffers, in place."""
+    for part in module.modules():
+        for name, value in list(part.named_parameters(recurse=False)):
+            if not value.requires_grad:
+                delattr(part, name)
+                part.register_buffer(name, value.detach())
+    return module
+
+
+def same_values(first: Any, second: Any) -> bool:
+    """Whether tensors are equal bit for bit."""
+    pairs = zip(first, second, strict=True)
+    return all(torch.equal(one, other) for one, other in pairs)
+
+
+def close(first: Tensor, second: Tensor) -> bool:
+    """Whether two results differ by rounding only."""
+    scale = max(1.0, float(second.detach().abs().max()))
+    return bool((first - second).abs().max() <= _TOLERANCE * scale)
+
+
+# -------------------------------------------------------------------------------------------------
+# The user's own ``torch.nn.Module``, validated and run by ``Modular`` or by the fast kernels.
 
 Factory = Callable[..., nn.Module]
 """A class or function that returns a fresh module."""

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 
 from privplan.errors import InputError, did_you_mean
 from privplan.registry import Registry
-from simulate.models.adapted import PREFIX, adapted
+from simulate.models.modular import PREFIX, PRETRAINED, adapted
 from simulate.models.network import Model
-from simulate.models.pretrained import PRETRAINED
 
 
 class Architecture(Protocol):

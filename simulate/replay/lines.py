@@ -11,9 +11,9 @@ import numpy as np
 from privplan.accounting.release import SamplingLaw
 from privplan.discrete_gaussian import grid_of, scale_for
 from privplan.plan import GroupPlan, Plan
-from privplan.planning.weights import RULES
+from privplan.planning.error import RULES
 from privplan.record import GroupShare, ReleaseRecord, RunRecord
-from privplan.secure_streams import NoiseKey, SecureStream
+from privplan.streams import NoiseKey, SecureStream
 from simulate.own_parts import RunParts
 from simulate.replay import randomness as draw
 

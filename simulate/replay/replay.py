@@ -20,7 +20,7 @@ from privplan.ledger import chained, read_ledger
 from privplan.plan import Plan
 from privplan.record import PLAN, ReleaseRecord, RunRecord
 from privplan.replayed import TOLERANCE, Comparisons, ReplayReport, both, compare_lines
-from privplan.secure_streams import NoiseKey
+from privplan.streams import NoiseKey
 from simulate.data.partition.clients import client_arrays
 from simulate.evaluation_schedule import evaluations
 from simulate.own_parts import OwnParts, RunParts

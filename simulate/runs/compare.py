@@ -2,29 +2,247 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from privplan.errors import Fault, InputError
-from privplan.io.files import write_text
-from privplan.io.resume import Progress, Spread, finish, in_jobs, resumable
+from privplan.files import csv_cell, load_json, read_lines, write_text
 from privplan.plan import Plan
-from privplan.record import RECORD
-from privplan.verification.verify import judge, load_run
+from privplan.record import ACCURACY, LEDGER, RECORD, ReleaseRecord, RunRecord
+from privplan.report.tables import no_score
+from privplan.sweeps import Progress, Spread, finish, in_jobs, resumable
+from privplan.verification.verify import GroupVerdict, Verdict, judge, load_run
 from simulate.algorithms.registry import ALGORITHMS, executable, not_executable
-from simulate.data.partition.registry import scheme
-from simulate.parallel.cluster import on_cluster, ray_library
-from simulate.runs.comparison import ComparisonRow, counted, curves_csv, results_csv
+from simulate.data.partition.schemes import scheme
+from simulate.engine.evaluation import evaluate_personal, measure
+from simulate.engine.experiment import Experiment
+from simulate.engine.loop import Progress as scores_Progress
+from simulate.engine.loop import one_core
+from simulate.engine.round import RoundContext, client_batch
+from simulate.parallel import on_cluster, ray_library
+from simulate.runs import run as checkpoint
 from simulate.runs.plots import comparison
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
+from simulate.streams import Purpose, stream
+
+# --- The results of a comparison: rows per algorithm, as CSV and as a table to print. ------------
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """All runs of one algorithm.
+
+    Attributes:
+        algorithm: name in the catalogue.
+        unit: unit of privacy of its releases under the plan.
+        records: one per seed, in the order of the seeds.
+        verdicts: the verdict on each run.
+    """
+
+    algorithm: str
+    unit: str
+    records: tuple[RunRecord, ...]
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Final score of each run, NaN where it is not finite."""
+        scores = (record.accuracy for record in self.records)
+        return [math.nan if score is None else score for score in scores]
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric of the scores."""
+        return self.records[0].metric
+
+    @property
+    def mean(self) -> float:
+        """Mean accuracy over the seeds."""
+        return statistics.fmean(self.accuracies)
+
+    @property
+    def deviation(self) -> float:
+        """Sample standard deviation over the seeds; 0 with one seed."""
+        return statistics.stdev(self.accuracies) if len(self.records) > 1 else 0.0
+
+    @property
+    def groups(self) -> list[str]:
+        """Names of the groups."""
+        return [group.group for group in self.verdicts[0].groups]
+
+    def spent(self, group: str) -> float | None:
+        """Largest realised upper bound of a group over the seeds; None when infinite."""
+        uppers = [item.realised_upper for item in self._verdicts_of(group)]
+        return None if None in uppers else max(value for value in uppers if value is not None)
+
+    def accuracy_of(self, group: str) -> float:
+        """Mean score of a group over the seeds; NaN where a run has none."""
+        scores = (record.accuracy_by_group.get(group, math.nan) for record in self.records)
+        return statistics.fmean(scores)
+
+    def plain(self) -> Iterator[dict[str, object]]:
+        """One record per seed and group, for JSON; an infinite epsilon is None."""
+        for record, verdict in zip(self.records, self.verdicts, strict=True):
+            for group in verdict.groups:
+                line = dict(zip(COLUMNS, _line(self, record, verdict, group), strict=True))
+                bounds = {"realised_lower": group.realised_lower}
+                yield {**line, **bounds, "realised_upper": group.realised_upper}
+
+    def _verdicts_of(self, group: str) -> Iterator[GroupVerdict]:
+        return (item for one in self.verdicts for item in one.groups if item.group == group)
+
+
+COLUMNS = (
+    "algorithm", "unit", "seed", "accuracy", "group", "group_accuracy", "budget",
+    "realised_lower", "realised_upper", "delta", "sampling", "relation", "accountant", "verdict",
+)  # fmt: skip
+
+
+def results_csv(rows: Sequence[ComparisonRow]) -> str:
+    """Tidy CSV: one line per algorithm, seed and group; an infinite epsilon is ``inf``."""
+    return _csv(
+        COLUMNS,
+        (
+            _line(row, record, verdict, group)
+            for row in rows
+            for record, verdict in zip(row.records, row.verdicts, strict=True)
+            for group in verdict.groups
+        ),
+    )
+
+
+def _line(
+    row: ComparisonRow, record: RunRecord, verdict: Verdict, group: GroupVerdict
+) -> list[object]:
+    bounds = [
+        "inf" if bound is None else bound for bound in (group.realised_lower, group.realised_upper)
+    ]
+    law = [group.delta, str(group.sampling), str(group.relation), group.accountant]
+    score = [record.accuracy, group.group, group.accuracy, group.budget]
+    return [row.algorithm, row.unit, record.seed, *score, *bounds, *law, verdict.outcome]
+
+
+def curves_csv(rows: Sequence[ComparisonRow]) -> str:
+    """Tidy CSV: one line per algorithm, seed and evaluated round; an infinite loss is empty."""
+    return _csv(
+        ("algorithm", "seed", "round", "accuracy", "loss"),
+        (
+            [row.algorithm, record.seed, point.round, point.accuracy, point.loss]
+            for row in rows
+            for record in row.records
+            for point in record.metrics
+        ),
+    )
+
+
+def _csv(columns: Sequence[str], lines: Iterator[list[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(map(csv_cell, line) for line in lines)
+    return text.getvalue()
+
+
+def printed_table(
+    title: str, rows: Sequence[ComparisonRow]
+) -> tuple[str, list[str], list[list[str]], str]:
+    """Title, columns, cells and caption: accuracy and spent epsilon, one row per algorithm."""
+    groups, metric = rows[0].groups, rows[0].metric
+    short = "acc." if metric == ACCURACY else metric
+    columns = [
+        *("algorithm", "unit", "mean", "sd"),
+        *(f"{name} {short}" for name in groups),
+        *(f"{name} epsilon" for name in groups),
+        "kept",
+    ]
+    return title, columns, [_cells(row) for row in rows], _caption(rows)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: 1 seed, 2 seeds."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def finished_line(row: ComparisonRow) -> str:
+    """One line on an algorithm whose runs are all finished."""
+    spent = [row.spent(name) for name in row.groups]
+    epsilons = ", ".join("inf" if value is None else f"{value:.4f}" for value in spent)
+    mean, deviation = _measured(row, row.mean), _score(row, row.deviation)
+    laws = "; ".join(dict.fromkeys(map(_law, row.verdicts[0].groups)))
+    return (
+        f"{row.algorithm}: {row.metric} {mean} (sd {deviation}), "
+        f"epsilon {epsilons} ({laws}; unit {row.unit}), kept {_outcomes(row.verdicts)}"
+    )
+
+
+def _cells(row: ComparisonRow) -> list[str]:
+    spent = [row.spent(name) for name in row.groups]
+    return [
+        row.algorithm,
+        row.unit,
+        _measured(row, row.mean),
+        _score(row, row.deviation),
+        *(_measured(row, row.accuracy_of(name)) for name in row.groups),
+        *("inf" if value is None else f"{value:.4f}" for value in spent),
+        _outcomes(row.verdicts),
+    ]
+
+
+def _measured(row: ComparisonRow, value: float) -> str:
+    """A score as text, or why there is none: the first reason of the row's verdicts."""
+    ordered = sorted(row.verdicts, key=lambda verdict: not verdict.not_finite)
+    return _score(row, value) or no_score(ordered[0])
+
+
+def _score(row: ComparisonRow, value: float) -> str:
+    """A score as text: accuracies in percent, others as numbers; empty for NaN."""
+    if math.isnan(value):
+        return ""
+    return f"{100 * value:.2f}" if row.metric == ACCURACY else f"{value:.4g}"
+
+
+def _outcomes(verdicts: Sequence[Verdict]) -> str:
+    """Number of verdicts that are kept, and of those that are unverified."""
+    counts = Counter(verdict.outcome for verdict in verdicts)
+    unverified = f" ({counts['unverified']} unverified)" if counts["unverified"] else ""
+    return f"{counts['kept']}/{len(verdicts)}{unverified}"
+
+
+def _law(group: GroupVerdict) -> str:
+    """What an epsilon of a group depends on: delta, law, relation and accountant."""
+    law = f"{group.sampling} sampling, {group.relation} neighbours, {group.accountant}"
+    return f"delta {group.delta:.3g}, {law}"
+
+
+def _caption(rows: Sequence[ComparisonRow]) -> str:
+    """Delta, law, relation and accountant of all epsilons; record-level laws may differ."""
+    units: dict[str, set[str]] = {}
+    for row in rows:
+        for group in row.verdicts[0].groups:
+            units.setdefault(_law(group), set()).add(row.unit)
+    laws = [f"{law} (unit {', '.join(sorted(names))})" for law, names in units.items()]
+    return (
+        f"epsilon: largest realised upper bound at {'; '.join(laws)}; unit: whom the budget "
+        "protects, clients or single records; kept: verdicts; all algorithms of one seed share "
+        "cohorts and streams of noise on purpose, so that their differences are comparable"
+    )
+
+
+# --- Several algorithms and seeds under one plan, each run in its own folder, as one sweep. ------
 
 TABLE = "results.csv"
 CURVES = "accuracy.csv"
@@ -233,3 +451,185 @@ def _row(base: Request, name: str, seeds: Sequence[int]) -> ComparisonRow:
     verdicts = tuple(judge(run) for run in runs)
     unit = ALGORITHMS.get(name).unit_under(base.plan)
     return ComparisonRow(name, unit, tuple(run.record for run in runs), verdicts)
+
+
+# --- Scores of finished runs that mean the same for every method: own and global test accuracy. --
+
+OWN_CLIENTS = 1000
+"""Most clients whose models are scored on their own test records; the run's seed draws them."""
+GLOBAL_CLIENTS = 20
+"""Most clients whose models are scored on all test records, where clients have their own."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Test accuracies of one run.
+
+    Attributes:
+        own: mean over clients of the accuracy of the model that a client uses on its own test
+            records, which are distributed as its training records.
+        everybody: accuracy on all test records of the model that clients use; the mean over
+            clients where each has its own.
+        own_by_group: ``own`` per group.
+        by_class: ``everybody`` per class; NaN for a class without test records.
+    """
+
+    own: float
+    everybody: float
+    own_by_group: dict[str, float]
+    by_class: dict[str, float]
+
+    @property
+    def worst_group(self) -> tuple[str, float]:
+        """The group with the least own accuracy."""
+        return min(self.own_by_group.items(), key=lambda pair: pair[1])
+
+    @property
+    def worst_class(self) -> tuple[str, float]:
+        """The class with the least accuracy."""
+        known = {name: value for name, value in self.by_class.items() if not np.isnan(value)}
+        return min(known.items(), key=lambda pair: pair[1])
+
+
+def scores_of(request: Request) -> Scores:
+    """Scores of a finished run, from the checkpoint in its folder.
+
+    Raises:
+        InputError: when the folder has no checkpoint.
+    """
+    experiment = prepare(request)
+    progress = checkpoint.load(request.folder, experiment.device)
+    if progress is None:
+        raise InputError.one("run", "must have its checkpoint.pt", str(request.folder))
+    with one_core():
+        return _scores(experiment, progress)
+
+
+def _scores(experiment: Experiment, progress: scores_Progress) -> Scores:
+    released = experiment.algorithm.server.released(progress.theta, progress.server)
+    context = RoundContext(experiment.rounds, released, progress.server, None, progress.personal)
+    own = evaluate_personal(experiment, context, OWN_CLIENTS)
+    by_class = _by_class(experiment, context)
+    counts = np.bincount(
+        experiment.data.test_y.numpy(), minlength=len(experiment.data.classes)
+    ).astype(float)
+    everybody = float(np.nansum(by_class * counts) / counts.sum())
+    names = dict(zip(experiment.data.classes, map(float, by_class), strict=True))
+    return Scores(own.accuracy, everybody, dict(own.personal_by_group or {}), names)
+
+
+def _by_class(experiment: Experiment, context: RoundContext) -> np.ndarray:
+    """Accuracy per class on all test records, a mean over clients where each has a model."""
+    algorithm, model = experiment.algorithm, experiment.model
+    if not algorithm.personalisation.per_client:
+        theta = algorithm.split.use(model, context.theta, None, np.arange(0))
+        return measure(model, theta, experiment.data, experiment.workers).by_class
+    drawn = stream(experiment.seed, Purpose.EVALUATION, 2).permutation(experiment.clients)
+    chosen, found = np.sort(drawn[:GLOBAL_CLIENTS]), []
+    groups = algorithm.plan.groups
+    for group, members in zip(groups, experiment.partition.members, strict=True):
+        part = np.intersect1d(np.asarray(members), chosen)
+        if not len(part):
+            continue
+        batch = client_batch(experiment, context, group, part, round_=experiment.rounds + 1)
+        thetas = algorithm.split.use(model, context.theta, batch.personal, part)
+        thetas = algorithm.personalisation.deploy(thetas, batch).expand(len(part), -1)
+        found += [
+            measure(model, theta, experiment.data, experiment.workers).by_class
+            for theta in torch.unbind(thetas)
+        ]
+    return np.asarray(np.mean(found, axis=0))
+
+
+def clipped_share(records: Iterable[ReleaseRecord]) -> float | None:
+    """Share of the contributions that were clipped, over all releases; None without clipping."""
+    shares = [share for record in records for share in record.shares if share.clip_bound]
+    taken = sum(share.cohort or 0 for share in shares)
+    return sum(share.clipped or 0 for share in shares) / taken if taken else None
+
+
+# --- Runs that drew their noise from equal states of the generator, such as runs of one seed. ----
+#
+# Subtracting two releases with equal noise cancels it, so such runs must not be composed as if
+# they were independent. The runs of one seed in a comparison share their noise on purpose; all
+# other repetitions are reported.
+
+
+@dataclass(frozen=True)
+class _DrawnNoise:
+    """States of the generator before each draw of a run's noise.
+
+    Attributes:
+        folder: the run folder.
+        record: the run's record.
+        states: hashes of the states; one may be repeated.
+        compared: whether the run is one of the comparison.
+    """
+
+    folder: Path
+    record: RunRecord
+    states: Counter[str]
+    compared: bool
+
+    def shares_on_purpose(self, other: _DrawnNoise) -> bool:
+        """Whether two algorithms of one comparison have one seed and one data set."""
+        keys = [
+            (run.record.seed, run.record.dataset, run.record.configuration.get("data"))
+            for run in (self, other)
+        ]
+        other_algorithm = self.record.algorithm != other.record.algorithm
+        return self.compared and other.compared and keys[0] == keys[1] and other_algorithm
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """Run folders in a folder: itself, or those of a comparison.
+
+    Raises:
+        InputError: when there is none.
+    """
+    found = [path.parent for level in ("", "*/", "*/*/") for path in folder.glob(level + RECORD)]
+    if not found:
+        raise InputError.one("against", "must be a run folder or a comparison's", str(folder))
+    return sorted(found)
+
+
+def repeated_noise(runs: Sequence[Path], others: Sequence[Path] = ()) -> Iterator[str]:
+    """One line per run with repeated noise, and per pair of runs with equal noise.
+
+    Args:
+        runs: folders of the comparison's runs.
+        others: folders of runs beside the comparison.
+
+    Raises:
+        InputError: when a folder holds no run.
+    """
+    drawn = [_drawn(folder, compared=True) for folder in runs]
+    known = {run.folder.resolve() for run in drawn}
+    drawn += [_drawn(one, compared=False) for one in others if one.resolve() not in known]
+    owners: dict[str, list[int]] = defaultdict(list)
+    for number, run in enumerate(drawn):
+        repeated = sum(run.states.values()) - len(run.states)
+        if repeated and run.compared:
+            yield f"repeated noise: {run.folder} draws {repeated} times from an earlier state"
+        for state in run.states:
+            owners[state].append(number)
+    equal = Counter(pair for numbers in owners.values() for pair in combinations(numbers, 2))
+    for (first, second), count in sorted(equal.items()):
+        one, other = drawn[first], drawn[second]
+        if one.compared and not one.shares_on_purpose(other):
+            yield (
+                f"repeated noise: {one.folder} and {other.folder} have {count} equal noise "
+                "states (the same seed?), so subtracting their releases cancels the noise"
+            )
+
+
+def _drawn(folder: Path, *, compared: bool) -> _DrawnNoise:
+    states: Counter[str] = Counter()
+    for number, line in enumerate(read_lines(folder / LEDGER, "ledger"), start=1):
+        try:
+            states[str(load_json(line)["release"]["noise_state"])] += 1
+        except (ValueError, KeyError, TypeError):
+            rule = "must be as the run wrote it"
+            raise InputError.one("ledger", rule, f"line {number} of {folder / LEDGER}") from None
+    del states[""]
+    return _DrawnNoise(folder, RunRecord.load(folder), states, compared)

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Protocol
 
 from privplan.errors import InputError
-from privplan.io.files import append_bytes, write_text
-from privplan.io.text import load_json
-from privplan.ledger import chained, repaired_lines
-from privplan.record import LEDGER, ReleaseRecord
-from privplan.verification.noise_evidence import (
+from privplan.evidence import (
     NOISE_EVIDENCE,
     NoiseEvidence,
     read_noise_evidence,
 )
+from privplan.files import append_bytes, load_json, write_text
+from privplan.ledger import chained, repaired_lines
+from privplan.record import LEDGER, ReleaseRecord
 
 
 class LedgerWriter(Protocol):

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from privplan.io.files import write_bytes
-from privplan.io.processes import uncollected
+from privplan.files import write_bytes
 from privplan.plan import Plan
+from privplan.processes import uncollected
 from privplan.record import ACCURACY, RunRecord
 from privplan.report.plots import BLUE, GREY, ORANGE, shortened, tidy, undocumented
 

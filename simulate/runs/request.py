@@ -13,21 +13,18 @@ from privplan.attestation.keys import SigningKey
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import RECORD
-from privplan.secure_streams import NoiseKey
-from simulate.algorithms.entry import Hyperparameters
-from simulate.algorithms.registry import ALGORITHMS, algorithm
-from simulate.data.dataset import Dataset
+from privplan.streams import NoiseKey
+from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
+from simulate.data.dataset import Dataset, validation_split
 from simulate.data.own import Data
 from simulate.data.partition.clients import ClientPartition
-from simulate.data.partition.registry import Scheme, partition, require_disjoint, scheme
+from simulate.data.partition.schemes import Scheme, partition, require_disjoint, scheme
 from simulate.data.registry import load
-from simulate.data.validation import validation_split
-from simulate.engine.experiment import Experiment
-from simulate.local.precision import with_precision
+from simulate.engine.experiment import Experiment, with_precision
 from simulate.models.network import Model
 from simulate.models.own import OwnModel
 from simulate.models.registry import MODELS, model
-from simulate.parallel.distributed import (
+from simulate.parallel import (
     SINGLE_PROCESS,
     Ranks,
     all_gather,

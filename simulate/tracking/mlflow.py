@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from privplan.io.files import write_text
+from privplan.files import write_text
 from privplan.plan import Plan
 from privplan.record import RunRecord
 from simulate.tracking.callback import (

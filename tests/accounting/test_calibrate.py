@@ -8,14 +8,16 @@ from hypothesis import strategies as st
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import (
+    CalibrationTarget,
     calibrate,
+    least_certified,
     noise_multiplier,
     noise_multiplier_by_bisection,
+    solve,
 )
 from privplan.accounting.closed_form import noise_multiplier as theorem_one
+from privplan.accounting.gdp import largest_affordable
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.accounting.search import largest_affordable
-from privplan.accounting.target import CalibrationTarget, least_certified, solve
 from privplan.errors import InfeasibleError, InputError, TooLittleNoiseError, UnsupportedError
 
 FMNIST = 6000**-1.1

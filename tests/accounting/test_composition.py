@@ -5,14 +5,14 @@ import math
 import pytest
 from scipy.special import ndtr
 
-from privplan.accounting.composition import (
+from privplan.accounting.calibrate import MOST_ROUNDS
+from privplan.accounting.certificate import (
     Composition,
     calibrated_composition,
     chosen_accountants,
     composition,
 )
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.accounting.target import MOST_ROUNDS
 from privplan.errors import InputError
 
 CELL = {"sampling": "poisson", "relation": "add_remove"}

@@ -8,7 +8,7 @@ import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_discrete_gaussian_mechanism
 
 from privplan.accounting.accountant import accountant
-from privplan.accounting.noise_families import NOISE_FAMILIES
+from privplan.accounting.families import NOISE_FAMILIES
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.discrete_gaussian import grid_of, scale_for
 from privplan.record import GroupShare, ReleaseRecord

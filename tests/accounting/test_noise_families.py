@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 
 from privplan.accounting.accountant import accountant
-from privplan.accounting.noise_families import NOISE_FAMILIES, NoiseFamily
+from privplan.accounting.families import NOISE_FAMILIES, NoiseFamily
 from privplan.accounting.release import History, Relation, Release
 from privplan.errors import InputError, UnsupportedError
-from privplan.laws.pairs import DiscretePair, exact
+from privplan.laws.law import DiscretePair, exact
 from privplan.ledger import history_of
 from privplan.record import GroupShare, ReleaseRecord
 

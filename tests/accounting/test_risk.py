@@ -10,16 +10,17 @@ from scipy.special import ndtr, ndtri
 
 from privplan.accounting.gdp import log_delta_of
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.accounting.risk import (
+from privplan.accounting.tradeoff import (
     Point,
     advantage_point,
     budget_of,
     delta_for,
     implied_risk,
     limit_of,
+    profile_of,
     tightest_budget,
+    tradeoff,
 )
-from privplan.accounting.tradeoff import profile_of, tradeoff
 
 POINTS = [
     Point(0.01, 0.05),

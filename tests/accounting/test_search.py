@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from privplan.accounting.gdp import log_delta_of, mu_of
-from privplan.accounting.search import root
+from privplan.accounting.gdp import log_delta_of, mu_of, root
 
 
 @pytest.mark.parametrize(

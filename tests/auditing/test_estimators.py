@@ -10,9 +10,8 @@ from scipy.optimize import linprog
 from privplan.accounting.accountant import accountant
 from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release
-from privplan.auditing import f_dp, gaussian, one_run
+from privplan.auditing import auditors, f_dp, gaussian, one_run
 from privplan.auditing.one_run import Guesses, count_guesses
-from privplan.auditing.registry import auditors
 
 CONFIDENCE = 0.95
 VIOLATIONS = 11

@@ -7,15 +7,16 @@ from importlib.metadata import EntryPoint
 import numpy as np
 import pytest
 
-from privplan.auditing import registry as module
-from privplan.auditing.findings import (
+from privplan import auditing as module
+from privplan.auditing import (
     VIEWS,
     AuditEvidence,
+    Auditor,
     GroupTraces,
+    auditors,
     empirical_epsilons,
     exceeded,
 )
-from privplan.auditing.registry import Auditor, auditors
 from privplan.errors import InputError
 from privplan.registry import Registry
 

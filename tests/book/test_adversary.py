@@ -18,7 +18,7 @@ from scipy.stats import norm
 from privplan.accounting.accountant import accountant
 from privplan.accounting.gdp import log_delta_of
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.book.budgets import Budgets
+from privplan.book.accounts import Budgets
 from privplan.errors import InfeasibleError
 
 EPSILON, DELTA, FIRST = 1.0, 1e-3, 3.0

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from privplan.accounting.release import History, Release, SamplingLaw
-from privplan.book import filters
-from privplan.book.budgets import DAY, Budgets
+from privplan.book import spending as filters
+from privplan.book.accounts import DAY, Budgets
 from privplan.errors import InfeasibleError, InputError, UnsupportedError
 
 

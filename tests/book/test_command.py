@@ -238,7 +238,7 @@ def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_sqlalchemy_is_loaded_only_by_a_command_that_opens_a_book() -> None:
     code = (
-        "import sys, privplan, privplan.cli, privplan.cli.book, privplan.cli.solve\n"
+        "import sys, privplan, privplan.cli, privplan.cli.book, privplan.cli.plan\n"
         "try: privplan.cli.main(['book', '--help'])\n"
         "except SystemExit: print('sqlalchemy' in sys.modules)"
     )

@@ -15,10 +15,9 @@ import pytest
 from sqlalchemy import select
 
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.book import filters
-from privplan.book.budget_tables import ACCOUNTS as TABLE
-from privplan.book.budget_tables import CHARGES, RESERVATIONS
-from privplan.book.budgets import Budgets
+from privplan.book import spending as filters
+from privplan.book.accounts import ACCOUNTS as TABLE
+from privplan.book.accounts import CHARGES, RESERVATIONS, Budgets
 from privplan.errors import InfeasibleError
 
 WRITERS = 8

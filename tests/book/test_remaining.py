@@ -7,9 +7,8 @@ import pytest
 from privplan.accounting.gdp import mu_of
 from privplan.accounting.rdp import ORDERS
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.book import filters
-from privplan.book.remaining import remaining
-from privplan.book.spending import Account
+from privplan.book import spending as filters
+from privplan.book.spending import Account, remaining
 from privplan.errors import InfeasibleError, InputError
 
 DELTA = 1e-5

@@ -9,16 +9,14 @@ import pytest
 
 from privplan.accounting.rdp import ORDERS
 from privplan.accounting.release import History, Relation, Release
-from privplan.book import filters
-from privplan.book.budgets import Budgets
+from privplan.book import spending as filters
+from privplan.book.accounts import Budgets
 from privplan.book.entry import BookedRun, booking_of
 from privplan.book.replan import LEAST_SHARE, solve_from_book
-from privplan.book.rules import scaled
-from privplan.book.spending import account_of
-from privplan.book_budget import book_lines
+from privplan.book.spending import account_of, scaled
 from privplan.errors import InfeasibleError, InputError
 from privplan.ledger import history_of, read_ledger
-from privplan.plan import Plan
+from privplan.plan import Plan, book_lines
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.book.runs import run, two_groups

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, create_engine, func, select, text
 
-from privplan.book import database as address_module
-from privplan.book.database import FAMILIES, RELEASES, RUNS, SHARES, address_of
+from privplan.book import store as address_module
 from privplan.book.entry import Booking, booking_of
-from privplan.book.store import add, runs
+from privplan.book.store import FAMILIES, RELEASES, RUNS, SHARES, add, address_of, runs
 from privplan.errors import InputError
 from tests.book.runs import PER_ROUND, run
 from tests.verification.honest_run import releases

@@ -10,9 +10,8 @@ from click.testing import CliRunner, Result
 
 from privplan.accounting.release import Release, SamplingLaw
 from privplan.attestation.statements import ATTESTATION, Signed
-from privplan.book.database import address_of
 from privplan.book.entry import booking_of
-from privplan.book.store import add, runs
+from privplan.book.store import add, address_of, runs
 from privplan.cli import main
 from privplan.errors import BrokenRunError, InputError
 from privplan.record import ReleaseRecord

@@ -3,9 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
-from privplan.book.database import address_of
 from privplan.book.entry import booking_of
-from privplan.book.store import add, runs
+from privplan.book.store import add, address_of, runs
 from tests.book.runs import run
 from tests.book.writers import write_at_once
 

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from privplan.book.database import address_of
 from privplan.book.entry import Booking
-from privplan.book.store import add
+from privplan.book.store import add, address_of
 
 
 def _write(barrier: Any, results: Any, address: str, bookings: Sequence[Booking]) -> None:

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import UNKNOWNS
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.cli import calibrate, main
+from privplan.cli import account as calibrate
+from privplan.cli import main
 
 FIELDS = {
     "accountant",

@@ -8,7 +8,7 @@ import numpy
 import pytest
 from click.testing import CliRunner
 
-import privplan.io.environment as environment
+import privplan.cli.doctor as environment
 from privplan.cli import main
 
 REQUIRED = [

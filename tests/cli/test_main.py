@@ -107,7 +107,7 @@ def test_solve_with_data_names_the_extra_of_the_backend(
     def without_torch(own: object) -> None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr("privplan.cli.solve.measured", without_torch)
+    monkeypatch.setattr("privplan.cli.plan.measured", without_torch)
     (tmp_path / "spec.yaml").write_text("name: x\n")
     words = ["solve", str(tmp_path / "spec.yaml"), "--data", "x.npz"]
     done = CliRunner().invoke(main, words)
@@ -163,7 +163,7 @@ runpy.run_module(program, run_name="__main__", alter_sys=True)
     ("program", "imported", "arguments"),
     [
         ("privplan", "click", ["--version"]),
-        ("privplan", "privplan.cli.solve", ["solve", "nosuch.yaml"]),
+        ("privplan", "privplan.cli.plan", ["solve", "nosuch.yaml"]),
         ("privplan", "numpy", ["solve", "nosuch.yaml"]),
         ("privplan", "torch", ["simulate", "nosuch.json", "--algorithm", "GDPFed"]),
         ("simulate", "torch", ["nosuch.json", "--algorithm", "GDPFed"]),

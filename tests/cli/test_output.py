@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privplan.cli import main, render
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.spec.presets import preset
 
 ACCOUNT = ["account", "--noise-multiplier=1.5", "--sampling-ratio=.02", "--rounds=50"]

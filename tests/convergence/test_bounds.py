@@ -5,8 +5,8 @@ import math
 import pytest
 import sympy
 
-from privplan.convergence.bounds import missing, number, step_constants, symbol
 from privplan.errors import InputError
+from privplan.planning.bounds import missing, number, step_constants, symbol
 from privplan.planning.explain import bound, explain, symbolic_bounds, values_of
 from privplan.planning.solver import solve
 from tests.planning.problems import make_spec

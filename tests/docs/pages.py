@@ -97,7 +97,7 @@ def _models(folder: Path) -> dict[str, Any]:
 
 def _view(folder: Path) -> dict[str, Any]:
     import privplan
-    from simulate.attacks.scenes import PlanScene
+    from simulate.attacks.settings import PlanScene
     from simulate.data.registry import load
 
     plan = privplan.Plan.load(folder / "plan.json")

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import privplan.cli
 from privplan.cli import main
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from tests.docs.pages import ELSEWHERE, PAGES, Page, write_idx

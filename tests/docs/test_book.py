@@ -9,7 +9,7 @@ import click
 import pytest
 
 from privplan.cli.book import command
-from privplan.cli.report import command as report
+from privplan.cli.verify import report_command as report
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "book.md").read_text(encoding="utf-8")

@@ -17,18 +17,17 @@ import torch
 from torch import Tensor, nn
 
 from privplan import Plan, Spec, accountant, judge, load_run, solve
-from privplan.accounting.noise_families import NOISE_FAMILIES
+from privplan.accounting.families import NOISE_FAMILIES
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.errors import InputError
 from privplan.laws import law as laws
 from privplan.laws.law import LAWS
 from privplan.verification.checks.check import CHECKS
 from simulate.algorithm import Algorithm
-from simulate.algorithms.entry import Hyperparameters
-from simulate.algorithms.registry import ALGORITHMS, algorithm
+from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
+from simulate.contrib.sensitivity import bench_plans, check_sensitivity
 from simulate.runs.request import Request
 from simulate.runs.run import execute
-from simulate.testing import bench_plans, check_sensitivity
 from tests.simulate import small
 
 FOLDER = Path(__file__).parents[2] / "examples" / "algorithms"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from privplan.cli.frontier import command as frontier
-from privplan.cli.solve import command as solve
-from privplan.cli.what_if import command as what_if
+from privplan.cli.plan import frontier_command as frontier
+from privplan.cli.plan import solve_command as solve
+from privplan.cli.plan import what_if_command as what_if
 from simulate.cli.forecast_proxy import command as forecast_proxy
 
 PAGE = (Path(__file__).parents[2] / "docs" / "forecast.md").read_text(encoding="utf-8")

@@ -72,7 +72,7 @@ def test_the_shell_example_trains() -> None:
 
 
 def test_the_inputs_of_the_example_are_those_of_the_statistics() -> None:
-    from simulate.data.tables import encode, input_names
+    from simulate.data.sources import encode, input_names
 
     statistics = json.loads(STATISTICS)
     names = input_names(statistics, statistics)

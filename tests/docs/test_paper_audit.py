@@ -11,7 +11,7 @@ from scipy import optimize, stats
 
 from privplan.accounting.closed_form import failed_conditions
 from privplan.accounting.release import History, Release
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.planning.problem import problem_of
 from privplan.spec.epsilon_distribution import TABLE_7
 from privplan.spec.presets import preset

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from privplan.io.text import load_yaml
-from privplan.planning.recipe import recipe_lines
+from privplan.files import load_yaml
+from privplan.planning.choices import recipe_lines
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.cli.pretrain import command

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from privplan.io.text import load_yaml
-from privplan.planning.recipe import DECAY, HALF_WORTH, MOST_LOCAL_STEPS, STEP_LENGTH
+from privplan.files import load_yaml
+from privplan.planning.choices import DECAY, HALF_WORTH, MOST_LOCAL_STEPS, STEP_LENGTH
 from privplan.planning.solver import solve
-from privplan.spec.recipe import MOST_STEPS, UNIT
 from privplan.spec.spec import Spec
+from privplan.spec.training import MOST_STEPS, UNIT
 from simulate.cli.tune import command
 from tests.planning.test_recipe import DATA
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from benchmarks import reproduction
-from privplan.reproduction.claims import NOT_RUN
-from privplan.reproduction.tables import PAPERS, tables
+from privplan.contrib.reproduction.claims import NOT_RUN
+from privplan.contrib.reproduction.tables import PAPERS, tables
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")

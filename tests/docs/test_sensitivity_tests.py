@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from simulate.testing.__main__ import command
-from simulate.testing.report import SensitivityReport, Violation
+from simulate.contrib.sensitivity.__main__ import command
+from simulate.contrib.sensitivity.neighbours import SensitivityReport, Violation
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sensitivity-tests.md").read_text()
 [EXAMPLE] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -34,7 +34,7 @@ def test_the_command_answers_with_an_exit_code(
 ) -> None:
     report = SensitivityReport("planned", "per group", "client", 45, 66, 0.99, violations)
     monkeypatch.setattr(
-        "simulate.testing.__main__.check_sensitivity", lambda *given, **more: (report,)
+        "simulate.contrib.sensitivity.__main__.check_sensitivity", lambda *given, **more: (report,)
     )
     done = CliRunner().invoke(command, ["Planned"])
     assert done.exit_code == code

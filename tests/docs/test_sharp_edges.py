@@ -14,7 +14,7 @@ from privplan.accounting.calibrate import noise_multiplier, noise_multiplier_by_
 from privplan.accounting.closed_form import ClosedFormAccountant, conditions, failed_conditions
 from privplan.accounting.closed_form import noise_multiplier as theorem_one
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.planning.adaptive_clipping import update_noise
+from privplan.planning.assemble import update_noise
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 TEXT = (DOCS / "sharp-edges.md").read_text()

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from privplan.attestation.anchors import ANCHORS
 from privplan.attestation.statements import ATTESTATION
-from privplan.auditing.findings import AUDIT
-from privplan.evidence import CLIENTS, EVIDENCE
+from privplan.auditing import AUDIT
+from privplan.evidence import CLIENTS, EVIDENCE, NOISE_EVIDENCE
 from privplan.record import LEDGER, PLAN, RECORD, REPLAY
-from privplan.verification.noise_evidence import NOISE_EVIDENCE
 
 ROOT = Path(__file__).parents[2]
 READERS = {

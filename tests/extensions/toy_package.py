@@ -9,10 +9,9 @@ import numpy as np
 
 from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.release import History
-from privplan.laws.law import Law
-from privplan.laws.pairs import DominatingPairs, Kind, Pair, Relation, exact
+from privplan.laws.law import DominatingPairs, Kind, Law, Pair, Relation, exact
 from privplan.laws.participation import total_p_value
-from privplan.spec.server import ServerOptimiser
+from privplan.spec.training import ServerOptimiser
 
 if TYPE_CHECKING:
     from simulate.components import Server

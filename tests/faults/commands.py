@@ -16,9 +16,6 @@ from pathlib import Path
 import torch
 
 from privplan.cli import main
-from simulate.cli import (
-    simulate,  # noqa: F401  (loaded once, before the fork)
-)
 from simulate.runs import run
 
 __all__ = ["finished", "started"]

@@ -27,7 +27,8 @@ from privplan.errors import InputError, PrivplanError
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, PLAN
-from simulate.runs import checkpoint, run
+from simulate.runs import run
+from simulate.runs import run as checkpoint
 from simulate.runs.request import Request
 from simulate.runs.run import InterruptedRunError, execute
 from tests.faults.test_kill import _run_is_same as same
@@ -149,8 +150,7 @@ def test_standard_output_that_is_full(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_a_sweep_in_use_is_refused(tmp_path: Path) -> None:
-    from privplan.sensitivity.varying import parse_vary
-    from privplan.sensitivity.what_if import sweep
+    from privplan.planning.sweep import parse_vary, sweep
     from tests.planning.problems import spec_data
 
     varies, met = [parse_vary("rounds=5:6:2")], []

@@ -15,9 +15,9 @@ import torch
 import yaml
 
 from privplan.planning.solver import solve
+from privplan.planning.sweep import JOURNAL, TABLE
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD
-from privplan.sensitivity.what_if import JOURNAL, TABLE
-from simulate.runs import checkpoint
+from simulate.runs import run as checkpoint
 from tests.faults.commands import Arguments, finished, started
 from tests.planning.problems import spec_data
 from tests.simulate.conftest import digits_spec

@@ -11,7 +11,7 @@ import torch
 from simulate.components import ClientBatch, LocalResult, LocalRule, Transform, TransformContext
 from simulate.engine.cohort import client_updates
 from simulate.engine.loop import initial_state, run_round
-from simulate.mechanisms.per_client import exposed_by_client
+from simulate.mechanisms import exposed_by_client
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.transforms import clip, scale, sparsify
 from tests.simulate import tiny

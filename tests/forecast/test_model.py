@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from privplan.errors import InputError
-from privplan.forecast.features import Coverage, PlanFeatures
-from privplan.forecast.model import OTHER_KIND, Anchor, Forecaster, forecaster_with
-from privplan.forecast.surrogate import Point
-from privplan.forecast.table import ProxyRun, ProxyTable
+from privplan.forecast.features import Coverage, PlanFeatures, ProxyRun, ProxyTable
+from privplan.forecast.model import OTHER_KIND, Anchor, Forecaster, Point, forecaster_with
 from tests.forecast.table import runs, table
 
 

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from privplan.cli.explain import command as explain
-from privplan.cli.frontier import command as frontier
-from privplan.cli.solve import command as solve_command
-from privplan.cli.what_if import command as what_if
+from privplan.cli.plan import explain_command as explain
+from privplan.cli.plan import frontier_command as frontier
+from privplan.cli.plan import solve_command as solve_command
+from privplan.cli.plan import what_if_command as what_if
 from privplan.errors import InfeasibleError, InputError, PrivplanError
+from privplan.files import load_yaml
 from privplan.forecast.features import even_coverage, features_of, plan_features
-from privplan.forecast.lines import FAR, reached_line
 from privplan.forecast.model import Forecaster
-from privplan.forecast.target import solve_for_accuracy
-from privplan.io.text import load_yaml
+from privplan.forecast.target import FAR, reached_line, solve_for_accuracy
 from privplan.plan import Plan
 from privplan.planning.inverse import noise_and_weights
 from privplan.planning.solver import solve

@@ -25,10 +25,10 @@ from privplan.errors import InputError, PrivplanError
 from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.planning.solver import solve
+from privplan.planning.sweep import parse_vary, points
+from privplan.planning.sweep import with_point as varied
 from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord
-from privplan.sensitivity.varying import parse_vary, points
-from privplan.sensitivity.varying import with_point as varied
-from privplan.spec.groups_csv import read_budgets
+from privplan.spec.grouping import read_budgets
 from privplan.spec.spec import Spec
 from privplan.values import parse
 from privplan.verification.verify import judge, load_run
@@ -229,15 +229,14 @@ def vary_of_text(text: str) -> None:
 
 def partition_of_text(text: str) -> None:
     """A ``--partition`` word."""
-    from simulate.data.partition.registry import scheme
+    from simulate.data.partition.schemes import scheme
 
     scheme(text)
 
 
 def numbers_of_words(words: list[str]) -> None:
     """``--set`` words."""
-    from simulate.algorithms.entry import Hyperparameters
-    from simulate.algorithms.registry import ALGORITHMS
+    from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
     from simulate.cli.options import hyperparameters_of
 
     values = hyperparameters_of(tuple(words))

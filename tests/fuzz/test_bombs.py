@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from privplan.cli import main
 from privplan.errors import InputError
-from privplan.io.text import load_json, load_yaml
+from privplan.files import load_json, load_yaml
 from privplan.ledger import read_ledger
 from privplan.plan import Plan
 from privplan.planning.solver import solve

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from privplan import files
 from privplan.attestation import SigningKey
 from privplan.guard import Guard, guard, storage
-from privplan.io import files
 from privplan.plan import Plan
 from tests.guard.plans import SIZE, plan_of
 

@@ -10,15 +10,13 @@ import pytest
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Relation
-from privplan.book.budgets import Budgets
-from privplan.book.database import address_of
+from privplan.book.accounts import Budgets
 from privplan.book.replan import solve_at
-from privplan.book.rules import composition_of
-from privplan.book.spending import account_of
-from privplan.book.store import runs
+from privplan.book.spending import account_of, composition_of
+from privplan.book.store import address_of, runs
 from privplan.errors import InputError
 from privplan.guard import Guard
-from privplan.guard.prior import add_to_book
+from privplan.guard.guard import add_to_book
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec

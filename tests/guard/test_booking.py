@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from privplan.book.database import address_of
-from privplan.book.store import runs
+from privplan.book.store import address_of, runs
 from privplan.errors import InputError
 from privplan.guard import BudgetExceededError, Guard
 from privplan.record import LEDGER

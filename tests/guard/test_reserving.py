@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privplan.book.budgets import Budgets
+from privplan.book.accounts import Budgets
 from privplan.errors import InfeasibleError, InputError
-from privplan.guard.reserving import ReservingGuard
+from privplan.guard.guard import ReservingGuard
 from tests.guard.plans import SIZE, train, two_groups
 
 ACCOUNTS = {"strict": "people/strict", "loose": "people/loose"}

@@ -11,7 +11,7 @@ import pytest
 
 STARTED = """
 import os
-from privplan.io.processes import one_blas_thread
+from privplan.processes import one_blas_thread
 
 one_blas_thread()
 before = len(os.listdir("/proc/self/task"))

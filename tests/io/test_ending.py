@@ -11,7 +11,7 @@ import pytest
 
 ENDING = """
 import sys
-from privplan.io.processes import end_at_once
+from privplan.processes import end_at_once
 
 class Freed:
     def __del__(self):

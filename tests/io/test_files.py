@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from privplan.errors import InputError
-from privplan.io.files import write_bytes
+from privplan.files import write_bytes
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:

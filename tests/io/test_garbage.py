@@ -7,7 +7,7 @@ import sys
 
 ENDING = """
 import atexit, gc, sys
-from privplan.io.processes import NEW_OBJECTS, collect_rarely
+from privplan.processes import NEW_OBJECTS, collect_rarely
 
 atexit.register(lambda: print(len(gc.get_objects()) < 100))  # runs last: nothing is left to walk
 collect_rarely()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from privplan import files as kinds
 from privplan.cli import main
-from privplan.forecast.table import ProxyTable
-from privplan.io import kinds
+from privplan.forecast.features import ProxyTable
 from privplan.plan import Plan
 from privplan.planning.horizon import HorizonPlan, solve_horizon
 from privplan.record import RunRecord

@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from privplan.io.processes import keep_freed
+from privplan.processes import keep_freed
 
 FAULTS = """
 import resource
 import numpy as np
-from privplan.io.processes import keep_freed
+from privplan.processes import keep_freed
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from privplan.errors import Fault, InputError, PrivplanError
-from privplan.io.processes import in_processes
+from privplan.processes import in_processes
 
 
 def square(number: int) -> int:

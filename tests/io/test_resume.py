@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from privplan.errors import InputError
-from privplan.io.files import LOCK, locked
-from privplan.io.resume import (
+from privplan.files import LOCK, locked
+from privplan.sweeps import (
     InterruptedSweepError,
     Journal,
     finish,
@@ -154,19 +154,19 @@ runpy.run_module("privplan", run_name="__main__")
 """Ctrl-C while a command imports a module, where Python's own exception would be swallowed."""
 PROXY = "--dataset digits -o out.yaml"
 SWEEPS = {
-    "tune": (f"tune spec.yaml {PROXY}", "simulate.tuning.search", "out.yaml.trials"),
+    "tune": (f"tune spec.yaml {PROXY}", "simulate.proxy.search", "out.yaml.trials"),
     "forecast-proxy": (
-        f"forecast-proxy spec.yaml {PROXY}", "simulate.tuning.proxy", "out.yaml.runs",
+        f"forecast-proxy spec.yaml {PROXY}", "simulate.proxy.search", "out.yaml.runs",
     ),
     "pretrain": (
-        f"pretrain spec.yaml {PROXY}", "simulate.tuning.pretraining", "out.yaml.pretraining",
+        f"pretrain spec.yaml {PROXY}", "simulate.proxy.pretraining", "out.yaml.pretraining",
     ),
     "compare": (
         "compare plan.json --algorithms FedAvg --dataset digits -o out", "simulate.runs.compare",
         "out",
     ),
     "what-if": (
-        "what-if spec.yaml --vary rounds=1:2:2 -o out", "privplan.sensitivity.what_if", "out",
+        "what-if spec.yaml --vary rounds=1:2:2 -o out", "privplan.planning.sweep", "out",
     ),
 }  # fmt: skip
 

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.cli import main
-from privplan.io.text import csv_cell, printable
-from simulate.data.files import read_unpacked
+from privplan.files import csv_cell, printable
+from simulate.data.registry import read_unpacked
 from tests.book.runs import run
 
 

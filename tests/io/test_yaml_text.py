@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from privplan.errors import InputError
-from privplan.io.yaml_text import plain_data
+from privplan.files import plain_data
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from privplan.accounting.composition import composition
+from privplan.accounting.certificate import composition
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
 from privplan.ledger import history_of

@@ -10,8 +10,7 @@ import pytest
 from privplan.accounting.rdp import rdp_of_release
 from privplan.accounting.release import Relation, Release, SamplingLaw
 from privplan.errors import InputError
-from privplan.laws.law import LAWS, Law
-from privplan.laws.pairs import renyi_of_pair
+from privplan.laws.law import LAWS, Law, renyi_of_pair
 
 
 def test_names_are_text_and_one_object_each():

@@ -4,8 +4,8 @@ from typing import Any
 
 from privplan.accounting.calibrate import noise_multiplier
 from privplan.accounting.release import Relation, SamplingLaw
-from privplan.convergence.bounds import step_constants
-from privplan.planning.budget_nodes import Budget
+from privplan.planning.bounds import step_constants
+from privplan.planning.noise import Budget
 from privplan.planning.problem import Problem
 from privplan.spec.spec import Spec
 

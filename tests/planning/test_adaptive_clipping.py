@@ -14,15 +14,16 @@ from privplan.accounting.pld.accountant import PldAccountant
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InputError
 from privplan.plan import Clipping, Plan
-from privplan.planning.adaptive_clipping import combined_noise_multiplier, split_noise, update_noise
+from privplan.planning.assemble import combined_noise_multiplier, split_noise, update_noise
 from privplan.planning.baselines import (
+    individual_sample,
+    individual_scale,
     median_clipped,
     published,
     strictest,
     uniform,
     unprotected,
 )
-from privplan.planning.individual import individual_sample, individual_scale
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec

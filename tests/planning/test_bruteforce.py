@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privplan.planning.allocate import Task, error_of
-from privplan.planning.noise_model import exact_noise
-from privplan.planning.optimised import optimised, task_of
+from privplan.planning.choices import optimised, task_of
+from privplan.planning.noise import exact_noise
 from privplan.planning.problem import problem_of
+from privplan.planning.search import Task, error_of
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
 

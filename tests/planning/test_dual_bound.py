@@ -3,11 +3,17 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.planning.allocate import Task, curves_of, error_of, weights_of
-from privplan.planning.dual_bound import lower_bound, relative_gap
-from privplan.planning.error_terms import mean_noise_multiplier
-from privplan.planning.optimised import optimised, task_of
+from privplan.planning.choices import optimised, task_of
+from privplan.planning.error import mean_noise_multiplier
 from privplan.planning.problem import problem_of
+from privplan.planning.search import (
+    Task,
+    curves_of,
+    error_of,
+    lower_bound,
+    relative_gap,
+    weights_of,
+)
 from tests.planning.problems import make_spec
 
 Floats = NDArray[np.float64]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from privplan.planning.error_terms import (
+from privplan.planning.error import (
     Coefficients,
     best_weights,
     least_error,

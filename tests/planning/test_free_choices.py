@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privplan.errors import InfeasibleError, InputError
-from privplan.planning.free_choices import (
+from privplan.planning.choices import (
     decide_free_choices,
     lost_signal,
     minimiser,
     total_error,
 )
 from privplan.planning.objectives import clip_bias
-from privplan.planning.run_limits import fewest_clients
+from privplan.planning.problem import fewest_clients
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec

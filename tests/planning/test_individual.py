@@ -9,12 +9,17 @@ from hypothesis import strategies as st
 
 from privplan.accounting.calibrate import calibrate, noise_multiplier
 from privplan.errors import InfeasibleError, InputError
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.planning.assemble import certificate_of
-from privplan.planning.individual import individual_clips, individual_sample, individual_scale
+from privplan.planning.baselines import (
+    Schedule,
+    affordable_ratios,
+    individual_clips,
+    individual_sample,
+    individual_scale,
+)
 from privplan.planning.problem import problem_of
-from privplan.planning.shared_noise import Schedule, affordable_ratios
 from privplan.report.tables import plan_table
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec

@@ -11,8 +11,8 @@ import pytest
 from privplan.accounting.accountant import accountant
 from privplan.errors import InfeasibleError, InputError
 from privplan.plan import Plan
+from privplan.planning.explain import risk_rows, risks_of
 from privplan.planning.inverse import noise_norm, solve_for_noise, with_uploads
-from privplan.planning.risks import risk_rows, risks_of
 from privplan.planning.solver import solve
 from privplan.report.tables import risk_table
 from privplan.spec.spec import Spec

@@ -15,12 +15,18 @@ from privplan.accounting.calibrate import noise_multiplier
 from privplan.accounting.release import Relation, SamplingLaw
 from privplan.errors import TooLittleNoiseError
 from privplan.plan import Plan
-from privplan.planning.budget_nodes import Budget, covered_ratio
-from privplan.planning.group_noise import group_noise, history_of
-from privplan.planning.loss_nodes import loss_curve, refined
-from privplan.planning.noise_curve import NoiseCurves, noise_at
+from privplan.planning.explain import unspent_lines
+from privplan.planning.noise import (
+    Budget,
+    NoiseCurves,
+    covered_ratio,
+    group_noise,
+    history_of,
+    loss_curve,
+    noise_at,
+    refined,
+)
 from privplan.planning.solver import solve
-from privplan.planning.unspent import unspent_lines
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_problem
 

@@ -15,8 +15,14 @@ from hypothesis import strategies as st
 
 from privplan.cli import main
 from privplan.errors import InfeasibleError, InputError, PrivplanError
-from privplan.planning.free_choices import decide_free_choices, lost_with_steps
-from privplan.planning.recipe import FEW_ROUNDS, HALF_WORTH, MOST_LOCAL_STEPS, worth
+from privplan.planning.choices import (
+    FEW_ROUNDS,
+    HALF_WORTH,
+    MOST_LOCAL_STEPS,
+    decide_free_choices,
+    lost_with_steps,
+    worth,
+)
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec

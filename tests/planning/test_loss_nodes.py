@@ -9,16 +9,20 @@ import pytest
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import noise_multiplier
+from privplan.accounting.pld import accountant as direction
 from privplan.accounting.pld import accountant as pld_accountant
-from privplan.accounting.pld import direction
 from privplan.accounting.release import Relation, SamplingLaw
-from privplan.planning import budget_nodes
-from privplan.planning.budget_nodes import Budget
-from privplan.planning.group_noise import history_of
-from privplan.planning.loss_nodes import least_noise, loss_curve, refined
-from privplan.planning.noise_curve import NoiseCurves, log_noise_at
-from privplan.sensitivity.varying import parse_vary
-from privplan.sensitivity.what_if import sweep
+from privplan.planning import noise as budget_nodes
+from privplan.planning.noise import (
+    Budget,
+    NoiseCurves,
+    history_of,
+    least_noise,
+    log_noise_at,
+    loss_curve,
+    refined,
+)
+from privplan.planning.sweep import parse_vary, sweep
 from tests.planning.problems import calibrated, make_problem, spec_data
 
 BUDGETS = [

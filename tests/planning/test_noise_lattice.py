@@ -11,19 +11,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privplan.accounting.pld import accountant as direction
 from privplan.accounting.pld import accountant as pld_accountant
-from privplan.accounting.pld import direction
 from privplan.accounting.release import Relation, SamplingLaw
 from privplan.errors import InfeasibleError
-from privplan.planning import budget_nodes, noise_lattice
-from privplan.planning.budget_nodes import Budget
-from privplan.planning.noise_lattice import AXES, lattice_around, node, predicted, shared_axes
+from privplan.planning import noise as budget_nodes
+from privplan.planning import noise as noise_lattice
+from privplan.planning.noise import (
+    AXES,
+    Budget,
+    interpolating,
+    lattice_around,
+    node,
+    predicted,
+    shared_axes,
+)
 from privplan.planning.solver import solve
-from privplan.planning.sweeping import interpolating
-from privplan.sensitivity.rows import Question, solve_point
-from privplan.sensitivity.sharing import axes_of, evenly
-from privplan.sensitivity.varying import parse_vary, points, with_point
-from privplan.sensitivity.what_if import sweep
+from privplan.planning.sweep import (
+    Question,
+    axes_of,
+    evenly,
+    parse_vary,
+    points,
+    solve_point,
+    sweep,
+    with_point,
+)
 from privplan.spec.spec import Spec
 from tests.planning.problems import calibrated, spec_data
 

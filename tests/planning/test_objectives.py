@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from privplan.io.text import load_yaml
-from privplan.planning.allocate import allocate
-from privplan.planning.error_terms import terms
-from privplan.planning.objectives import objective_of, variance_coefficients
-from privplan.planning.objectives.balanced import heterogeneity_of
-from privplan.planning.optimised import task_of
+from privplan.files import load_yaml
+from privplan.planning.choices import task_of
+from privplan.planning.error import terms
+from privplan.planning.objectives import heterogeneity_of, objective_of, variance_coefficients
 from privplan.planning.problem import problem_of
+from privplan.planning.search import allocate
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from privplan.planning.group_noise import group_noise
-from privplan.planning.optimiser import descend, quadratic_step
+from privplan.planning.noise import group_noise
+from privplan.planning.search import descend, quadratic_step
 from privplan.spec.presets import preset
 from tests.planning.problems import make_problem
 

@@ -12,10 +12,10 @@ from privplan.book.entry import booking_of
 from privplan.book.replan import solve_from_book
 from privplan.cli import main
 from privplan.errors import InputError
-from privplan.guard.prior import past_runs
+from privplan.guard.guard import past_runs
 from privplan.plan import Plan
 from privplan.planning.baselines import strictest, uniform
-from privplan.planning.recipe import recipe_lines
+from privplan.planning.choices import recipe_lines
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.test_recipe import DATA

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from privplan.errors import InfeasibleError
-from privplan.planning.group_noise import group_noise
+from privplan.planning.noise import group_noise
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_problem, make_spec

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privplan.accounting.release import SamplingLaw
-from privplan.convergence.bounds import step_constants
 from privplan.errors import InfeasibleError, InputError
-from privplan.planning.optimiser import project
+from privplan.planning.bounds import step_constants
+from privplan.planning.error import WEIGHTS, inverse_noise, weights
 from privplan.planning.problem import drawable, uniform_cohorts, whole_cohorts
 from privplan.planning.published import best_kept, sparsification_error
-from privplan.planning.weights import WEIGHTS, inverse_noise, weights
+from privplan.planning.search import project
 from tests.planning.problems import make_problem
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from privplan.plan import Plan
-from privplan.planning.reasons import budget_values, reasons
+from privplan.planning.explain import budget_values, reasons
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 

@@ -11,12 +11,12 @@ import pytest
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.baselines import strictest, uniform
-from privplan.planning.recipe import NOT_TUNED, recipe_lines, relative_noise
-from privplan.planning.record_level import record_level
+from privplan.planning.choices import NOT_TUNED, recipe_lines, relative_noise
+from privplan.planning.records import record_level
 from privplan.planning.solver import solve
-from privplan.sensitivity.varying import with_point
-from privplan.spec.recipe import local_rate, walk
+from privplan.planning.sweep import with_point
 from privplan.spec.spec import Spec
+from privplan.spec.training import local_rate, walk
 
 DATA: dict[str, Any] = {
     "name": "open",

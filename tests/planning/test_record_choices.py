@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from privplan.errors import InputError
-from privplan.planning.group_noise import calibrated
+from privplan.planning.noise import calibrated
 from privplan.planning.problem import problem_of
-from privplan.planning.record_choices import decide_record_choices, run_error
+from privplan.planning.records import decide_record_choices, run_error
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 

@@ -13,26 +13,24 @@ from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Release
 from privplan.cli import main
 from privplan.errors import InputError
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.plan import Plan
-from privplan.planning.record_level import (
+from privplan.planning.records import (
     client_weights,
+    clipped_gradient_variance,
+    local_steps,
+    mean_variance,
     minimum_epsilon,
     noise_variances,
+    oracle_weights,
     record_level,
     record_spec,
     solve_records,
     turns,
-)
-from privplan.planning.solver import solve
-from privplan.planning.update_noise import (
-    clipped_gradient_variance,
-    local_steps,
-    mean_variance,
-    oracle_weights,
     unclipped_gradient_variance,
     update_variance,
 )
+from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec, spec_data

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.spec.presets import preset
 
 MODULE = '''
-from privplan.convergence.bounds import Bound, symbols
-from privplan.planning.error_terms import Coefficients
-from privplan.planning.objectives.noise import Noise
+from privplan.planning.bounds import Bound, symbols
+from privplan.planning.error import Coefficients
+from privplan.planning.objectives import Noise
 
 FACTOR = 1e6
 

@@ -9,8 +9,8 @@ from privplan.accounting.calibrate import noise_multiplier
 from privplan.errors import InfeasibleError, UnsupportedError
 from privplan.plan import Plan
 from privplan.planning.baselines import optimised, strictest, uniform
+from privplan.planning.explain import unspent_lines
 from privplan.planning.solver import solve
-from privplan.planning.unspent import unspent_lines
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
 

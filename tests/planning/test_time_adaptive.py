@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from privplan.accounting.accountant import accountant
 from privplan.errors import InfeasibleError, InputError
 from privplan.plan import Plan
-from privplan.planning.individual import Saving, individual_sample, time_adaptive
+from privplan.planning.baselines import Saving, individual_sample, time_adaptive
 from privplan.report.tables import plan_table
 from tests.planning.problems import make_spec
 

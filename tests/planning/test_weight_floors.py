@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from privplan.planning import error_terms, exact_weights
-from privplan.planning.allocate import curves_of, error_of
-from privplan.planning.dual_bound import lower_bound
-from privplan.planning.error_terms import (
+from privplan.planning import error as error_terms
+from privplan.planning import error as exact_weights
+from privplan.planning.choices import optimised, task_of
+from privplan.planning.error import (
     Coefficients,
     best_weights,
     floor_prices,
@@ -18,8 +18,8 @@ from privplan.planning.error_terms import (
     mean_noise_multiplier,
     terms,
 )
-from privplan.planning.optimised import optimised, task_of
 from privplan.planning.problem import problem_of
+from privplan.planning.search import curves_of, error_of, lower_bound
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from privplan.record import RoundMetrics
-from privplan.report.verdicts import (
+from privplan.report.tables import (
     closing_line,
     group_caption,
     group_columns,

@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner
 
 from privplan.accounting.release import SamplingLaw
-from privplan.auditing.findings import AuditEvidence, exceeded
+from privplan.auditing import AuditEvidence, exceeded
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.solver import solve

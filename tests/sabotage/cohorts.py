@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from privplan.accounting.release import SamplingLaw
+from simulate.algorithm import by_law
 from simulate.components import GroupSum, Noise, Released
 from simulate.engine.experiment import Experiment
-from simulate.samplers import by_law
 from tests.sabotage.fault import Break, Fault, with_components
 
 Draw = Callable[[np.random.Generator, int, float, int], np.ndarray]

@@ -13,8 +13,8 @@ from torch import Tensor
 from privplan.record import ReleaseRecord
 from simulate.components import GroupSum, Noise, Released
 from simulate.engine.experiment import Experiment
-from simulate.engine.seeds import Purpose, stream
-from simulate.mechanisms.unprotected import unprotected
+from simulate.mechanisms import unprotected
+from simulate.streams import Purpose, stream
 from tests.sabotage.fault import Break, Fault, with_components
 
 Change = Callable[[Tensor, Released, GroupSum], Tensor]

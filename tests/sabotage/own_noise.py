@@ -12,8 +12,8 @@ from torch import Tensor
 
 from simulate.components import ClientBatch, LocalResult
 from simulate.engine.experiment import Experiment
-from simulate.local.per_record import RecordSums, clipped_sums
-from simulate.mechanisms.record_noise import RecordNoise
+from simulate.local.dp_sgd import RecordSums, clipped_sums
+from simulate.mechanisms import RecordNoise
 from tests.sabotage.fault import Fault, with_components
 
 DP_SGD = importlib.import_module("simulate.local.dp_sgd")

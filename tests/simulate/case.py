@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from privplan.plan import Plan
 from simulate.algorithm import Algorithm
-from simulate.algorithms.entry import Hyperparameters
-from simulate.algorithms.registry import ALGORITHMS
+from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 
 
 @dataclass(frozen=True)

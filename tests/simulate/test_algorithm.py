@@ -10,11 +10,10 @@ import pytest
 import simulate
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
-from simulate.aggregators.means import literal
-from simulate.algorithm import Algorithm, compose
+from simulate.aggregators import literal
+from simulate.algorithm import Algorithm, by_law, compose
 from simulate.components import Transform
-from simulate.mechanisms.gaussian import gaussian_joint, gaussian_per_group
-from simulate.samplers import by_law
+from simulate.mechanisms import gaussian_joint, gaussian_per_group
 from simulate.transforms import clip
 from tests.simulate import tiny
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import simulate
 from privplan.errors import InputError
-from simulate.models.objective import CROSS_ENTROPY, Objective, with_seeds, without_seeds
+from simulate.models.network import CROSS_ENTROPY, Objective, with_seeds, without_seeds
 from simulate.models.own import OwnModel
 from simulate.tasks import TASKS, is_accuracy, metric_of, objective_of, task_of
 

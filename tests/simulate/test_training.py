@@ -14,7 +14,7 @@ from torch.nn import functional
 import privplan
 import simulate
 from privplan.errors import InputError
-from simulate.cli.own_options import OWN_DATA_NAMES, own_data_of
+from simulate.cli.options import OWN_DATA_NAMES, own_data_of
 from simulate.runs.run import InterruptedRunError
 from tests.simulate.own_runs import PARAMETERS, Net, arrays, data, plan
 

@@ -18,10 +18,10 @@ from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import Partition
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress, initial_state, run_round
-from simulate.engine.seeds import Purpose, stream
-from simulate.models.chain import Chain
+from simulate.models.fast import Chain
 from simulate.models.layers import Linear
 from simulate.runs.ledger_writer import MemoryLedger
+from simulate.streams import Purpose, stream
 
 NORM = 5.0
 NETWORK = Chain(name="tiny", input_shape=(1, 1, 1), classes=1, layers=(Linear(1, 1),))

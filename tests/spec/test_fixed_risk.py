@@ -9,12 +9,10 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.accounting.risk import advantage_point, tightest_budget
-from privplan.accounting.tradeoff import profile_of
+from privplan.accounting.tradeoff import advantage_point, profile_of, tightest_budget
 from privplan.errors import InfeasibleError
-from privplan.planning.risks import risks_of
+from privplan.planning.explain import risks_of, unspent_lines
 from privplan.planning.solver import solve
-from privplan.planning.unspent import unspent_lines
 from privplan.spec.spec import Spec
 
 BASE: dict[str, Any] = {

@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 
 from privplan.accounting.gdp import epsilon_of, mu_of
 from privplan.errors import InputError
-from privplan.spec.grouped import strengths
-from privplan.spec.grouping import free_groups, group_budgets, groupings
-from privplan.spec.grouping_costs import Costs, balance
-from privplan.spec.groups_csv import read_budgets
+from privplan.spec.grouping import (
+    Costs,
+    balance,
+    free_groups,
+    group_budgets,
+    groupings,
+    read_budgets,
+    strengths,
+)
 from privplan.spec.spec import Spec
 from tests.planning.problems import spec_data
 

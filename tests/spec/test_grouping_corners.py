@@ -10,9 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from privplan.accounting.gdp import mu_of
-from privplan.spec.grouped import strengths
-from privplan.spec.grouping import group_budgets, groupings
-from privplan.spec.grouping_costs import Costs, balance
+from privplan.spec.grouping import Costs, balance, group_budgets, groupings, strengths
 
 Floats = NDArray[np.float64]
 COSTS = Costs(noise=24.0, sampling=0.5, bias=0.03, cohort=100, rounds=100)

@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from privplan.planning.explain import unspent_lines
 from privplan.planning.solver import solve
-from privplan.planning.unspent import unspent_lines
-from privplan.spec.grouped import strengths
-from privplan.spec.grouping import group_budgets
-from privplan.spec.grouping_costs import Costs, balance
+from privplan.spec.grouping import Costs, balance, group_budgets, strengths
 from privplan.spec.spec import Spec
 
 COSTS = Costs(noise=24.0, sampling=0.5, bias=0.03, cohort=80, rounds=100)

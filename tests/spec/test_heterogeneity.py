@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from privplan.errors import InputError
-from privplan.planning.optimised import optimised
+from privplan.planning.choices import optimised
 from privplan.planning.problem import problem_of
 from privplan.values import LARGEST
 from tests.planning.problems import make_spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from privplan.errors import InputError
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.spec.measured import Measured, Number, entries, provisional, written
 from privplan.spec.spec import Spec
 

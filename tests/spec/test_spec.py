@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privplan.errors import InputError
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.spec.planning import Optimised, Planning, Published, RecordPlanning, RuleBased
 from privplan.spec.presets import PRESETS, preset
 from privplan.spec.spec import ClientSpec, RecordSpec, Spec

@@ -9,7 +9,7 @@ import pytest
 
 import privplan
 from privplan.cli import COMMANDS
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec

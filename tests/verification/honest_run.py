@@ -11,7 +11,7 @@ from privplan.accounting.release import History, Relation, Release
 from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, chained_line, clients_digest
 from privplan.ledger import chained
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
-from privplan.planning.weights import RULES
+from privplan.planning.error import RULES
 from privplan.record import (
     LEDGER,
     PLAN,

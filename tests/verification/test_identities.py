@@ -12,7 +12,7 @@ import pytest
 from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, chained_line, clients_digest
 from privplan.plan import Plan
 from privplan.record import PLAN
-from privplan.verification.checks.integrity import groups
+from privplan.verification.checks.ledger import groups
 from privplan.verification.verify import load_run
 from simulate.runs.request import Request
 from simulate.runs.run import execute

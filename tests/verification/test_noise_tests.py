@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privplan.verification import power, statistics
-from privplan.verification.noise_evidence import (
+from privplan.evidence import (
     NOISE_EVIDENCE,
     TAILS,
     measure_noise,
     project,
     read_noise_evidence,
 )
+from privplan.verification import power, statistics
 from privplan.verification.statistics import EVIDENCE_FALSE_ALARM
 from privplan.verification.verify import judge, load_run
 from tests.verification.honest_run import releases, write_run

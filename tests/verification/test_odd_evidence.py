@@ -21,11 +21,11 @@ from pydantic import ValidationError
 from privplan.book.entry import booking_of
 from privplan.cli import main
 from privplan.errors import BrokenRunError, InputError, PrivplanError
+from privplan.evidence import NOISE_EVIDENCE
 from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, RECORD, ReleaseRecord
-from privplan.verification.checks import record_fields
-from privplan.verification.noise_evidence import NOISE_EVIDENCE
+from privplan.verification.checks import ledger as record_fields
 from privplan.verification.verify import Verdict, judge, load_run
 from simulate.engine import loop
 from simulate.runs.request import Request

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from privplan.cli import main
 from privplan.plan import Plan
 from privplan.record import RECORD, REPLAY, GroupShare, ReleaseRecord
-from privplan.seeded_streams import NOISE, fingerprint, seeded_stream
+from privplan.streams import NOISE, fingerprint, seeded_stream
 from privplan.verification.checks.check import failed, first, lacking, not_shown, passed
 from privplan.verification.verify import Verdict, judge, load_run
 from tests.verification import honest_run

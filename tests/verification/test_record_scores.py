@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from privplan.record import RoundMetrics, RunRecord
-from privplan.verification.checks.record_fields import record_agrees
+from privplan.verification.checks.ledger import record_agrees
 from privplan.verification.verify import load_run
 from simulate.runs.request import Request
 from simulate.runs.run import execute

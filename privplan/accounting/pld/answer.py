@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from privplan.accounting.accountant import Interval
-from privplan.accounting.pld.direction import Reading
+from privplan.accounting.pld.accountant import Reading
 from privplan.accounting.pld.growing import Direction, Question
 
 _ATTEMPTS = 9

@@ -16,8 +16,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.accounting.pld.dominating_pairs import UNIT, Array
 from privplan.accounting.pld.lattice import Lattice
+from privplan.accounting.pld.pairs import UNIT, Array
 from privplan.accounting.pld.profile import Composed, suffix_deltas
 from privplan.scipy_functions import next_fast_len
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from privplan.accounting.pld import profile
-from privplan.accounting.pld.direction import Reading, Side, reading_at_delta, reading_at_epsilon
+from privplan.accounting.pld.accountant import Reading, Side, reading_at_delta, reading_at_epsilon
 from privplan.accounting.pld.profile import Composed
 from privplan.accounting.pld.running import Running
-from privplan.laws.pairs import AnyPair
+from privplan.laws.law import AnyPair
 
 _RETRIES = 6
 _KEPT = 4

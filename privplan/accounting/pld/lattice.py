@@ -19,10 +19,73 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from privplan.accounting.pld import dominating_pairs
-from privplan.accounting.pld.convex_hull import convex
-from privplan.accounting.pld.dominating_pairs import UNIT, Array, Rows
-from privplan.laws.pairs import Kind
+from privplan.accounting.pld import pairs as dominating_pairs
+from privplan.accounting.pld.pairs import UNIT, Array, Rows
+from privplan.laws.law import DiscretePair, Kind
+
+# --- The convex hull of a piecewise linear profile, in terms of its measure. ---------------------
+#
+# A profile that is not convex has points of negative mass. Such a point lies above the chord of
+# its neighbours, so it is no corner of the hull: its mass goes to its two neighbours, keeping
+# mass and mean under Q, which is the profile with the point left out. The hull lies below.
+
+_WORTH_A_HULL = 1e-13
+_PASSES = 60
+_MOVES = 12
+
+
+def convex(masses: Array, step: float, index: NDArray[np.int64]) -> tuple[Array, Array]:
+    """The measure of the convex hull: no negative masses; and the slack that is left over.
+
+    Negative crumbs are moved up one point at a time, which lowers the profile, since
+    ``max(0, 1 - x e^-l)`` grows with the loss; what is left then comes off delta.
+
+    Args:
+        masses: shape (rows, points).
+        step: distance of neighbouring losses.
+        index: losses over the step, shape (points,).
+
+    Returns:
+        Masses of shape (rows, points), 0 or more, and the slack of each row, 0 or more.
+    """
+    for row in np.flatnonzero((masses < -_WORTH_A_HULL).any(axis=1)):
+        masses[row] = _hull(masses[row], step, index)
+    for _ in range(_MOVES):
+        negative = np.minimum(masses, 0.0)
+        if not negative.any():
+            return masses, np.zeros(len(masses))
+        masses = masses - negative
+        masses[:, 1:] += negative[:, :-1]
+        masses[:, -1] += negative[:, -1]
+    crumbs = -np.minimum(masses, 0.0).sum(axis=1)
+    return np.maximum(masses, 0.0), crumbs
+
+
+def _hull(masses: Array, step: float, index: NDArray[np.int64]) -> Array:
+    """One row's hull: leaves out points of negative mass, no two neighbours in one pass."""
+    place, kept = np.arange(len(masses)), masses.copy()
+    for _ in range(_PASSES):
+        bad = np.flatnonzero(kept < -_WORTH_A_HULL)
+        bad = bad[(bad > 0) & (bad < len(kept) - 1)]
+        if not len(bad):
+            break
+        runs = np.cumsum(np.concatenate([[0], np.diff(bad) > 1]))
+        starts = bad[np.concatenate([[True], np.diff(runs) > 0])]
+        bad = bad[(bad - starts[runs]) % 2 == 0]
+        at = index[place]
+        after, before = (at[bad + 1] - at[bad]) * step, (at[bad] - at[bad - 1]) * step
+        up, down = np.expm1(after), -np.expm1(-before)
+        np.add.at(kept, bad - 1, kept[bad] * np.exp(-before) * up / (up + down))
+        np.add.at(kept, bad + 1, kept[bad] * np.exp(after) * down / (up + down))
+        stay = np.ones(len(kept), dtype=bool)
+        stay[bad] = False
+        kept, place = kept[stay], place[stay]
+    out = np.zeros_like(masses)
+    out[place] = kept
+    return out
+
+
+# --- One round's privacy loss on a lattice: a bound from above and one from below. ---------------
 
 Indices = NDArray[np.int64]
 _DENSEST = 1 << 19
@@ -311,3 +374,50 @@ def _edge_mean(rows: Rows, step: float, near: Array, far: Array) -> Array:
     here, there = gap[pick, last], gap[pick, last + 1]
     share = np.where(here * there < 0, here / np.where(here == there, 1.0, here - there), 0.0)
     return np.where(inside, start + share * (stop - start), near)
+
+
+# --- Discrete pairs on a lattice: pairs that a law or a noise family gives as a finite loss. -----
+#
+# The lattices have the properties of ``lattice.upper`` and ``lattice.lower``, so rounds of
+# discrete pairs compose with rounds of Gaussian ones.
+
+
+def discretise(pair: DiscretePair, step: float, *, from_above: bool) -> Lattice:
+    """One round of a discrete pair on multiples of ``step``.
+
+    From above each loss is split between its two neighbours so that its mass under P and under Q
+    is kept (connect the dots, Doroshenko et al. 2022). From below each loss moves down to its
+    lower neighbour, and an infinite loss is left out.
+
+    Args:
+        pair: the pair.
+        step: distance of neighbouring losses.
+        from_above: whether the profile is an upper bound.
+
+    Returns:
+        A lattice of one row.
+    """
+    losses, masses = np.array(pair.losses), np.array(pair.masses)
+    below = np.floor(losses / step).astype(np.int64)
+    below -= below * step > losses
+    if not from_above:
+        return _gathered(step, below, masses * (1 - 8 * UNIT), 0.0)
+    share = np.expm1(below * step - losses) / math.expm1(-step)
+    doubt = 8 * UNIT * (1 + np.abs(losses) / step)
+    high = masses * np.minimum(share + doubt, 1 + 8 * UNIT)
+    low = masses * np.clip(1 - share + doubt, 0.0, 1 + 8 * UNIT)
+    index, both = np.concatenate([below, below + 1]), np.concatenate([low, high])
+    return _gathered(step, index, both, pair.infinite)
+
+
+def _gathered(step: float, index: np.ndarray, masses: Array, infinite: float) -> Lattice:
+    places, where = np.unique(index, return_inverse=True)
+    total = np.asarray(np.bincount(where, masses, len(places)), dtype=np.float64)
+    zero = np.zeros(1)
+    return Lattice(step, zero, places[None], total[None], np.array([infinite]), zero)
+
+
+def second_moment(pair: DiscretePair) -> float:
+    """Second moment of the finite loss under P; only a scale, never a bound."""
+    losses, masses = np.array(pair.losses), np.array(pair.masses)
+    return float(masses @ losses**2 / masses.sum())

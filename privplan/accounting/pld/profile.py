@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privplan.accounting.pld import dominating_pairs
-from privplan.accounting.pld.dominating_pairs import UNIT, Array, Rows
-from privplan.laws.pairs import AnyPair, DiscretePair, Kind
+from privplan.accounting.pld import pairs as dominating_pairs
+from privplan.accounting.pld.pairs import UNIT, Array, Rows
+from privplan.laws.law import AnyPair, DiscretePair, Kind
 from privplan.scipy_functions import log_ndtr, ndtr
 
 _BLOCK = 400.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from privplan.accounting.pld.accountant import Reading, Side
 from privplan.accounting.pld.convolution import (
     ALIASED,
     MOST_POINTS,
@@ -16,12 +17,11 @@ from privplan.accounting.pld.convolution import (
     tilted_masses,
     untilted,
 )
-from privplan.accounting.pld.direction import Reading, Side
-from privplan.accounting.pld.dominating_pairs import UNIT, Array
 from privplan.accounting.pld.lattice import Lattice
+from privplan.accounting.pld.pairs import UNIT, Array
 from privplan.accounting.pld.profile import Composed
 from privplan.accounting.pld.spectrum import Indices, Spectrum
-from privplan.laws.pairs import AnyPair
+from privplan.laws.law import AnyPair
 from privplan.scipy_functions import next_fast_len
 
 _QUIET = -math.log(ALIASED)

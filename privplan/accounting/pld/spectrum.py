@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privplan.accounting.pld.convolution import FADED, FFT_UNITS
-from privplan.accounting.pld.dominating_pairs import UNIT, Array
+from privplan.accounting.pld.pairs import UNIT, Array
 
 Complex = NDArray[np.complex128]
 Indices = NDArray[np.int64]

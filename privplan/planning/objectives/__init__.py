@@ -10,16 +10,30 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
 from privplan.accounting.release import Relation
-from privplan.convergence.bounds import Bound
 from privplan.errors import InfeasibleError, InputError
-from privplan.planning.error_terms import Allocation, Coefficients, terms
-from privplan.planning.problem import Problem, problem_of
-from privplan.spec.grouping_costs import Costs
+from privplan.planning.bounds import (
+    Bound,
+    per_group,
+    squared_noise_multiplier,
+    step_constants,
+    symbols,
+)
+from privplan.planning.error import Allocation, Coefficients, terms
+from privplan.planning.problem import (
+    Floats,
+    Problem,
+    noise_provision,
+    problem_of,
+    provisioned_noise_multiplier,
+)
+from privplan.planning.published import kept_fractions
+from privplan.spec.grouping import Costs
 from privplan.spec.objectives import OBJECTIVES, ObjectiveRequirements
 from privplan.spec.spec import Spec
 from privplan.spec.turns import noise_left
@@ -29,7 +43,7 @@ class Objective(ObjectiveRequirements, ABC):
     """An objective.
 
     The planner searches the cohorts, noise multipliers and weights of least weighted error
-    (``privplan.planning.error_terms``); an objective gives the coefficients of that error, and
+    (``privplan.planning.error``); an objective gives the coefficients of that error, and
     the terms that the plan reports as its value.
 
     Attributes:
@@ -81,8 +95,8 @@ class Objective(ObjectiveRequirements, ABC):
 
     def grouping_error(self, spec: Spec) -> float | None:
         """Estimated error under weights by a rule or with a release per group, otherwise None."""
-        from privplan.planning.allocate import error_of, estimated
-        from privplan.planning.optimised import task_of
+        from privplan.planning.choices import task_of
+        from privplan.planning.search import error_of, estimated
 
         if spec.release == "joint" and spec.weighting == "optimal":
             return None
@@ -165,3 +179,161 @@ def clip_bias(spec: Spec) -> float:
         return 0.0
     coherence = spec.planning.update_coherence or 1.0
     return coherence * float(np.mean(np.maximum(norms - spec.clipping_norm, 0.0)))
+
+
+# --- ``planning.ratios: noise``: the noise of the weighted mean update and nothing else. ---------
+
+
+class Noise(Objective):
+    """Standard deviation of the noise of the weighted mean update, per coordinate."""
+
+    unit = "noise of the mean update, a coordinate"
+
+    def coefficients(self, spec: Spec, problem: Problem) -> Coefficients:
+        """A = price d C^2 times the provisions; sampling and bias cost nothing."""
+        price, _ = variance_coefficients(spec)
+        noise = price * problem.dimension * problem.clipping_norm**2 * noise_provision(spec)
+        shares = np.asarray(problem.clients, dtype=float) / problem.population
+        return Coefficients(noise, 0.0, 0.0, shares)
+
+    def terms(self, spec: Spec, problem: Problem, found: Allocation) -> dict[str, float]:
+        """The standard deviation in units of the update."""
+        return {"noise_std": problem.clipping_norm * provisioned_noise_multiplier(spec, found)}
+
+
+OBJECTIVES.register("noise", Noise())
+
+
+# --- ``planning.ratios: balanced``: noise, sampling, and bias from non-population weights. -------
+#
+# docs/planning.md derives the error from one descent lemma whose target is fixed at the mean over
+# all clients, so that no choice of weights changes what is minimised.
+
+DEFAULT_HETEROGENEITY = MappingProxyType({"joint": 1 / 6, "per_group": 1 / 3})
+"""Default heterogeneity h, in clipping norms, by kind of release; see docs/planning.md."""
+
+
+class Balanced(Noise):
+    """Squared error of the mean update: noise, sampling, bias from non-population weights."""
+
+    unit = "error of the mean update (squared norm of an update)"
+    assumed = MappingProxyType({"bias": "h", "sampling": "s"})
+
+    def coefficients(self, spec: Spec, problem: Problem) -> Coefficients:
+        """A as for ``noise``, price s^2 for sampling, h^2 for bias."""
+        _, sampling = variance_coefficients(spec)
+        return replace(
+            super().coefficients(spec, problem),
+            sampling=sampling * update_norm_of(spec) ** 2,
+            bias=heterogeneity_of(spec) ** 2,
+        )
+
+    def terms(self, spec: Spec, problem: Problem, found: Allocation) -> dict[str, float]:
+        """The three terms of the error, in squared norm of an update."""
+        coefficients = self.coefficients(spec, problem)
+        error = terms(found.weights, found.cohorts, found.noise, coefficients, found.release)
+        return {"noise": error.noise, "sampling": error.sampling, "bias": error.bias}
+
+    def bound(self, groups: int, joint: bool) -> Bound:
+        """The three terms as expressions."""
+        dim, clip, price, scatter, update, heterogeneity = symbols("d C rho rho_s s h")
+        weights, cohorts, shares = per_group(groups, "w r p")
+        rows = list(zip(weights, cohorts, shares, strict=True))
+        return Bound(
+            "balanced",
+            "privplan, docs/planning.md",
+            "squared norm of an update",
+            {
+                "noise": price * dim * clip**2 * squared_noise_multiplier(groups, joint),
+                "sampling": scatter * update**2 * sum(w**2 / r for w, r, _ in rows),
+                "bias": heterogeneity**2 * sum((w - p) ** 2 / p for w, _, p in rows),
+            },
+        )
+
+    def symbols(self, spec: Spec) -> dict[str, float]:
+        """s, h, the provision v, and the prices rho of noise and rho_s of sampling."""
+        noise, sampling = variance_coefficients(spec)
+        return {
+            "s": update_norm_of(spec),
+            "h": heterogeneity_of(spec),
+            "v": noise_provision(spec),
+            "rho": noise,
+            "rho_s": sampling,
+        }
+
+
+def update_norm_of(spec: Spec) -> float:
+    """s: root mean square of a clipped update's norm, at most the clipping norm."""
+    if spec.planning.update_norms:
+        norms = np.minimum(np.asarray(spec.planning.update_norms), spec.clipping_norm)
+        return float(np.sqrt(np.mean(norms**2)))
+    return min(spec.planning.update_norm or spec.clipping_norm, spec.clipping_norm)
+
+
+def heterogeneity_of(spec: Spec) -> float:
+    """h: how much the mean updates of groups may differ, in norm."""
+    given = spec.planning.heterogeneity
+    return DEFAULT_HETEROGENEITY[spec.release] * spec.clipping_norm if given is None else given
+
+
+OBJECTIVES.register("balanced", Balanced())
+
+
+# -------------------------------------------------------------------------------------------------
+# ``planning.ratios: bound``: the right-hand side of GDPFed+'s Theorem 3 for given constants.
+
+
+class TheoremBound(Noise):
+    """Theorem 3, in squared norm of a gradient; of its terms the search moves the noise."""
+
+    unit = "bound (Theorem 3, squared norm of a gradient)"
+    default_release = "per_group"
+    required = ("constants",)
+
+    def terms(self, spec: Spec, problem: Problem, found: Allocation) -> dict[str, float]:
+        """Theorem 3's right-hand side, term by term."""
+        kept = kept_fractions(spec, problem, found.cohorts, found.noise, found.weights)
+        multiplier = provisioned_noise_multiplier(spec, found)
+        return theorem_3_terms(spec, found.weights, kept, multiplier)
+
+    def run_error(self, spec: Spec, problem: Problem, found: Allocation) -> float:
+        """The value itself: Theorem 3 has a term for the progress over the rounds."""
+        return sum(self.terms(spec, problem, found).values())
+
+
+def theorem_3_terms(
+    spec: Spec, weights: Floats, kept: Floats, noise_multiplier: float
+) -> dict[str, float]:
+    """The right-hand side of Theorem 3, term by term, in squared norm of a gradient.
+
+    The last term is mu3 sum k_m w_m^2 C^2 sigma_m^2 / r_m^2 as in its proof (the statement
+    prints r_m q_m); for one release of all groups the sum becomes the maximum. With kept
+    fractions that differ the largest is taken, which keeps it a bound.
+
+    Args:
+        spec: its constants, local training, rounds and model are used.
+        weights: w_m, shape (groups,).
+        kept: k_m / d, shape (groups,).
+        noise_multiplier: noise multiplier of the weighted mean update, with all provisions.
+
+    Raises:
+        InputError: when the spec has no constants.
+    """
+    constants = spec.planning.constants
+    if constants is None:
+        raise InputError.one("planning.constants", "is required for Theorem 3", "nothing")
+    rate, steps = spec.local.learning_rate, spec.local.steps
+    step = step_constants(rate, steps)
+    smooth, dimension = constants.smoothness, spec.model.parameters
+    mu1 = 4 * smooth * step.progress + 4 * smooth * rate + 64 * smooth
+    lost = float(np.sum(weights * (1 + (1 - kept) ** 2)))
+    noise = float(kept.max()) * dimension * (spec.clipping_norm * noise_multiplier) ** 2
+    return {
+        "progress": 8 * constants.initial_gap / (step.progress * spec.rounds),
+        "dissimilarity": mu1 * constants.dissimilarity,
+        "local_variance": smooth * step.mu4 * lost * dimension * constants.local_variance,
+        "privacy_noise": smooth * step.mu5 * noise,
+    }
+
+
+OBJECTIVES.register("bound", TheoremBound())

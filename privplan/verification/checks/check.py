@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from privplan.attestation.anchors import AnchorLog
-from privplan.auditing.findings import AuditEvidence
+from privplan.auditing import AuditEvidence
 from privplan.evidence import EVIDENCE, EvidenceHeader, read_evidence
 from privplan.ledger import LedgerText
 from privplan.plan import GroupPlan, Plan

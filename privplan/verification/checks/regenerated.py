@@ -12,8 +12,14 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from privplan.evidence import (
+    DECIMALS,
+    NoiseEvidence,
+    project,
+    read_noise_evidence,
+)
 from privplan.record import ReleaseRecord
-from privplan.seeded_streams import NOISE, SAMPLING, fingerprint, seeded_stream
+from privplan.streams import NOISE, SAMPLING, fingerprint, seeded_stream
 from privplan.verification.checks.check import (
     Check,
     Run,
@@ -23,14 +29,8 @@ from privplan.verification.checks.check import (
     not_shown,
     register,
 )
-from privplan.verification.checks.contributions import longest_sum
-from privplan.verification.checks.noise_law import positions
-from privplan.verification.noise_evidence import (
-    DECIMALS,
-    NoiseEvidence,
-    project,
-    read_noise_evidence,
-)
+from privplan.verification.checks.ledger import longest_sum
+from privplan.verification.checks.noise import positions
 
 COORDINATES = 50_000_000
 """Most coordinates of noise that are generated again; in longer runs every k-th release."""

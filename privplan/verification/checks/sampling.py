@@ -14,18 +14,20 @@ import numpy as np
 from privplan.laws.participation import spread_p_value, total_p_value
 from privplan.plan import GroupPlan
 from privplan.record import GroupShare
+from privplan.verification import statistics
 from privplan.verification.checks.check import (
     Check,
     Run,
     at_round,
     first,
     lacking,
+    not_shown,
     passed,
     register,
     stretches,
     unreleased,
 )
-from privplan.verification.statistics import FALSE_ALARM, oddest_client
+from privplan.verification.statistics import EVIDENCE_FALSE_ALARM, FALSE_ALARM, oddest_client
 
 
 @register("sampling law", order=120, false_alarm=FALSE_ALARM)
@@ -175,3 +177,147 @@ def _participations(run: Run, group: GroupPlan) -> tuple[np.ndarray, np.ndarray]
             inside = [client for client in share.participants if client < group.clients]
             np.add.at(counts, inside, 1)
     return counts, run.plan.spec.sampling.law.participations(rounds)
+
+
+# --- A check that cohorts of different rounds are independent and uniform given their sizes. -----
+
+LAGS = 5
+"""Distances of rounds at which the overlap of cohorts is tested over the whole run."""
+DISTANCES = (1, 2, 3)
+"""Distances of positions at which common participation is tested."""
+PAIRED_ROUNDS = 300
+"""Most rounds of which every pair is tested for an overlap; in longer runs the first ones."""
+KINDS = 5
+"""Number of kinds of tests, which share the false-alarm rate equally."""
+
+Cohorts = list[tuple[int, tuple[int, ...]]]
+
+
+@register("cohort independence", order=132, false_alarm=EVIDENCE_FALSE_ALARM)
+def cohort_independence(run: Run) -> Check:
+    """Overlaps at all lags, single pairs of rounds, halves, neighbours, and the sampling ratio."""
+    name, law = "cohort independence", run.plan.spec.sampling.law
+    if run.plan.spec.unit == "record" or law.everyone:
+        return first(iter(()), name, "does not apply, cohorts are not drawn")
+    if not law.uniform_cohorts:
+        return not_shown(name, [f"tests of the law {law.title}"], required=False)
+    shares = [share for release in run.ledger.records for share in release.shares]
+    unnamed = sum(share.participants is None for share in shares)
+
+    def problems() -> Iterator[str]:
+        level = EVIDENCE_FALSE_ALARM / len(run.plan.groups) / KINDS
+        for group in run.plan.groups:
+            for fault in _wrong_ratio(run, group, level):
+                yield f"{group.name}: {fault}"
+            for turn in range(law.turns):
+                cohorts, clients = _of_turn(_cohorts(run, group), group.clients, turn, law.turns)
+                where = f", rounds {turn + 1}, {turn + 1 + law.turns}, ... counted from 1"
+                for fault in (
+                    *_dependent_rounds(cohorts, clients, level / law.turns),
+                    *_one_half(cohorts, clients, level / law.turns),
+                    *_neighbours(cohorts, clients, level / law.turns),
+                ):
+                    yield f"{group.name}{where if law.turns > 1 else ''}: {fault}"
+
+    rate = f"false alarms at most {EVIDENCE_FALSE_ALARM:g}"
+    check = first(problems(), name, f"lags, pairs, halves and ratio fit the law, {rate}")
+    if check.passed and (unnamed or not shares):
+        missing = [f"participants ({unnamed} of {len(shares)})"]
+        return not_shown(name, missing, required=False)
+    return check
+
+
+def _cohorts(run: Run, group: GroupPlan) -> Cohorts:
+    """Rounds with the group's participants, one cohort per round."""
+    found = {
+        release.round: tuple(client for client in share.participants if client < group.clients)
+        for release, share in run.shares(group.name)
+        if share.participants is not None
+        and len(set(share.participants)) == len(share.participants)
+    }
+    return sorted(found.items())
+
+
+def _of_turn(cohorts: Cohorts, clients: int, turn: int, turns: int) -> tuple[Cohorts, int]:
+    """The cohorts of one turn and its number of clients, both numbered within the turn."""
+    places = range(turn, clients, turns)
+    found = [
+        ((round_ - 1) // turns + 1, tuple(one // turns for one in cohort if one in places))
+        for round_, cohort in cohorts
+        if (round_ - 1) % turns == turn
+    ]
+    return found, len(places)
+
+
+def _dependent_rounds(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
+    by_round = dict(cohorts)
+    for lag in range(1, LAGS + 1):
+        pairs = [(by_round[t], by_round[t + lag]) for t in by_round if t + lag in by_round]
+        if not pairs:
+            continue
+        overlaps = [statistics.overlap(left, frozenset(right)) for left, right in pairs]
+        sizes = [(len(left), len(right)) for left, right in pairs]
+        if statistics.overlaps_p_value(overlaps, sizes, n) < level / LAGS:
+            expected = sum(left * right for left, right in sizes) / n
+            yield (
+                f"{sum(overlaps)} clients in common with the cohort {lag} rounds before, "
+                f"about {expected:.3g} expected"
+            )
+    yield from _same_cohort(cohorts[:PAIRED_ROUNDS], n, level)
+
+
+def _same_cohort(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
+    """Two rounds whose cohorts have too many or too few clients in common."""
+    present = np.zeros((len(cohorts), n))
+    for row, (_, cohort) in enumerate(cohorts):
+        present[row, list(cohort)] = 1
+    common = (present @ present.T).astype(int)
+    number = max(1, len(cohorts) * (len(cohorts) - 1) // 2)
+    known: dict[tuple[int, int, int], float] = {}
+    for left, (first_, one) in enumerate(cohorts):
+        for right in range(left + 1, len(cohorts)):
+            second, other = cohorts[right]
+            case = (len(one), len(other), int(common[left, right]))
+            if case not in known:
+                known[case] = statistics.hypergeometric_p_value(case[2], n, case[0], case[1])
+            if known[case] < level / number:
+                expected = case[0] * case[1] / n
+                yield (
+                    f"rounds {first_} and {second} have {case[2]} clients in common, "
+                    f"about {expected:.3g} expected"
+                )
+
+
+def _one_half(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
+    """Rounds that prefer the first half of the positions, or the even ones."""
+    halves = (
+        ("the first half", frozenset(range(n // 2))),
+        ("even positions", frozenset(range(0, n, 2))),
+    )
+    tests = max(1, len(halves) * len(cohorts))
+    for name, half in halves:
+        for round_, cohort in cohorts:
+            found = statistics.overlap(cohort, half)
+            chance = statistics.hypergeometric_p_value(found, n, len(half), len(cohort))
+            if chance < level / tests:
+                yield f"round {round_}: {found} of {len(cohort)} participants are of {name}"
+
+
+def _neighbours(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
+    rows = [cohort for _, cohort in cohorts]
+    for distance in DISTANCES:
+        if statistics.neighbours_p_value(rows, n, distance) < level / len(DISTANCES):
+            yield f"clients {distance} apart took part in the same rounds too often"
+
+
+def _wrong_ratio(run: Run, group: GroupPlan, level: float) -> Iterator[str]:
+    """The total of the cohorts, by planned ratio, where their size is random."""
+    law = run.plan.spec.sampling.law
+    if law.whole_cohorts or law.turns > 1:  # "sampling law" tests each turn
+        return
+    found = stretches(run, group)
+    for ratio, pairs in found.items():
+        counts = [share.drawn_size for _, share in pairs if share.drawn_size is not None]
+        if counts and total_p_value(counts, group.clients, ratio) < level / len(found):
+            expected = ratio * group.clients * len(counts)
+            yield f"{sum(counts)} participations where about {expected:.0f} are expected"

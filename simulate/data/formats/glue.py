@@ -18,11 +18,9 @@ import torch
 from torch import Tensor
 
 from privplan.errors import InputError, MissingDataError
-from simulate.data import hub
+from simulate.data import registry as hub
 from simulate.data.dataset import Dataset
-from simulate.data.disk import Location, find, missing
-from simulate.data.files import reading, whole_numbers
-from simulate.data.registry import DATASETS
+from simulate.data.registry import DATASETS, Location, find, missing, reading, whole_numbers
 
 LENGTH = 128
 """Tokens of a record; longer texts are cut, shorter ones padded."""
@@ -56,7 +54,7 @@ class GlueTask:
         folder = hub.find_copy(location, data)
         if folder is None and download:
             folder = data / location.folders[0]
-            hub.fetch(self.name, REPOSITORY, self.name, folder)
+            hub.fetch_from_hub(self.name, REPOSITORY, self.name, folder)
         if folder is None:
             raise missing(location, data, hub.SAVED[0])
         path = find(beside, data, TOKENIZER_FILE)

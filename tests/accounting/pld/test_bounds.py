@@ -14,9 +14,9 @@ from scipy.special import ndtr
 from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.pld import lattice as lattices
 from privplan.accounting.pld.accountant import PldAccountant, compose
-from privplan.accounting.pld.dominating_pairs import Rows, log_mixture
+from privplan.accounting.pld.pairs import Rows, log_mixture
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.laws.pairs import Kind
+from privplan.laws.law import Kind
 
 PLD = PldAccountant()
 

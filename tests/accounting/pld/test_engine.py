@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privplan.accounting import noise_families
-from privplan.accounting.pld import dominating_pairs, lattice, profile
+from privplan.accounting import families as noise_families
+from privplan.accounting.pld import lattice, profile
+from privplan.accounting.pld import pairs as dominating_pairs
 from privplan.accounting.pld.accountant import PldAccountant, compose
-from privplan.accounting.pld.convex_hull import convex
 from privplan.accounting.pld.convolution import convolved
-from privplan.accounting.pld.dominating_pairs import Rows
+from privplan.accounting.pld.lattice import convex
+from privplan.accounting.pld.pairs import Rows
 from privplan.accounting.pld.profile import suffix_deltas
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.laws.pairs import Kind, Pair
+from privplan.laws.law import Kind, Pair
 
 AR, RO, ZO = Relation.ADD_REMOVE, Relation.REPLACE_ONE, Relation.ZERO_OUT
 FIXED, FULL = SamplingLaw.FIXED_SIZE, SamplingLaw.FULL

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from privplan.accounting.pld.accountant import PldAccountant, compose
-from privplan.accounting.pld.inversion import epsilon_estimate
+from privplan.accounting.pld.estimate import epsilon_estimate
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.laws.pairs import DiscretePair, Kind, Pair
+from privplan.laws.law import DiscretePair, Kind, Pair
 
 CASES = [
     # law, relation, noise multiplier, ratio, rounds, delta

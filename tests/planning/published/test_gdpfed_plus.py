@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privplan.accounting.calibrate import noise_multiplier, noise_multiplier_by_bisection
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.planning.problem import Problem, problem_of
 from privplan.planning.published import closed_form_value, solve_published
 from privplan.spec.presets import preset

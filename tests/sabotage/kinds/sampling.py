@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from privplan.seeded_streams import SAMPLING, seeded_stream
+from privplan.streams import SAMPLING, seeded_stream
 from simulate.components import GroupSum, Noise, Released
 from simulate.engine.experiment import Experiment
 from tests.sabotage.cohorts import Draw, drawn

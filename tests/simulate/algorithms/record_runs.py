@@ -6,7 +6,7 @@ import torch
 
 from privplan.plan import Plan
 from simulate.algorithms.registry import algorithm
-from simulate.data.partition.registry import partition, scheme
+from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext

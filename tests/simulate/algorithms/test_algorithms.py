@@ -14,20 +14,18 @@ from torch import nn
 
 from privplan.ledger import history_of
 from privplan.plan import Plan
+from privplan.planning.error import rule_of
 from privplan.planning.solver import solve
-from privplan.planning.weights import rule_of
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
 from simulate.algorithm import groups_in_round
-from simulate.algorithms.entry import Hyperparameters
-from simulate.algorithms.registry import ALGORITHMS, algorithm
-from simulate.data.partition.registry import partition, scheme
+from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
+from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
-from simulate.engine.batches import batches
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, one_core, run_round
-from simulate.engine.round import participants
+from simulate.engine.round import batches, participants
 from simulate.local.sgd import PADDING
 from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger

@@ -20,17 +20,17 @@ from privplan.plan import Plan
 from privplan.planning.baselines import by_record
 from privplan.planning.solver import solve
 from privplan.verification.verify import judge, load_run
-from simulate.algorithms.dpfedavg import record_level
+from simulate.algorithm import rotation
+from simulate.algorithms.fedavg import record_level
 from simulate.algorithms.registry import ALGORITHMS, algorithm, executable
-from simulate.engine.batches import batches
+from simulate.contrib.sensitivity import bench_plans
 from simulate.engine.cohort import client_updates
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, run_round
+from simulate.engine.round import batches
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
 from simulate.runs.run import execute
-from simulate.samplers import rotation
-from simulate.testing import bench_plans
 from tests.simulate.algorithms.record_runs import context_of, setting
 
 

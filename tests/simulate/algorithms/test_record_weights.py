@@ -14,20 +14,21 @@ from hypothesis import strategies as st
 
 from privplan.plan import Plan
 from privplan.planning.baselines import by_record
-from privplan.planning.record_level import noise_variances
+from privplan.planning.records import noise_variances
 from privplan.planning.solver import solve
 from privplan.record import GroupShare, ReleaseRecord
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from simulate.aggregators.per_client import (
+from simulate.aggregators import (
     as_planned,
     by_noise,
     by_norm,
     client_mean,
     noise_estimates,
+    projected_clients,
+    public_from,
+    pursuit,
 )
-from simulate.aggregators.projected import projected_clients, public_from
-from simulate.aggregators.robust_pca import pursuit
 from simulate.algorithms.registry import algorithm
 from simulate.components import Released
 from simulate.engine.cohort import client_updates

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from simulate.aggregators.projected import project
+from simulate.aggregators import project
+from simulate.algorithm import shared
 from simulate.algorithms.registry import ALGORITHMS
-from simulate.personalisation import shared
 from simulate.server import smoothed
 from tests.simulate import small
 from tests.simulate.algorithms import test_algorithms

@@ -23,17 +23,20 @@ from privplan.record import RECORD
 from privplan.registry import Registry
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms import registry
-from simulate.algorithms.entry import AlgorithmEntry, Hyperparameter, Hyperparameters, Records
 from simulate.algorithms.registry import (
     ALGORITHMS,
     GROUP,
+    AlgorithmEntry,
+    Hyperparameter,
+    Hyperparameters,
+    Records,
     algorithm,
     executable,
     from_spec,
     not_executable,
     register,
 )
-from simulate.mechanisms.gaussian import gaussian_joint
+from simulate.mechanisms import gaussian_joint
 from simulate.server import laplacian
 from simulate.transforms import clip
 from tests.simulate import tiny

@@ -15,7 +15,7 @@ from privplan.plan import Plan
 from simulate.attacks import evaluate
 from simulate.attacks import membership as members
 from simulate.attacks.membership import Membership
-from simulate.attacks.registry import ATTACKS
+from simulate.attacks.view import ATTACKS
 
 
 @pytest.fixture(autouse=True)

@@ -14,15 +14,12 @@ from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from simulate.attacks.dense import ANNEALED, _pooled, dense_objective, known
-from simulate.attacks.hyperfl import body_gradient
-from simulate.attacks.inversion import PAPER, ig
+from simulate.attacks.closed_form import ANNEALED, _pooled, dense_objective, known
+from simulate.attacks.hyperfl import NOT_AVAILABLE, body_gradient, restored, rog
+from simulate.attacks.inversion import PAPER, _released, ig
 from simulate.attacks.measures import psnr
-from simulate.attacks.registry import Options
-from simulate.attacks.rog import NOT_AVAILABLE, restored, rog
-from simulate.attacks.scenes import PlanScene
-from simulate.attacks.tailored import _released
-from simulate.attacks.view import View
+from simulate.attacks.settings import PlanScene
+from simulate.attacks.view import Options, View
 from simulate.data.registry import load
 
 

@@ -14,13 +14,19 @@ from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.attacks.closed_form import closed, labels_of, ratio
 from simulate.attacks.evaluate import Case, summary, sweep
-from simulate.attacks.guarantee import guarantee
 from simulate.attacks.hyperfl import body_gradient, last_dense
 from simulate.attacks.inversion import ig, named_parameters
-from simulate.attacks.measures import NULLS, OTHER, better, candidates, null_scores, scores
-from simulate.attacks.registry import ATTACKS, Options
-from simulate.attacks.scenes import PlanScene
-from simulate.attacks.view import View
+from simulate.attacks.measures import (
+    NULLS,
+    OTHER,
+    better,
+    candidates,
+    guarantee,
+    null_scores,
+    scores,
+)
+from simulate.attacks.settings import PlanScene
+from simulate.attacks.view import ATTACKS, Options, View
 from simulate.data.registry import load
 from simulate.engine.loop import initial_state
 

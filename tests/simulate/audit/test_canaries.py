@@ -11,17 +11,17 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.accounting.release import SamplingLaw
-from privplan.auditing.findings import AUDIT, VIEWS, AuditEvidence
+from privplan.auditing import AUDIT, VIEWS, AuditEvidence
 from privplan.cli import main
 from privplan.errors import InputError
 from privplan.ledger import read_ledger
 from privplan.plan import Plan
 from privplan.verification.verify import judge, load_run
+from simulate.algorithm import by_law
 from simulate.algorithms.registry import algorithm
-from simulate.audit.canaries import check_canaries, directions, make_canaries
+from simulate.audit import check_canaries, directions, make_canaries
 from simulate.runs.request import Request
 from simulate.runs.run import InterruptedRunError, execute
-from simulate.samplers import by_law
 
 EACH = 200
 

@@ -19,8 +19,7 @@ from privplan.planning.solver import solve
 from privplan.record import RoundMetrics, RunRecord
 from privplan.registry import Registry
 from simulate.algorithms import registry
-from simulate.algorithms.entry import AlgorithmEntry
-from simulate.algorithms.registry import ALGORITHMS
+from simulate.algorithms.registry import ALGORITHMS, AlgorithmEntry
 from simulate.runs import compare
 from simulate.runs import plots as pictures
 from simulate.runs.compare import run_on_one_core

@@ -276,7 +276,7 @@ def test_groups_test_records_and_parquet_give_the_same_run(workplace, monkeypatc
     parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'privplan[tables]'")
     import pyarrow
 
-    from simulate.data.tables import read_csv
+    from simulate.data.sources import read_csv
 
     monkeypatch.chdir(workplace)
     parquet.write_table(pyarrow.table(read_csv(workplace / "mine.csv")), "mine.parquet")

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import privplan
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.ledger import read_ledger
 from privplan.plan import Plan
 from privplan.spec.presets import preset
-from simulate.local.per_record import clipped_sums
+from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import local_sgd
 from simulate.models.registry import model
-from simulate.runs import checkpoint
+from simulate.runs import run as checkpoint
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 

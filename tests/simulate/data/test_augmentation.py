@@ -13,18 +13,18 @@ from torch import Tensor
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.solver import solve
-from privplan.spec.augmentation import Augmentation
 from privplan.spec.spec import Spec
+from privplan.spec.training import Augmentation
 from simulate.algorithms.registry import ALGORITHMS
-from simulate.attacks.scenes import run_scene
+from simulate.attacks.settings import run_scene
 from simulate.data.augmentation import augmented
 from simulate.data.registry import load
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, client_batch
-from simulate.engine.seeds import Purpose, streams
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute
+from simulate.streams import Purpose, streams
 from tests.simulate import small
 
 

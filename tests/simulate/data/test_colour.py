@@ -24,7 +24,7 @@ from scipy.sparse import csc_matrix
 
 from privplan.errors import InputError, MissingDataError
 from simulate.data.dataset import Dataset
-from simulate.data.formats.cifar import CLASSES
+from simulate.data.formats.images import CLASSES
 from simulate.data.registry import DATASETS, load
 from tests.simulate.data.test_data import idx
 

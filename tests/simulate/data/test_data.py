@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from privplan.errors import InputError, MissingDataError
-from simulate.data.formats.idx import read_idx
+from simulate.data.formats.images import read_idx
 from simulate.data.registry import DATASETS, load
 
 FILES = tuple(DATASETS.get("fashion-mnist").sums)

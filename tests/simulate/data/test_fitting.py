@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from simulate.data.dataset import Dataset
-from simulate.data.fitting import BLOCK, fitted
+from simulate.data.dataset import BLOCK, Dataset, fitted
 
 
 def images(shape: tuple[int, ...], count: int = 5, **options: object) -> Dataset:

@@ -14,9 +14,9 @@ import torch
 from PIL import Image
 
 from privplan.errors import InputError, MissingDataError
-from simulate.data import hub
+from simulate.data import registry as hub
 from simulate.data.formats.glue import LENGTH
-from simulate.data.formats.idx import CHARACTERS
+from simulate.data.formats.images import CHARACTERS
 from simulate.data.registry import DATASETS, load
 from tests.simulate.data.test_leaf import roles, text_of, windows_of
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privplan.errors import InputError, MissingDataError
-from simulate.data.dataset import Dataset
+from simulate.data.dataset import Dataset, personal_test_records
 from simulate.data.formats.leaf import (
     CHARACTERS,
     WINDOW,
@@ -21,10 +21,9 @@ from simulate.data.formats.leaf import (
     split_windows,
     tokens,
 )
-from simulate.data.partition.registry import partition, scheme
-from simulate.data.personal_test import personal_test_records
+from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
-from simulate.engine.batches import batches
+from simulate.engine.round import batches
 from tests.simulate import tiny
 
 

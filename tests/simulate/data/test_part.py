@@ -12,11 +12,11 @@ from click.testing import CliRunner
 
 from privplan.cli import main
 from privplan.errors import InputError
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from simulate.data.part import part_of
+from simulate.data.dataset import part_of
 from simulate.data.registry import load
 
 

@@ -14,10 +14,10 @@ import simulate
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.baselines import by_record
-from simulate.cli.simulate import command
+from simulate.cli.train import simulate_command as command
 from simulate.data.partition.clients import Partition, first_shared_record
-from simulate.data.partition.label_skew import dominant_sets
-from simulate.data.partition.registry import (
+from simulate.data.partition.schemes import (
+    dominant_sets,
     forms,
     partition,
     require_disjoint,

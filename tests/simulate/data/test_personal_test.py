@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulate.data.dataset import personal_test_records, proportional_counts
 from simulate.data.partition.clients import Partition
-from simulate.data.partition.registry import partition, scheme
-from simulate.data.personal_test import personal_test_records, proportional_counts
+from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from tests.simulate import tiny
 

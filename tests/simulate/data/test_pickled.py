@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privplan.errors import InputError
-from simulate.data.files import read_pickle
+from simulate.data.registry import read_pickle
 from tests.simulate.data import published
 
 ARRAY = np.arange(12, dtype=np.uint8).reshape(3, 4)

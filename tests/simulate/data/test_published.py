@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from simulate.data.dataset import personal_test_records
 from simulate.data.formats.leaf import CHARACTERS
-from simulate.data.partition.registry import partition, scheme
-from simulate.data.personal_test import personal_test_records
+from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from tests.simulate import tiny
 from tests.simulate.data.test_leaf import text_of
@@ -117,10 +117,10 @@ def test_a_sample_made_with_leaf_s_scripts(tmp_path: Path) -> None:
 ROUND = """
 import re
 import numpy as np, torch
-from simulate.engine.batches import batches
+from simulate.engine.round import batches
 from simulate.data.registry import load
-from simulate.data.personal_test import personal_test_records
-from simulate.data.partition.registry import partition, scheme
+from simulate.data.dataset import personal_test_records
+from simulate.data.partition.schemes import partition, scheme
 from tests.simulate import tiny
 
 data = load("digits")

@@ -21,9 +21,9 @@ from privplan.registry import Registry
 from privplan.spec.presets import preset
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import Partition
-from simulate.data.partition.registry import PARTITIONS, PartitionRequest, SchemeKind, scheme
+from simulate.data.partition.schemes import PARTITIONS, PartitionRequest, SchemeKind, scheme
 from simulate.data.registry import DATASETS, load
-from simulate.models.chain import Chain
+from simulate.models.fast import Chain
 from simulate.models.layers import Linear, Relu
 from simulate.models.registry import MODELS, model
 

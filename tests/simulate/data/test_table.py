@@ -7,7 +7,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 import simulate
-from simulate.cli.simulate import command
+from simulate.cli.train import simulate_command as command
 from simulate.data import formats
 from simulate.data.registry import ALIASES, DATASETS
 

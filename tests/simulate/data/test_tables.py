@@ -10,7 +10,7 @@ import torch
 
 import simulate
 from privplan.errors import InputError
-from simulate.data.tables import columns_of, read_csv
+from simulate.data.sources import columns_of, read_csv
 
 EXPECTED = {"age": ["4.5", "NA"], "place": ["a,b;c", "d"]}
 

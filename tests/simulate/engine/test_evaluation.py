@@ -19,7 +19,7 @@ from simulate.engine.evaluation import (
 )
 from simulate.evaluation_schedule import interval, records_within_share
 from simulate.models.registry import model
-from simulate.runs import checkpoint
+from simulate.runs import run as checkpoint
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
 

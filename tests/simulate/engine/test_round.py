@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.entry import Hyperparameters
-from simulate.algorithms.registry import ALGORITHMS
+from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 from simulate.components import Split
 from simulate.engine.loop import initial_state, train
-from simulate.mechanisms.gaussian import gaussian_joint
+from simulate.mechanisms import gaussian_joint
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.splits import whole
 from simulate.transforms import clip, keep_largest, random_mask, shortened

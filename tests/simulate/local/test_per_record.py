@@ -13,11 +13,11 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from privplan.errors import InputError
-from simulate.local import per_record
-from simulate.local.per_record import clipped_sums
+from simulate.local import dp_sgd as per_record
+from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import PADDING
-from simulate.models import ghost
-from simulate.models.chain import Chain
+from simulate.models import fast as ghost
+from simulate.models.fast import Chain
 from simulate.models.layers import Conv, Linear, Pool, Relu
 from simulate.models.network import Model
 from simulate.models.registry import model

@@ -12,7 +12,7 @@ from privplan.cli import main
 from privplan.errors import InputError
 from privplan.plan import Plan
 from simulate.algorithms.registry import algorithm
-from simulate.local.precision import products_in_tf32, with_precision
+from simulate.engine.experiment import products_in_tf32, with_precision
 
 CUDA = torch.device("cuda")
 

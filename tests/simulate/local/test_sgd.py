@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from privplan.errors import InputError
+from simulate import parallel as threads
 from simulate.local import sgd
 from simulate.local.sgd import PADDING, gradients, local_sgd
-from simulate.models import chain
-from simulate.models.chain import Chain
+from simulate.models import fast as chain
+from simulate.models.fast import Chain
 from simulate.models.layers import Conv, Linear, Pool, Relu
 from simulate.models.network import Model
 from simulate.models.registry import MODELS, model
-from simulate.parallel import threads
 
 CLIENTS, STEPS, BATCH = 6, 4, 5
 CHAINS = [name for name in sorted(MODELS) if isinstance(model(name), Chain)]

@@ -12,21 +12,18 @@ import torch
 from scipy.linalg import toeplitz
 
 from privplan import judge, load_run
-from privplan.banded_noise import coefficients
 from privplan.errors import InputError
 from privplan.evidence import EVIDENCE
 from privplan.guard.guard import Guard
-from privplan.laws.cyclic_poisson import CyclicPoisson
-from privplan.laws.poisson import Poisson
+from privplan.laws.builtin import Poisson
+from privplan.laws.cyclic import CyclicPoisson, coefficients
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import LEDGER
 from privplan.spec.spec import Spec
-from simulate.aggregators.means import mean
-from simulate.aggregators.unmixed import unmixed
+from simulate.aggregators import mean, unmixed
 from simulate.components import GroupSum, Released
-from simulate.mechanisms.banded import mixed_sums
-from simulate.mechanisms.gaussian import gaussian_joint, gaussian_per_group
+from simulate.mechanisms import gaussian_joint, gaussian_per_group, mixed_sums
 from simulate.runs.request import Request
 from simulate.runs.run import InterruptedRunError, execute
 from tests.simulate import tiny

@@ -12,9 +12,8 @@ from scipy import stats
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
 from simulate.components import GroupSum, Released
-from simulate.engine.seeds import Purpose, stream
-from simulate.mechanisms.gaussian import gaussian_joint, gaussian_per_group
-from simulate.mechanisms.unprotected import unprotected
+from simulate.mechanisms import gaussian_joint, gaussian_per_group, unprotected
+from simulate.streams import Purpose, stream
 from tests.simulate import tiny
 
 SIZE = 50_000

@@ -9,8 +9,8 @@ import torch
 from simulate.algorithm import compose
 from simulate.components import Mechanism
 from simulate.engine.loop import initial_state, train
-from simulate.mechanisms.unprotected import unprotected
-from simulate.runs import checkpoint
+from simulate.mechanisms import unprotected
+from simulate.runs import run as checkpoint
 from simulate.runs.ledger_writer import MemoryLedger
 from tests.simulate import tiny
 

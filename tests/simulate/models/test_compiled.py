@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import simulate
 from simulate.local.sgd import local_sgd
-from simulate.models.compiled import Compiled, compiled
+from simulate.models.fast import Compiled, compiled
 from simulate.models.own import OwnModel
 
 CLASSES = 3

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from privplan.errors import InputError
-from privplan.planning.recipe import recipe_lines
-from privplan.spec.initial import Initial
+from privplan.planning.choices import recipe_lines
+from privplan.spec.training import Initial
 from simulate.algorithms.registry import algorithm
-from simulate.models.initial import save, started
+from simulate.models.network import save, started
 from simulate.models.registry import model
 from tests.simulate.small import plan, setting
 

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from privplan.errors import InputError
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.spec.presets import PRESETS, preset
 from privplan.spec.spec import Spec
-from simulate.models.chain import Chain
+from simulate.models.fast import Chain
 from simulate.models.layers import Conv, Linear, Pool, Relu, input_shapes, shape_after
+from simulate.models.modular import PRETRAINED
 from simulate.models.network import Model
-from simulate.models.pretrained import PRETRAINED
 from simulate.models.registry import MODELS, model
 
 

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simulate.local import per_record, sgd
-from simulate.local.per_record import clipped_sums
+from simulate.local import dp_sgd as per_record
+from simulate.local import sgd
+from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import PADDING, gradients, local_sgd
 from simulate.models import modular
-from simulate.models.chain import Chain
+from simulate.models.fast import Chain
 from simulate.models.modular import Modular
 from simulate.models.network import Model
 from simulate.models.registry import MODELS, model

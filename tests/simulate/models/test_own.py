@@ -13,12 +13,11 @@ from torch.nn import functional
 
 import simulate
 from privplan.errors import InputError
-from simulate.local.per_record import clipped_sums
+from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import gradients, local_sgd
 from simulate.models.modular import Modular
-from simulate.models.objective import with_seeds
+from simulate.models.network import SeededRandomness, with_seeds
 from simulate.models.own import OwnModel
-from simulate.models.randomness import SeededRandomness
 from simulate.tasks import objective_of
 from tests.simulate.own_runs import Net, data
 
@@ -153,7 +152,7 @@ def test_frozen_parameters_stay_on_the_server() -> None:
 
 
 def _groups() -> tuple:
-    from privplan.io.text import load_yaml
+    from privplan.files import load_yaml
     from privplan.planning.solver import solve
     from privplan.spec.spec import Spec
     from tests.simulate.own_runs import SPEC

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from privplan.errors import InputError
 from simulate.local import sgd
-from simulate.local.per_record import clipped_sums
+from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import PADDING, gradients, local_sgd
 from simulate.models.registry import model
 

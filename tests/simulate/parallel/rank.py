@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from privplan.plan import Plan
-from simulate.parallel.distributed import process_group
+from simulate.parallel import process_group
 from simulate.runs.request import Request
 from simulate.runs.run import execute, execute_nonzero_rank
 

@@ -20,7 +20,7 @@ from privplan.errors import InputError, PrivplanError
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, RunRecord
-from simulate.parallel.cluster import on_cluster
+from simulate.parallel import on_cluster
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 from tests.simulate.conftest import digits_spec

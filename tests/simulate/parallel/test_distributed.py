@@ -20,11 +20,11 @@ from privplan.ledger import read_ledger
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, RunRecord
-from privplan.secure_streams import NoiseKey
+from privplan.streams import NoiseKey
 from privplan.verification.verify import judge, load_run
 from simulate.engine import cohort
 from simulate.engine.round import RoundContext, released_coordinates
-from simulate.parallel.distributed import (
+from simulate.parallel import (
     SINGLE_PROCESS,
     Ranks,
     all_gather,

@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from simulate.pilot import estimators
-from simulate.pilot.estimators import Estimate
+from simulate.proxy import pilot as estimators
+from simulate.proxy.pilot import Estimate
 
 CURVATURES = torch.tensor([4.0, 1.0, 0.5, 0.25, 0.25], dtype=torch.float64)
 SIZE = len(CURVATURES)

@@ -16,7 +16,7 @@ from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from simulate.cli.pilot import command
 from simulate.engine.loop import initial_state, run_round
-from simulate.pilot.pilot import Pilot, pilot_experiment, run
+from simulate.proxy.pilot import Pilot, pilot_experiment, run
 from simulate.runs.ledger_writer import MemoryLedger
 
 SPEC = preset("digits")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.replayed import ReplayReport

@@ -12,8 +12,8 @@ import torch
 
 from privplan.evidence import EVIDENCE, VECTORS
 from privplan.record import LEDGER, RunRecord
-from simulate.algorithms.entry import Hyperparameters
 from simulate.algorithms.gdpfed import gdpfed, gdpfed_plus
+from simulate.algorithms.registry import Hyperparameters
 from simulate.engine import round as engine_round
 from simulate.replay.lines import planned_lines
 from simulate.replay.replay import Replay

@@ -22,11 +22,11 @@ ALLOWED = (
     "privplan.ledger",
     "privplan.replayed",
     "privplan.plan",
-    "privplan.planning.weights",  # the plan's factors on sums, as formulas
+    "privplan.planning.error",  # the plan's factors on sums, as formulas
     "privplan.record",
     "privplan.accounting.release",
     "privplan.discrete_gaussian",  # the sampler of a law and the streams of a key: primitives
-    "privplan.secure_streams",
+    "privplan.streams",
     "simulate.data",
     "simulate.models",
     "simulate.replay",
@@ -73,6 +73,6 @@ def test_the_engine_is_not_loaded_by_an_import_of_an_import() -> None:
     loaded = [name for name in done.stdout.split() if name.startswith("simulate.")]
     parts = ("engine", "mechanisms", "local", "aggregators", "algorithms", "runs", "parallel")
     found = {name for name in loaded if name.split(".")[1] in parts}
-    assert found <= {"simulate.engine", "simulate.engine.seeds"}  # streams of the partition
-    assert not {"simulate.samplers", "simulate.transforms", "simulate.server"} & set(loaded)
+    assert found <= {"simulate.engine", "simulate.streams"}  # streams of the partition
+    assert not {"simulate.algorithm", "simulate.transforms", "simulate.server"} & set(loaded)
     assert "privplan.verification.verify" not in done.stdout.split()

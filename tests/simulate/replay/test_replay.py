@@ -18,10 +18,10 @@ from simulate.cli.replay import command
 from simulate.engine.loop import Progress
 from simulate.replay.lines import World, planned_lines
 from simulate.replay.replay import Replay
-from simulate.runs import evidence as evidence_writer
+from simulate.runs import run as evidence_writer
 from simulate.runs.request import Request
 from simulate.runs.run import InterruptedRunError, execute
-from simulate.server_optimisers.registry import SERVER_OPTIMISERS
+from simulate.server_optimisers import SERVER_OPTIMISERS
 from tests.simulate.replay.runs import ROOT, ROUNDS, comparison, replayed, short_plan
 
 
@@ -190,7 +190,7 @@ def test_the_example_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ]
     monkeypatch.chdir(tmp_path)
     short_plan().save(tmp_path / "plan.json")
-    from simulate.cli.simulate import command as simulate
+    from simulate.cli.train import simulate_command as simulate
 
     known = {"simulate": simulate, "replay": command}
     for name, *arguments in commands:

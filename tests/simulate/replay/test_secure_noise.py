@@ -10,12 +10,11 @@ from click.testing import CliRunner
 
 from privplan.cli import main
 from privplan.errors import InputError
-from privplan.evidence import VECTORS
+from privplan.evidence import NOISE_EVIDENCE, VECTORS
 from privplan.ledger import read_ledger
 from privplan.record import LEDGER, REPLAY, RunRecord
 from privplan.replayed import ReplayReport
-from privplan.secure_streams import NoiseKey
-from privplan.verification.noise_evidence import NOISE_EVIDENCE
+from privplan.streams import NoiseKey
 from privplan.verification.verify import judge, load_run
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request

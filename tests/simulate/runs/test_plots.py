@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import privplan
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.record import RoundMetrics, RunRecord
 from privplan.spec.presets import preset

@@ -12,8 +12,8 @@ from privplan.cli import main
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import LEDGER, RECORD
-from simulate.runs.repeated_noise import repeated_noise, run_folders
-from simulate.testing import bench_plans
+from simulate.contrib.sensitivity import bench_plans
+from simulate.runs.compare import repeated_noise, run_folders
 
 
 @pytest.fixture(scope="module")

@@ -18,18 +18,16 @@ import pytest
 import torch
 
 from privplan.errors import InputError
-from privplan.evidence import CLIENTS, EVIDENCE, VECTORS
+from privplan.evidence import CLIENTS, EVIDENCE, NOISE_EVIDENCE, VECTORS
 from privplan.ledger import read_ledger
 from privplan.plan import Plan
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RunRecord
-from privplan.verification.noise_evidence import NOISE_EVIDENCE
 from privplan.verification.verify import judge, load_run
-from simulate.algorithms.entry import Hyperparameters
+from simulate.algorithms.registry import Hyperparameters
 from simulate.engine import round
 from simulate.runs.ledger_writer import FileLedger
-from simulate.runs.record import PLOT
 from simulate.runs.request import Request
-from simulate.runs.run import InterruptedRunError, execute
+from simulate.runs.run import PLOT, InterruptedRunError, execute
 
 MOMENTS = sorted(random.Random(20).sample(range(1, 8), 3))
 

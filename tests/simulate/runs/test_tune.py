@@ -18,16 +18,22 @@ from privplan.plan import Clipping, Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.algorithms.registry import ALGORITHMS, algorithm
+from simulate.data.dataset import validation_split
 from simulate.data.registry import load
-from simulate.data.validation import validation_split
-from simulate.runs.compare import compare, select
-from simulate.runs.comparison import ComparisonRow
+from simulate.runs.compare import ComparisonRow, compare, scores_of, select
 from simulate.runs.request import Request
-from simulate.runs.scores import scores_of
-from simulate.runs.search_space import Point, SearchSpace, retuned
-from simulate.runs.tune import same_accountant, tune, tuned_request
-from simulate.runs.tuned_comparison import tuned_comparison
-from simulate.runs.tuned_table import interval, tuned_plain, tuned_table
+from simulate.runs.tune import (
+    Point,
+    SearchSpace,
+    interval,
+    retuned,
+    same_accountant,
+    tune,
+    tuned_comparison,
+    tuned_plain,
+    tuned_request,
+    tuned_table,
+)
 
 
 def quiet(done: int, total: int) -> None:

@@ -11,19 +11,19 @@ from torch import Tensor
 
 from privplan.errors import InputError
 from privplan.evidence import EVIDENCE, VECTORS
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, RunRecord
 from privplan.spec.presets import preset
-from privplan.spec.server import HYPERPARAMETERS, Averaging, ServerOptimiser
 from privplan.spec.spec import Spec
+from privplan.spec.training import HYPERPARAMETERS, Averaging, ServerOptimiser
 from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.components import Server
 from simulate.engine.evaluation import measure
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import InterruptedRunError, execute, run_prepared
 from simulate.server import add
-from simulate.server_optimisers.registry import SERVER_OPTIMISERS, averaged, server_of
+from simulate.server_optimisers import SERVER_OPTIMISERS, averaged, server_of
 from tests.simulate import tiny
 
 START = torch.tensor([1.0, -2.0, 0.5])

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from simulate.algorithms.registry import ALGORITHMS
-from simulate.testing import bench_experiment, bench_plans, check_experiment, check_sensitivity
+from simulate.contrib.sensitivity import (
+    bench_experiment,
+    bench_plans,
+    check_experiment,
+    check_sensitivity,
+)
 from tests.sabotage.bench import patched
 from tests.sabotage.fault import Fault
 from tests.simulate.testing.planted import PLANTED, RULES

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import privplan
 from privplan.cli import main
 from privplan.errors import InputError
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.record import RunRecord
 from privplan.spec.presets import preset

@@ -11,19 +11,18 @@ import torch
 from click.testing import CliRunner, Result
 
 from privplan.errors import InputError
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
 from simulate.cli.pretrain import command
 from simulate.models.registry import model
+from simulate.proxy import pretraining
+from simulate.proxy.pretraining import PublicTraining, pretrain
+from simulate.proxy.trials import Setting, Trial, accuracy, default_candidate, loaded
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute
-from simulate.tuning import pretraining
-from simulate.tuning.candidates import default_candidate
-from simulate.tuning.pretraining import PublicTraining, pretrain
-from simulate.tuning.trials import Setting, Trial, accuracy, loaded
 from tests.simulate.tuning.test_tuning import DATA, SETTING, TEXT
 
 

@@ -10,23 +10,16 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.errors import InputError
+from privplan.forecast.features import ProxyRun, ProxyTable
 from privplan.forecast.model import Forecaster
-from privplan.forecast.table import ProxyRun, ProxyTable
-from privplan.planning.recipe import relative_noise
+from privplan.planning.choices import relative_noise
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.cli.forecast_proxy import command
-from simulate.data.partition.registry import scheme
-from simulate.tuning.proxy import (
-    DRAWN,
-    JOURNAL,
-    Variation,
-    label_skew,
-    proxy_run,
-    variations,
-    varied,
-)
-from simulate.tuning.trials import trained
+from simulate.data.partition.schemes import scheme
+from simulate.proxy.search import DRAWN, Variation, label_skew, proxy_run, variations, varied
+from simulate.proxy.search import PROXY_JOURNAL as JOURNAL
+from simulate.proxy.trials import trained
 from tests.simulate.tuning.test_tuning import DATA, SETTING, TEXT
 
 PLAIN = Spec.parse(DATA).model_dump(mode="json", exclude={"groups_from"})

@@ -13,20 +13,27 @@ import torch
 from click.testing import CliRunner, Result
 
 from privplan.errors import InputError
-from privplan.io.text import load_yaml
+from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.planning.baselines import uniform
-from privplan.planning.recipe import recipe_lines
+from privplan.planning.choices import recipe_lines
 from privplan.planning.solver import solve
-from privplan.spec.augmentation import Augmentation
 from privplan.spec.spec import Spec
+from privplan.spec.training import Augmentation
 from simulate.algorithms.registry import algorithm
 from simulate.cli.tune import command
 from simulate.data.registry import load
-from simulate.tuning import search as search_module
-from simulate.tuning.candidates import Candidate, default_candidate, draws, shifts_of
-from simulate.tuning.search import Search, propose
-from simulate.tuning.trials import Setting, Trial, smaller
+from simulate.proxy import search as search_module
+from simulate.proxy.search import Search, propose
+from simulate.proxy.trials import (
+    Candidate,
+    Setting,
+    Trial,
+    default_candidate,
+    draws,
+    shifts_of,
+    smaller,
+)
 
 TEXT = """# budgets of the digits
 name: small

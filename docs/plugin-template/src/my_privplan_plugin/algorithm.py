@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from privplan.plan import Plan
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms.entry import Hyperparameter, Hyperparameters, per_group
-from simulate.algorithms.registry import as_given, register
+from simulate.algorithms.registry import (
+    Hyperparameter,
+    Hyperparameters,
+    as_given,
+    per_group,
+    register,
+)
 from simulate.components import Server
-from simulate.mechanisms.gaussian import gaussian_per_group
+from simulate.mechanisms import gaussian_per_group
 from simulate.transforms import clip
 
 

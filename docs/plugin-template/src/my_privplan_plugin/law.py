@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from privplan.laws.law import LAWS, Law
-from privplan.laws.pairs import DominatingPairs, Relation
+from privplan.laws.law import LAWS, DominatingPairs, Law, Relation
 from privplan.laws.participation import total_p_value
 
 

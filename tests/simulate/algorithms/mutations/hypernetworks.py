@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulate.aggregators.per_client import through_hypernetwork
+from simulate.aggregators import through_hypernetwork
 from tests.simulate.algorithms.mutations.sums import backwards, slower, without_momentum
 from tests.simulate.algorithms.references.hypernetworks import (
     CLIENT,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from privplan.plan import Plan
-from simulate.aggregators.means import literal, normalised, top_k
+from simulate.aggregators import literal, normalised, top_k
 from simulate.algorithm import Algorithm
 from simulate.components import (
     ClientBatch,
@@ -21,7 +21,7 @@ from simulate.components import (
     Transform,
     TransformContext,
 )
-from simulate.local.personal import plain_sgd
+from simulate.local.sgd import plain_sgd
 from simulate.transforms import keep_largest, sparsify
 from tests.simulate import small, tiny
 from tests.simulate.algorithms.mutations.sums import SUMS, Mutation, check_groups, with_plan

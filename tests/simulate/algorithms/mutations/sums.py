@@ -9,13 +9,11 @@ import numpy as np
 import torch
 
 from privplan.plan import Plan
-from simulate.aggregators.means import by_epsilon, literal, mean, normalised
-from simulate.algorithm import Algorithm
+from simulate.aggregators import by_epsilon, literal, mean, normalised
+from simulate.algorithm import Algorithm, fine_tuned, own, shared
 from simulate.components import ClientBatch, LocalResult, LocalRule, Server
 from simulate.engine.round import RoundContext, client_batch
-from simulate.local.penalised import sam
-from simulate.local.personal import private_sgd
-from simulate.personalisation import fine_tuned, own, shared
+from simulate.local.sgd import private_sgd, sam
 from simulate.server import add, laplacian, remembering
 from simulate.transforms import clip, random_mask, sparsify
 from tests.simulate import small, tiny

@@ -9,7 +9,7 @@ import torch
 from simulate.algorithm import Algorithm
 from simulate.components import ClientBatch, LocalResult, LocalRule
 from simulate.engine.round import participants
-from simulate.local.personal import private_sgd
+from simulate.local.sgd import private_sgd
 from tests.simulate import small
 from tests.simulate.case import Case
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from simulate.aggregators.means import by_epsilon, literal, mean, normalised
-from simulate.aggregators.projected import projected
+from simulate.aggregators import by_epsilon, literal, mean, normalised, projected
 from simulate.algorithm import Algorithm
 from tests.simulate import small, tiny
 from tests.simulate.case import Case

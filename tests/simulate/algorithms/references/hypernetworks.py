@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from privplan.plan import Plan
-from simulate.aggregators.per_client import through_hypernetwork
+from simulate.aggregators import through_hypernetwork
 from simulate.algorithm import Algorithm
 from simulate.components import ClientBatch, LocalResult
 from simulate.engine.experiment import Experiment

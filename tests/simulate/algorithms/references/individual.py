@@ -10,7 +10,7 @@ import torch
 
 from privplan.plan import Plan, Segment
 from simulate.algorithm import Algorithm
-from simulate.engine.seeds import Purpose, stream
+from simulate.streams import Purpose, stream
 from simulate.transforms import clip, own_clip
 from tests.simulate import small, tiny
 from tests.simulate.case import Case

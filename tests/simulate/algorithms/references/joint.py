@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from simulate.algorithm import Algorithm
-from simulate.local.penalised import blur, sam
-from simulate.local.personal import plain_sgd
+from simulate.local.sgd import blur, plain_sgd, sam
 from simulate.server import add, laplacian
 from simulate.transforms import clip, random_mask, sparsify
 from tests.simulate import small, tiny

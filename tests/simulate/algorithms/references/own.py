@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from simulate.algorithm import Algorithm
 from simulate.components import ClientBatch, LocalResult, LocalRule
-from simulate.local.personal import additive_sgd, alternating
+from simulate.local.sgd import additive_sgd, alternating
 from simulate.splits import head, whole
 from tests.simulate import small
 from tests.simulate.case import Case

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from simulate.aggregators.means import add_shift, mean
+from simulate.aggregators import add_shift, mean
 from simulate.algorithm import Algorithm
 from simulate.engine.loop import run_round
-from simulate.local.penalised import pgn
-from simulate.local.personal import plain_sgd
+from simulate.local.sgd import pgn, plain_sgd
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.server import LAST_STEP, add, remembering
 from simulate.transforms import clip, shift

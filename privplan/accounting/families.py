@@ -1,0 +1,215 @@
+"""Families of noise: how a release of each is accounted for, and how its evidence is tested.
+
+A mechanism names its family in the ledger. The family states the noise multiplier that a client
+sees and the dominating pairs of a release, so a new kind of noise is one value: registered with
+``NOISE_FAMILIES.register``, or through the entry-point group ``privplan.mechanisms``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import replace
+
+from privplan.accounting.release import GAUSSIAN, History, Release
+from privplan.errors import UnsupportedError
+from privplan.laws.law import DominatingPairs, Relation
+from privplan.registry import Registry
+from privplan.scipy_functions import chdtr, chdtrc
+
+
+def noise_p_value(sum_squares: float, std: float, coordinates: int) -> float:
+    """Two-sided chi-square test of the variance of Gaussian noise.
+
+    Args:
+        sum_squares: sum of squares of the noise that was drawn.
+        std: the standard deviation that the noise should have.
+        coordinates: number of independent draws.
+
+    Returns:
+        The chance that honest noise has a sum of squares at least as far out (exact).
+    """
+    if std == 0 or coordinates == 0:
+        return 1.0 if sum_squares == 0 else 0.0
+    statistic = sum_squares / std**2
+    return float(min(1.0, 2 * min(chdtr(coordinates, statistic), chdtrc(coordinates, statistic))))
+
+
+class NoiseFamily(ABC):
+    """The noise of a release.
+
+    Attributes:
+        name: as the ledger writes it.
+        noisy: whether noise is drawn; the evidence of the draw is then tested.
+        silent: whether nothing leaves the clients.
+        normal: whether tests and accountants of the normal law hold for it.
+    """
+
+    name: str
+    noisy: bool = True
+    silent: bool = False
+    normal: bool = False
+
+    def equivalent_std(self, noise_std: float, grid: float | None) -> float:
+        """Standard deviation that the noise multiplier of a release is computed from.
+
+        Args:
+            noise_std: recorded parameter of the noise, per coordinate.
+            grid: step of the grid that the noise is on; None for noise on none.
+        """
+        return noise_std
+
+    def noise_multiplier(self, noise_std: float, bound: float | None) -> float:
+        """Noise over the bound on what one client adds.
+
+        A quotient of two recorded numbers is rounded to twelve digits, so that a planned
+        multiplier of fewer digits is recovered exactly.
+
+        Args:
+            noise_std: standard deviation of the noise, per coordinate.
+            bound: norm that a client adds at most; None without one.
+
+        Returns:
+            0 without noise or bound, ``inf`` where nothing was released.
+        """
+        if self.silent:
+            return math.inf
+        if not self.noisy or bound is None:
+            return 0.0
+        return math.inf if bound == 0 else float(f"{noise_std / bound:.12g}")
+
+    @abstractmethod
+    def dominating_pairs(self, release: Release, relation: Relation) -> DominatingPairs:
+        """The pairs that bound one release.
+
+        Args:
+            release: with a positive, finite noise multiplier and a positive ratio.
+            relation: which data sets are neighbours.
+
+        Raises:
+            UnsupportedError: for a sampling law or relation that the family does not cover.
+        """
+
+    @abstractmethod
+    def p_value(self, sum_squares: float, std: float, coordinates: int) -> float:
+        """A bound on the chance that honest noise has a sum of squares at least as odd.
+
+        Args:
+            sum_squares: sum of squares of the noise that was drawn.
+            std: standard deviation that the noise should have.
+            coordinates: number of independent draws.
+        """
+
+
+class Gaussian(NoiseFamily):
+    """Independent normal noise; its pairs are those of the sampling law."""
+
+    name = GAUSSIAN
+    normal = True
+
+    def dominating_pairs(self, release: Release, relation: Relation) -> DominatingPairs:
+        """The pairs of the sampling law at shift 1 / sigma."""
+        shift = 1 / release.noise_multiplier
+        return release.sampling.law.dominating_pairs(relation, shift, release.sampling_ratio)
+
+    def p_value(self, sum_squares: float, std: float, coordinates: int) -> float:
+        """The two-sided chi-square test."""
+        return noise_p_value(sum_squares, std, coordinates)
+
+
+class DiscreteGaussian(Gaussian):
+    """Independent discrete Gaussian noise N_Z(0, s^2) on a grid of step g, with s = noise_std / g.
+
+    Sums on the grid move by a vector v of whole steps, with the L2 bound C of a client. Let
+    e = 2.01 exp(-2 pi^2 16), below 1e-136. By the Poisson summation formula the sum of
+    exp(-(x - c)^2 / (2 r^2)) over the integers x is r sqrt(2 pi) (1 +- e) for every c and r >= 4.
+    Hence, coordinate by coordinate and for all v at once (Peikert 2010, Theorem 3.1, gives the
+    same argument for lattices):
+
+    - Upper bound. Draw y from N(v, s^2 - 16) and round it to x with probabilities proportional
+      to exp(-(x - y)^2 / 32). The law of x is that of v + N_Z(0, s^2) up to factors exp(+-3e).
+      So the release is a post-processing of a normal one with s' = sqrt(s^2 - 16), up to factors
+      exp(+-3 e d) for d coordinates. The equivalent noise multiplier is s' g / C, for every law
+      of sampling, every relation, and under adaptive composition.
+    - Lower bound. v + N_Z(0, s^2) plus N(0, t^2) with t^2 = 16 s^2 / (s^2 - 16) is N(v, s^2 +
+      t^2), up to the same factors; with s >= 4096 that multiplier exceeds the other by less than
+      a relative ``WIDTH``. It is attained by a client who moves one coordinate by C / g steps.
+
+    After T rounds of d coordinates the factors are exp(+-3 e d T): with d T at most 1e20 they
+    move delta by less than 1e-110, less than the rounding of any delta above 1e-90.
+    """
+
+    name = "discrete_gaussian"
+    SMOOTHING = 4.0
+    """Standard deviation of the rounding, in steps of the grid."""
+    FINEST = 4096
+    """Least standard deviation in steps of the grid; coarser noise counts as none."""
+    WIDTH = 1e-6
+    """Relative distance between the noise multipliers of the two bounds."""
+
+    def equivalent_std(self, noise_std: float, grid: float | None) -> float:
+        """Standard deviation of the normal noise of the upper bound, rounded down."""
+        if grid is None or not noise_std >= self.FINEST * grid:
+            return 0.0
+        steps = self.SMOOTHING * grid / noise_std
+        return noise_std * math.sqrt(1 - steps * steps) * (1 - 2.0**-51)
+
+    def dominating_pairs(self, release: Release, relation: Relation) -> DominatingPairs:
+        """The normal pairs of the two bounds."""
+        upper = super().dominating_pairs(release, relation).upper
+        above = replace(release, noise_multiplier=release.noise_multiplier * (1 + self.WIDTH))
+        return DominatingPairs(upper, super().dominating_pairs(above, relation).lower)
+
+
+class NoNoise(NoiseFamily):
+    """A release without noise: epsilon is infinite."""
+
+    name = "none"
+    noisy = False
+
+    def dominating_pairs(self, release: Release, relation: Relation) -> DominatingPairs:
+        """Refused: no pair dominates a release without noise."""
+        raise UnsupportedError(f"{self.name}: a release without noise has no dominating pairs")
+
+    def p_value(self, sum_squares: float, std: float, coordinates: int) -> float:
+        """1 where no noise was recorded, else 0."""
+        return 1.0 if sum_squares == 0 else 0.0
+
+
+class Silent(NoNoise):
+    """Nothing leaves the clients: epsilon is 0."""
+
+    name = "silent"
+    silent = True
+
+
+def _family(component: object) -> NoiseFamily:
+    """A family from an entry point, which names a family or its class."""
+    found = component() if isinstance(component, type) else component
+    if not isinstance(found, NoiseFamily):
+        raise TypeError("must be a subclass of NoiseFamily, or an instance of one")
+    return found
+
+
+NOISE_FAMILIES: Registry[NoiseFamily] = Registry("family", "privplan.mechanisms", check=_family)
+"""Families of noise by name."""
+
+for _one in (Gaussian(), DiscreteGaussian(), NoNoise(), Silent()):
+    NOISE_FAMILIES.register(_one.name, _one)
+
+
+def dominating_pairs(release: Release, relation: Relation) -> DominatingPairs:
+    """The pairs that bound one release; its noise multiplier and its ratio must be positive.
+
+    Raises:
+        UnsupportedError: when the family does not cover the release.
+        InputError: when no such family is registered.
+    """
+    return NOISE_FAMILIES.get(release.family).dominating_pairs(release, relation)
+
+
+def not_gaussian(history: History) -> str | None:
+    """Why an accountant of Gaussian noise does not cover a history; None when it does."""
+    families = {one.family for one, _ in history}
+    families = {name for name in families if not NOISE_FAMILIES.get(name).normal}
+    return f"covers gaussian noise only, found {', '.join(sorted(families))}" if families else None

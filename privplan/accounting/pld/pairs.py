@@ -1,0 +1,259 @@
+"""Dominating pairs of one round, as mixtures of unit Gaussians on a line.
+
+Noise is scaled to one, so that a client's contribution shifts the release by
+``shift = distance / noise_multiplier``. Every pair is written
+
+    P = (1 - p) N(0) + p N(+shift),        Q = (1 - q) N(0) + q N(-shift),
+
+oriented so that the privacy loss ``log(dP/dQ)`` grows with the outcome ``y``:
+
+``REMOVE``   p = ratio, q = 0: the client is in the first data set only.
+``ADD``      p = 0, q = ratio: the client is in the second data set only.
+``SWAP``     p = q = ratio: the client's contribution is turned round.
+``STITCHED`` losses above 0 of ``REMOVE``, losses below 0 of ``ADD`` and an atom at 0:
+             the profile of Zhu, Dong and Wang (2022), Proposition 30.
+
+Arrays have one row for each pair and one column for each outcome; ``shift`` and ``ratio``
+have shape (rows, 1).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privplan.laws.law import Kind
+from privplan.scipy_functions import ndtr
+
+Array = NDArray[np.float64]
+UNIT = float(np.finfo(np.float64).eps)
+LARGEST_SHIFT = 20.0
+"""Beyond this shift the likelihood ratio of a round may leave the floating-point range."""
+
+
+_FINE_SHIFT = 0.2
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Pairs of one kind stacked into columns; ``shift`` and ``ratio`` have shape (rows, 1)."""
+
+    kind: Kind
+    shift: Array
+    ratio: Array
+
+    @property
+    def p_ratio(self) -> Array:
+        """Weight of the shifted part of P, shape (rows, 1)."""
+        return np.zeros_like(self.ratio) if self.kind == Kind.ADD else self.ratio
+
+    @property
+    def q_ratio(self) -> Array:
+        """Weight of the shifted part of Q, shape (rows, 1)."""
+        return np.zeros_like(self.ratio) if self.kind == Kind.REMOVE else self.ratio
+
+    @property
+    def edge(self) -> Array:
+        """The loss that ``REMOVE`` exceeds everywhere, shape (rows, 1); -inf at ratio 1."""
+        with np.errstate(divide="ignore"):
+            found: Array = np.log1p(-self.ratio)
+        return found
+
+    def halves(self) -> tuple[Rows, Rows]:
+        """The ``REMOVE`` and the ``ADD`` pair that a ``STITCHED`` one is made of."""
+        return (
+            Rows(Kind.REMOVE, self.shift, self.ratio),
+            Rows(Kind.ADD, self.shift, self.ratio),
+        )
+
+
+def log_mixture(ratio: Array, exponent: Array) -> Array:
+    """``log(1 - ratio + ratio * exp(exponent))`` without overflow or cancellation."""
+    with np.errstate(divide="ignore"):
+        found = np.log1p(ratio * np.expm1(np.minimum(exponent, 30.0)))
+    if not exponent.max() <= 30.0:
+        with np.errstate(divide="ignore"):
+            large = np.log(ratio) + exponent
+        above = np.exp(-np.maximum(exponent, 30.0))
+        large = large + np.log1p((1 - ratio) / np.maximum(ratio, 1e-300) * above)
+        found = np.where((exponent > 30.0) & (ratio > 0), large, found)
+    return np.where(ratio == 1.0, exponent, found) if ratio.max() == 1.0 else np.asarray(found)
+
+
+def loss(rows: Rows, outcome: Array) -> Array:
+    """Privacy loss at each outcome (not for ``STITCHED``), shape (rows, outcomes)."""
+    up = rows.shift * outcome - rows.shift**2 / 2
+    down = -rows.shift * outcome - rows.shift**2 / 2
+    total = np.zeros(np.broadcast(rows.shift, outcome).shape)
+    if rows.kind != Kind.ADD:
+        total = total + log_mixture(rows.ratio, up)
+    if rows.kind != Kind.REMOVE:
+        total = total - log_mixture(rows.ratio, down)
+    return total
+
+
+def threshold(rows: Rows, level: Array) -> Array:
+    """The outcome at which the loss equals ``level``; -inf or inf where no outcome reaches it."""
+    if rows.kind == Kind.ADD:
+        return -_remove_threshold(rows, -level)
+    if rows.kind == Kind.REMOVE:
+        return _remove_threshold(rows, level)
+    half = level / 2
+    odds = (1 - rows.ratio) / rows.ratio * np.exp(rows.shift**2 / 2)
+    angle = np.arcsinh(odds * np.sinh(half.clip(-60.0, 60.0)))
+    beyond = np.abs(half) - np.abs(half).clip(0.0, 60.0)
+    found: Array = (half + angle + np.sign(half) * np.where(odds > 0, beyond, 0.0)) / rows.shift
+    return found
+
+
+def _remove_threshold(rows: Rows, level: Array) -> Array:
+    ratio = rows.ratio
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        growth = np.expm1(np.minimum(level, 40.0)) / ratio
+        exponent = np.log1p(np.maximum(growth, -0.5))
+        if not growth.min() > -0.5:
+            above_edge = np.expm1(np.minimum(np.maximum(level - rows.edge, 0.0), 700.0))
+            low = np.log(above_edge) + np.log1p(-ratio) - np.log(ratio)
+            exponent = np.where(growth > -0.5, exponent, low)
+        if not level.max() <= 30.0:
+            above = np.log1p(-(1 - ratio) * np.exp(-np.maximum(level, 30.0)))
+            exponent = np.where(level > 30.0, level - np.log(ratio) + above, exponent)
+        if ratio.max() == 1.0:
+            exponent = np.where(ratio == 1.0, level, exponent)
+    return exponent / rows.shift + rows.shift / 2
+
+
+def tail_outcomes(rows: Rows, tail: float) -> tuple[Array, Array]:
+    """Outcomes outside of which P has at most ``tail`` on each side, each of shape (rows, 1).
+
+    Uses ``Phi(-z) <= exp(-z^2 / 2)`` on each part of the mixture with half of the tail each.
+    """
+    with np.errstate(divide="ignore"):
+        shifted = np.sqrt(np.maximum(2 * np.log(2 * rows.p_ratio / tail), 0.0))
+        centred = np.sqrt(np.maximum(2 * np.log(2 * (1 - rows.p_ratio) / tail), 0.0))
+    high = np.where(rows.p_ratio > 0, rows.shift + shifted, -np.inf)
+    high = np.maximum(high, np.where(rows.p_ratio < 1, centred, -np.inf))
+    low = np.where(rows.p_ratio < 1, -centred, np.inf)
+    return np.minimum(low, np.where(rows.p_ratio > 0, rows.shift - shifted, np.inf)), high
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Integrals over the cells between neighbouring outcomes, each of shape (rows, cells).
+
+    Attributes:
+        centred: mass of N(0) in each cell.
+        up: mass of N(+shift) less that of N(0), or None when P has no shifted part.
+        down: mass of N(-shift) less that of N(0), or None when Q has no shifted part.
+        centred_error, up_error, down_error: bounds on the rounding errors of the three.
+    """
+
+    rows: Rows
+    centred: Array
+    up: Array | None
+    down: Array | None
+    centred_error: Array
+    up_error: Array | None
+    down_error: Array | None
+
+    def first_mass(self) -> Array:
+        """Mass of P in each cell."""
+        if self.up is None:
+            return self.centred
+        return self.centred + self.rows.ratio * self.up
+
+    def excess(self, level: Array) -> tuple[Array, Array]:
+        """``P(cell) - exp(level) Q(cell)`` and a bound on its rounding error.
+
+        Written with the common mass taken out, so that nothing of size 1 cancels:
+        ``p (N+ - N0) - e^level q (N- - N0) - (e^level - 1) N0``.
+        """
+        growth = np.expm1(np.minimum(level, 700.0))
+        value = -growth * self.centred
+        error = np.abs(growth) * self.centred_error
+        if self.up is not None and self.up_error is not None:
+            value = value + self.rows.ratio * self.up
+            error = error + self.rows.ratio * self.up_error
+        if self.down is not None and self.down_error is not None:
+            factor = np.exp(np.minimum(level, 700.0))
+            value = value - factor * self.rows.ratio * self.down
+            error = error + factor * self.rows.ratio * self.down_error
+        return value, error
+
+
+@dataclass(frozen=True)
+class FineCells:
+    """Cells under small shifts, where differences of normal masses lose digits.
+
+    Narrow cells are integrated with eight Gauss-Legendre points: the integrand
+    ``exp(level) (exp(loss - level) - 1) dQ`` has one sign beside the level, so nothing cancels.
+    At cells of width w around y with ``w <= 1/2`` and ``w y <= 3`` the rule is off by less
+    than one unit of rounding. The other cells are taken from ``wide``.
+    """
+
+    wide: Cells
+    bounds: Array
+
+    def first_mass(self) -> Array:
+        """Mass of P in each cell."""
+        return self.wide.first_mass()
+
+    def excess(self, level: Array) -> tuple[Array, Array]:
+        """``P(cell) - exp(level) Q(cell)`` and a bound on its rounding error."""
+        value, error = self.wide.excess(level)
+        low, high = self.bounds[:, :-1], self.bounds[:, 1:]
+        with np.errstate(invalid="ignore"):
+            width, far = high - low, np.maximum(np.abs(low), np.abs(high))
+            narrow = (width <= 0.5) & (width * far <= 3.0) & (width > 0)
+        if not narrow.any():
+            return value, error
+        row, column = np.nonzero(narrow)
+        rows = self.wide.rows
+        some = Rows(rows.kind, rows.shift[row], rows.ratio[row])
+        half = width[row, column, None] / 2
+        outcome = low[row, column, None] + half * (1 + _NODES)
+        at = np.broadcast_to(level, value.shape)[row, column, None]
+        lost = loss(some, outcome)
+        below = 1 + some.q_ratio * np.expm1(-some.shift * outcome - some.shift**2 / 2)
+        weight = half * _WEIGHTS * np.exp(at - outcome**2 / 2) * below / math.sqrt(2 * math.pi)
+        value[row, column] = (weight * np.expm1(lost - at)).sum(axis=1)
+        doubt = np.abs(lost) + np.abs(at) + 2 * np.abs(lost - at)
+        error[row, column] = 16 * UNIT * (weight * doubt).sum(axis=1)
+        return value, error
+
+
+def cells(rows: Rows, bounds: Array) -> Cells | FineCells:
+    """Integrals over the cells between ``bounds`` (increasing along axis 1)."""
+    wide = _wide_cells(rows, bounds)
+    return FineCells(wide, bounds) if float(rows.shift.max()) < _FINE_SHIFT else wide
+
+
+def _wide_cells(rows: Rows, bounds: Array) -> Cells:
+    centred, centred_error = normal_cells(bounds)
+    up = down = up_error = down_error = None
+    if rows.kind != Kind.ADD:
+        mass, error = normal_cells(bounds - rows.shift)
+        up, up_error = mass - centred, error + centred_error
+    if rows.kind != Kind.REMOVE:
+        mass, error = normal_cells(bounds + rows.shift)
+        down, down_error = mass - centred, error + centred_error
+    return Cells(rows, centred, up, down, centred_error, up_error, down_error)
+
+
+def normal_cells(bounds: Array) -> tuple[Array, Array]:
+    """Unit normal mass between neighbouring bounds and a bound on its rounding error.
+
+    Differences are taken on the side of the smaller tail. ``ndtr`` is taken to be within
+    ``4 + z^2`` units of relative rounding, its argument's own rounding included.
+    """
+    below, above = ndtr(bounds), ndtr(-bounds)
+    right = bounds[:, :-1] > 0
+    mass = np.where(right, above[:, :-1] - above[:, 1:], below[:, 1:] - below[:, :-1])
+    size = np.where(right, above[:, :-1], below[:, 1:])
+    far = np.minimum(np.abs(bounds), 40.0)
+    reach = np.maximum(far[:, :-1], far[:, 1:]) ** 2
+    return np.maximum(mass, 0.0), UNIT * (8.0 + 2.0 * reach) * size

@@ -1,0 +1,225 @@
+"""``privplan export``: a plan as a runnable project of another framework."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import click
+
+from privplan.errors import InputError
+from privplan.files import write_text
+from privplan.guard.guard import check_settings
+from privplan.guard.lines import planned_noise_std, planned_shares
+from privplan.plan import Plan
+
+
+@click.command("export")
+@click.argument("plan", metavar="PLAN")
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar="FRAMEWORK",
+    help="flower, nvflare, opacus or pfl; json for an implementation of your own.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="A new folder; FRAMEWORK-project."
+)
+def command(plan: str, target: str, output: Path | None) -> None:
+    """Write a project that executes PLAN with its guard; replace its model and its data.
+
+    What a framework cannot express is refused, with the reason.
+    """
+    from privplan.cli import render
+    from privplan.plan import Plan
+
+    for path in export(Plan.load(plan), target, output or Path(f"{target}-project")):
+        render.text(f"wrote {path}")
+
+
+# --- A plan as a runnable project of another framework, or as plain JSON for any other. ----------
+
+Files = dict[str, str]
+"""Texts of the files by path."""
+
+
+def _text(name: str, **values: object) -> str:
+    """A template with its values."""
+    source = files("privplan.contrib.adapters") / "templates" / f"{name}.txt"
+    return Template(source.read_text(encoding="utf-8")).substitute(values)
+
+
+def _ranges(plan: Plan) -> list[tuple[str, int, int]]:
+    """Name, first client and number of clients of each group."""
+    found, first = [], 0
+    for group in plan.groups:
+        found.append((group.name, first, group.clients))
+        first += group.clients
+    return found
+
+
+def _groups(plan: Plan) -> str:
+    lines = [
+        f"- {name}: {first} to {first + count - 1}, epsilon {plan.group(name).epsilon:g}"
+        for name, first, count in _ranges(plan)
+    ]
+    return "\n".join(lines)
+
+
+def _local(plan: Plan) -> dict[str, object]:
+    local = plan.spec.local
+    return {"steps": local.steps, "rate": local.learning_rate}
+
+
+def _task(plan: Plan) -> str:
+    return _text("task.py", groups=_groups(plan), **_local(plan))
+
+
+def _readme(plan: Plan, framework: str, own: str, command: str) -> str:
+    groups = _groups(plan)
+    return _text("README.md", framework=framework, own=own, command=command, groups=groups)
+
+
+def _flower(plan: Plan) -> Files:
+    nodes = f'--federation-config "num-supernodes={plan.spec.population}"'
+    command = f"GUARDED_FOLDER=$PWD flwr run . {nodes}"
+    return {
+        "pyproject.toml": _text("flower/pyproject.toml"),
+        "guarded/__init__.py": "",
+        "guarded/server_app.py": _text("flower/server_app.py"),
+        "guarded/client_app.py": _text("flower/client_app.py"),
+        "guarded/task.py": _task(plan),
+        "README.md": _readme(plan, "Flower", "guarded/task.py", command),
+    }
+
+
+def _nvflare(plan: Plan) -> Files:
+    sites = {
+        name: [f"site-{first + at + 1}" for at in range(count)]
+        for name, first, count in _ranges(plan)
+    }
+    norms = {group.name: group.clipping_norm or plan.spec.clipping_norm for group in plan.groups}
+    return {
+        "job.py": _text("nvflare/job.py", sites=repr(sites), norms=repr(norms)),
+        "client.py": _text("nvflare/client.py"),
+        "task.py": _task(plan),
+        "README.md": _readme(plan, "NVFlare", "task.py", "python job.py"),
+    }
+
+
+def _opacus(plan: Plan) -> Files:
+    if len(plan.groups) != 1:
+        rule = "must be one; Opacus has one noise multiplier for all records"
+        raise InputError.one("plan.groups", rule, len(plan.groups))
+    [group] = plan.groups
+    rate = plan.spec.local.learning_rate
+    text = _text("opacus/train.py", clients=group.clients, rate=rate, group=group.name)
+    return {
+        "train.py": text,
+        "README.md": _readme(plan, "Opacus", "train.py", "python train.py"),
+    }
+
+
+def _pfl(plan: Plan) -> Files:
+    if plan.release != "joint" and len(plan.groups) > 1:
+        rule = "must be joint; pfl adds the updates of all groups in one sum"
+        raise InputError.one("plan.release", rule, plan.release)
+    first = {name: start for name, start, _ in _ranges(plan)}
+    cohort = max(1, round(sum(group.expected_cohort for group in plan.groups)))
+    rounds = plan.spec.rounds
+    values = {"first": repr(first), "cohort": cohort, "rounds": rounds, **_local(plan)}
+    return {
+        "train.py": _text("pfl/train.py", **values),
+        "README.md": _readme(plan, "pfl-research", "train.py", "python train.py"),
+    }
+
+
+def _json(plan: Plan) -> Files:
+    """What an implementation of its own needs, with every number of every round spelled out."""
+    joint = plan.release == "joint"
+    groups: list[dict[str, Any]] = []
+    for group in plan.groups:
+        [share] = planned_shares(plan, 1, (group,))
+        groups.append(
+            {
+                "name": group.name,
+                "clients": group.clients,
+                "epsilon": group.epsilon,
+                "delta": group.delta,
+                "clipping_norm": group.clipping_norm or plan.spec.clipping_norm,
+                "scale": group.scale,
+                "clip_bound": plan.clip_bound(group),
+                "weight_of_sum": share.weight,
+                "rounds": [
+                    {
+                        "rounds": part[0],
+                        "sampling_ratio": part[1],
+                        "noise_multiplier": part[2],
+                    }
+                    for part in (
+                        [(s.rounds, s.sampling_ratio, s.noise_multiplier) for s in group.segments]
+                        if group.segments
+                        else [(plan.spec.rounds, group.sampling_ratio, group.noise_multiplier)]
+                    )
+                ],
+                "noise_std_of_first_round": planned_noise_std(
+                    plan, 1, None if joint else group.name
+                ),
+            }
+        )
+    data = {
+        "format": "privplan.deployment/1",
+        "plan": plan.digest,
+        "unit": plan.unit,
+        "relation": str(plan.spec.relation),
+        "sampling": str(plan.spec.sampling),
+        "rounds": plan.spec.rounds,
+        "release": plan.release,
+        "local": plan.spec.local.model_dump(mode="json"),
+        "groups": groups,
+    }
+    return {"deployment.json": json.dumps(data, indent=1, allow_nan=False) + "\n"}
+
+
+TARGETS: dict[str, Callable[[Plan], Files]] = {
+    "flower": _flower,
+    "nvflare": _nvflare,
+    "opacus": _opacus,
+    "pfl": _pfl,
+    "json": _json,
+}
+"""Makers of the files of a project, by framework."""
+
+
+def export(plan: Plan, target: str, folder: Path) -> list[Path]:
+    """Write the project of a framework, with the plan.
+
+    Args:
+        plan: the plan.
+        target: name of the framework, of ``TARGETS``.
+        folder: a new or empty folder.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        InputError: for an unknown framework, a folder with files, or a plan that the framework
+            cannot express.
+    """
+    if target not in TARGETS:
+        raise InputError.one("to", f"must be one of {', '.join(TARGETS)}", target)
+    check_settings(plan, "public", None)
+    made = TARGETS[target](plan)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError.one("output", "must be a new or an empty folder", str(folder))
+    written = []
+    for name, text in {"plan.json": plan.to_json(), **made}.items():
+        path = folder / name
+        write_text(path, text)
+        written.append(path)
+    return written

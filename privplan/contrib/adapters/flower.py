@@ -1,0 +1,555 @@
+"""Flower (1.41 and 1.42): a strategy that executes a plan, a client mod that clips, an accountant.
+
+::
+
+    strategy = GuardedStrategy(FedAdam(), Guard("plan.json", "run"))   # server
+    app = ClientApp(mods=[clipping_mod])                               # client
+
+Clients are numbered, by the node configuration ``privplan-client`` or else ``partition-id``; who is
+in which group is stated by ``members``. The wrapped strategy receives the noised mean as the one
+reply of a round, so that what it does is post-processing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from logging import INFO, WARNING, getLogger
+from typing import Any
+
+import numpy as np
+
+from privplan.accounting.curve import PrivacyCurve
+from privplan.accounting.release import Relation, Release, SamplingLaw
+from privplan.errors import InputError
+from privplan.guard import BudgetExceededError, Cohort, Guard, Layout, clip
+
+# -------------------------------------------------------------------------------------------------
+# An accountant of Flower's protocol on privplan's two-sided bounds, for one group of clients.
+
+try:
+    from flwr.supercore.privacy_accounting import (
+        GaussianPrivacyEvent,
+        PrivacyConfig,
+        PrivacySpent,
+    )
+except ImportError as error:
+    raise ImportError("privplan.contrib.adapters.flower needs flwr 1.41 or 1.42") from error
+
+
+class GroupAccountant:
+    """Flower's ``PrivacyAccountant`` for the clients of one group.
+
+    The sampling law and the relation are those given here, not those of Flower's configuration. Its
+    label is wrong for what Flower does: the strategies draw a cohort of fixed size, whose guarantee
+    under adding or removing a client ``PrivacyConfig`` cannot name. The fixed-clipping strategies
+    demand the label ``no-amplification``, whose epsilon holds but is far too high for a drawn
+    cohort; under the other two labels it is too low. Give the configuration that the strategy
+    demands, and read epsilon here.
+
+    Args:
+        config: Flower's configuration; delta, population and the limit on epsilon are used.
+        sampling: the law that is executed.
+        relation: which populations are neighbours.
+    """
+
+    def __init__(
+        self,
+        config: PrivacyConfig,
+        sampling: SamplingLaw | str = SamplingLaw.FIXED_SIZE,
+        relation: Relation | str = Relation.ADD_REMOVE,
+    ) -> None:
+        self._config, self._sampling = config, SamplingLaw(sampling)
+        self._relation = Relation(relation)
+        self.curve = PrivacyCurve(self._relation, tolerance=1e-4)
+
+    @property
+    def config(self) -> PrivacyConfig:
+        """Flower's configuration."""
+        return self._config
+
+    @property
+    def num_releases(self) -> int:
+        """Number of releases so far."""
+        return self.curve.rounds
+
+    def compose(self, event: GaussianPrivacyEvent, count: int = 1) -> None:
+        """Add releases.
+
+        Raises:
+            InputError: when the population is not that of the configuration.
+        """
+        self.curve.step(self._release(event), _positive(count))
+
+    def get_epsilon(self, delta: float) -> float:
+        """Upper bound on epsilon."""
+        return self.curve.epsilon(delta).upper
+
+    def get_delta(self, epsilon: float) -> float:
+        """Upper bound on delta."""
+        return self.curve.delta(epsilon).upper
+
+    def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
+        """The upper bound on epsilon, by default at the configuration's delta."""
+        at = self._config.target_delta if delta is None else delta
+        return PrivacySpent(self.get_epsilon(at), at, self.num_releases, "pld")
+
+    def would_exceed(
+        self, event: GaussianPrivacyEvent, max_epsilon: float | None = None, count: int = 1
+    ) -> bool:
+        """Whether the releases would exceed a limit on epsilon, by default the configuration's.
+
+        Raises:
+            InputError: when there is no limit.
+        """
+        limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
+        if limit is None or not limit > 0:
+            raise InputError.one("max_epsilon", "must be positive", limit)
+        after = PrivacyCurve(self._relation, tolerance=1e-4).step(self.curve.history)
+        after.step(self._release(event), _positive(count))
+        return after.epsilon(self._config.target_delta).upper > limit
+
+    def state_dict(self) -> dict[str, object]:
+        """The releases so far, as plain data for JSON."""
+        return self.curve.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replace the releases by those of a state; unchanged when it has a fault.
+
+        Raises:
+            InputError: when it is not a state of this accountant, or of another relation.
+        """
+        loaded = PrivacyCurve(self._relation)
+        loaded.load_state_dict(state)
+        if loaded.relation != self._relation:
+            raise InputError.one("relation", f"must be {self._relation}", str(loaded.relation))
+        self.curve = loaded
+
+    def _release(self, event: GaussianPrivacyEvent) -> Release:
+        population = self._config.population_size
+        if event.population_size != population:
+            rule = f"must be {population}, as in the configuration"
+            raise InputError.one("population_size", rule, event.population_size)
+        full = self._sampling.law.everyone
+        ratio = 1.0 if full else event.sample_size / population
+        return Release(event.noise_multiplier, ratio, self._sampling)
+
+
+def _positive(count: int) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InputError.one("count", "must be a whole number, 1 or more", count)
+    return count
+
+
+# --- Which strategies of Flower can be wrapped, and what they keep between rounds. ---------------
+
+_COMPARES = "it compares the updates of single clients, which a plan's noisy sum does not contain"
+_OWN_NOISE = "it adds noise of its own; wrap the strategy inside it"
+REFUSED = {
+    "Krum": _COMPARES,
+    "MultiKrum": _COMPARES,
+    "Bulyan": _COMPARES,
+    "FedMedian": _COMPARES,
+    "FedTrimmedAvg": _COMPARES,
+    "QFedAvg": "it weights updates by the losses of clients, which no noise protects",
+    "FedXgbBagging": "it collects trees, whose sensitivity clipping does not bound",
+    "FedXgbCyclic": "it passes trees from client to client without any noise",
+    "DifferentialPrivacyFixedClippingBase": _OWN_NOISE,
+    "DifferentialPrivacyAdaptiveBase": _OWN_NOISE,
+}
+"""Strategies that cannot be wrapped, with the reason."""
+_STATE = "state"
+
+
+def check_strategy(strategy: object) -> None:
+    """Refuse a strategy that does not work on one noised mean.
+
+    Raises:
+        InputError: with the reason.
+    """
+    for base in type(strategy).__mro__:
+        if base.__name__ in REFUSED and base.__module__.startswith("flwr."):
+            rule = f"must work on one noised mean; {REFUSED[base.__name__]}"
+            raise InputError.one("strategy", rule, type(strategy).__name__)
+
+
+def state_of(strategy: object) -> dict[str, np.ndarray]:
+    """Arrays that a strategy keeps between rounds, such as the moments of FedAdam."""
+    found = {}
+    for name, value in vars(strategy).items():
+        if isinstance(value, dict):
+            items = [("dict", key, one) for key, one in value.items()]
+        else:
+            rows = value if isinstance(value, list) else []
+            items = [("list", index, one) for index, one in enumerate(rows)]
+        for kind, key, one in items:
+            if isinstance(one, np.ndarray):
+                found[f"{_STATE}/{name}/{kind}/{key}"] = one
+    return found
+
+
+def restore_state(strategy: object, stored: Mapping[str, np.ndarray]) -> None:
+    """Give a strategy back what ``state_of`` found."""
+    values: dict[str, Any] = {}
+    for name, one in stored.items():
+        if name.startswith(f"{_STATE}/"):
+            _, attribute, kind, key = name.split("/", 3)
+            value = values.setdefault(attribute, {} if kind == "dict" else [])
+            if kind == "dict":
+                value[key] = one
+            else:
+                value.append(one)
+    for attribute, value in values.items():
+        setattr(strategy, attribute, value)
+
+
+# -------------------------------------------------------------------------------------------------
+# Flower (1.41 and 1.42): a strategy that executes a plan, a client mod that clips, an accountant.
+
+try:
+    from flwr.app import (
+        Array,
+        ArrayRecord,
+        ConfigRecord,
+        Context,
+        Message,
+        MessageType,
+        MetricRecord,
+        RecordDict,
+    )
+    from flwr.serverapp.exception import PrivacyBudgetExhausted
+    from flwr.serverapp.strategy import Strategy
+except ImportError as error:
+    raise ImportError("privplan.contrib.adapters.flower needs flwr 1.41 or 1.42") from error
+
+CLIPPING_NORM = "privplan-clipping-norm"
+_logger = getLogger("flwr")
+log = _logger.log
+IDENTIFY = "privplan-identify"
+CLIENT = "privplan-client"
+ANSWER_SECONDS = 600
+"""Seconds to wait for the client numbers of new nodes."""
+
+
+def clipping_mod(
+    message: Message, context: Context, call_next: Callable[[Message, Context], Message]
+) -> Message:
+    """Clip the update of a training reply, and tell the server the number of the client.
+
+    The server clips again, so that the guarantee does not depend on the client; clipping here
+    keeps what is longer on the client.
+    """
+    configs = message.content.config_records
+    config: Mapping[str, Any] = next(iter(configs.values()), {})
+    if IDENTIFY in config:
+        number = context.node_config.get(CLIENT, context.node_config.get("partition-id", -1))
+        content = RecordDict({"config": ConfigRecord({CLIENT: int(number)})})
+        return Message(content, reply_to=message)
+    received = next(iter(message.content.array_records.values()), None)
+    norm = config.get(CLIPPING_NORM)
+    reply = call_next(message, context)
+    if norm is None or received is None or reply.has_error():
+        return reply
+    before = arrays_of(received)
+    layout = Layout.of(before)
+    start = layout.vector(before)
+    for name, record in reply.content.array_records.items():
+        after = arrays_of(record)
+        vector = start + clip(layout.vector(after) - start, float(norm))
+        reply.content[name] = record_of(layout.arrays(vector, after))
+    return reply
+
+
+class GuardedStrategy(Strategy):  # type: ignore[misc]
+    """A strategy of Flower under a plan.
+
+    It draws the planned cohorts from the registered clients, clips and scales their updates, adds
+    the planned noise, books each release before its result is sent, and halts before the round
+    that would overspend with ``PrivacyBudgetExhausted``. After an interruption the same call of
+    ``start`` goes on from the last release. Metrics of clients are protected by no noise; those
+    of training are dropped, and clients are asked to evaluate only on request.
+
+    Args:
+        strategy: what is done with the noised mean, such as ``FedAvg``, ``FedAvgM``, ``FedAdam``.
+        guard: the guard of the run.
+        members: numbers of the clients of each group; by default consecutive numbers from 0, in
+            the plan's order of groups.
+        number_of: number of the client of a node; by default the nodes are asked, which needs
+            ``clipping_mod``.
+        evaluate: whether clients evaluate the model; what they report is not covered by epsilon.
+
+    Raises:
+        InputError: when the strategy cannot be wrapped, or the members are not those of the plan.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        guard: Guard,
+        members: Mapping[str, Sequence[int]] | None = None,
+        *,
+        number_of: Callable[[int], int] | None = None,
+        evaluate: bool = False,
+    ) -> None:
+        super().__init__()
+        check_strategy(strategy)
+        self.strategy, self.guard = strategy, guard
+        self._member = _member_of(guard, members)
+        self._number_of, self._evaluate = number_of, evaluate
+        self._nodes: dict[int, tuple[str, int]] = {}
+        self._cohort: Cohort | None = None
+        self._sent: dict[str, np.ndarray] = {}
+
+    def summary(self) -> None:
+        """Log the wrapped strategy and the plan."""
+        self.strategy.summary()
+        for group in self.guard.plan.groups:
+            text = "\t> group %s: epsilon %g at delta %.3g, ratio %g, noise multiplier %g"
+            epsilon, delta, ratio = group.epsilon, group.delta, group.sampling_ratio
+            log(INFO, text, group.name, epsilon, delta, ratio, group.noise_multiplier)
+
+    def start(
+        self,
+        grid: Any,
+        initial_arrays: ArrayRecord,
+        num_rounds: int | None = None,
+        *args: Any,
+        **extra: Any,
+    ) -> Any:
+        """Train from the last stored model, or from ``initial_arrays``; see ``Strategy.start``.
+
+        Args:
+            grid: the grid.
+            initial_arrays: model before the first round.
+            num_rounds: number of rounds; by default all that are planned.
+            args: as ``Strategy.start``.
+            extra: as ``Strategy.start``.
+        """
+        rounds = self.guard.plan.spec.rounds if num_rounds is None else num_rounds
+        try:
+            arrays = self._restore() or initial_arrays
+            return super().start(grid, arrays, rounds, *args, **extra)
+        finally:
+            self.guard.close()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any
+    ) -> Iterable[Message]:
+        """Messages to the round's cohort; none for a round that is booked already."""
+        self._cohort, self._sent = None, arrays_of(arrays)
+        interrupted = self.guard.interrupted
+        if server_round < self.guard.round:
+            if interrupted is not None and interrupted.round == server_round:
+                self._template(server_round, arrays, config)
+            return []
+        refusal = self.guard.refusal()
+        if refusal is not None:
+            raise PrivacyBudgetExhausted(refusal)
+        template = self._template(server_round, arrays, config)
+        try:
+            self._cohort = self.guard.draw(server_round, self._available(grid))
+        except BudgetExceededError as error:
+            raise PrivacyBudgetExhausted(str(error)) from None
+        for sentence in self._cohort.guarantee:
+            log(WARNING, "configure_train: %s", sentence)
+        node_of = {member: node for node, member in self._nodes.items()}
+        return [
+            self._message(template, group, node_of[group, client])
+            for group, client in self._cohort.members
+        ]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The model after the wrapped strategy's step with the noised mean."""
+        guard = self.guard
+        if server_round < guard.round:
+            interrupted = guard.interrupted
+            if interrupted is not None and interrupted.round == server_round:
+                return self._step(server_round, interrupted.mean), None
+            return None, None
+        layout = Layout.of(self._sent)
+        start = layout.vector(self._sent)
+        reported = self._reported(replies)
+        cohort = self._cohort
+        if cohort is not None and len(cohort) and not reported:
+            guard.fail(server_round, f"none of {len(cohort)} clients reported an update")
+            return None, None
+        for (group, _), content in reported.items():
+            after = arrays_of(next(iter(content.array_records.values())))
+            guard.total(group).add(layout.vector(after) - start)
+        sums: dict[str, Any] = {guard.plan.groups[0].name: np.zeros(layout.size)}
+        sums |= {group: guard.total(group) for group, _ in reported}
+        released = guard.release(server_round, sums)
+        return self._step(server_round, released.mean), None
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any
+    ) -> Iterable[Message]:
+        """Messages of the wrapped strategy, if clients evaluate."""
+        if not self._evaluate:
+            return []
+        messages: Iterable[Message] = self.strategy.configure_evaluate(
+            server_round, arrays, config, grid
+        )
+        return messages
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Metrics of the wrapped strategy, if clients evaluate; no noise protects them."""
+        return self.strategy.aggregate_evaluate(server_round, replies) if self._evaluate else None
+
+    def _available(self, grid: Any) -> dict[str, list[int]]:
+        """Positions of the connected clients, by group; waits for as many as the strategy does."""
+        from time import sleep
+
+        least = int(getattr(self.strategy, "min_available_nodes", 1))
+        while len(nodes := sorted(grid.get_node_ids())) < least:
+            log(INFO, "Waiting for nodes: %d connected, %d required.", len(nodes), least)
+            sleep(1)
+        unknown = [node for node in nodes if node not in self._nodes]
+        for node, number in self._numbers(unknown, grid).items():
+            member = self._member.get(number)
+            if member is None or member in self._nodes.values():
+                log(WARNING, "node %s is not used: %s is no free client number", node, number)
+            else:
+                self._nodes[node] = member
+        found: dict[str, list[int]] = {}
+        for node in nodes:
+            if node in self._nodes:
+                group, position = self._nodes[node]
+                found.setdefault(group, []).append(position)
+        return found
+
+    def _numbers(self, nodes: Sequence[int], grid: Any) -> dict[int, int]:
+        """Client numbers of nodes."""
+        if self._number_of is not None:
+            return {node: self._number_of(node) for node in nodes}
+        if not nodes:
+            return {}
+        content = RecordDict({"config": ConfigRecord({IDENTIFY: 1})})
+        asked = [
+            Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node)
+            for node in nodes
+        ]
+        numbers, silent = {}, []
+        for reply in grid.send_and_receive(asked, timeout=ANSWER_SECONDS):
+            configs = {} if reply.has_error() else reply.content.config_records
+            answer: Mapping[str, Any] = next(iter(configs.values()), {})
+            number = answer.get(CLIENT)
+            if number is None:
+                silent.append(reply.metadata.src_node_id)
+            else:
+                numbers[int(reply.metadata.src_node_id)] = int(number)
+        if silent and not numbers and not self._nodes:
+            rule = (
+                "must have privplan.contrib.adapters.flower.clipping_mod among the mods of its app"
+            )
+            raise InputError.one("client", rule, f"node {silent[0]}")
+        for node in silent:
+            log(WARNING, "node %s is not used: it does not tell its client number", node)
+        return numbers
+
+    def _template(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+        """What the wrapped strategy sends to each client in the round."""
+        level = _logger.level
+        _logger.setLevel(WARNING)  # its number of sampled nodes is that of the template
+        try:
+            nodes = _Nodes(self.strategy)
+            messages = list(self.strategy.configure_train(server_round, arrays, config, nodes))
+        finally:
+            _logger.setLevel(level)
+        if not messages:
+            raise InputError.one("strategy.fraction_train", "must be positive", 0.0)
+        content: RecordDict = messages[0].content
+        return content
+
+    def _message(self, template: RecordDict, group: str, node: int) -> Message:
+        """A training message with the clipping norm of the client's group."""
+        content = RecordDict(dict(template.items()))
+        configs = template.config_records
+        name, config = next(iter(configs.items()), ("config", ConfigRecord()))
+        norm = self.guard.clipping_norm(group)
+        content[name] = ConfigRecord({**config, CLIPPING_NORM: norm})
+        return Message(content=content, message_type=MessageType.TRAIN, dst_node_id=node)
+
+    def _reported(self, replies: Iterable[Message]) -> dict[tuple[str, int], RecordDict]:
+        """Contents of the replies of drawn clients, each once."""
+        members = set() if self._cohort is None else set(self._cohort.members)
+        reported: dict[tuple[str, int], RecordDict] = {}
+        for reply in replies:
+            node, member = reply.metadata.src_node_id, self._nodes.get(reply.metadata.src_node_id)
+            if reply.has_error():
+                log(WARNING, "node %s failed: %s", node, reply.error.reason)
+            elif member is not None and member in members and member not in reported:
+                reported[member] = reply.content
+        log(INFO, "aggregate_train: %d of %d drawn clients reported", len(reported), len(members))
+        return reported
+
+    def _step(self, server_round: int, mean: np.ndarray) -> ArrayRecord | None:
+        """Hand the noised mean to the wrapped strategy as one reply, and store its model."""
+        layout = Layout.of(self._sent)
+        model = layout.arrays(layout.vector(self._sent) + mean, self._sent)
+        weight = str(getattr(self.strategy, "weighted_by_key", "num-examples"))
+        key = str(getattr(self.strategy, "arrayrecord_key", "arrays"))
+        content = RecordDict({key: record_of(model), "metrics": MetricRecord({weight: 1.0})})
+        reply = Message(content=content, message_type=MessageType.TRAIN, dst_node_id=1)
+        arrays, _ = self.strategy.aggregate_train(server_round, [reply])
+        stored = {
+            f"arrays/{name}": one for name, one in arrays_of(arrays or record_of(model)).items()
+        }
+        self.guard.record(server_round, {**stored, **state_of(self.strategy)})
+        return arrays
+
+    def _restore(self) -> ArrayRecord | None:
+        """The last stored model; the wrapped strategy gets its state back."""
+        stored = self.guard.model
+        if stored is None:
+            return None
+        restore_state(self.strategy, stored)
+        prefix = "arrays/"
+        return record_of({k[len(prefix) :]: v for k, v in stored.items() if k.startswith(prefix)})
+
+
+class _Nodes:
+    """A grid with as many nodes as a strategy waits for; messages to them are only templates."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        names = ("min_available_nodes", "min_train_nodes")
+        self._count = max([1, *(int(getattr(strategy, name, 1)) for name in names)])
+
+    def get_node_ids(self) -> list[int]:
+        """Numbers of the nodes."""
+        return list(range(1, self._count + 1))
+
+
+def _member_of(
+    guard: Guard, members: Mapping[str, Sequence[int]] | None
+) -> dict[int, tuple[str, int]]:
+    """Group and position of each client number."""
+    groups, first = {}, 0
+    for group in guard.plan.groups:
+        groups[group.name] = range(first, first + group.clients)
+        first += group.clients
+    given: Mapping[str, Sequence[int]] = groups if members is None else members
+    if set(given) != set(groups):
+        raise InputError.one("members", f"must have the groups {', '.join(groups)}", list(given))
+    found: dict[int, tuple[str, int]] = {}
+    for name, numbers in given.items():
+        if len(numbers) != len(groups[name]):
+            rule = f"must have the {len(groups[name])} clients of the plan"
+            raise InputError.one(f"members.{name}", rule, len(numbers))
+        found.update({int(number): (name, at) for at, number in enumerate(numbers)})
+    if len(found) != first:
+        raise InputError.one("members", f"must be {first} different clients", len(found))
+    return found
+
+
+def arrays_of(record: ArrayRecord) -> dict[str, np.ndarray]:
+    """A record of Flower as named arrays."""
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def record_of(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
+    """Named arrays as a record of Flower."""
+    return ArrayRecord({name: Array(np.ascontiguousarray(one)) for name, one in arrays.items()})

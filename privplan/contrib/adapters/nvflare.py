@@ -1,0 +1,201 @@
+"""NVFlare 2.9: a controller that executes a plan, and a result filter of the sites that clips.
+
+::
+
+    job.to_server(GuardedFedAvg("plan.json", "run", {"strict": ["site-1", ...]}, "model.npz"))
+    job.to(ClippingFilter(0.5), "site-1", tasks=["train"], filter_type=FilterType.TASK_RESULT)
+
+The sites of a group are the plan's clients. Sites send differences (``params_type`` DIFF); the
+controller adds whole models as their difference from what was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privplan.errors import InputError, PrivplanError
+from privplan.guard import Guard, Layout, clip
+
+try:
+    from nvflare.apis.dxo import DXO, DataKind
+    from nvflare.apis.dxo_filter import DXOFilter
+    from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+    from nvflare.app_common.workflows.model_controller import ModelController
+except ImportError as error:
+    raise ImportError("privplan.contrib.adapters.nvflare needs nvflare 2.9") from error
+
+Arrays = dict[str, np.ndarray]
+
+
+class GuardedFedAvg(ModelController):  # type: ignore[misc]
+    """A workflow whose cohorts, noise and weights are those of a plan.
+
+    Its sites are drawn by the plan's law, while ``sample_clients`` of NVFlare draws a fixed number
+    of those connected. A job that is run again with the same folder goes on from the last release.
+
+    Args:
+        plan: file of the plan.
+        ledger: the run folder, which must outlive the job.
+        members: names of the sites of each group, in any fixed order.
+        model: file of the initial model, an ``.npz`` of named arrays.
+        book: address of a budget book.
+        evidence: ``public`` or ``internal``, see ``Guard``.
+        timeout: seconds to wait for the sites of a round; 0 waits for ever.
+        options: of ``ModelController``; by default a site that fails is one that did not report.
+    """
+
+    def __init__(
+        self,
+        plan: str,
+        ledger: str,
+        members: Mapping[str, Sequence[str]],
+        model: str,
+        book: str = "",
+        evidence: str = "public",
+        timeout: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(**{"persistor_id": "", "ignore_result_error": True, **options})
+        self.plan, self.ledger, self.members, self.model = plan, ledger, members, model
+        self.book, self.evidence, self.timeout = book, evidence, timeout
+
+    def run(self) -> None:
+        """The workflow: one round after another, until the plan ends or a budget is exhausted."""
+        try:
+            with Guard(
+                self.plan,
+                self.ledger,
+                self.book or None,
+                evidence="internal" if self.evidence == "internal" else "public",
+                framework="NVFlare",
+            ) as guard:
+                self._train(guard, member_of(guard, self.members))
+        except PrivplanError as refused:
+            self.panic(str(refused))
+
+    def _train(self, guard: Guard, member: Mapping[str, tuple[str, int]]) -> None:
+        with np.load(self.model, allow_pickle=False) as stored:
+            model = {name: stored[name] for name in stored.files}
+        model = guard.model or model
+        found = guard.interrupted
+        if found is not None:
+            model = moved(model, found.mean)
+            guard.record(found.round, model)
+        for round_ in guard.rounds():
+            available: dict[str, list[int]] = {}
+            for site in self.engine.get_clients():
+                if site.name in member:
+                    group, position = member[site.name]
+                    available.setdefault(group, []).append(position)
+            cohort = guard.draw(round_, available)
+            for sentence in cohort.guarantee:
+                self.warning(sentence)
+            chosen = set(cohort.members)
+            targets = [site for site, one in member.items() if one in chosen]
+            reported = self._collect(guard, model, round_, targets, member)
+            if self.abort_signal.triggered:
+                return  # the round is not booked; the same job goes on with it
+            if not reported:
+                guard.fail(round_, f"none of {len(targets)} sites reported an update")
+                continue
+            first, layout = guard.plan.groups[0].name, Layout.of(model)
+            sums = {name: guard.total(name) for name in cohort.clients}
+            if not targets:
+                released = guard.release(round_, {first: np.zeros(layout.size)})
+            else:
+                released = guard.release(round_, sums)
+            model = moved(model, released.mean)
+            guard.record(round_, model)
+            self.info(f"round {round_}: released and booked, {len(targets)} sites drawn")
+        refusal = None if guard.finished else guard.refusal()
+        if refusal is not None:
+            self.panic(refusal)
+
+    def _collect(
+        self,
+        guard: Guard,
+        model: Arrays,
+        round_: int,
+        targets: list[str],
+        member: Mapping[str, tuple[str, int]],
+    ) -> bool:
+        """Add the updates of a round's sites; False when sites were drawn and none reported."""
+        if not targets:
+            return True
+        rounds = guard.plan.spec.rounds
+        sent = FLModel(params=model, current_round=round_ - 1, total_rounds=rounds)
+        results = self.send_model_and_wait(
+            targets=targets, data=sent, min_responses=len(targets), timeout=self.timeout
+        )
+        layout, seen = Layout.of(model), set[str]()
+        for result in results:
+            site = str((result.meta or {}).get("client_name"))
+            if site in targets and site not in seen and result.params:
+                seen.add(site)
+                update = layout.vector({k: np.asarray(v) for k, v in result.params.items()})
+                if result.params_type == ParamsType.FULL:
+                    update = update - layout.vector(model)
+                guard.total(member[site][0]).add(update)
+        return bool(seen)
+
+
+class ClippingFilter(DXOFilter):  # type: ignore[misc]
+    """A filter of a site's results that clips its update; the controller clips again.
+
+    Args:
+        clipping_norm: the group's clipping norm in the plan.
+    """
+
+    def __init__(self, clipping_norm: float) -> None:
+        kinds = [DataKind.WEIGHT_DIFF, DataKind.WEIGHTS]
+        super().__init__(supported_data_kinds=kinds, data_kinds_to_filter=kinds)
+        self.clipping_norm = clipping_norm
+
+    def process_dxo(self, dxo: DXO, shareable: Any, fl_ctx: Any) -> DXO:
+        """The clipped update.
+
+        Raises:
+            InputError: for a whole model, which cannot be clipped as an update.
+        """
+        if dxo.data_kind != DataKind.WEIGHT_DIFF:
+            rule = "must be DIFF, so that the site can clip its update"
+            raise InputError.one("params_type", rule, str(dxo.data_kind))
+        arrays = {name: np.asarray(one) for name, one in dxo.data.items()}
+        layout = Layout.of(arrays)
+        dxo.data = layout.arrays(clip(layout.vector(arrays), self.clipping_norm), arrays)
+        return dxo
+
+
+def moved(model: Arrays, mean: np.ndarray) -> Arrays:
+    """The model plus a mean update [d]."""
+    layout = Layout.of(model)
+    return layout.arrays(layout.vector(model) + mean, model)
+
+
+def member_of(guard: Guard, members: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, int]]:
+    """Group and position of each site.
+
+    Raises:
+        InputError: when the members are not those of the plan.
+    """
+    sizes = {group.name: group.clients for group in guard.plan.groups}
+    if set(members) != set(sizes):
+        raise InputError.one("members", f"must have the groups {', '.join(sizes)}", list(members))
+    found = {}
+    for name, sites in members.items():
+        if len(sites) != sizes[name]:
+            rule = f"must have the {sizes[name]} clients of the plan"
+            raise InputError.one(f"members.{name}", rule, len(sites))
+        found.update({site: (name, position) for position, site in enumerate(sites)})
+    if len(found) != sum(sizes.values()):
+        raise InputError.one("members", "must name each site once", len(found))
+    return found
+
+
+def save_model(arrays: Mapping[str, np.ndarray], path: Path | str) -> None:
+    """Write an initial model for ``GuardedFedAvg``."""
+    np.savez(path, **dict(arrays))  # type: ignore[arg-type]

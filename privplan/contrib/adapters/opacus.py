@@ -1,0 +1,253 @@
+"""An accountant for Opacus, with two-sided bounds; importing this module registers it.
+
+::
+
+    import privplan.contrib.adapters.opacus
+    engine = opacus.PrivacyEngine(accountant="privplan")
+
+Opacus' accountants are of Poisson sampling under add/remove, and so is this one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from privplan.accounting.accountant import Interval
+from privplan.accounting.curve import PrivacyCurve, checked_rounds
+from privplan.accounting.release import Relation, Release, SamplingLaw
+from privplan.errors import InputError
+from privplan.guard import Guard
+
+try:
+    from opacus.accountants import IAccountant, register_accountant
+except ImportError as error:
+    raise ImportError(
+        "privplan.contrib.adapters.opacus needs opacus: pip install 'privplan[simulate]'"
+    ) from error
+
+_TOLERANCE = 1e-4
+_ABSOLUTE = 2e-3
+
+Segment = tuple[float, float, int]
+"""Noise multiplier, sampling ratio and number of steps, as Opacus keeps them."""
+
+
+class PrivplanAccountant(IAccountant):  # type: ignore[misc]
+    """Accountant of Opacus that answers with an upper bound on epsilon.
+
+    Attributes:
+        history: segments of equal steps, as in Opacus' own accountants.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history: list[Segment]
+        self._curve = PrivacyCurve(Relation.ADD_REMOVE, tolerance=_TOLERANCE)
+        self._counted: Counter[Release] = Counter()
+
+    def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
+        """Add one step.
+
+        Args:
+            noise_multiplier: noise standard deviation over the clipping norm.
+            sample_rate: sampling ratio, in [0, 1].
+
+        Raises:
+            InputError: when a value is out of range.
+        """
+        Release(noise_multiplier, sample_rate, SamplingLaw.POISSON)
+        last = self.history[-1] if self.history else None
+        if last is not None and last[:2] == (noise_multiplier, sample_rate):
+            self.history[-1] = (noise_multiplier, sample_rate, last[2] + 1)
+        else:
+            self.history.append((noise_multiplier, sample_rate, 1))
+
+    def curve(self) -> PrivacyCurve:
+        """The composed steps, to be read at any delta or epsilon.
+
+        Raises:
+            InputError: when ``history`` was set to something out of range.
+        """
+        counted: Counter[Release] = Counter()
+        for noise, rate, steps in self.history:
+            counted[Release(noise, rate, SamplingLaw.POISSON)] += checked_rounds(steps)
+        if any(count > counted[release] for release, count in self._counted.items()):
+            self._curve = PrivacyCurve(Relation.ADD_REMOVE, tolerance=_TOLERANCE)
+            self._counted = Counter()
+        for release, count in counted.items():
+            if count > self._counted[release]:
+                self._curve.step(release, count - self._counted[release])
+        self._counted = counted
+        return self._curve
+
+    def bounds(self, delta: float, *, tolerance: float | None = None) -> Interval:
+        """Lower and upper bound on epsilon at ``delta``.
+
+        Without a tolerance, the bounds are within 1e-4 of each other and within 2e-3 in all,
+        since Opacus' search for a noise multiplier stops at an absolute 0.01.
+        """
+        curve = self.curve()
+        found = curve.epsilon(delta, tolerance=tolerance)
+        if tolerance is None and _ABSOLUTE / _TOLERANCE < found.upper < 1e3:
+            found = curve.epsilon(delta, tolerance=_ABSOLUTE / found.upper)
+        return found
+
+    def get_epsilon(self, delta: float, *, tolerance: float | None = None, **_: Any) -> float:
+        """Upper bound on epsilon at ``delta``.
+
+        Args:
+            delta: failure probability, in (0, 1).
+            tolerance: relative gap to the lower bound to aim at.
+
+        Further options are ignored: Opacus passes those of other parts of its engine.
+        """
+        return self.bounds(delta, tolerance=tolerance).upper
+
+    def __len__(self) -> int:
+        """Number of steps so far."""
+        return sum(steps for _, _, steps in self.history)
+
+    @classmethod
+    def mechanism(cls) -> str:
+        """The name under which Opacus knows the accountant."""
+        return "privplan"
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Replace the history by that of a state; unchanged when the state has a fault.
+
+        Raises:
+            ValueError: when it is not a state of this accountant.
+            InputError: when a segment is out of range.
+        """
+        before = self.history
+        super().load_state_dict(state_dict)
+        try:
+            self.history = [(float(n), float(q), checked_rounds(t)) for n, q, t in self.history]
+            for noise, rate, _ in self.history:
+                Release(noise, rate, SamplingLaw.POISSON)
+        except InputError:
+            self.history = before
+            raise
+        except (TypeError, ValueError):
+            self.history = before
+            rule = "must be a list of (noise multiplier, sampling ratio, steps)"
+            raise InputError.one("history", rule, state_dict["history"]) from None
+
+
+register_accountant(PrivplanAccountant.mechanism(), PrivplanAccountant, force=True)
+
+
+# -------------------------------------------------------------------------------------------------
+# Opacus under a plan: batches drawn by the guard, its noise, and a booking per executed step.
+#
+# The clients of the plan are the records of the data set (or whatever its items are), in one
+# group, and its rounds are the optimiser's steps::
+#
+#     with Guard("plan.json", "run") as guard:
+#         model, optimizer, batches = guarded(guard, model, optimizer, dataset)
+#         for inputs, labels in batches:   # ends with the plan, or before the budget is exceeded
+#             ...
+#             optimizer.step()
+#
+# Opacus draws the noise; each step is booked before it changes the model.
+
+try:
+    import torch
+    from opacus import GradSampleModule
+    from opacus.data_loader import shape_safe, wrap_collate_with_empty
+    from opacus.optimizers import DPOptimizer
+    from torch.utils.data import DataLoader, Dataset, default_collate
+except ImportError as error:
+    raise ImportError(
+        "privplan.contrib.adapters.opacus needs opacus: pip install 'privplan[simulate]'"
+    ) from error
+
+
+class PlannedBatches:
+    """A batch sampler: the positions that the guard draws, step by step.
+
+    Args:
+        guard: the guard of the run.
+        group: name of the plan's only group.
+    """
+
+    def __init__(self, guard: Guard, group: str) -> None:
+        self._guard, self._group = guard, group
+
+    def __len__(self) -> int:
+        """Number of steps that are left in the plan."""
+        return max(0, self._guard.plan.spec.rounds - self._guard.round + 1)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """The batches until the plan ends or the next step would exceed the budget.
+
+        Raises:
+            InputError: when a batch was not followed by a step of the optimiser.
+        """
+        for round_ in self._guard.rounds():
+            yield list(self._guard.draw(round_).clients[self._group])
+
+
+def guarded(
+    guard: Guard,
+    module: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    dataset: Dataset[Any],
+    **options: Any,
+) -> tuple[GradSampleModule, DPOptimizer, DataLoader[Any]]:
+    """A module, an optimiser and a loader that execute the plan.
+
+    Args:
+        guard: the guard of the run.
+        module: the module, of layers that Opacus supports.
+        optimizer: its optimiser.
+        dataset: as many items as the plan's group has clients.
+        options: of Opacus' ``DPOptimizer``, such as ``loss_reduction``.
+
+    Raises:
+        InputError: when the plan does not fit Opacus: several groups, or another number of items.
+    """
+    groups, size = guard.plan.groups, len(dataset)  # type: ignore[arg-type]
+    if len(groups) != 1:
+        rule = "must be one; Opacus has one noise multiplier for all records"
+        raise InputError.one("plan.groups", rule, len(groups))
+    [group] = groups
+    if size != group.clients:
+        raise InputError.one("dataset", f"must have {group.clients} items, as the plan", size)
+    device = next(module.parameters()).device
+    source = torch.Generator(device)
+    source.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
+    ratio, sigma = guard.plan.at_round(group, min(guard.round, guard.plan.spec.rounds))
+    private = DPOptimizer(
+        optimizer,
+        noise_multiplier=sigma,
+        max_grad_norm=guard.clipping_norm(group.name),
+        expected_batch_size=ratio * group.clients,
+        generator=source,
+        **options,
+    )
+
+    def executed(step: DPOptimizer) -> None:
+        dimension = sum(one.numel() for one in step.params)
+        guard.record_noised(guard.round, dimension, step.noise_multiplier * step.max_grad_norm)
+        if not guard.finished:
+            ratio, step.noise_multiplier = guard.plan.at_round(group, guard.round)
+            step.expected_batch_size = ratio * group.clients
+
+    private.attach_step_hook(executed)
+    sample = default_collate([dataset[0]])
+    parts = sample if isinstance(sample, (list, tuple)) else [sample]
+    collate = wrap_collate_with_empty(
+        collate_fn=default_collate,
+        sample_empty_shapes=[(0, *shape_safe(part)[1:]) for part in parts],
+        dtypes=[part.dtype for part in parts],
+    )
+    batches: DataLoader[Any] = DataLoader(
+        dataset,
+        batch_sampler=PlannedBatches(guard, group.name),
+        collate_fn=collate,
+    )
+    return GradSampleModule(module), private, batches

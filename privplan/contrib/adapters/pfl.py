@@ -1,0 +1,147 @@
+"""pfl-research 0.6: users drawn by a plan, its scales per group, its noise, and a halt.
+
+pfl 0.6 pins dp-accounting below 0.6, so it needs an environment of its own. With one guard::
+
+    dataset = PlannedUsers(guard, lambda group, position: user_dataset)
+    backend = SimulatedBackend(dataset, None, postprocessors=[GuardedMechanism(guard)])
+    algorithm.run(..., callbacks=[StopAtBudget(guard)])
+
+The server's statistics are the noised mean with weight 1, so that no weight of a user enters it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from privplan.errors import InputError
+from privplan.guard import Guard, clip
+
+try:
+    from pfl.callback.base import TrainingProcessCallback
+    from pfl.data.federated_dataset import FederatedDatasetBase
+    from pfl.internal.ops.selector import get_default_framework_module as get_ops
+    from pfl.metrics import Metrics
+    from pfl.privacy.privacy_mechanism import CentralPrivacyMechanism
+except ImportError as error:
+    raise ImportError(
+        "privplan.contrib.adapters.pfl needs pfl 0.6, in its own environment"
+    ) from error
+
+_NOBODY = "privplan: nobody was drawn"
+
+
+class PlannedUsers(FederatedDatasetBase):  # type: ignore[misc]
+    """The users of a plan: ``get_cohort`` draws by the plan's law and ignores the size asked for.
+
+    Where nobody is drawn, the first user trains and its update counts as zero, since pfl has no
+    statistics of an empty cohort and noise must be released all the same.
+
+    Args:
+        guard: the guard of the run.
+        make_dataset: data of a user, by group and position in it.
+    """
+
+    def __init__(self, guard: Guard, make_dataset: Callable[[str, int], Any]) -> None:
+        super().__init__()
+        self._guard, self._make_dataset = guard, make_dataset
+
+    def __next__(self) -> tuple[Any, int]:
+        """One user cannot be drawn by itself.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError.one("dataset", "must be drawn by cohorts under a plan", "next")
+
+    def get_cohort(self, cohort_size: int) -> Iterator[tuple[Any, int]]:
+        """The users that the law draws in the guard's next round, each with a seed."""
+        cohort = self._guard.draw(self._guard.round)
+        for group, position in cohort.members:
+            yield self._user(group, position, f"{group}/{position}"), self._get_seed()
+        if not len(cohort):
+            yield self._user(self._guard.plan.groups[0].name, 0, _NOBODY), self._get_seed()
+
+    def _user(self, group: str, position: int, name: str) -> Any:
+        data = self._make_dataset(group, position)
+        data._user_id = name
+        return data
+
+
+class GuardedMechanism(CentralPrivacyMechanism):  # type: ignore[misc]
+    """Central differential privacy by a plan with one joint release of all groups.
+
+    Args:
+        guard: the guard of the run.
+
+    Raises:
+        InputError: when the plan has one release per group, since pfl sums over all users.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__()
+        if guard.plan.release != "joint" and len(guard.plan.groups) > 1:
+            rule = "must be joint; pfl adds the updates of all groups in one sum"
+            raise InputError.one("plan.release", rule, guard.plan.release)
+        self._guard = guard
+
+    def postprocess_one_user(self, *, stats: Any, user_context: Any) -> tuple[Any, Metrics]:
+        """Clip a user's update and scale it by the factor of its group."""
+        if user_context.user_id == _NOBODY:
+            return _replaced(stats, np.zeros(len(_vector(stats)))), Metrics()
+        group = str(user_context.user_id).rpartition("/")[0]
+        bound = self._guard.clipping_norm(group)
+        vector = clip(_vector(stats), bound) * self._guard.scale(group)
+        return _replaced(stats, vector), Metrics()
+
+    def postprocess_server(
+        self, *, stats: Any, central_context: Any, aggregate_metrics: Any
+    ) -> tuple[Any, Metrics]:
+        """The noised mean, booked before it is returned; other populations are not touched."""
+        if str(central_context.population).rpartition(".")[2].lower() != "train":
+            return stats, Metrics()
+        first, round_ = self._guard.plan.groups[0].name, self._guard.round
+        released = self._guard.release(round_, {first: _vector(stats)})
+        self._guard.record(round_)
+        return _replaced(stats, released.mean), Metrics()
+
+
+class StopAtBudget(TrainingProcessCallback):  # type: ignore[misc]
+    """Ends training when the plan is done or the next release would exceed a budget.
+
+    Args:
+        guard: the guard of the run.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def after_central_iteration(
+        self, aggregate_metrics: Any, model: Any, *, central_iteration: int
+    ) -> tuple[bool, Metrics]:
+        """Whether to stop."""
+        return self._guard.finished or not self._guard.may_release(), Metrics()
+
+
+def _vector(stats: Any) -> np.ndarray:
+    """The statistics as one vector [d]; their weight is no part of it."""
+    _, weights = stats.get_weights()
+    parts = [np.asarray(get_ops().to_numpy(one), np.float64).ravel() for one in weights]
+    return np.concatenate(parts)
+
+
+def _replaced(stats: Any, vector: np.ndarray) -> Any:
+    """Statistics with other numbers and weight 1."""
+    metadata, weights = stats.get_weights()
+    parts, start = [], 0
+    for one in weights:
+        shape = tuple(get_ops().get_shape(one))
+        end = start + int(np.prod(shape))
+        parts.append(get_ops().to_tensor(vector[start:end].reshape(shape).astype(np.float32)))
+        start = end
+    found = stats.from_weights(metadata, parts)
+    if hasattr(found, "weight"):
+        found.weight = 1.0
+    return found

@@ -1,0 +1,353 @@
+"""Opacus: ``make_private`` and ``make_private_with_epsilon``, a mechanism for records.
+
+Source: opacus 1.5, ``privacy_engine.py``: ``sample_rate = 1 / len(data_loader)``, Poisson sampling
+unless ``poisson_sampling=False``. Noise is on the sum of clipped gradients, so that
+``noise_multiplier`` is that of the release.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from typing import Any
+
+from privplan.accounting.release import Relation
+from privplan.contrib.lint import reading as traps
+from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Mechanism, Options, Reading
+from privplan.contrib.lint.script import Call, Script, Source, number, repetitions, whole
+from privplan.errors import PrivplanError
+
+_PROTECTS = "one record, from everyone who sees the model, the server included"
+_PER_CLIENT = "; a client with many records is not protected as a whole"
+_FEDERATED = ("flwr", "nvflare", "pfl", "fedml", "openfl")
+
+
+def read(source: Source, options: Options) -> Reading:
+    """Read a training script, a configuration or a log."""
+    if source.script is not None:
+        return read_script(source, source.script, options)
+    return _read_config(source, options) if source.kind == "config" else _read_log(source, options)
+
+
+def read_script(source: Source, script: Script, options: Options) -> Reading:
+    """Read a script that uses a ``PrivacyEngine``."""
+    reading = Reading()
+    traps.find(script, reading)
+    federated = any(script.imports(name) for name in _FEDERATED)
+    for call in script.named("make_private", "make_private_with_epsilon"):
+        _private(script, reading, call, options, federated)
+    if reading.mechanisms and traps.promises_clients(source.text):
+        reading.alarm(
+            "record-level",
+            "the file promises privacy of clients or users; Opacus protects single records",
+        )
+    engine = script.named("PrivacyEngine")
+    line = traps.resumes(script)
+    saved = re.search(r"privacy_engine\.(load|save)_checkpoint|accountant\.load_state_dict",
+                      source.text)  # fmt: skip
+    restored = any(one.given("module") for one in script.named("load_checkpoint"))  # the engine's
+    if engine and line and not (saved or restored):
+        reading.alarm(
+            "fresh-accountant",
+            f"training resumes from stored state (line {line}) with a new PrivacyEngine: steps "
+            "before are not counted",
+            engine[0].line,
+        )
+    return reading
+
+
+def _private(
+    script: Script, reading: Reading, call: Call, options: Options, federated: bool
+) -> None:
+    sampled = call.argument("poisson_sampling", None, True)
+    loader = call.argument("data_loader")
+    batch, population = _batches(script, loader, options)
+    ratio = None
+    if batch and population:
+        ratio = 1 / math.ceil(population / batch)
+    epochs = _epochs(script, call)
+    steps = options.rounds
+    if steps is None and ratio and epochs:
+        steps = epochs * round(1 / ratio)
+    law = {True: "poisson", False: "shuffle"}.get(sampled) if isinstance(sampled, bool) else None
+    if law is None:
+        reading.unknown("sampling law", "poisson_sampling is not a constant")
+    if law == "shuffle":
+        _not_sampled(reading, call)
+    delta = number(call.argument("target_delta", None, None))
+    reading.delta = reading.delta or delta or _delta(script)
+    noise = number(call.argument("noise_multiplier"))
+    band = None if noise is None else (noise, noise)
+    if call.name == "make_private_with_epsilon":
+        target = number(call.argument("target_epsilon"))
+        planned = whole(call.argument("epochs"))
+        if target is not None:
+            reading.claims.append(Claim(target, delta, Relation.ADD_REMOVE, "target_epsilon"))
+        if epochs and planned and epochs > planned:
+            reading.alarm(
+                "overrun",
+                f"the noise is calibrated for {planned} epochs, and {epochs} are trained",
+                call.line,
+            )
+        band = _calibrated(target, delta, ratio, planned)
+    elif ratio and noise and steps:
+        claimed = _opacus_epsilon(script, noise, ratio, steps, options.delta or reading.delta)
+        if claimed is not None:
+            reading.claims.append(claimed)
+    _each_round(script, reading, call, federated, options)
+    reading.mechanisms.append(
+        Mechanism(
+            group="all",
+            unit="record",
+            protects=_PROTECTS + (_PER_CLIENT if federated else ""),
+            law=law,
+            noise=band,
+            cohort=None if ratio is None or population is None else population * ratio,
+            population=population,
+            ratio=ratio,
+            rounds=steps,
+        )
+    )
+
+
+def _not_sampled(reading: Reading, call: Call) -> None:
+    reading.alarm(
+        "shuffled",
+        "poisson_sampling=False: batches are shuffled (or in order), each record is in one batch "
+        "of every epoch, and the accountant still assumes Poisson sampling",
+        call.line,
+    )
+
+
+def _batches(script: Script, loader: Any, options: Options) -> tuple[int | None, int | None]:
+    """Batch size and number of records of a ``DataLoader``."""
+    batch = None
+    if isinstance(loader, Call) and loader.name == "DataLoader":
+        batch = whole(loader.argument("batch_size", 1, 1))
+    elif not isinstance(loader, Call):
+        sizes = {whole(one.argument("batch_size", 1, 1)) for one in script.named("DataLoader")
+                 if "test" not in str(one.positional) + str(one.named)}  # fmt: skip
+        batch = sizes.pop() if len(sizes) == 1 else None
+    return batch, options.population
+
+
+def _epochs(script: Script, call: Call) -> int | None:
+    """Epochs of the training loop: an outer ``range`` around the optimiser's step."""
+    for step in script.calls:
+        if step.name != "step" or "opt" not in step.path:
+            continue
+        outside = script.loops(call.node)  # whole trainings that are repeated
+        counts = [
+            repetitions(script, loop) for loop in script.loops(step.node) if loop not in outside
+        ]
+        known = [one for one in counts if one is not None]
+        if len(counts) >= 2 and known:
+            return math.prod(known)
+        for outer in script.calls:
+            if outer.name == getattr(step.scope, "name", None):
+                around = [
+                    repetitions(script, loop)
+                    for loop in script.loops(outer.node)
+                    if loop not in outside
+                ]
+                if around and None not in around:
+                    return math.prod(one for one in around if one is not None)
+    return None
+
+
+def _delta(script: Script) -> float | None:
+    values = {number(one.argument("delta", 0)) for one in script.named("get_epsilon")}
+    return values.pop() if len(values) == 1 else None
+
+
+def _opacus_epsilon(
+    script: Script, noise: float, ratio: float, steps: int, delta: float | None
+) -> Claim | None:
+    """What ``get_epsilon`` prints, where the script asks for it: Poisson, add or remove."""
+    if not script.named("get_epsilon") or delta is None:
+        return None
+    from privplan.accounting.accountant import accountant
+    from privplan.accounting.release import History, Release
+
+    history = History.repeated(Release(noise, ratio), steps)
+    try:
+        found = accountant("pld").epsilon(history, delta, Relation.ADD_REMOVE)
+    except PrivplanError:
+        return None
+    return Claim(found.upper, delta, None, "get_epsilon of Opacus (Poisson sampling)")
+
+
+def _calibrated(
+    target: float | None, delta: float | None, ratio: float | None, epochs: int | None
+) -> tuple[float, float] | None:
+    """Noise multipliers that Opacus may choose: its accountants differ by this much at most."""
+    if target is None or delta is None or ratio is None or epochs is None:
+        return None
+    from privplan.accounting.calibrate import calibrate
+
+    steps = int(epochs / ratio)
+    try:
+        least, most = (
+            calibrate(
+                "noise_multiplier",
+                max(goal, target / 2),
+                delta,
+                sampling_ratio=ratio,
+                rounds=steps,
+                accountant=by,
+            )
+            for goal, by in ((target, "pld"), (target - 0.02, "rdp"))
+        )
+    except PrivplanError:
+        return None
+    return (least, max(least, most))
+
+
+def _each_round(
+    script: Script, reading: Reading, call: Call, federated: bool, options: Options
+) -> None:
+    engines = [one for one in script.named("PrivacyEngine") if traps.made_each_round(script, one)]
+    if not engines or not (federated or script.loops(engines[0].node)):
+        return
+    if not federated and _starts_anew(script, call):
+        reading.conditions.append(
+            f"line {call.line}: every repetition of the outer loop trains a new model; epsilon is "
+            "of one of them, and the results of several cost more"
+        )
+        return
+    reading.alarm(
+        "fresh-accountant",
+        "a new PrivacyEngine is made in every round: its epsilon is of that round only, and the "
+        "rounds before are not counted",
+        engines[0].line,
+    )
+
+
+_STATE = re.compile(
+    r"load|set_|deepcopy|\bcopy|restore|global|previous|checkpoint|server|state_dict"
+)
+
+
+def _starts_anew(script: Script, call: Call) -> bool:
+    """Whether the loop around a call makes the model that it is given, from nothing before."""
+    loops = script.loops(call.node)
+    module = next((one.value for one in call.node.keywords if one.arg == "module"), None)
+    module = module or next(iter(call.node.args), None)
+    if not loops or not isinstance(module, ast.Name):
+        return False
+    made = False
+    for node in ast.walk(loops[-1]):
+        if isinstance(node, ast.Assign | ast.Expr) and node.lineno < call.line:
+            text = ast.unparse(node)
+            if re.search(rf"\b{re.escape(module.id)}\b", text) and _STATE.search(text):
+                return False
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                targets = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)
+                           and isinstance(one.ctx, ast.Store)}  # fmt: skip
+                read = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
+                made = made or (module.id in targets and module.id not in read)
+    return made
+
+
+def _read_config(source: Source, options: Options) -> Reading:
+    reading = Reading()
+    noise = number(source.setting("noise_multiplier", "sigma", "dp_sigma"))
+    batch = whole(source.setting("batch_size"))
+    population = options.population or whole(
+        source.setting("dataset_size", "num_records", "num_samples", "population", "train_size")
+    )
+    ratio = number(source.setting("sample_rate", "sampling_rate", "sampling_probability"))
+    if ratio is None and batch and population:
+        ratio = 1 / math.ceil(population / batch)
+    epochs = whole(source.setting("epochs", "num_epochs"))
+    steps = whole(source.setting("steps", "num_steps", "max_steps"))
+    if steps is None and epochs and ratio:
+        steps = epochs * round(1 / ratio)
+    sampled = source.setting("poisson_sampling")
+    law = "shuffle" if sampled is False else "poisson"
+    if law == "shuffle":
+        reading.alarm("shuffled", "poisson_sampling is false: shuffled batches are accounted as "
+                      "Poisson samples")  # fmt: skip
+    unit = str(source.setting("privacy_unit", "unit", "protects", "level")).lower()
+    if re.search(r"client|user|patient", unit):
+        reading.alarm("record-level", f"the privacy unit is {unit!r}; Opacus protects records")
+    if re.search(r"float16|half|fp16", str(source.setting("noise_dtype", "dtype")).lower()):
+        reading.alarm("half-precision", "noise in half precision")
+    reading.delta = number(source.setting("delta", "target_delta"))
+    claimed = number(source.setting("epsilon", "target_epsilon"))
+    if claimed is not None:
+        reading.claims.append(Claim(claimed, reading.delta, None, "the configuration"))
+    if source.has("noise_multiplier", "sigma", "dp_sigma", "max_grad_norm") or claimed is not None:
+        reading.mechanisms.append(
+            Mechanism(
+                group="all",
+                unit="record",
+                protects=_PROTECTS,
+                law=law,
+                noise=None if noise is None else (noise, noise),
+                population=population,
+                ratio=ratio,
+                rounds=steps,
+            )
+        )
+    return reading
+
+
+def _read_log(source: Source, options: Options) -> Reading:
+    """Noise and epsilon of a log of Opacus' examples; sampling ratio and steps from options."""
+    reading, text = Reading(), source.text
+    pattern = r"(?:epsilon|eps|ε)\s*[=:]?\s*([\d.]+).{0,20}?(?:delta|δ)\s*[=:]?\s*([\d.e+-]+)"
+    for epsilon, delta in re.findall(pattern, text, re.IGNORECASE)[-1:]:
+        value, failure = _decimal(epsilon), _decimal(delta)
+        if value is not None:
+            reading.delta = failure
+            reading.claims.append(Claim(value, failure, None, "the log"))
+    named = r"(?:\bsigma|σ|noise[ _]multiplier)\s*[=:]\s*([\d.]+(?:e[+-]?\d+)?)"
+    noises = {_decimal(one) for one in re.findall(named, text, re.IGNORECASE)} - {None}
+    if not noises:
+        reading.unknown("mechanism", "the log shows no noise multiplier")
+        return reading
+    noise = noises.pop() if len(noises) == 1 else None
+    if noise is None:
+        reading.unknown("noise multiplier", "the log has several")
+    ratio = _logged(r"(?:sample|sampling)[ _](?:rate|ratio)", text)
+    batch = _logged(r"batch[ _]size", text)
+    if ratio is None and batch and options.population:
+        ratio = 1 / math.ceil(options.population / batch)
+    epochs = {int(one) for one in re.findall(r"\bepoch\b\W{0,4}(\d{1,9})\b", text, re.IGNORECASE)}
+    steps = options.rounds
+    if steps is None and ratio and epochs:
+        steps = (max(epochs) - min(min(epochs), 1) + 1) * round(1 / ratio)
+    reading.conditions.append("assumes Poisson sampling, Opacus' default: a log does not show it")
+    reading.mechanisms.append(
+        Mechanism(
+            group="all",
+            unit="record",
+            protects=_PROTECTS,
+            law="poisson",
+            noise=None if noise is None else (noise, noise),
+            population=options.population,
+            ratio=ratio,
+            rounds=steps,
+        )
+    )
+    return reading
+
+
+def _logged(name: str, text: str) -> float | None:
+    """The one positive value that a log gives for a name."""
+    values = re.findall(rf"{name}['\"]?\s*[=:]\s*([\d.]+(?:e[+-]?\d+)?)", text, re.IGNORECASE)
+    found = {_decimal(one) for one in values} - {None}
+    return (found.pop() or None) if len(found) == 1 else None
+
+
+def _decimal(text: str) -> float | None:
+    """The number of a piece of a log; None where it is none."""
+    try:
+        return number(float(text.rstrip(".,+-")))
+    except ValueError:
+        return None
+
+
+FRAMEWORKS.register("opacus", read)

@@ -1,0 +1,412 @@
+"""Configurations and logs of pfl-research; ``frameworks.pfl`` reads its scripts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from privplan.accounting.release import Relation
+from privplan.contrib.lint import reading as traps
+from privplan.contrib.lint.reading import FRAMEWORKS, Claim, Mechanism, Options, Reading
+from privplan.contrib.lint.script import UNKNOWN, Call, Script, Source, number, whole
+from privplan.errors import PrivplanError
+
+CENTRAL = "a user's whole update, from everyone who sees the models after the noise; the server "
+CENTRAL += "sees the sum before the noise"
+LOCAL = "a user's whole update, from the server and everyone else"
+SAMPLERS = {"random": "with_replacement", "minimize_reuse": "round_robin"}
+
+
+def no_sampling(reading: Reading, line: int = 0) -> None:
+    """Add the alarm of users that are taken in turn."""
+    reading.alarm(
+        "not-sampled",
+        "minimize_reuse takes the users in turn: nothing is drawn by chance, so that no sampling "
+        "probability below 1 amplifies the guarantee",
+        line,
+    )
+
+
+def calibrated(epsilon: float, delta: float, probability: float, rounds: int) -> float | None:
+    """Noise multiplier that Poisson accounting gives for a budget, as pfl's accountants do."""
+    from privplan.accounting.calibrate import calibrate
+
+    try:
+        return calibrate(
+            "noise_multiplier", epsilon, delta, sampling_ratio=probability, rounds=rounds
+        )
+    except PrivplanError:
+        return None
+
+
+def read_config(source: Source, options: Options) -> Reading:
+    """Arguments of pfl's benchmarks, as a file."""
+    reading = Reading()
+    get = source.setting
+    epsilon = number(get("central_epsilon", "epsilon", "target_epsilon"))
+    delta = number(get("central_delta", "delta", "target_delta"))
+    population = options.population or whole(get("population", "population_size"))
+    cohort = whole(get("cohort_size"))
+    assumed = whole(get("noise_cohort_size")) or cohort
+    rounds = options.rounds or whole(
+        get("central_num_iterations", "num_compositions", "num_rounds", "rounds")
+    )
+    scale = number(get("noise_scale"))
+    if scale is None and cohort and assumed:
+        scale = cohort / assumed
+    probability = number(get("sampling_probability"))
+    if probability is None and assumed and population:
+        probability = assumed / population
+    noise = number(get("noise_multiplier", "relative_noise_stddev", "noise_parameter"))
+    if noise is None and epsilon and delta and probability and rounds:
+        noise = calibrated(epsilon, delta, probability, rounds)
+    if noise is not None and scale is not None and scale < 1:
+        noise *= scale
+        reading.alarm(
+            "noise-scale",
+            f"the noise is scaled by {scale:g} (noise_scale, or cohort_size over "
+            "noise_cohort_size): epsilon is of a cohort that does not exist",
+        )
+    if cohort and probability and population and cohort / population > probability * (1 + 1e-6):
+        reading.alarm("cohort-mismatch", f"sampling_probability is {probability:g}, the cohort "
+                      f"{cohort} of {population}")  # fmt: skip
+    sampler = str(get("user_sampler", "sample_type", "sampler", "sampling")).lower()
+    law = SAMPLERS.get(sampler, {"poisson": "poisson", "fixed_size": "fixed_size"}.get(sampler))
+    if sampler == "random":
+        reading.alarm("with-replacement", "users are drawn with replacement (random)")
+    if sampler == "minimize_reuse" and (probability is None or probability < 1):
+        no_sampling(reading)
+    weights = str(get("weighting", "weighting_strategy")).lower()
+    if re.search(r"datapoints|num_samples|examples", weights):
+        reading.alarm("private-weights", f"weighting is {weights!r}: private counts of users")
+    local = source.has("local_epsilon") and not source.has("central_epsilon")
+    if epsilon is not None:
+        reading.claims.append(Claim(epsilon, delta, Relation.ADD_REMOVE, "the configuration"))
+    reading.delta = delta
+    if epsilon is not None or noise is not None:
+        reading.mechanisms.append(
+            Mechanism(
+                group="all",
+                unit="client",
+                protects=LOCAL if local else CENTRAL,
+                law="full" if local else law,
+                noise=None if noise is None else (noise, noise),
+                cohort=cohort,
+                population=population,
+                rounds=rounds,
+                local=local,
+            )
+        )
+    return reading
+
+
+def read_log(source: Source, options: Options) -> Reading:
+    """Metrics of a run: ``DP noise std. dev.`` and the clipping bound."""
+    reading, text = Reading(), source.text
+    deviations = _numbers(r"DP noise std\. dev\.[^\d\n]{0,12}", text)
+    clips = {*_numbers(r"(?:clipping[ _]bound|norm bound)[^\d\n]{0,12}", text)}
+    cohort = {*_numbers(r"(?:cohort[ _]size|number of (?:devices|users))[^\d\n]{0,12}", text)}
+    claims = _numbers(r"(?<!\w)epsilon[^\d\n]{0,6}", text)
+    deltas = _numbers(r"(?<!\w)delta[^\d\n]{0,6}", text)
+    reading.delta = deltas[-1] if deltas else None
+    if claims:
+        reading.claims.append(Claim(claims[-1], reading.delta, Relation.ADD_REMOVE, "the log"))
+    if not deviations:
+        return reading
+    noise = None
+    if len(clips) == 1:
+        noise = min(deviations) / clips.pop()
+    else:
+        reading.unknown("noise multiplier", "the log has no one clipping bound")
+    sampler = re.search(r"(?:user_)?sampler[^\w\n]{0,6}(\w+)", text)
+    reading.mechanisms.append(
+        Mechanism(
+            group="all",
+            unit="client",
+            protects=CENTRAL,
+            law=SAMPLERS.get(sampler.group(1)) if sampler else None,
+            noise=None if noise is None else (noise, noise),
+            cohort=cohort.pop() if len(cohort) == 1 else None,
+            population=options.population,
+            rounds=len(deviations),
+        )
+    )
+    if noise is not None and noise < 1e-2:
+        reading.alarm(
+            "no-noise",
+            f"the noise is {noise:.3g} of the clipping bound: it hides no user's update",
+        )
+    return reading
+
+
+def _numbers(pattern: str, text: str) -> list[float]:
+    found: list[Any] = re.findall(pattern + r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)", text, re.IGNORECASE)
+    return [float(one) for one in found]
+
+
+# --- pfl-research: privacy accountants, mechanisms, samplers of users, postprocessors. -----------
+#
+# Source: pfl 0.6, ``privacy/privacy_accountant.py`` (noise of the mechanism is
+# ``noise_parameter * noise_scale``), ``privacy/gaussian_mechanism.py`` (noise on the sum),
+# ``data/sampling.py`` (``random`` draws with replacement, ``minimize_reuse`` takes users in turn).
+
+_ACCOUNTANTS = {"PLDPrivacyAccountant", "PRVPrivacyAccountant", "RDPPrivacyAccountant"}
+_ACCOUNTED = ("from_privacy_accountant", "construct_from_privacy_accountant")
+
+
+def read(source: Source, options: Options) -> Reading:
+    """Read a script, a configuration or a log of pfl."""
+    if source.script is not None:
+        return _read_script(source.script, options)
+    return read_config(source, options) if source.kind == "config" else read_log(source, options)
+
+
+def _read_script(script: Script, options: Options) -> Reading:
+    reading = Reading()
+    traps.find(script, reading)
+    law, ratio, size = _law(script, reading)
+    cohort = _cohort(script) or size
+    for call in script.named("GaussianMechanism", *_ACCOUNTED, "construct_single_iteration"):
+        _mechanism(script, reading, call, law, cohort, ratio, options)
+    _postprocessors(script, reading)
+    for call in script.named("WeightByDatapoints"):
+        reading.alarm(
+            "private-weights",
+            "WeightByDatapoints weights updates by each user's number of datapoints, and the sum "
+            "is divided by their total: private counts, released without noise",
+            call.line,
+        )
+    _restart(script, reading)
+    return reading
+
+
+def _law(script: Script, reading: Reading) -> tuple[str | None, float | None, int | None]:
+    """The sampling law of the training data's users, its ratio and its cohort."""
+    found = {str(call.argument("sample_type", 0)) for call in script.named("get_user_sampler")}
+    found |= {"minimize_reuse" for _ in script.named("MinimizeReuseUserSampler")}
+    for call in script.named("get_user_sampler"):
+        if call.argument("sample_type", 0) == "random":
+            reading.alarm(
+                "with-replacement",
+                'get_user_sampler("random") draws with replacement: a user can be in a cohort '
+                "several times, each time with a clipped update, and the accountant assumes at "
+                "most one",
+                call.line,
+            )
+        if call.argument("sample_type", 0) == "minimize_reuse" and _amplified(script):
+            no_sampling(reading, call.line)
+    if len(found) == 1:
+        name = found.pop()
+        if name in SAMPLERS:
+            return SAMPLERS[name], None, None
+    for call in script.calls:
+        if call.name in ("sample", "choice") and call.path.startswith(("random.", "numpy.random")):
+            replaced = call.argument("replace", 2, call.name == "choice")
+            if call.name == "sample" or replaced is False:
+                size = call.argument("k" if call.name == "sample" else "size", 1)
+                return "fixed_size", None, whole(size)
+        if call.name in ("binomial", "bernoulli"):
+            return "poisson", number(call.argument("p", 1)), None
+    reading.unknown("sampling law", "no get_user_sampler with a constant type")
+    return None, None, None
+
+
+def _amplified(script: Script) -> bool:
+    """Whether an accountant may assume sampling; not where every probability is at least 1."""
+    made = [one for one in script.calls if one.name in _ACCOUNTANTS]
+    assumed = [number(one.argument("sampling_probability", 1)) for one in made]
+    return not assumed or any(one is None or one < 1 for one in assumed)
+
+
+def _cohort(script: Script) -> int | None:
+    """The one cohort size of training, which the parameters of every algorithm of pfl give."""
+    for name in ("train_cohort_size", "cohort_size"):
+        given = [one for one in script.calls if one.given(name) and one.name != "add_noise"]
+        values = {whole(one.argument(name)) for one in given}
+        if values:
+            return values.pop() if len(values) == 1 else None
+    return None
+
+
+def _mechanism(
+    script: Script,
+    reading: Reading,
+    call: Call,
+    law: str | None,
+    cohort: int | None,
+    ratio: float | None,
+    options: Options,
+) -> None:
+    if call.name == "GaussianMechanism":
+        noise = number(call.argument("relative_noise_stddev", 1))
+        _add(script, reading, call, None, noise, law, cohort, ratio, options)
+        return
+    if call.name == "construct_single_iteration":
+        epsilon, delta = number(call.argument("epsilon", 1)), number(call.argument("delta", 2))
+        noise = single_noise(epsilon, delta)
+        if epsilon is not None:
+            reading.claims.append(Claim(epsilon, delta, None, "construct_single_iteration"))
+        reading.delta = reading.delta or delta
+        _add(script, reading, call, None, noise, law, cohort, ratio, options)
+        return
+    accountant = call.argument("accountant", 0)
+    if not isinstance(accountant, Call) or accountant.name not in _ACCOUNTANTS:
+        reading.unknown("privacy accountant", f"line {call.line}: not made in this file")
+        accountant = None
+    _add(script, reading, call, accountant, None, law, cohort, ratio, options)
+
+
+def single_noise(epsilon: float | None, delta: float | None) -> float | None:
+    """Noise multiplier of the analytic Gaussian mechanism for one release."""
+    from privplan.accounting.gdp import mu_of
+
+    if not epsilon or not delta or not 0 < delta < 1:
+        return None
+    return 1 / mu_of(epsilon, delta)
+
+
+def _add(
+    script: Script,
+    reading: Reading,
+    call: Call,
+    accountant: Call | None,
+    noise: float | None,
+    law: str | None,
+    cohort: int | None,
+    ratio: float | None,
+    options: Options,
+) -> None:
+    """Add the mechanism of a call, with the claim of its accountant."""
+    central = _is_central(script, call)
+    rounds = options.rounds or _iterations(script)
+    band = None if noise is None else (noise, noise)
+    if accountant is not None:
+        band, planned, probability = _accounted(reading, accountant)
+        rounds = rounds or planned
+        _planned(reading, accountant, planned, rounds, probability, cohort, options)
+        if not central and probability is not None and probability < 1:
+            reading.alarm(
+                "local-noise",
+                "the noise is accounted with sampling, as noise on a cohort's sum, but the "
+                "mechanism is not wrapped in CentrallyAppliedPrivacyMechanism: each user adds it "
+                "to its own update, where the server sees whose it is",
+                call.line,
+            )
+    reading.mechanisms.append(
+        Mechanism(
+            group="all",
+            unit="client",
+            protects=CENTRAL if central else LOCAL,
+            law=law if central else "full",
+            noise=band,
+            cohort=cohort,
+            population=options.population,
+            ratio=ratio,
+            rounds=rounds,
+            local=not central,
+        )
+    )
+
+
+def _is_central(script: Script, call: Call) -> bool:
+    """Whether the mechanism is applied to the sum of a cohort."""
+    wrappers = script.named("CentrallyAppliedPrivacyMechanism", "AdaptiveClippingGaussianMechanism")
+    if any(call.node in (one.node.args + [k.value for k in one.node.keywords]) for one in wrappers):
+        return True
+    values = [*(one.argument("underlying_mechanism", 0) for one in wrappers)]
+    return any(isinstance(one, Call) and one.node is call.node for one in values) or bool(
+        wrappers and any(one is UNKNOWN for one in values)
+    )
+
+
+def _iterations(script: Script) -> int | None:
+    for call in script.calls:
+        if call.given("central_num_iterations"):
+            return whole(call.argument("central_num_iterations"))
+    return None
+
+
+def _accounted(
+    reading: Reading, accountant: Call
+) -> tuple[tuple[float, float] | None, int | None, float | None]:
+    """Executed noise, number of releases and sampling probability of an accountant."""
+    fields = ("num_compositions", "sampling_probability", "mechanism", "epsilon", "delta")
+    planned = whole(accountant.argument(fields[0], 0))
+    probability = number(accountant.argument(fields[1], 1))
+    epsilon = number(accountant.argument("epsilon", 3, None))
+    delta = number(accountant.argument("delta", 4, None))
+    noise = number(accountant.argument("noise_parameter", 5, None))
+    scale = number(accountant.argument("noise_scale", 6, 1.0))
+    reading.delta = reading.delta or delta
+    if epsilon is not None:
+        reading.claims.append(
+            Claim(epsilon, delta, Relation.ADD_REMOVE, f"{accountant.name}", planned)
+        )
+    if scale is not None and scale < 1:
+        reading.alarm(
+            "noise-scale",
+            f"noise_scale is {scale:g}: the executed noise is {scale:g} times what the accountant "
+            "assumes, so its epsilon is of a larger cohort that does not exist",
+            accountant.line,
+        )
+    if noise is None and None not in (planned, probability, epsilon, delta):
+        noise = calibrated(epsilon or 1, delta or 0.5, probability or 1, planned or 1)
+    band = None if noise is None or scale is None else (noise * scale * 0.999, noise * scale)
+    return band, planned, probability
+
+
+def _planned(
+    reading: Reading,
+    accountant: Call,
+    planned: int | None,
+    rounds: int | None,
+    probability: float | None,
+    cohort: int | None,
+    options: Options,
+) -> None:
+    if planned and rounds and rounds > planned:
+        reading.alarm(
+            "overrun",
+            f"num_compositions is {planned}, and {rounds} iterations are trained",
+            accountant.line,
+        )
+    if probability and cohort and options.population:
+        executed = cohort / options.population
+        if executed > probability * (1 + 1e-6):
+            reading.alarm(
+                "cohort-mismatch",
+                f"sampling_probability is {probability:g}, and the cohort of {cohort} is "
+                f"{executed:g} of {options.population} users",
+                accountant.line,
+            )
+
+
+def _postprocessors(script: Script, reading: Reading) -> None:
+    """Postprocessors run in the order of the list: what follows the mechanism changes the sum."""
+    for call in script.calls:
+        chain = call.argument("postprocessors", None, None)
+        if not isinstance(chain, list):
+            continue
+        names = [one.name if isinstance(one, Call) else "" for one in chain]
+        noisy = ("PrivacyMechanism", "GaussianMechanism", *_ACCOUNTED)
+        private = [at for at, name in enumerate(names) if name.endswith(noisy)]
+        clips = [at for at, name in enumerate(names) if "NormClipping" in name]
+        if private and clips and max(clips) > min(private):
+            reading.alarm(
+                "noise-before-clipping",
+                f"{names[max(clips)]} follows {names[min(private)]}: it clips after the mechanism",
+                call.line,
+            )
+
+
+def _restart(script: Script, reading: Reading) -> None:
+    made = [one for one in script.calls if one.name in _ACCOUNTANTS]
+    if any(traps.made_each_round(script, one) and script.loops(one.node) for one in made):
+        reading.alarm(
+            "fresh-accountant",
+            "an accountant is made in every round: each covers its own round only",
+            made[0].line,
+        )
+
+
+FRAMEWORKS.register("pfl", read)

@@ -1,0 +1,645 @@
+"""Values of expressions in a script: constants, names, calls, and what is not determined."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from privplan.errors import InputError
+from privplan.files import load_json, load_yaml, read_text, refuse_other_kind
+
+Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
+
+
+class _Unknown:
+    """The value of an expression that is not determined."""
+
+    def __repr__(self) -> str:
+        return "not determined"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+UNKNOWN = _Unknown()
+
+OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Not: operator.not_,
+}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "str": str,
+    "round": round,
+    "min": min,
+    "max": max,
+    "abs": abs,
+    "len": len,
+    "sum": sum,
+    "list": list,
+    "tuple": tuple,
+    "math.sqrt": math.sqrt,
+    "math.ceil": math.ceil,
+    "math.floor": math.floor,
+    "math.log": math.log,
+    "numpy.sqrt": math.sqrt,
+    "numpy.ceil": math.ceil,
+    "numpy.log": math.log,
+}
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name that the script does not define, with its full dotted path."""
+
+    path: str
+
+    @property
+    def last(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition(".")[2]
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call in the script.
+
+    Attributes:
+        path: dotted name of the function, imports resolved.
+        positional: values of positional arguments.
+        named: values of keyword arguments.
+        complete: whether no argument is hidden in an unknown ``*`` or ``**``.
+        line: its line.
+        node: the syntax tree.
+        scope: the innermost function, class or module that holds it.
+    """
+
+    path: str
+    positional: tuple[Any, ...]
+    named: Mapping[str, Any]
+    complete: bool
+    line: int
+    node: ast.Call = field(repr=False)
+    scope: Scope = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The last part of the function's path."""
+        return self.path.rpartition(".")[2]
+
+    def argument(self, name: str, position: int | None = None, default: Any = UNKNOWN) -> Any:
+        """The value of an argument; the default where the call leaves it out."""
+        if name in self.named:
+            return self.named[name]
+        if position is not None and position < len(self.positional):
+            return self.positional[position]
+        return default if self.complete else UNKNOWN
+
+    def given(self, name: str, position: int | None = None) -> bool:
+        """Whether the call gives the argument."""
+        return name in self.named or (position is not None and position < len(self.positional))
+
+
+def number(value: Any) -> float | None:
+    """A finite number; None for anything else."""
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if known and math.isfinite(value) else None
+
+
+def whole(value: Any) -> int | None:
+    """A whole number; None for anything else."""
+    found = number(value)
+    return int(found) if found is not None and found == int(found) else None
+
+
+# -------------------------------------------------------------------------------------------------
+# A Python script as a syntax tree: calls with the values of their arguments, where determined.
+#
+# Nothing is executed or imported. A name has a value where exactly one assignment can reach the
+# use and its right side is a constant expression; every other value is ``UNKNOWN``.
+
+_SCOPES = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_BRANCHES = (ast.If, ast.Try, ast.Match, *_LOOPS)
+_MOST_DEPTH = 60
+_RUN_CONFIG = Name("run_config")
+"""Flower's configuration of a run, under whatever name it was assigned."""
+
+
+@dataclass(frozen=True)
+class _Assignment:
+    value: ast.expr | None
+    line: int
+    statement: ast.AST
+
+
+class Script:
+    """The parsed script.
+
+    Args:
+        text: Python source.
+        settings: values of the project's configuration by normalised key, for
+            ``context.run_config`` of Flower.
+
+    Raises:
+        SyntaxError: when it is not Python.
+    """
+
+    def __init__(self, text: str, settings: Mapping[str, Any] | None = None) -> None:
+        self.text = text
+        self.tree = ast.parse(text)
+        self.settings = dict(settings or {})
+        self._parents: dict[ast.AST, ast.AST] = {}
+        for node in ast.walk(self.tree):
+            for child in ast.iter_child_nodes(node):
+                self._parents[child] = node
+        self._aliases = self._imports()
+        self._assignments: dict[tuple[ast.AST, str], list[_Assignment]] = defaultdict(list)
+        self._collect()
+        self._active: set[int] = set()
+
+    # -- structure -------------------------------------------------------------------------
+
+    def parents(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Enclosing nodes, innermost first."""
+        while node in self._parents:
+            node = self._parents[node]
+            yield node
+
+    def scope(self, node: ast.AST) -> Scope:
+        """The innermost enclosing function, class or module."""
+        return next((p for p in self.parents(node) if isinstance(p, _SCOPES)), self.tree)
+
+    def loops(self, node: ast.AST) -> list[ast.AST]:
+        """Enclosing loops inside the innermost function, innermost first."""
+        found: list[ast.AST] = []
+        for parent in self.parents(node):
+            if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                break
+            if isinstance(parent, _LOOPS):
+                found.append(parent)
+        return found
+
+    def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """All function definitions."""
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+        return [node for node in ast.walk(self.tree) if isinstance(node, kinds)]
+
+    def classes(self) -> list[ast.ClassDef]:
+        """All class definitions."""
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)]
+
+    def imports(self, package: str) -> bool:
+        """Whether the script imports the package or something of it."""
+        return any(
+            path == package or path.startswith(f"{package}.") for path in self._aliases.values()
+        )
+
+    @cached_property
+    def calls(self) -> list[Call]:
+        """All calls, in the order of their lines."""
+        nodes = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        return [self.call(node) for node in sorted(nodes, key=lambda n: (n.lineno, n.col_offset))]
+
+    def named(self, *names: str) -> list[Call]:
+        """Calls of functions with one of these last names."""
+        return [call for call in self.calls if call.name in names]
+
+    def call(self, node: ast.Call) -> Call:
+        """A call with the values of its arguments."""
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        complete = True
+        for argument in node.args:
+            if isinstance(argument, ast.Starred):
+                complete = False
+                break
+            positional.append(self.value(argument))
+        for keyword in node.keywords:
+            value = self.value(keyword.value)
+            if keyword.arg is not None:
+                named[keyword.arg] = value
+            elif isinstance(value, dict):
+                named.update(value)
+            else:
+                complete = False
+        path = self.path(node.func)
+        scope = self.scope(node)
+        return Call(path, tuple(positional), named, complete, node.lineno, node, scope)
+
+    def path(self, node: ast.AST) -> str:
+        """Dotted path of a name, with imports resolved; empty where there is none."""
+        if isinstance(node, ast.Name):
+            return self._aliases.get(node.id, node.id)
+        if isinstance(node, ast.Attribute):
+            before = self.path(node.value)
+            return f"{before}.{node.attr}" if before else node.attr
+        if isinstance(node, ast.Call):
+            return self.path(node.func)
+        return ""
+
+    # -- values ----------------------------------------------------------------------------
+
+    def value(self, node: ast.AST | None) -> Any:
+        """The value of an expression, ``UNKNOWN`` where it is not determined."""
+        if node is None or id(node) in self._active or len(self._active) > _MOST_DEPTH:
+            return UNKNOWN
+        self._active.add(id(node))
+        try:
+            return self._value(node)
+        except (ArithmeticError, ValueError, TypeError, LookupError):
+            return UNKNOWN
+        finally:
+            self._active.discard(id(node))
+
+    def _value(self, node: ast.AST) -> Any:
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Name():
+                return self._of_name(node)
+            case ast.UnaryOp():
+                value = self.value(node.operand)
+                return value if value is UNKNOWN else OPERATORS[type(node.op)](value)
+            case ast.BinOp():
+                return self._binary(node)
+            case ast.Tuple() | ast.List():
+                return [self.value(one) for one in node.elts]
+            case ast.Dict():
+                keys = [self.value(key) for key in node.keys]
+                return dict(zip(keys, map(self.value, node.values), strict=True))
+            case ast.Subscript():
+                return self._item(node)
+            case ast.Attribute():
+                return self._attribute(node)
+            case ast.Call():
+                return self._called(node)
+        return UNKNOWN
+
+    def _binary(self, node: ast.BinOp) -> Any:
+        left, right = self.value(node.left), self.value(node.right)
+        if not all(isinstance(one, int | float) for one in (left, right)):
+            return UNKNOWN
+        if isinstance(node.op, ast.Pow):
+            small = abs(left) <= 1e9 and abs(right) <= 64
+            return left**right if small else UNKNOWN
+        return OPERATORS[type(node.op)](left, right)
+
+    def _item(self, node: ast.Subscript) -> Any:
+        holder, key = self.value(node.value), self.value(node.slice)
+        if holder == _RUN_CONFIG:
+            return self._setting(key, UNKNOWN)
+        return UNKNOWN if holder is UNKNOWN or key is UNKNOWN else holder[key]
+
+    def _setting(self, key: Any, default: Any) -> Any:
+        return self.settings.get(str(key).replace("-", "_").lower(), default)
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        if node.attr == _RUN_CONFIG.path:
+            return _RUN_CONFIG
+        holder = self.value(node.value)
+        if isinstance(holder, Call) and holder.name in ("SimpleNamespace", "Namespace"):
+            return holder.argument(node.attr)
+        if isinstance(holder, Name):
+            return Name(f"{holder.path}.{node.attr}")
+        if isinstance(node.value, ast.Name):
+            for one in self.classes():
+                if one.name == node.value.id:
+                    return self._chosen(self._assignments[one, node.attr], None)
+        return UNKNOWN
+
+    def _called(self, node: ast.Call) -> Any:
+        path = self.path(node.func)
+        holder = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if path.endswith("get") and self.value(holder) == _RUN_CONFIG:
+            default = self.value(node.args[1]) if len(node.args) > 1 else UNKNOWN
+            return self._setting(self.value(node.args[0]), default)
+        if path == "dict" and not node.args:
+            return {one.arg: self.value(one.value) for one in node.keywords}
+        call = self.call(node)
+        function = FUNCTIONS.get(path)
+        if function is None:
+            return call
+        known = not any(one is UNKNOWN or isinstance(one, Call) for one in call.positional)
+        return function(*call.positional, **call.named) if known else UNKNOWN
+
+    def _of_name(self, node: ast.Name) -> Any:
+        for scope in [self.scope(node), *self._outer(node)]:
+            if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) and node.id in _names(
+                scope
+            ):
+                if self._assignments.get((scope, node.id)):
+                    return UNKNOWN
+                return self._parameter(scope, node.id)
+            found = self._assignments.get((scope, node.id))
+            if found:
+                use = node if scope is self.scope(node) else None
+                return self._chosen(found, use)
+        if node.id in self._aliases:
+            return Name(self._aliases[node.id])
+        return UNKNOWN
+
+    def _outer(self, node: ast.AST) -> list[Scope]:
+        scopes = [p for p in self.parents(node) if isinstance(p, _SCOPES)]
+        return [one for one in scopes[1:] if not isinstance(one, ast.ClassDef)]
+
+    def _chosen(self, found: list[_Assignment], use: ast.AST | None) -> Any:
+        """The value that reaches a use: of the last unconditional assignment before it."""
+        before = list(found)
+        if use is not None:
+            line = getattr(use, "lineno", 0)
+            loops = self.loops(use)
+            own = [one for one in found if use in ast.walk(one.statement)]
+            before = [one for one in found if one.line <= line and one not in own]
+            later = [one for one in found if one not in before and one not in own]
+            if any(loop in self.parents(one.statement) for one in later for loop in loops):
+                return UNKNOWN
+        around = set(self.parents(use)) if use is not None else set()
+        values: list[Any] = []
+        for one in reversed(before):
+            values.append(self.value(one.value))
+            blocks = [p for p in self.parents(one.statement) if isinstance(p, _BRANCHES)]
+            if all(block in around for block in blocks):
+                break
+        if not values or any(value is UNKNOWN for value in values):
+            return UNKNOWN
+        same = all(type(value) is type(values[0]) and value == values[0] for value in values)
+        return values[0] if same else UNKNOWN
+
+    def _parameter(self, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Any:
+        """The value of a parameter: that of all calls in the script, where they agree."""
+        arguments = function.args
+        every = [*arguments.posonlyargs, *arguments.args]
+        last = every[len(every) - len(arguments.defaults) :]
+        defaults = {a.arg: d for a, d in zip(last, arguments.defaults, strict=True)}
+        defaults.update(
+            {
+                a.arg: d
+                for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+                if d is not None
+            }
+        )
+        names = [a.arg for a in every]
+        position = names.index(name) if name in names else None
+        values = []
+        for node in ast.walk(self.tree):
+            if not isinstance(node, ast.Call) or self.path(node.func) != function.name:
+                continue
+            given = next((k.value for k in node.keywords if k.arg == name), None)
+            if any(k.arg is None for k in node.keywords):
+                return UNKNOWN
+            if given is None and position is not None and position < len(node.args):
+                given = node.args[position]
+            values.append(self.value(defaults.get(name) if given is None else given))
+        known = values and not any(value is UNKNOWN for value in values)
+        return values[0] if known and all(v == values[0] for v in values) else UNKNOWN
+
+    # -- collection ------------------------------------------------------------------------
+
+    def _imports(self) -> dict[str, str]:
+        aliases = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                for one in node.names:
+                    aliases[one.asname or one.name.partition(".")[0]] = (
+                        one.name if one.asname else one.name.partition(".")[0]
+                    )
+            elif isinstance(node, ast.ImportFrom):
+                for one in node.names:
+                    aliases[one.asname or one.name] = f"{node.module or ''}.{one.name}".lstrip(".")
+        return aliases
+
+    def _collect(self) -> None:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    self._assign(target, node.value, node)
+            elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+                self._assign(node.target, node.value, node)
+            elif isinstance(node, ast.AugAssign | ast.For | ast.AsyncFor):
+                self._assign(node.target, None, node)
+            elif isinstance(node, ast.With | ast.AsyncWith):
+                for item in node.items:
+                    if item.optional_vars is not None:
+                        self._assign(item.optional_vars, None, node)
+            elif isinstance(node, ast.Global | ast.Nonlocal):
+                for name in node.names:
+                    one = _Assignment(None, node.lineno, node)
+                    self._assignments[self.tree, name].append(one)
+        for found in self._assignments.values():
+            found.sort(key=lambda one: one.line)
+
+    def _assign(
+        self, target: ast.AST, value: ast.expr | None, statement: ast.stmt | ast.expr
+    ) -> None:
+        if isinstance(target, ast.Name):
+            one = _Assignment(value, statement.lineno, statement)
+            self._assignments[self.scope(target), target.id].append(one)
+        elif isinstance(target, ast.Tuple | ast.List):
+            same = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
+            parts = value.elts if same and isinstance(value, ast.Tuple | ast.List) else None
+            for index, part in enumerate(target.elts):
+                self._assign(part, parts[index] if parts else None, statement)
+
+
+def _names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    every = function.args
+    parts = [*every.posonlyargs, *every.args, *every.kwonlyargs]
+    parts += [one for one in (every.vararg, every.kwarg) if one is not None]
+    return {one.arg for one in parts}
+
+
+def repetitions(script: Script, loop: ast.AST) -> int | None:
+    """How often a ``for`` loop over ``range`` runs; None where it is not determined."""
+    if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
+        return None
+    call = loop.iter
+    if script.path(call.func).rpartition(".")[2] not in ("range", "trange"):
+        return repetitions_of_iterable(script, call)
+    ends = [whole(script.value(one)) for one in call.args]
+    if any(one is None for one in ends):
+        return None
+    return len(range(*[int(one) for one in ends if one is not None]))
+
+
+def repetitions_of_iterable(script: Script, call: ast.Call) -> int | None:
+    """The length of a ``range`` inside ``tqdm(...)`` or ``enumerate(...)``; else None."""
+    inner = call.args[0] if call.args else None
+    if not isinstance(inner, ast.Call):
+        return None
+    return repetitions(script, ast.For(target=call, iter=inner, body=[], orelse=[]))
+
+
+# --- A file to lint: a Python script, a configuration in TOML, YAML or JSON, or a log. -----------
+
+_CONFIGS = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML", ".json": "JSON"}
+
+
+_NAMES = {
+    "flower": "flower|flwr",
+    "opacus": "opacus|privacy_?engine",
+    "tff": "tff|tensorflow.federated",
+}
+"""How a framework is named in its files, where not by its own name."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file, parsed by its kind.
+
+    Attributes:
+        path: the file, for messages.
+        kind: ``script``, ``config`` or ``log``.
+        text: its content.
+        script: the parsed script; None for other kinds.
+        data: plain data of a configuration; None for other kinds.
+        settings: scalar values by normalised last key (lower case, ``_`` for ``-``); keys that
+            occur with different values are ``UNKNOWN``.
+    """
+
+    path: str
+    kind: Literal["script", "config", "log"]
+    text: str
+    script: Script | None = None
+    data: Any = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def setting(self, *keys: str) -> Any:
+        """The value of the first of these keys that the configuration has; else ``UNKNOWN``."""
+        return next((self.settings[key] for key in keys if key in self.settings), UNKNOWN)
+
+    def has(self, *keys: str) -> bool:
+        """Whether the configuration has one of these keys."""
+        return any(key in self.settings for key in keys)
+
+
+def load(path: Path | str) -> Source:
+    """Read a file.
+
+    Args:
+        path: a ``.py`` script, a ``.toml``, ``.yaml``, ``.yml`` or ``.json`` configuration; any
+            other file is a log.
+
+    Raises:
+        InputError: when it cannot be read or is not of its kind.
+    """
+    text = read_text(path, "file")
+    suffix = Path(path).suffix.lower()
+    if suffix == ".py":
+        try:
+            return Source(str(path), "script", text, Script(text, _project(Path(path))))
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            reason = getattr(error, "msg", None) or str(error) or type(error).__name__
+            line = getattr(error, "lineno", None)
+            at = f" (line {line}: {reason})" if line else f" ({reason})"
+            raise InputError.one("file", f"must be a Python script{at}", str(path)) from None
+    if suffix in _CONFIGS:
+        data = _parsed(text, _CONFIGS[suffix], str(path))
+        return Source(str(path), "config", text, None, data, flattened(data))
+    return Source(str(path), "log", text)
+
+
+def refuse_foreign(source: Source, framework: str, *, shows: bool) -> None:
+    """Refuse a configuration or a log in which nothing is of the framework.
+
+    Args:
+        source: the file; scripts are never refused.
+        framework: its name.
+        shows: whether anything was read from the file.
+
+    Raises:
+        InputError: for a file of privplan, or one that shows nothing and does not name the
+            framework.
+    """
+    if source.script is not None:
+        return
+    data = source.data
+    if isinstance(data, dict) and ("rounds" not in data or {"groups", "groups_from"} & data.keys()):
+        refuse_other_kind(data, f"a configuration of {framework}", "file")
+    named = re.search(_NAMES.get(framework, re.escape(framework)), source.text, re.IGNORECASE)
+    if not shows and named is None:
+        rule = f"must be a script, a configuration or a log of {framework}, and shows nothing of it"
+        raise InputError.one("file", rule, source.path)
+
+
+def _parsed(text: str, kind: str, path: str) -> Any:
+    try:
+        if kind == "TOML":
+            data: Any = tomllib.loads(text)
+        elif kind == "JSON":
+            data = load_json(text)
+        else:
+            data = load_yaml(text, path)
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError.one("file", f"must be {kind} ({reason})", path) from None
+    if not isinstance(data, dict | list):
+        raise InputError.one("file", f"must be {kind} with named values", path)
+    return data
+
+
+def _project(script: Path) -> dict[str, Any]:
+    """Settings of Flower's project file, in the folder of the script or the one above it."""
+    for folder in (script.parent, script.parent.parent):
+        try:
+            data = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        app = data.get("tool", {}).get("flwr", {}).get("app", {})
+        return flattened(app.get("config", {}))
+    return {}
+
+
+def key(text: object) -> str:
+    """The normalised form of a key."""
+    return str(text).strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def walk(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """All values of plain data with the key that holds them, outermost first."""
+    yield name, data
+    if isinstance(data, dict):
+        for inner, value in data.items():
+            yield from walk(value, key(inner))
+    elif isinstance(data, list):
+        for value in data:
+            yield from walk(value, name)
+
+
+def flattened(data: Any) -> dict[str, Any]:
+    """Scalar values by normalised key; ``UNKNOWN`` where one key has several values."""
+    found: dict[str, Any] = {}
+    for name, value in walk(data):
+        if isinstance(value, dict | list) or not name:
+            continue
+        if isinstance(value, str):
+            value = _number(value)
+        known = name in found and (type(found[name]), found[name]) != (type(value), value)
+        found[name] = UNKNOWN if known else value
+    return found
+
+
+def _number(text: str) -> Any:
+    """The number that a text spells, such as 1e-5 in YAML; else the text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,182 @@
+"""``privplan reproduce``: a published table, computed or trained again."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from privplan.cli import render
+from privplan.cli.render import refuse_given
+
+if TYPE_CHECKING:
+    from privplan.contrib.reproduction.claims import Result
+    from privplan.contrib.reproduction.tables import Table
+
+
+_OF_RUNS = ("seeds", "jobs", "data_dir", "download", "device")
+"""Options that only tables of runs take."""
+
+
+@click.command(name="reproduce", help="Compute or train a published table again.")
+@click.argument("table", metavar="[TABLE]", required=False)
+@click.option("--list", "show_list", is_flag=True, help="List the tables of all papers.")
+@click.option(
+    "--size",
+    help="full: the paper's setting; reduced: the table's own, for a CPU.  "
+    "[reduced where the table has it]",
+)
+@click.option(
+    "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs per cell."
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Runs at a time."
+)
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), help="Folder with data sets.  [PRIVPLAN_DATA]"
+)
+@click.option("--download", is_flag=True, help="Fetch missing data sets.")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("reproduction"),
+    show_default=True,
+    help="Folder of results; runs are in a folder per table and size, and are resumed.",
+)
+@click.pass_context
+def command(
+    context: click.Context,
+    table: str | None,
+    show_list: bool,
+    size: str | None,
+    seeds: int,
+    jobs: int,
+    data_dir: Path | None,
+    download: bool,
+    device: str,
+    form: str,
+    output: Path,
+) -> None:
+    """Print a table beside the published one, with a verdict per claim, and store it as JSON."""
+    from privplan.contrib.reproduction.claims import Result, Size
+    from privplan.contrib.reproduction.tables import table_of, tables
+    from privplan.errors import InputError
+
+    if show_list:
+        if table is not None:
+            raise InputError.one("table", "must be left out with --list", table)
+        _list(tables(), form)
+        return
+    if table is None:
+        raise InputError.one("table", "must be one of privplan reproduce --list", "nothing")
+    chosen = table_of(table)
+    if chosen.kind == "left out":
+        raise InputError.one("table", f"cannot be reproduced: {chosen.left_out}", chosen.name)
+    if size is not None and size not in get_args(Size):
+        raise InputError.one("size", f"must be one of {', '.join(get_args(Size))}", size)
+    if chosen.planned is not None:
+        if size == "reduced":
+            raise InputError.one("size", f"must be full for {chosen.name}, a table of plans", size)
+        refuse_given(context, _OF_RUNS, f"must be left out for {chosen.name}, a table of plans")
+        result = Result(table=chosen.name, size="full", cells=tuple(chosen.planned()))
+    else:
+        from privplan.contrib.reproduction.runs import run_table
+
+        wanted: Any = size or ("reduced" if "reduced" in chosen.trained else "full")
+        options = [f"--device={device}", *(["--download"] if download else [])]
+        options += [f"--data-dir={data_dir}"] if data_dir is not None else []
+        folder = output / f"{chosen.name}-{wanted}"
+        if wanted not in chosen.minutes:
+            about = chosen.sizes.get(wanted, "the paper's setting")
+            render.status(f"{wanted} size, time not measured: {about}; Ctrl-C keeps finished runs")
+        with render.progress(chosen.name) as progress:
+            result = run_table(
+                chosen,
+                wanted,
+                range(seeds),
+                folder,
+                execute,
+                options=options,
+                jobs=jobs,
+                progress=progress,
+                finished=lambda found: _status(found, output),
+            )
+    stored = result.save(output)
+    if form == "json":
+        outcomes = [
+            {"claim": claim.text, "verdict": found.verdict, "evidence": found.evidence}
+            for claim in chosen.claims
+            for found in [claim.verdict(result)]
+        ]
+        render.data({**result.model_dump(mode="json"), "claims": outcomes})
+        return
+    _show(chosen, result)
+    render.text(f"wrote {stored}")
+
+
+def execute(arguments: Sequence[str]) -> dict[str, Any]:
+    """Execute ``privplan`` in this process; returns its JSON output."""
+    from privplan.cli import main
+
+    shown = io.StringIO()
+    words = [*arguments, "--format=json", "--quiet"]
+    with contextlib.redirect_stdout(shown), main.make_context("privplan", words) as context:
+        main.invoke(context)
+    found: dict[str, Any] = json.loads(shown.getvalue())
+    return found
+
+
+def _status(result: Result, output: Path) -> None:
+    """Store the cells so far, and name the last one on standard error."""
+    result.save(output)
+    last = result.cells[-1]
+    render.status(f"{last.row}, {last.column}: {last.mean:.2f}")
+
+
+def _list(known: Sequence[Table], form: str) -> None:
+    if form == "json":
+        render.data(
+            [
+                {
+                    "table": one.name,
+                    "title": one.title,
+                    "kind": one.kind,
+                    "sizes": dict(one.sizes),
+                    "minutes": dict(one.minutes),
+                    "left_out": one.left_out,
+                }
+                for one in known
+            ]
+        )
+        return
+    rows = []
+    for one in known:
+        times = ", ".join(f"{size} {minutes:g} min" for size, minutes in one.minutes.items())
+        words = times or one.left_out or (one.sizes["full"] if one.trained else "seconds")
+        rows.append([one.name, one.title, words])
+    caption = "minutes of one CPU core, three seeds"
+    render.table("Published tables", ["table", "what", "time"], rows, caption, words=True)
+
+
+def _show(table: Table, result: Result) -> None:
+    rows = []
+    for cell in result.cells:
+        error = "" if cell.error is None else f" ± {cell.error:.2g}"
+        printed = "" if cell.published is None else f"{cell.published:g}"
+        rows.append([cell.row, cell.column, f"{cell.mean:.4g}{error}", printed])
+    size = table.sizes.get(result.size, "")
+    many = len(result.seeds)
+    caption = f"± is the standard error over {many} seeds" if many > 1 else ""
+    title = f"{table.title}{f' ({result.size} size: {size})' if size else ''}"
+    render.table(title, ["row", "column", "found", "printed"], rows, caption)
+    for claim in table.claims:
+        found = claim.verdict(result)
+        render.text(f"{found.verdict}: {claim.text} ({found.evidence})")

@@ -1,0 +1,241 @@
+"""Runs of a table, as one sweep that resumes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from privplan.cli.doctor import installed, versions
+from privplan.contrib.reproduction.claims import Cell, Result, Size
+from privplan.contrib.reproduction.tables import MEASURES, Execute, Method, Setting, Table
+from privplan.errors import InputError, PrivplanError
+from privplan.files import missing_folders, remove_empty
+from privplan.plan import Plan
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+from privplan.sweeps import Journal, Progress, finish, in_jobs, key_of, resumable
+from privplan.values import digest
+
+JOURNAL = "journal.jsonl"
+RUNS = "runs"
+PLAN = "plan.json"
+_RESULT = {"value", "spent", "seconds"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a table.
+
+    Attributes:
+        setting: the column with data and partition.
+        row: head of the row.
+        seed: the run's seed.
+        measure: what is measured, of ``MEASURES``.
+        folder: folder of the row's runs.
+        options: further options, such as where data are, on which no result depends.
+    """
+
+    setting: Setting
+    row: str
+    seed: int
+    measure: str
+    folder: Path
+    options: tuple[str, ...]
+
+    @property
+    def method(self) -> Method:
+        """The method of the row."""
+        return self.setting.methods[self.row]
+
+    @property
+    def key(self) -> str:
+        """Key in the journal: all that the accuracy depends on, besides the software."""
+        described = {**_described(self.setting, self.row), "column": self.setting.column}
+        return key_of({**described, "row": self.row, "seed": self.seed})
+
+
+def run_table(
+    table: Table,
+    size: Size,
+    seeds: Sequence[int],
+    folder: Path,
+    execute: Execute,
+    *,
+    options: Sequence[str] = (),
+    jobs: int = 1,
+    progress: Progress = lambda done, total: None,
+    finished: Callable[[Result], None] = lambda result: None,
+) -> Result:
+    """Execute all runs of a table; finished ones are not repeated.
+
+    Args:
+        table: a table of runs.
+        size: one of its sizes.
+        seeds: seeds of the runs.
+        folder: holds the journal and the run folders; the same call resumes.
+        execute: executes a command.
+        options: further options of the command, such as where data are.
+        jobs: runs at a time.
+        progress: called with the number of finished and of all runs.
+        finished: called with the cells so far when a row of a column is finished.
+
+    Raises:
+        InterruptedSweepError: on Ctrl-C; the same call resumes.
+        InputError: when the table has no such size, or the folder holds another table.
+    """
+    if size not in table.trained:
+        rule = f"must be one of {', '.join(table.trained)} for {table.name}"
+        raise InputError.one("size", rule, size)
+    settings = table.trained[size]()
+    runs = [
+        Run(
+            one,
+            row,
+            seed,
+            table.measure,
+            folder / RUNS / _slug(one.column) / _slug(row),
+            tuple(options),
+        )
+        for one in settings
+        for row in one.methods
+        for seed in seeds
+    ]
+    items = {run.key: run for run in runs}
+    journal: Journal[dict[str, Any]] = Journal(
+        folder / JOURNAL, digest({"table": table.name, "size": size}), _check
+    )
+    done: dict[str, dict[str, Any]] = {}
+
+    def result() -> Result:
+        configuration = {
+            one.column: {row: _described(one, row) for row in one.methods} for one in settings
+        }
+        cells = tuple(_cells(table, settings, seeds, items, done))
+        return Result(
+            table=table.name,
+            size=size,
+            seeds=tuple(seeds),
+            configuration=configuration,
+            versions={**versions(), **installed("numpy", "torch")},
+            cells=cells,
+        )
+
+    def spread(work: Callable[[Any], Any], tasks: Sequence[Any], /) -> Iterator[Any]:
+        for key, found in in_jobs(jobs)(work, tasks):
+            done[key] = found
+            run = items[key]
+            same = [one.key for one in runs if (one.folder, one.row) == (run.folder, run.row)]
+            if all(one in done for one in same):
+                finished(result())
+            yield key, found
+
+    with resumable(folder):
+        done.update(journal.load())
+        done.update(
+            finish(
+                items,
+                partial(_executed, execute),
+                spread=spread,
+                journal=journal,
+                progress=progress,
+            )
+        )
+    return result()
+
+
+def _cells(
+    table: Table,
+    settings: Sequence[Setting],
+    seeds: Sequence[int],
+    items: Mapping[str, Run],
+    done: Mapping[str, Mapping[str, Any]],
+) -> Iterator[Cell]:
+    """Cells all of whose runs are finished."""
+    keys = {(run.setting.column, run.row, run.seed): key for key, run in items.items()}
+    for setting in settings:
+        for row in setting.methods:
+            found = [done.get(keys[setting.column, row, seed]) for seed in seeds]
+            runs = [one for one in found if one is not None]
+            if len(runs) < len(found):
+                continue
+            printed, error = table.printed.get((row, setting.column), (None, None))
+            groups = [one["spent"] for one in runs]
+            yield Cell(
+                row=row,
+                column=setting.column,
+                published=printed,
+                published_error=error,
+                values=tuple(one["value"] for one in runs),
+                spent={name: _largest([one[name] for one in groups]) for name in groups[0]},
+                seconds=tuple(one["seconds"] for one in runs),
+            )
+
+
+def _largest(values: Sequence[float | None]) -> float | None:
+    """The largest epsilon; None, which is infinite, when one of them is."""
+    return None if None in values else max(value for value in values if value is not None)
+
+
+def _described(setting: Setting, row: str) -> dict[str, Any]:
+    """What a run depends on besides its seed, as JSON data."""
+    method = setting.methods[row]
+    return {
+        "algorithm": method.algorithm,
+        "hyperparameters": dict(method.hyperparameters),
+        "spec": {**setting.spec, **method.changes},
+        "dataset": setting.dataset,
+        "partition": setting.partition,
+        **setting.options,
+    }
+
+
+@lru_cache(maxsize=32)
+def _solved(text: str) -> Plan:
+    """The plan of a spec's plain data as JSON."""
+    return solve(Spec.parse(json.loads(text)))
+
+
+def _executed(execute: Execute, run: Run) -> dict[str, Any]:
+    """What is measured of one run, realised epsilon per group and wall time."""
+    described = _described(run.setting, run.row)
+    plan = _solved(json.dumps(described["spec"]))
+    plan_file, created = run.folder / PLAN, missing_folders(run.folder)
+    plan.save(plan_file)
+    numbers = [f"--set={name}={value:g}" for name, value in run.method.hyperparameters.items()]
+    words = [
+        str(plan_file),
+        f"--algorithm={run.method.algorithm}",
+        f"--dataset={run.setting.dataset}",
+        f"--seed={run.seed}",
+        *numbers,
+        *([f"--partition={partition}"] if (partition := run.setting.partition) != "iid" else []),
+        *(f"--{name}={value}" for name, value in run.setting.options.items()),
+        *run.options,
+    ]
+    try:
+        return MEASURES[run.measure](execute, plan, words, run.folder / f"seed-{run.seed}")
+    except PrivplanError:  # nothing stays of a row whose first run is refused
+        if created and [one.name for one in run.folder.iterdir()] == [PLAN]:
+            plan_file.unlink()
+            remove_empty(created)
+        raise
+
+
+def _check(point: Any, result: Any) -> None:
+    """Check that a line of the journal can be a run's.
+
+    Raises:
+        ValueError: when it cannot.
+    """
+    if set(result) != _RESULT or not {"row", "column", "seed"} <= set(point):
+        raise ValueError
+
+
+def _slug(text: str) -> str:
+    """A head of a row or column as the name of a folder."""
+    return re.sub(r"[^\w.+-]+", "-", text).strip("-")

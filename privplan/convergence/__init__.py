@@ -1,4 +1,0 @@
-"""Convergence bounds of federated learning under noise, sampling and sparsification.
-
-Imports values and errors only.
-"""

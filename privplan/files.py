@@ -1,0 +1,489 @@
+"""Files: reading with one-line errors, atomic writing, and folders locked by one process."""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import itertools
+import json
+import os
+import re
+import tempfile
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from privplan.errors import InputError
+
+LOCK = ".lock"
+"""Name of the file in a folder that is locked while a process uses the folder."""
+
+
+def read_text(path: Path | str, what: str) -> str:
+    """The text of a file.
+
+    Args:
+        path: the file.
+        what: the field that error messages name, for example ``spec``.
+
+    Raises:
+        InputError: when there is no such file, it is a directory, or it is not UTF-8 text.
+    """
+    with _one_line_errors(path, what):
+        return Path(path).read_text(encoding="utf-8")
+
+
+def read_lines(path: Path | str, what: str) -> Iterator[str]:
+    """The lines of a file one after another, each with its line feed.
+
+    Args:
+        path: the file.
+        what: the field that error messages name.
+
+    Raises:
+        InputError: as ``read_text``.
+    """
+    with _one_line_errors(path, what), open(path, encoding="utf-8", newline="\n") as file:
+        yield from file
+
+
+@contextmanager
+def _one_line_errors(path: Path | str, what: str) -> Iterator[None]:
+    """Convert errors of reading a file to one-line errors."""
+    if path == "":
+        raise InputError.one(what, "must be the name of a file", "")
+    try:
+        yield
+    except FileNotFoundError:
+        raise InputError.one(what, "must be a file that exists", str(path)) from None
+    except IsADirectoryError:
+        raise InputError.one(what, "must be a file, not a directory", str(path)) from None
+    except UnicodeDecodeError:
+        raise InputError.one(what, "must be UTF-8 text", str(path)) from None
+    except ValueError:
+        raise InputError.one(what, "must be the name of a file", str(path)) from None
+    except OSError as error:
+        raise InputError.one(what, f"must be readable ({error.strerror})", str(path)) from None
+
+
+def refuse_overwriting(inputs: Iterable[Path | str], outputs: Iterable[Path | str | None]) -> None:
+    """Raise an error when an output is one of the inputs.
+
+    Args:
+        inputs: files that are read.
+        outputs: files that will be written; None for those that are not.
+
+    Raises:
+        InputError: naming the output that is an input, also through links.
+    """
+    read = {os.path.realpath(path) for path in inputs}
+    for output in outputs:
+        if output is not None and os.path.realpath(output) in read:
+            rule = "must be another file than what is read"
+            raise InputError.one("output", rule, str(output))
+
+
+def write_bytes(path: Path | str, content: bytes) -> None:
+    """Replace a file atomically: a reader sees the old content or the new one, never a part.
+
+    The content is written to a temporary file in the same folder, which is then renamed.
+    Temporary files of writers that were killed are removed. Of a link the file it leads to is
+    replaced; a device or a pipe is not a file to replace: the content is written into it.
+
+    Raises:
+        InputError: when the file cannot be written there.
+    """
+    path = Path(os.path.realpath(path))
+    temporary = None
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.write_bytes(content)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
+        ) as file:
+            temporary = Path(file.name)
+            fcntl.flock(
+                file, fcntl.LOCK_EX
+            )  # held until the file is closed, so that no other writer removes it
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            temporary.chmod(0o666 & ~_umask())
+            os.replace(temporary, path)
+        _remove_temporary_files(path)
+    except OSError as error:
+        raise InputError.one("output", f"must be writable ({error.strerror})", str(path)) from None
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _remove_temporary_files(path: Path) -> None:
+    """Remove temporary files whose writers have ended; a writer holds a lock on its own."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        with suppress(OSError), open(part, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file.fileno()).st_size:  # an empty one may not be locked yet
+                part.unlink(missing_ok=True)
+
+
+def write_text(path: Path | str, content: str) -> None:
+    """Replace a file atomically by UTF-8 text, as ``write_bytes``."""
+    write_bytes(path, content.encode("utf-8"))
+
+
+def append_bytes(path: Path, content: bytes, what: str, *, sync: bool = False) -> None:
+    """Append to a file.
+
+    Args:
+        path: the file, created if missing.
+        content: what is appended.
+        what: the field that error messages name.
+        sync: whether the file is synchronised to disk before the function returns.
+
+    Raises:
+        InputError: when the file cannot be written.
+    """
+    try:
+        with open(path, "ab") as file:
+            file.write(content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise InputError.one(what, f"must be writable ({error.strerror})", str(path)) from None
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on the folder, which is created if missing, until the block ends.
+
+    The operating system releases the lock when a process dies.
+
+    Raises:
+        InputError: when another process holds the lock, or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / LOCK, "a")  # noqa: SIM115
+    except OSError as error:
+        rule = f"must be a folder that can be written ({error.strerror})"
+        raise InputError.one("output", rule, str(folder)) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(file.fileno()), os.stat(folder / LOCK)):
+                raise OSError  # another run has just removed it
+        except OSError:
+            rule = "must not be in use by another run"
+            raise InputError.one("output", rule, str(folder)) from None
+        yield
+
+
+def missing_folders(folder: Path) -> list[Path]:
+    """The folder and those above it that do not exist, the innermost first."""
+    return [one for one in (folder, *folder.parents) if not os.path.exists(one)]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders that are empty.
+
+    Args:
+        folders: each before those that hold it.
+    """
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+# --- Files of secrets, which only their owner may read. ------------------------------------------
+
+MOST_SECRET = 1 << 16
+"""Largest size of a secret file in bytes."""
+
+
+def write_secret(path: Path, content: bytes, what: str) -> None:
+    """Write a new file that only its owner may read (mode 600).
+
+    Args:
+        path: the file.
+        content: its content.
+        what: the field that error messages name.
+
+    Raises:
+        InputError: when the file exists or cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(file, "wb") as out:
+            os.fchmod(file, 0o600)
+            out.write(content)
+            out.flush()
+            os.fsync(file)
+    except FileExistsError:
+        raise InputError.one(what, "must be a new file; none is replaced", str(path)) from None
+    except (OSError, ValueError) as error:
+        rule = f"must be writable ({getattr(error, 'strerror', None) or error})"
+        raise InputError.one(what, rule, str(path)) from None
+
+
+def read_secret(path: Path, what: str) -> bytes:
+    """The content of a file that only its owner may read.
+
+    Args:
+        path: the file.
+        what: the field that error messages name.
+
+    Raises:
+        InputError: when it cannot be read, or its group or others may access it.
+    """
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(MOST_SECRET + 1)
+    except (OSError, ValueError) as error:
+        rule = f"must be a file that can be read ({getattr(error, 'strerror', None) or error})"
+        raise InputError.one(what, rule, str(path)) from None
+    if mode & 0o077:
+        rule = "must be accessible to its owner only (chmod 600)"
+        raise InputError.one(what, rule, f"{path} with mode {mode & 0o777:o}")
+    if len(content) > MOST_SECRET:
+        raise InputError.one(what, f"must have at most {MOST_SECRET} bytes", str(path))
+    return content
+
+
+# --- Plain data from JSON and YAML text, loaded safely and strictly. -----------------------------
+
+
+def load_json(text: str) -> Any:
+    """Plain data from JSON text.
+
+    Raises:
+        ValueError: when the text is not JSON, is nested too deeply, or contains a number that
+            JSON cannot express, such as NaN.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def load_yaml(text: str, what: str) -> Any:
+    """Plain data from YAML text.
+
+    Args:
+        text: the document.
+        what: the field that error messages name, for example ``spec``.
+
+    Raises:
+        InputError: when the text is not YAML, or would need too much memory.
+    """
+    return plain_data(text, what)
+
+
+def printable(text: str) -> str:
+    """The text with escapes for control characters, which could change what a terminal shows."""
+    return "".join(
+        letter
+        if letter.isprintable() or letter in "\n\t"
+        else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def csv_cell(value: Any) -> Any:
+    """A cell of a CSV file that no spreadsheet reads as a formula.
+
+    Text that begins as a formula gets an apostrophe, which spreadsheets do not show.
+    """
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{value}"
+    return value
+
+
+# --- The loader of YAML text, safe and strict. ---------------------------------------------------
+
+MOST_NODES = 1_000_000
+"""Largest number of values in a document after all aliases are expanded."""
+
+MERGE = "tag:yaml.org,2002:merge"
+MOST_DEPTH = 100
+"""Largest depth of nested brackets; the time of parsing grows with its square."""
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """PyYAML's safe loader that rejects duplicate keys and exponentially growing aliases."""
+
+    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+        if self.flow_level >= MOST_DEPTH:
+            raise yaml.YAMLError(f"nested deeper than {MOST_DEPTH} brackets")
+        super().fetch_flow_collection_start(token)
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None and _size(node, {}) > MOST_NODES:
+            raise yaml.YAMLError(f"more than {MOST_NODES} values when aliases are written out")
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for node_of_key, _ in node.value:
+            if node_of_key.tag == MERGE:
+                continue
+            key = self.construct_object(node_of_key, deep=True)
+            if not isinstance(key, Hashable) or key in seen:
+                raise yaml.YAMLError(f"the key {str(key)[:80]!r} stands twice or is no key")
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+_OCTAL = re.compile(r"[-+]?0[0-7_]*[1-7][0-7_]*")
+
+
+def _decimal(kind: str) -> Any:
+    """A constructor of numbers that refuses those that YAML 1.1 alone reads to another base.
+
+    They are numbers to base 60, such as 1:30, and to base 8, such as 014.
+    """
+    usual = getattr(yaml.SafeLoader, f"construct_yaml_{kind}")
+
+    def construct(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
+        base = 60 if ":" in node.value else 8 if _OCTAL.fullmatch(node.value) else None
+        if base is not None:
+            rule = "write a decimal number" + ("" if base == 60 else " without zeros before it")
+            raise yaml.YAMLError(f"{node.value} is a number to base {base}; {rule}")
+        return usual(loader, node)
+
+    return construct
+
+
+for _kind in ("int", "float"):
+    _UniqueKeys.add_constructor(f"tag:yaml.org,2002:{_kind}", _decimal(_kind))
+
+
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """Values in a node after all aliases are expanded; above the limit for a recursive node."""
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = MOST_NODES + 1  # a node met again below itself is recursive
+        parts = itertools.chain.from_iterable(
+            part if isinstance(part, tuple) else (part,) for part in node.value
+        )
+        known[id(node)] = 1 + sum(_size(part, known) for part in parts)
+    return known[id(node)]
+
+
+def plain_data(text: str, what: str) -> Any:
+    """Plain data from YAML text.
+
+    Args:
+        text: the document.
+        what: the field that error messages name, for example ``spec``.
+
+    Raises:
+        InputError: when the text is not YAML, or would need too much memory.
+    """
+    try:
+        return yaml.load(text, Loader=_UniqueKeys)
+    except (
+        yaml.YAMLError,
+        ArithmeticError,
+        LookupError,
+        ValueError,
+        TypeError,
+        RecursionError,
+    ) as error:
+        line = " ".join(str(error).split())
+        raise InputError.one(what, "must be YAML", line[:160]) from None
+
+
+# --- Files of another kind than asked for: refused in one line instead of one line per field. ----
+
+PLAN = "a plan"
+HORIZON = "a horizon of several plans"
+SPEC = "a spec"
+RECORD = "the record of a run"
+VERDICT = "a verdict"
+TABLE = "a table of proxy runs"
+
+SPEC_FIELD = "spec"
+"""The field that messages on the file of a spec name."""
+
+_FIELDS = {
+    HORIZON: ("spec", "shares", "plans", "certificate"),
+    PLAN: ("spec", "certificate"),
+    RECORD: ("plan_digest", "algorithm", "rounds_done"),
+    VERDICT: ("algorithm", "worst", "checks"),
+    TABLE: ("dataset", "classes", "runs"),
+    SPEC: ("name", "rounds", "model"),
+}
+"""Fields by which a kind is known, the first that fits."""
+
+_CURES = {
+    (PLAN, HORIZON): "; name one of its plans, which stand beside it",
+    (PLAN, SPEC): "; privplan solve makes it of one",
+    (PLAN, RECORD): "; the plan stands beside it",
+    (PLAN, VERDICT): "; the plan stands beside it",
+    (SPEC, PLAN): " that was solved from one",
+    (SPEC, HORIZON): " that was solved from one",
+    (TABLE, SPEC): "; privplan forecast-proxy makes it of one",
+}
+"""What to do instead, by the kind that is asked for and the one that is found."""
+
+
+def spec_mapping(text: str, path: Path | str) -> dict[str, Any]:
+    """Plain data of the text of a spec's file.
+
+    Args:
+        text: of the file.
+        path: the file, for the message.
+
+    Raises:
+        InputError: when the text is not YAML, or no mapping.
+    """
+    data = load_yaml(text, SPEC_FIELD)
+    if not isinstance(data, dict):
+        raise InputError.one(SPEC_FIELD, "must be a mapping of fields", str(path))
+    return data
+
+
+def refuse_yaml_of_other_kind(text: str, wanted: str, field: str) -> None:
+    """Raise InputError for text that is no JSON, but YAML of a known kind; see below."""
+    try:
+        data = load_yaml(text, field)
+    except InputError:
+        return
+    refuse_other_kind(data, wanted, field)
+
+
+def refuse_other_kind(data: Any, wanted: str, field: str) -> None:
+    """Raise InputError for plain data that are certainly of another kind than asked for.
+
+    Args:
+        data: of the file.
+        wanted: the kind that is asked for, one of this module's.
+        field: the field that the message names.
+    """
+    if not isinstance(data, dict):
+        return
+    found = next((kind for kind, names in _FIELDS.items() if {*names} <= data.keys()), wanted)
+    if found != wanted:
+        rule = f"must be {wanted}, not {found}{_CURES.get((wanted, found), '')}"
+        raise InputError.one(field, rule, f"fields {', '.join(_FIELDS[found])}")

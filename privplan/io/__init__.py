@@ -1,1 +1,0 @@
-"""Files and locks, text formats, processes and resumable sweeps. Imports only values and errors."""

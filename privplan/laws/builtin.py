@@ -1,0 +1,227 @@
+"""Poisson sampling: each client takes part independently with the sampling ratio."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from privplan.laws.law import (
+    LAWS,
+    DominatingPairs,
+    Kind,
+    Law,
+    Moments,
+    Pair,
+    Relation,
+    RenyiBound,
+    exact,
+)
+from privplan.laws.participation import dispersion_p_value, total_p_value
+
+
+class Poisson(Law):
+    """Each client independently; the size of the cohort is binomial."""
+
+    name = "poisson"
+    title = "Poisson"
+    independent_clients = True
+    uniform_cohorts = True
+
+    def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
+        """Exact pairs: ``REMOVE`` and ``ADD``, or ``SWAP`` under replace-one.
+
+        Add/remove and zero-out (where, too, a client contributes or does not) are Zhu, Dong and
+        Wang 2022, Theorem 11, composed per direction.
+        """
+        replace = relation == Relation.REPLACE_ONE
+        if ratio == 1:
+            pair = Pair(Kind.REMOVE, 2 * shift if replace else shift, 1.0)
+            return exact(pair, pair)
+        if replace:
+            pair = Pair(Kind.SWAP, shift, ratio)
+            return exact(pair, pair)
+        return exact(Pair(Kind.REMOVE, shift, ratio), Pair(Kind.ADD, shift, ratio))
+
+    def renyi(
+        self, relation: Relation, noise_multiplier: float, ratio: float
+    ) -> tuple[RenyiBound, ...]:
+        """Exact: Mironov et al. 2019, or the moments of ``SWAP`` under replace-one."""
+        if relation != Relation.REPLACE_ONE:
+            return (RenyiBound(Moments.SAMPLED, noise_multiplier, ratio),)
+        if ratio == 1:
+            return (RenyiBound(Moments.SAMPLED, noise_multiplier / 2, 1.0),)
+        return (RenyiBound(Moments.SWAP, noise_multiplier, ratio),)
+
+    def has_central_limit(self, relation: Relation) -> bool:
+        """No published limit under replace-one."""
+        return relation != Relation.REPLACE_ONE
+
+    def has_theorem_1(self, relation: Relation) -> bool:
+        """Not under replace-one."""
+        return relation != Relation.REPLACE_ONE
+
+    def draw(
+        self, generator: np.random.Generator, clients: int, ratio: float, round_: int
+    ) -> np.ndarray:
+        """A binomial size, and given its size a uniform cohort.
+
+        This has the distribution of one coin per client, at a cost that grows with the cohort.
+        """
+        size = int(generator.binomial(clients, ratio))
+        return np.sort(generator.choice(clients, size=size, replace=False, shuffle=False))
+
+    def cohort_faults(
+        self, counts: Sequence[int], clients: int, ratio: float, level: float
+    ) -> Iterator[str]:
+        """The total of the cohorts and their dispersion are those of binomial draws."""
+        if total_p_value(counts, clients, ratio) < level:
+            expected = ratio * clients * len(counts)
+            yield f"{sum(counts)} participations where about {expected:.0f} are expected"
+        if dispersion_p_value(counts, clients, ratio) < level:
+            yield f"cohort sizes vary unlike Poisson sampling ({min(counts)} to {max(counts)})"
+
+
+LAWS.register(Poisson.name, Poisson())
+
+
+# --- Fixed-size sampling: a cohort of m of n clients, drawn without replacement. -----------------
+
+
+class FixedSize(Law):
+    """A uniformly drawn cohort of m = ratio * n clients in every round."""
+
+    name = "fixed_size"
+    title = "fixed_size"
+    whole_cohorts = True
+    uniform_cohorts = True
+
+    def sensitivity(self, relation: Relation) -> int:
+        """Two clipping norms: a client that takes part displaces another one."""
+        return 2
+
+    def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
+        """Exact under add/remove, else a dominating pair and a smaller one that is attained.
+
+        Add/remove: ``REMOVE`` and ``ADD`` at half the noise. The cohort always has m clients, so
+        a client that takes part displaces another: a distance of 2 C, also where everybody takes
+        part and one client more would push one of them out.
+
+        Replace-one and zero-out are open. From above the stitched pair at distance 2 C (Zhu, Dong
+        and Wang 2022, Proposition 30; a client that is zeroed or replaced differs from any other
+        outcome by at most 2 C). From below a pair that is attained: for replace-one all others at
+        -C and one at +C against its replacement by -C, ``REMOVE`` and ``ADD`` at 2 C; for zero-out
+        all others at 0, ``REMOVE`` and ``ADD`` at C.
+        """
+        distance = shift if relation == Relation.ZERO_OUT else 2 * shift
+        if ratio == 1:
+            pair = Pair(Kind.REMOVE, distance, 1.0)
+            return exact(pair, pair)
+        attained = Pair(Kind.REMOVE, distance, ratio), Pair(Kind.ADD, distance, ratio)
+        if relation == Relation.ADD_REMOVE:
+            return exact(*attained)
+        stitched = Pair(Kind.STITCHED, 2 * shift, ratio)
+        return DominatingPairs((stitched, stitched), attained)
+
+    def renyi(
+        self, relation: Relation, noise_multiplier: float, ratio: float
+    ) -> tuple[RenyiBound, ...]:
+        """Poisson at half the noise under add/remove, else Wang et al. 2019 at sensitivity 2.
+
+        Zero-out is a special case of replace-one and uses its bound.
+        """
+        drawn = relation == Relation.ADD_REMOVE
+        moments = Moments.SAMPLED if drawn else Moments.WITHOUT_REPLACEMENT
+        return (RenyiBound(moments, noise_multiplier / 2, ratio),)
+
+    def has_central_limit(self, relation: Relation) -> bool:
+        """Under add/remove, as Poisson sampling at half the noise."""
+        return relation == Relation.ADD_REMOVE
+
+    def has_theorem_1(self, relation: Relation) -> bool:
+        """Not under zero-out."""
+        return relation != Relation.ZERO_OUT
+
+    def draw(
+        self, generator: np.random.Generator, clients: int, ratio: float, round_: int
+    ) -> np.ndarray:
+        """A uniform cohort of the ratio times n clients, rounded."""
+        size = round(clients * ratio)
+        return np.sort(generator.choice(clients, size=size, replace=False, shuffle=False))
+
+    def executed_ratio(self, clients: int, ratio: float) -> float:
+        """The ratio of a whole cohort."""
+        whole = round(clients * ratio) / clients
+        return ratio if math.isclose(whole, ratio, rel_tol=1e-9) else whole
+
+    def cohort_faults(
+        self, counts: Sequence[int], clients: int, ratio: float, level: float
+    ) -> Iterator[str]:
+        """Every cohort has exactly the planned size."""
+        planned = round(ratio * clients)
+        for count in counts:
+            if count != planned:
+                yield f"a cohort of {count} where the law takes exactly {planned}"
+
+
+LAWS.register(FixedSize.name, FixedSize())
+
+
+# --- Full participation: every client takes part in every round. ---------------------------------
+
+
+class Full(Law):
+    """All clients; nothing is drawn and nothing is amplified."""
+
+    name = "full"
+    title = "full"
+    everyone = True
+
+    @property
+    def phrase(self) -> str:
+        """The law in a sentence."""
+        return "full participation"
+
+    def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
+        """One Gaussian, exact: at distance 2 C under replace-one, else C."""
+        pair = Pair(Kind.REMOVE, self.sensitivity(relation) * shift, 1.0)
+        return exact(pair, pair)
+
+    def renyi(
+        self, relation: Relation, noise_multiplier: float, ratio: float
+    ) -> tuple[RenyiBound, ...]:
+        """The Gaussian mechanism: alpha / (2 sigma^2)."""
+        replace = relation == Relation.REPLACE_ONE
+        sigma = noise_multiplier / 2 if replace else noise_multiplier
+        return (RenyiBound(Moments.SAMPLED, sigma, 1.0),)
+
+    def has_central_limit(self, relation: Relation) -> bool:
+        """The Gaussian is its own limit."""
+        return True
+
+    def has_theorem_1(self, relation: Relation) -> bool:
+        """Under every relation."""
+        return True
+
+    def draw(
+        self, generator: np.random.Generator, clients: int, ratio: float, round_: int
+    ) -> np.ndarray:
+        """All positions."""
+        return np.arange(clients)
+
+    def executed_ratio(self, clients: int, ratio: float) -> float:
+        """Always 1."""
+        return 1.0
+
+    def cohort_faults(
+        self, counts: Sequence[int], clients: int, ratio: float, level: float
+    ) -> Iterator[str]:
+        """Every cohort is the whole group."""
+        planned = round(ratio * clients)
+        for count in counts:
+            if count != planned:
+                yield f"a cohort of {count} where the law takes exactly {planned}"
+
+
+LAWS.register(Full.name, Full())

@@ -1,0 +1,174 @@
+"""Cyclic Poisson sampling: B public parts of a group take turns, each drawn by Poisson sampling.
+
+``cyclic_poisson:B``. The client at place i of its group is in part i mod B, fixed in public and
+independently of all others; a client that is removed leaves its place empty. Round t draws each
+client of part (t - 1) mod B independently with the sampling ratio, and nobody else. So a client can
+take part in one of every B rounds only, and between two of them lie B - 1 others: what a release
+holds of it may last B rounds, as the banded noise of ``privplan.laws.cyclic`` needs.
+
+C. A. Choquette-Choo, A. Ganesh, R. McKenna, H. B. McMahan, K. Rush, A. Thakurta, Z. Xu, (Amplified)
+Banded Matrix Factorization, NeurIPS 2023, Theorem 4: T rounds with a B-banded matrix of columns of
+norm 1 at most are as private as ceil(T / B) Poisson-sampled Gaussian releases.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privplan.laws.builtin import Poisson
+from privplan.laws.participation import (
+    binomial_log_mass,
+    participation_law,
+    spread_p_value,
+    total_p_value,
+)
+
+NAME = "cyclic_poisson"
+_PATTERN = re.compile(NAME + r":([1-9]\d{0,3})")
+
+
+class CyclicPoisson(Poisson):
+    """Poisson sampling of one of ``turns`` parts per round; its ratio is that within the part.
+
+    Args:
+        turns: B, in [2, 9999].
+    """
+
+    def __init__(self, turns: int) -> None:
+        self.turns = turns
+        self.name = f"{NAME}:{turns}"
+        self.title = f"cyclic Poisson ({turns} rounds)"
+
+    def draw(
+        self, generator: np.random.Generator, clients: int, ratio: float, round_: int
+    ) -> np.ndarray:
+        """A Poisson sample of the places that have their turn."""
+        places = np.arange((round_ - 1) % self.turns, clients, self.turns)
+        return np.asarray(places[super().draw(generator, len(places), ratio, round_)])
+
+    def cohort_faults(
+        self, counts: Sequence[int], clients: int, ratio: float, level: float
+    ) -> Iterator[str]:
+        """The total of each part's cohorts, and the dispersion of all, are those of binomials."""
+        for turn in range(min(self.turns, len(counts))):
+            part, found = len(range(turn, clients, self.turns)), counts[turn :: self.turns]
+            if total_p_value(found, part, ratio) < level / (2 * self.turns):
+                expected = ratio * part * len(found)
+                yield (
+                    f"{sum(found)} participations where about {expected:.0f} are expected in "
+                    f"rounds {turn + 1}, {turn + 1 + self.turns}, ..."
+                )
+        if 0 < ratio < 1 and self._dispersion(counts, clients, ratio) < level / 2:
+            yield f"cohort sizes vary unlike Poisson sampling ({min(counts)} to {max(counts)})"
+
+    def _dispersion(self, counts: Sequence[int], clients: int, ratio: float) -> float:
+        """The smaller of the p-values of the parts of two sizes, times two."""
+        chances = []
+        for part in {clients // self.turns, -(-clients // self.turns)}:
+            turns = [t for t in range(self.turns) if len(range(t, clients, self.turns)) == part]
+            found = [count for at, count in enumerate(counts) if at % self.turns in turns]
+            sizes = np.arange(part + 1)
+            if found and part:
+                mass = binomial_log_mass(sizes, part, ratio)
+                chances.append(spread_p_value(found, sizes, mass))
+        return min([1.0, *(2 * chance for chance in chances)])
+
+    def participations(self, rounds: Mapping[float, int]) -> np.ndarray:
+        """Independent in the rounds of a client's turn; a mixture where a cycle is not complete."""
+        total = sum(rounds.values())
+        mean = np.zeros(1 + total)
+        for turn in range(self.turns):
+            own = {ratio: self._in_turn(count, turn) for ratio, count in rounds.items()}
+            law = participation_law(own)
+            mean[: len(law)] += law / self.turns
+        return mean[: 1 + sum(self.rounds_of_client(count) for count in rounds.values())]
+
+    def _in_turn(self, rounds: int, turn: int) -> int:
+        return len(range(turn, rounds, self.turns))
+
+
+def is_poisson(law: str) -> bool:
+    """Whether a release under a law is one of Poisson sampling with the same ratio."""
+    return law == Poisson.name or cyclic_poisson(law) is not None
+
+
+@lru_cache(maxsize=1024)
+def cyclic_poisson(name: str) -> CyclicPoisson | None:
+    """The law of a name ``cyclic_poisson:B`` with B in [2, 9999]; None for any other name."""
+    found = _PATTERN.fullmatch(name)
+    turns = 0 if found is None else int(found.group(1))
+    return CyclicPoisson(turns) if turns > 1 else None
+
+
+# -------------------------------------------------------------------------------------------------
+# Noise that is correlated over B rounds, so that what one round adds later ones take back in
+# part.
+#
+# With x_t the sum of round t and c_0, ..., c_{B-1} of norm 1, a round releases
+#
+#     y_t = c_0 x_t + c_1 x_{t-1} + ... + c_{B-1} x_{t-B+1} + z_t,    z_t independent Gaussian,
+#
+# and the server solves for the sums: x_t + n_t with n = C^{-1} z, C the Toeplitz matrix of c. A
+# client that is summed in one of any B consecutive rounds at most (``cyclic_poisson:B``) moves
+# y_t, ..., y_{t+B-1} by a vector of its own norm, since the columns of C have norm 1 at most, and
+# different participations move different releases. So its privacy is that of one Gaussian release
+# per participation, also where updates depend on earlier releases (Denisov, McMahan, Rush, Smith,
+# Thakurta, NeurIPS 2022, Theorem 2.1), and n costs nothing more than z.
+#
+# c is the start of the series of ((1 - x) (1 - beta x))^(-1/2), the square root of a server with
+# momentum beta that adds up its steps: the banded square root factorisation (Kalinin, Lampert,
+# NeurIPS 2024, Section 3), divided by its norm.
+
+Floats = NDArray[np.float64]
+
+
+@lru_cache(maxsize=256)
+def coefficients(bands: int, momentum: float) -> tuple[float, ...]:
+    """c_0, ..., c_{B-1}, of norm 1 at most.
+
+    Args:
+        bands: B.
+        momentum: beta of the server, in [0, 1).
+    """
+    root = [1.0]
+    for k in range(1, bands):
+        root.append(root[-1] * (2 * k - 1) / (2 * k))  # (1 - x)^(-1/2)
+    first = np.array(root)
+    series = np.convolve(first, first * momentum ** np.arange(bands))[:bands]
+    length = math.sqrt(math.fsum(float(one) ** 2 for one in series)) * (1 + 2.0**-48)
+    return tuple(float(one) / length for one in series)
+
+
+def inverse_series(given: tuple[float, ...], rounds: int) -> Floats:
+    """The first column of C^{-1}, shape (rounds,)."""
+    found = np.zeros(rounds)
+    found[0] = 1 / given[0]
+    for t in range(1, rounds):
+        reach = min(t, len(given) - 1)
+        found[t] = -np.dot(given[1 : reach + 1], found[t - reach : t][::-1]) / given[0]
+    return found
+
+
+@lru_cache(maxsize=1024)
+def remaining_noise(bands: int, momentum: float, rounds: int) -> float:
+    """Noise that the last model holds, over that of plain steps with independent noise like z.
+
+    Both for the same way of the model without noise: momentum leaves the last steps unfinished.
+
+    Args:
+        bands: B; 1 for independent noise.
+        momentum: beta of the server.
+        rounds: T.
+    """
+    if bands == 1:
+        return 1.0
+    # the model after round T holds 1 - beta^(T - t + 1) of the noise of round t
+    reached = 1 - momentum ** np.arange(1, rounds + 1) if momentum else np.ones(rounds)
+    held = np.convolve(inverse_series(coefficients(bands, momentum), rounds), reached)[:rounds]
+    return float(np.linalg.norm(held) * math.sqrt(rounds) / reached.sum())

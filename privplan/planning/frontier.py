@@ -1,0 +1,259 @@
+"""Frontiers: noise against rounds, cohort and budgets, and the cost of wrong constants.
+
+Each point is a plan that is solved with one number changed. Noise is that of the weighted mean
+update in norm: the square root of d times its standard deviation per coordinate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privplan.errors import InfeasibleError, InputError, PrivplanError
+from privplan.forecast.features import even_coverage
+from privplan.forecast.target import extrapolates
+from privplan.planning.choices import decide_free_choices, task_of
+from privplan.planning.error import Allocation, mean_noise_multiplier, terms
+from privplan.planning.objectives import objective_of
+from privplan.planning.problem import check_limits, problem_of, provisioned_noise_multiplier
+from privplan.planning.search import Task, allocate
+from privplan.spec.grouping import Grouping, groupings, groups_of, read_budgets
+from privplan.spec.objectives import is_objective, objective_names
+from privplan.spec.spec import Spec
+
+if TYPE_CHECKING:
+    from privplan.forecast.model import Forecaster
+
+_STEP = 1.1
+_KNEE = 0.1
+_MOST_GROUPS = 12
+_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """A plan with one number changed.
+
+    Attributes:
+        question: what is varied: ``rounds``, ``cohort``, ``epsilon``, ``shadow_price``,
+            ``without``, ``knee``, ``wrong_constant``, or ``groups`` (the number of groups that
+            individual budgets are merged into).
+        what: the value, group or constant.
+        noise: noise of the mean update, in norm; None when there is no plan.
+        change: relative change of the noise (of the objective for a wrong constant) against
+            the plan of the spec.
+        note: the reason why there is no plan, or the meaning of the point.
+        accuracy: forecast accuracy in [0, 1]; None without a forecast.
+        points: its change in points against the plan of the spec, over the change of epsilon for
+            a shadow price.
+    """
+
+    question: str
+    what: str
+    noise: float | None
+    change: float | None
+    note: str = ""
+    accuracy: float | None = None
+    points: float | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """The fields for JSON; those of a forecast only where there is one."""
+        forecast = ("accuracy", "points")
+        return {k: v for k, v in vars(self).items() if k not in forecast or v is not None}
+
+
+def load_problem(path: str) -> Spec:
+    """The spec of a file, with the path of a file of budgets resolved.
+
+    Raises:
+        InputError: when the file is not a valid spec, or has no optimised ratios of clients.
+    """
+    spec = Spec.load(path)
+    if spec.groups_from is not None:
+        source = str((Path(path).parent / spec.groups_from).resolve())
+        spec = spec.model_copy(update={"groups_from": source})
+    if spec.unit != "client":
+        raise InputError.one("unit", "must be client for a frontier", spec.unit)
+    if not is_objective(spec.planning.ratios):
+        rule = f"must be one of {', '.join(objective_names())} for a frontier"
+        raise InputError.one("planning.ratios", rule, spec.planning.ratios)
+    return spec
+
+
+def frontier(
+    spec: Spec,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    model: Forecaster | None = None,
+) -> list[FrontierPoint]:
+    """All points of the frontier of a spec.
+
+    Args:
+        spec: the planning problem, as ``load_problem`` returns it. Free rounds and cohort are
+            decided first; points that exceed a limit of the spec say so.
+        progress: called with the number of solved plans and of all plans.
+        model: forecasts accuracy, all groups holding all classes alike; None without.
+    """
+    spec = decide_free_choices(spec)[0]
+    base = _noise(spec)
+    known = None if model is None else _forecast(spec, model)[0]
+    variations = _variations(spec)
+    points = []
+    for done, (question, what, changed, scale) in enumerate(variations):
+        progress(done, len(variations))
+        point = _point(question, what, changed, base, scale)
+        if model is not None and known is not None and point.noise is not None:
+            accuracy, distance = _forecast(Spec.parse(changed), model)
+            change = 100 * (accuracy - known) / scale
+            note = "; ".join(filter(None, (point.note, extrapolates(distance))))
+            point = replace(point, accuracy=accuracy, points=change, note=note)
+        points.append(point)
+    progress(len(variations), len(variations))
+    return [*points, *_knee(points), *_wrong(spec), *_groups(spec, base)]
+
+
+def _variations(spec: Spec) -> list[tuple[str, str, dict[str, Any], float]]:
+    """Question, what, changed data, and the divisor of the relative change of noise."""
+    data = spec.model_dump(mode="json")
+    variations = []
+    for factor in _FACTORS:
+        rounds = max(round(spec.rounds * factor), 1)
+        variations.append(("rounds", str(rounds), {**data, "rounds": rounds}, 1.0))
+    for cohort in _cohorts(spec):
+        variations.append(("cohort", f"{cohort:g}", {**data, "cohort": cohort}, 1.0))
+    scaled = [group for group in spec.groups if group.risk is None]
+    for factor in _FACTORS if scaled else ():
+        variations.append(("epsilon", f"x {factor:g}", _budgets(data, factor, None), 1.0))
+    for group in scaled:
+        more = _budgets(data, _STEP, group.name)
+        variations.append(("shadow_price", group.name, more, (_STEP - 1) * group.epsilon))
+    for group in spec.groups if len(spec.groups) > 1 else ():
+        others = [other for other in data["groups"] if other["name"] != group.name]
+        clients = sum(other["clients"] for other in others)
+        cohort = min(spec.expected_cohort, clients)
+        changed = {**data, "groups": others, "cohort": cohort, "delta": spec.delta_of(group)}
+        variations.append(("without", group.name, changed, 1.0))
+    return variations
+
+
+def unscaled_lines(spec: Spec) -> list[str]:
+    """That budgets stated as risks are not scaled, in one sentence; none without such a budget."""
+    names = [group.name for group in spec.groups if group.risk is not None]
+    if not names:
+        return []
+    which = "all groups" if len(names) == len(spec.groups) else f"groups {', '.join(names)}"
+    return [
+        f"budgets stated as risks are not scaled: rows epsilon and shadow_price leave out {which}"
+    ]
+
+
+def _cohorts(spec: Spec) -> list[float]:
+    """A quarter and half of the cohort, the cohort, and its doubles up to the population."""
+    if spec.sampling == "full":
+        return [float(spec.population)]
+    cohorts = [spec.expected_cohort / 4]
+    while cohorts[-1] < spec.population:
+        cohorts.append(min(2 * cohorts[-1], float(spec.population)))
+    if spec.sampling == "fixed_size":
+        cohorts = [float(round(cohort)) for cohort in cohorts]
+    return [cohort for cohort in cohorts if cohort >= len(spec.groups)]
+
+
+def _budgets(data: dict[str, Any], factor: float, only: str | None) -> dict[str, Any]:
+    """The data with the epsilon of one group times a factor, or of all that state no risk."""
+    groups = [
+        {**group, "epsilon": group["epsilon"] * factor}
+        if only in (None, group["name"]) and group.get("risk") is None
+        else group
+        for group in data["groups"]
+    ]
+    return {**data, "groups": groups}
+
+
+def _point(
+    question: str, what: str, changed: dict[str, Any], base: float, scale: float
+) -> FrontierPoint:
+    """The point of changed data; ``base`` is the noise of the spec's own plan."""
+    note = "per unit of epsilon" if question == "shadow_price" else ""
+    try:
+        spec = Spec.parse(changed)
+        noise = _noise(spec)
+    except PrivplanError as error:
+        return FrontierPoint(question, what, None, None, " ".join(str(error).split()))
+    try:
+        check_limits(spec)
+    except InfeasibleError as error:
+        note = f"beyond {str(error).partition(' is below')[0]}"
+    return FrontierPoint(question, what, noise, (noise / base - 1) / scale, note)
+
+
+def _knee(points: Sequence[FrontierPoint]) -> list[FrontierPoint]:
+    """The smallest cohort whose double lowers the noise by less than ``_KNEE``, if any."""
+    cohorts = [p for p in points if p.question == "cohort" and p.noise is not None]
+    for small, large in pairwise(cohorts):
+        if small.noise and large.noise and large.noise > small.noise * (1 - _KNEE):
+            note = "twice this cohort lowers the noise by less than 10%"
+            return [FrontierPoint("knee", small.what, small.noise, small.change, note)]
+    return []
+
+
+def _groups(spec: Spec, base: float) -> list[FrontierPoint]:
+    """Noise by number of groups that individual budgets are merged into; empty without them."""
+    if spec.groups_from is None:
+        return []
+    epsilons, deltas = read_budgets(Path(spec.groups_from), spec.delta)
+    data = spec.model_dump(mode="json")
+    points = []
+    everybody = Grouping((len(epsilons),), (epsilons.min(),), (deltas.min(),), 1.0)
+    costs = Spec.grouping_costs({**data, "groups": groups_of(everybody)})
+    for found in groupings(epsilons, deltas, _MOST_GROUPS, costs=costs):
+        number = len(found.clients)
+        note = f"keeps {found.precision:.2%} of the precision of individual budgets"
+        if number > data["cohort"]:
+            break
+        point = _point("groups", str(number), {**data, "groups": groups_of(found)}, base, 1.0)
+        points.append(replace(point, note=point.note or note))
+    return points
+
+
+def _wrong(spec: Spec) -> list[FrontierPoint]:
+    """Regret of planning with an assumed constant wrong by a factor of 2."""
+    assumed = objective_of(spec).assumed
+    if not assumed:
+        return []
+    right = task_of(spec, problem_of(spec))
+    best = _total(right, allocate(right))
+    points = []
+    for name, symbol in assumed.items():
+        for factor in (0.5, 2.0):
+            wrong = getattr(right.coefficients, name) * factor**2
+            coefficients = replace(right.coefficients, **{name: wrong})
+            found = allocate(replace(right, coefficients=coefficients))
+            cost = max(_total(right, found) / best - 1, 0.0)
+            nu = mean_noise_multiplier(found.weights, found.cohorts, found.noise, right.release)
+            norm = nu * spec.clipping_norm * math.sqrt(spec.model.parameters)
+            note = "regret of the objective"
+            points.append(
+                FrontierPoint("wrong_constant", f"{symbol} x {factor:g}", norm, cost, note)
+            )
+    return points
+
+
+def _total(task: Task, found: Allocation) -> float:
+    return terms(found.weights, found.cohorts, found.noise, task.coefficients, task.release).total
+
+
+def _forecast(spec: Spec, model: Forecaster) -> tuple[float, float]:
+    """Forecast accuracy, and its distance from the proxy runs."""
+    from privplan.forecast.target import forecast_accuracy
+
+    return forecast_accuracy(spec, model, even_coverage(spec, model.table.classes))
+
+
+def _noise(spec: Spec) -> float:
+    found = allocate(task_of(spec, problem_of(spec)))
+    multiplier = provisioned_noise_multiplier(spec, found)
+    return multiplier * spec.clipping_norm * math.sqrt(spec.model.parameters)

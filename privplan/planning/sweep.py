@@ -1,0 +1,471 @@
+"""What-if sweeps: the plans of one spec with some of its numbers varied.
+
+The points of a sweep are all combinations of the varied values. They are solved independently,
+over processes, and stored in a journal, so that an interrupted sweep resumes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from privplan.errors import Fault, InfeasibleError, InputError, PrivplanError, UnsupportedError
+from privplan.files import load_yaml, read_text, write_text
+from privplan.sweeps import Journal, Progress, finish, in_jobs, key_of, resumable
+from privplan.values import digest
+
+if TYPE_CHECKING:
+    from privplan.plan import Plan
+    from privplan.planning.noise import Axes
+    from privplan.spec.spec import Spec
+
+
+# -------------------------------------------------------------------------------------------------
+# The numbers of a spec that a what-if sweep varies: their ranges, and the specs of its points.
+
+SECTIONS = ("planning", "local", "constants")
+"""Sections that a spec may omit although their numbers can be varied."""
+LARGEST = 1e100
+"""Largest absolute value of the ends of a range."""
+MOST_POINTS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Vary:
+    """One number of the spec and its values.
+
+    Attributes:
+        path: its place in the spec, for example ``groups.strict.epsilon``.
+        values: the values, in the order of the sweep.
+    """
+
+    path: str
+    values: tuple[float, ...]
+
+
+def parse_vary(text: str) -> Vary:
+    """Values of ``PATH=FROM:TO:COUNT`` (equal steps) or ``PATH=FROM:TO:COUNT:log`` (equal factors).
+
+    Raises:
+        InputError: when the text is not of this form, or an end is out of range.
+    """
+    rule = "must be PATH=FROM:TO:COUNT or PATH=FROM:TO:COUNT:log"
+    path, _, span = text.partition("=")
+    parts = span.split(":")
+    log = len(parts) == 4 and parts[3] == "log"
+    if not path or len(parts) != 3 + log:
+        raise InputError.one("vary", rule, text)
+    try:
+        first, last, count = float(parts[0]), float(parts[1]), int(parts[2])
+    except ValueError:
+        raise InputError.one("vary", rule, text) from None
+    if not (math.isfinite(first) and math.isfinite(last) and 1 <= count <= 10_000):
+        raise InputError.one("vary", "must have finite ends and 1 to 10000 values", text)
+    if log and not (first > 0 and last > 0):
+        raise InputError.one("vary", "must have positive ends with log", text)
+    if max(abs(first), abs(last)) > LARGEST or (log and min(first, last) < 1 / LARGEST):
+        raise InputError.one("vary", f"must have ends of a size up to {LARGEST:g}", text)
+    steps = [i / max(count - 1, 1) for i in range(count)]
+    if log:
+        values = [float(f"{first * (last / first) ** s:.12g}") for s in steps]
+    else:
+        values = [float(f"{first + (last - first) * s:.12g}") for s in steps]
+    return Vary(path, tuple(dict.fromkeys(values)))
+
+
+def points(varies: Sequence[Vary]) -> list[dict[str, float]]:
+    """All combinations of the varied values, the last number varying fastest.
+
+    Raises:
+        InputError: when there are more than ``MOST_POINTS``, or a path is varied twice.
+    """
+    paths = [vary.path for vary in varies]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise InputError.one("vary", "must name each path once", path)
+    total = math.prod(len(vary.values) for vary in varies)
+    if total > MOST_POINTS:
+        raise InputError.one("vary", f"must make {MOST_POINTS} points or fewer", total)
+    axes = [[(vary.path, value) for value in vary.values] for vary in varies]
+    return [dict(combination) for combination in itertools.product(*axes)]
+
+
+def with_point(data: dict[str, Any], point: dict[str, float]) -> dict[str, Any]:
+    """A copy of the spec's plain data with the numbers of a point; integers stay integers.
+
+    Raises:
+        InputError: when a path is not a place of the spec.
+    """
+    data = deepcopy(data)
+    for path, value in point.items():
+        *parents, last = path.split(".")
+        place: Any = data
+        for part in parents:
+            place = _descend(place, part, path)
+        if not isinstance(place, dict) or isinstance(place.get(last), dict | list):
+            raise InputError.one("vary", "must name a number of the spec", path)
+        place[last] = int(value) if value == int(value) else value
+    return data
+
+
+def _descend(place: Any, part: str, path: str) -> Any:
+    """The item of a mapping, or the group of that name in a list of groups."""
+    if isinstance(place, list):
+        named = [item for item in place if isinstance(item, dict) and item.get("name") == part]
+        if named:
+            return named[0]
+    elif isinstance(place, dict) and isinstance(place.get(part), dict | list):
+        return place[part]
+    elif isinstance(place, dict) and place.get(part) is None and part in SECTIONS:
+        place[part] = {}
+        return place[part]
+    raise InputError.one("vary", "must name a place of the spec", path)
+
+
+# -------------------------------------------------------------------------------------------------
+# The rows of a what-if sweep: how a point is solved, what is shown of its plan, and its CSV.
+
+COLUMNS = (
+    "group", "clients", "epsilon", "delta", "sampling_ratio", "expected_cohort",
+    "noise_multiplier", "weight", "epsilon_upper", "accountant", "sampling", "relation",
+    "unit", "objective", "value", "noise_std", "noise_norm", "status", "error",
+)  # fmt: skip
+
+FORECAST_COLUMNS = (
+    "accuracy",
+    "accuracy_lower",
+    "accuracy_upper",
+    "group_accuracy",
+    "forecast_distance",
+)
+"""Further columns of a sweep with forecasts, in [0, 1]."""
+
+DECIDED: dict[str, Callable[[Spec], float | None]] = {
+    "rounds": lambda spec: spec.rounds,
+    "local_steps": lambda spec: spec.local.steps,
+    "epochs": lambda spec: spec.local.epochs,
+    "batch_size": lambda spec: spec.local.batch_size,
+    "cohort": lambda spec: spec.expected_cohort,
+    "clipping_norm": lambda spec: spec.clipping_norm,
+}
+"""Further columns, of what ``planning.free`` lets the plan of a point decide."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A point of a sweep and how it is answered.
+
+    Attributes:
+        data: the spec as plain data.
+        point: the varied numbers.
+        proxy: path of a table of proxy runs, for a forecast; None without.
+        axes: numbers of the budgets between which noise curves are interpolated, as of
+            ``privplan.planning.noise``.
+    """
+
+    data: dict[str, Any]
+    point: dict[str, float]
+    proxy: str | None
+    axes: Axes
+
+
+def solve_point(asked: Question) -> list[dict[str, Any]]:
+    """Rows of one point: one per group, or a single row with the reason why there is no plan."""
+    from privplan.planning.noise import interpolating
+    from privplan.planning.solver import solve
+    from privplan.spec.spec import Spec
+
+    point = asked.point
+    try:
+        with interpolating(asked.axes):
+            plan = solve(Spec.parse(with_point(asked.data, point)), second_opinion=False)
+        forecast = _forecast_of(plan, asked.proxy)
+        decided = _decided(asked.data, plan.spec)
+    except PrivplanError as error:
+        return [{**point, "error": " ".join(str(error).split())}]
+    guarantees = {row.group: row for row in plan.certificate if row.guarantee}
+    rows = []
+    for group in plan.groups:
+        fields = group.model_dump(include={*COLUMNS} & set(type(group).model_fields))
+        certified = guarantees[group.name]
+        rows.append(
+            {
+                **point,
+                **decided,
+                "group": group.name,
+                **fields,
+                "epsilon_upper": certified.epsilon_upper,
+                "accountant": certified.accountant,
+                "sampling": certified.sampling,
+                "relation": str(certified.relation),
+                "unit": certified.unit,
+                "objective": plan.objective.name,
+                "value": plan.objective.value,
+                "noise_std": plan.noise_std,
+                "noise_norm": plan.noise_std * math.sqrt(plan.spec.model.parameters),
+                "status": plan.status,
+                **forecast.get(group.name, {}),
+            }
+        )
+    return rows
+
+
+def _decided(data: dict[str, Any], spec: Spec) -> dict[str, float | None]:
+    """What the plan of a spec decided of ``planning.free``, by the names of DECIDED."""
+    free = (data.get("planning") or {}).get("free") or ()
+    return {name: value(spec) for name, value in DECIDED.items() if name in free}
+
+
+def _forecast_of(plan: Plan, proxy: str | None) -> dict[str, dict[str, float]]:
+    """FORECAST_COLUMNS by group, all groups holding all classes alike; empty without a proxy."""
+    if proxy is None:
+        return {}
+    from privplan.forecast.features import even_coverage, plan_features
+    from privplan.forecast.model import forecaster
+
+    model = forecaster(proxy)
+    coverage = even_coverage(plan.spec, model.table.classes)
+    found = model.forecast(plan_features(plan), coverage, [group.name for group in plan.groups])
+    overall = (found.accuracy, found.lower, found.upper)
+    return {
+        one.group: dict(
+            zip(FORECAST_COLUMNS, (*overall, one.accuracy, found.distance), strict=True)
+        )
+        for one in found.groups
+    }
+
+
+def csv_text(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
+    """Rows as tidy CSV, the varied numbers first."""
+    import csv
+    from io import StringIO
+
+    buffer = StringIO()
+    decided, forecast = (
+        [name for name in names if any(name in row for row in rows)]
+        for names in (DECIDED, FORECAST_COLUMNS)
+    )
+    columns = list(dict.fromkeys((*first, *decided, *COLUMNS, *forecast)))
+    writer = csv.DictWriter(buffer, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def check_rows(point: dict[str, float], rows: list[dict[str, Any]]) -> None:
+    """Check that rows of a journal can be those of a point.
+
+    Raises:
+        KeyError, TypeError, ValueError: when they cannot.
+    """
+    for row in rows:
+        varied = [row[name] for name in point]
+        numbers = () if "error" in row else (row["weight"], row["noise_norm"])
+        known = {*point, *DECIDED, *COLUMNS, *FORECAST_COLUMNS}
+        if not {*row} <= known or not all(
+            isinstance(value, int | float) for value in (*varied, *numbers)
+        ):
+            raise ValueError
+
+
+# -------------------------------------------------------------------------------------------------
+# What the points of a sweep share: the axes along which their noise curves are interpolated.
+
+_FEWEST = 20
+"""Points from which on noise curves may be interpolated."""
+_JUDGED = 1000
+_GOLDEN = (math.sqrt(5) - 1) / 2
+Item = TypeVar("Item")
+
+
+def evenly(items: Sequence[Item]) -> list[Item]:
+    """All items, or ``_JUDGED`` that lie evenly, whatever period the items have."""
+    if len(items) <= _JUDGED:
+        return list(items)
+    return [items[int(place * _GOLDEN % 1 * len(items))] for place in range(_JUDGED)]
+
+
+def axes_of(points: Sequence[dict[str, Any]]) -> Axes:
+    """Axes along which the noise curves of a sweep are interpolated; None for each its own.
+
+    A function of the points alone, so that every process, and a sweep that is resumed, finds the
+    same. Only for plans of clients that are calibrated by ``pld`` (or ``prv``).
+
+    Args:
+        points: specs of the points as plain data; those with faults do not count.
+    """
+    from privplan.planning.noise import FROM_LOSSES, Budget, budget_of, shared_axes
+    from privplan.planning.problem import Problem, problem_of
+    from privplan.spec.objectives import is_objective
+    from privplan.spec.spec import Spec
+
+    def problems() -> Iterable[Problem]:
+        for data in points:
+            try:
+                spec = Spec.parse(data)
+                ours = spec.unit == "client" and is_objective(spec.planning.ratios)
+                if ours and spec.planning.accountant in FROM_LOSSES:
+                    yield problem_of(spec)
+            except PrivplanError:
+                continue
+
+    if len(points) < _FEWEST:
+        return None
+    budgets: set[Budget] = set()
+    for problem in problems():
+        budgets |= {budget_of(problem, group) for group in range(len(problem.names))}
+    return shared_axes(budgets) if budgets else None
+
+
+# --- What-if sweeps: the plans of one spec with some of its numbers varied. ----------------------
+
+JOURNAL = "what-if.jsonl"
+TABLE = "what-if.csv"
+UNKNOWN = "is not a known field"
+"""How the rule of a field begins that a spec does not have."""
+WHOLE = "must be a whole number"
+"""How the rule of a number of the spec begins that is an integer."""
+
+
+def spec_data(path: str) -> dict[str, Any]:
+    """Plain data of a valid spec file, with the path of a file of budgets resolved.
+
+    A budget that not even one round keeps, where the rounds follow from the budgets, is no fault:
+    points of the sweep may keep theirs.
+
+    Raises:
+        InputError: when the file is not a valid spec.
+    """
+    from privplan.spec.spec import Spec
+
+    sources = [Path(path)]
+    with suppress(InfeasibleError, UnsupportedError):
+        sources = Spec.load(path).sources(path)
+    data: dict[str, Any] = load_yaml(read_text(path, "spec"), "spec")
+    if len(sources) > 1:
+        data["groups_from"] = str(sources[1].resolve())
+    return data
+
+
+def sweep(
+    data: dict[str, Any],
+    varies: Sequence[Vary],
+    folder: Path | None = None,
+    *,
+    workers: int = 1,
+    proxy: str | None = None,
+    progress: Progress = lambda done, total: None,
+) -> list[dict[str, Any]]:
+    """Rows of every point, in the order of ``points``.
+
+    Args:
+        data: the spec as plain data.
+        varies: the varied numbers; those that must be whole are rounded, without repetition.
+        folder: where journal and table are written; points in its journal are not solved again.
+            Nothing is stored when None.
+        workers: number of processes.
+        proxy: path of a table of proxy runs, for forecasts; None without.
+        progress: called with the number of finished points and of all points.
+
+    Raises:
+        InputError: when a path is not a number of the spec, or the folder holds another sweep.
+        InterruptedSweepError: on Ctrl-C; the same call resumes.
+    """
+    points(varies)  # its faults before any number is rounded
+    _require_given(data, varies)
+    varies = [_rounded(data, vary) for vary in varies]
+    todo = points(varies)
+    _require_plans(data, todo)
+    journal = None if folder is None else _journal(folder, data, varies, proxy)
+    if journal is not None:
+        journal.load()  # another sweep is refused before the lock is created
+    axes = axes_of([with_point(data, point) for point in evenly(todo)])
+    items = {key_of(point): Question(data, point, proxy, axes) for point in todo}
+    with resumable(folder):
+        spread = in_jobs(min(workers, len(items)))
+        results = finish(items, solve_point, spread=spread, journal=journal, progress=progress)
+        rows = [row for point in todo for row in results[key_of(point)]]
+        if folder is not None:
+            write_text(folder / TABLE, csv_text(rows, [vary.path for vary in varies]))
+    return rows
+
+
+def _rounded(data: dict[str, Any], vary: Vary) -> Vary:
+    """The varied number, with distinct whole values where the spec takes only whole ones."""
+    from privplan.spec.spec import Spec
+
+    broken = [value for value in vary.values if value != round(value)]
+    try:
+        if broken:
+            Spec.parse(with_point(data, {vary.path: broken[0]}))
+    except InputError as error:
+        for fault in error.faults:
+            if fault.field == vary.path and fault.rule.startswith(WHOLE):
+                whole = dict.fromkeys(float(round(value)) for value in vary.values)
+                return Vary(vary.path, tuple(whole))
+    except PrivplanError:  # no rounds keep the budgets there: a valid spec without a plan
+        pass
+    return vary
+
+
+def _require_given(data: dict[str, Any], varies: Sequence[Vary]) -> None:
+    """Raise InputError for a number that is varied and that ``planning.free`` lets solve decide."""
+    planning = data.get("planning") or {}
+    free = planning.get("free") if isinstance(planning, dict) else None
+    recipe = data.get("recipe")
+    decides = recipe.get("decides") if isinstance(recipe, dict) else None
+    for vary in varies:
+        if isinstance(decides, list) and vary.path in decides:
+            rule = "must not name what recipe.decides leaves to the recipe"
+            raise InputError.one("vary", rule, vary.path)
+        if isinstance(free, list) and vary.path.replace("local.steps", "local_steps") in free:
+            rule = "must not name what planning.free leaves to solve, which decides it anew"
+            raise InputError.one("vary", rule, vary.path)
+
+
+def _require_plans(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> None:
+    """Raise InputError when every point is faulty, with the faults that all share, each once.
+
+    Where they share none, those of the first point. A path that is no number of the spec is faulty
+    at every value, and is raised at once; so is a horizon. A point whose rounds follow from its
+    budgets, and at which none keep them, has no plan but no fault either.
+    """
+    from privplan.spec.horizon import refuse_horizon
+    from privplan.spec.spec import Spec
+
+    shared: dict[tuple[str, str], Fault] | None = None
+    first: list[Fault] = []
+    for point in todo:
+        try:
+            spec = Spec.parse(with_point(data, point))
+        except InputError as error:
+            found = {(fault.field, fault.rule): fault for fault in error.faults}
+        except PrivplanError:
+            return
+        else:
+            refuse_horizon(spec.horizon)
+            return
+        if any(rule.startswith(UNKNOWN) or field == "vary" for field, rule in found):
+            raise InputError(list(found.values()))
+        if shared is None:
+            shared, first = found, list(found.values())
+        shared = {key: fault for key, fault in shared.items() if key in found}
+    raise InputError(list((shared or {}).values()) or first)
+
+
+def _journal(
+    folder: Path, data: dict[str, Any], varies: Sequence[Vary], proxy: str | None
+) -> Journal[list[dict[str, Any]]]:
+    """The journal of a sweep, identified by the spec, the varied values and the proxy runs."""
+    identity = {"spec": data, "vary": [[vary.path, list(vary.values)] for vary in varies]}
+    if proxy is not None:
+        from privplan.forecast.features import ProxyTable
+
+        identity["proxy"] = ProxyTable.load(proxy).digest
+    return Journal(folder / JOURNAL, digest(identity), check_rows)

@@ -1,1 +1,0 @@
-"""Tables and figures of plans, computed; one module per paper."""

@@ -1,1 +1,0 @@
-"""Numbers as they stand in the papers, one module per paper."""

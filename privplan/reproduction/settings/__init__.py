@@ -1,1 +1,0 @@
-"""Settings of tables of runs, at the papers' sizes and reduced."""

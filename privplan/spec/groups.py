@@ -1,0 +1,366 @@
+"""Field types of a spec and its parts: groups of clients, local training, and the model.
+
+A part that differs by unit of privacy has a class for each: ``ClientGroup``, ``RecordGroup``.
+The base class has the fields of both, so that code that reads a part need not know the unit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticKnownError
+
+from privplan.accounting.accountant import ACCOUNTANTS, accountant
+from privplan.accounting.calibrate import NOISE_RANGE
+from privplan.accounting.tradeoff import Point, advantage_point, budget_of
+from privplan.errors import Fault, InputError
+from privplan.spec.training import Augmentation, Initial
+from privplan.values import (
+    LEAST,
+    Count,
+    Fraction,
+    Name,
+    NonNegative,
+    Positive,
+    Probability,
+    Value,
+    is_none,
+)
+
+# --- Budgets stated as a risk: what an attacker may achieve, instead of epsilon and delta. -------
+
+_KINDS = (
+    ("advantage",),
+    ("true_positives", "false_positives"),
+    ("reconstruction", "baseline"),
+)
+
+
+class Risk(Value):
+    """What an attacker may achieve: one of an advantage, true positives, or a reconstruction."""
+
+    advantage: Probability | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Largest difference of true- and false-positive rate of a membership attack.",
+    )
+    true_positives: Probability | None = Field(
+        None, exclude_if=is_none, description="Largest true-positive rate at false_positives."
+    )
+    false_positives: Probability | None = Field(
+        None, exclude_if=is_none, description="False-positive rate of the limit true_positives."
+    )
+    reconstruction: Probability | None = Field(
+        None, exclude_if=is_none, description="Largest chance to reconstruct a client's data."
+    )
+    baseline: Probability | None = Field(
+        None, exclude_if=is_none, description="Chance to guess the same data before the release."
+    )
+
+    def faults(self) -> Iterator[Fault]:
+        """What is missing, too much, or out of range."""
+        given = self._given
+        if given not in _KINDS:
+            text = "must be advantage, true_positives and false_positives, or reconstruction and "
+            yield Fault("risk", text + "baseline", ", ".join(given) or "nothing")
+            return
+        if len(given) == 2 and not getattr(self, given[0]) > getattr(self, given[1]):
+            text = f"must be above {given[1]}, {getattr(self, given[1]):g}"
+            yield Fault(f"risk.{given[0]}", text, getattr(self, given[0]))
+
+    @property
+    def _given(self) -> tuple[str, ...]:
+        """Names of the fields that are not left out."""
+        return tuple(name for name in type(self).model_fields if getattr(self, name) is not None)
+
+    @property
+    def point(self) -> Point:
+        """The point that the trade-off curve may not exceed."""
+        if self.advantage is not None:
+            return advantage_point(self.advantage)
+        low = self.baseline if self.false_positives is None else self.false_positives
+        high = self.reconstruction if self.true_positives is None else self.true_positives
+        return Point(low or 0.0, high or 0.0)
+
+    def __str__(self) -> str:
+        """The limit in words; of a faulty one, what is given."""
+        if self._given not in _KINDS:
+            return ", ".join(f"{name} {getattr(self, name):g}" for name in self._given) or "nothing"
+        if self.advantage is not None:
+            return f"advantage {self.advantage:g}"
+        if self.true_positives is not None:
+            return f"{self.true_positives:g} true positives at {self.false_positives:g} false ones"
+        return f"reconstruction {self.reconstruction:g} from baseline {self.baseline:g}"
+
+
+def with_risks(data: dict[str, Any]) -> dict[str, Any]:
+    """Plain data of a spec with the epsilon and delta that imply each group's risk.
+
+    Groups that have an epsilon beside their risk are unchanged; so are faulty risks, which the
+    spec reports.
+
+    Raises:
+        InputError: when a group has a delta of its own beside a risk.
+    """
+    groups = data.get("groups")
+    if not isinstance(groups, list | tuple):
+        return data
+    return {**data, "groups": [_with_risk(group) for group in groups]}
+
+
+def _with_risk(group: Any) -> Any:
+    if not isinstance(group, dict) or group.get("risk") is None or "epsilon" in group:
+        return group
+    if group.get("delta") is not None:
+        where = f"groups.{group.get('name')}.delta"
+        raise InputError.one(where, "must be left out with a risk, which has one", group["delta"])
+    filled = {**group, "epsilon": 1.0}
+    try:
+        risk = Risk.model_validate(group["risk"])
+    except ValidationError:
+        return filled
+    if any(risk.faults()):
+        return filled
+    epsilon, delta = budget_of(risk.point)
+    return {**group, "epsilon": epsilon, "delta": delta}
+
+
+# --- Field types of a spec and its parts: groups of clients, local training, and the model. ------
+
+DELTA_LAW = re.compile(r"n\^-(\d+(?:\.\d+)?)")
+
+
+def _delta(value: Any) -> Any:
+    """A number in (0, 1), or the law ``n^-1.1`` of the number of clients n."""
+    if isinstance(value, str) and DELTA_LAW.fullmatch(value.replace(" ", "")):
+        return value.replace(" ", "")
+    if isinstance(value, bool):
+        raise ValueError("must be a number in (0, 1) or a law such as n^-1.1")
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("must be a number in (0, 1) or a law such as n^-1.1") from None
+    if not LEAST <= number < 1:
+        least = f", {LEAST:g} or more" if 0 < number < LEAST else ""
+        raise ValueError(f"must be in (0, 1){least}")
+    return number
+
+
+def _kept_fractions(value: Any) -> Any:
+    """``none``, ``closed_form``, or one kept fraction in (0, 1] per group."""
+    if value is None or value in ("none", "closed_form"):
+        return value or "none"
+    rule = "must be none, closed_form, or a list of kept fractions in (0, 1]"
+    if not isinstance(value, list | tuple):
+        raise ValueError(rule)
+    numeric = all(isinstance(kept, int | float) and not isinstance(kept, bool) for kept in value)
+    if not numeric or not all(LEAST <= kept <= 1 for kept in value):
+        raise ValueError(rule)
+    return tuple(float(kept) for kept in value)
+
+
+Delta = Annotated[float | str, BeforeValidator(_delta)]
+KeptFractions = Annotated[str | tuple[float, ...], BeforeValidator(_kept_fractions)]
+
+
+_CALIBRATING = ("closed_form", "rdp", "prv", "pld")
+
+
+def _calibrating(value: object) -> str:
+    if value in _CALIBRATING:
+        return str(value)
+    known = isinstance(value, str) and value in ACCOUNTANTS
+    if known and accountant(str(value)).kind in ("two-sided bound", "upper bound"):
+        return str(value)
+    *most, last = map(repr, _CALIBRATING)
+    raise PydanticKnownError("literal_error", {"expected": f"{', '.join(most)} or {last}"})
+
+
+CalibratingAccountant = Annotated[
+    str,
+    PlainValidator(_calibrating),
+    WithJsonSchema({"enum": list(_CALIBRATING), "type": "string"}),
+]
+"""Name of an accountant that noise is calibrated with: one of the project's, or another bound."""
+
+
+def refuse(rule: str | Callable[[], str], *values: object) -> BeforeValidator:
+    """A validator that refuses these values of a field; without any, all but None."""
+
+    def check(value: Any) -> Any:
+        if value in values if values else value is not None:
+            raise ValueError(rule if isinstance(rule, str) else rule())
+        return value
+
+    return BeforeValidator(check)
+
+
+ONLY_RECORDS = "is only for unit: record"
+ONLY_CLIENTS = "is only for unit: client"
+OnlyRecords = Annotated[
+    None, refuse(ONLY_RECORDS), Field(description=ONLY_RECORDS, exclude_if=is_none)
+]
+OnlyClients = Annotated[None, refuse(ONLY_CLIENTS), Field(description=ONLY_CLIENTS)]
+OnlyClientsOrAbsent = Annotated[
+    None, refuse(ONLY_CLIENTS), Field(description=ONLY_CLIENTS, exclude_if=is_none)
+]
+
+
+def _epsilon_or(*instead: str) -> Callable[[dict[str, Any]], None]:
+    """Change a schema of groups: epsilon may be left out where one of these fields is given."""
+
+    def change(schema: dict[str, Any]) -> None:
+        schema["required"] = [name for name in schema["required"] if name != "epsilon"]
+        given = [{"required": [name], "properties": {name: {"not": NOTHING}}} for name in instead]
+        schema["anyOf"] = [{"required": ["epsilon"]}, *given]
+
+    return change
+
+
+NOTHING = {"type": "null"}
+
+
+class Group(Value):
+    """Clients who share one privacy budget."""
+
+    name: Name = Field(description="Unique name of the group.")
+    clients: Count = Field(description="How many clients are in the group.")
+    epsilon: Positive = Field(
+        description="Privacy budget of each client, over all rounds. May be left out with a risk, "
+        "or with a noise multiplier."
+    )
+    delta: Probability | None = Field(
+        None, description="The group's own delta; the spec's delta when left out."
+    )
+    risk: Risk | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Budget as an attacker's success instead of epsilon and delta, which follow.",
+    )
+    noise_multiplier: Positive | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Fixed noise over the clipping norm, on the group's sum; epsilon follows when "
+        "left out. Only with planning.ratios: given or uniform.",
+        json_schema_extra=dict(zip(("minimum", "maximum"), NOISE_RANGE, strict=True)),
+    )
+    sampling_ratio: Fraction | None = Field(
+        None, description="Chance to take part in a round; only with planning.ratios: given."
+    )
+    min_sampling_ratio: Fraction | None = Field(
+        None, description="Least sampling ratio that the planner may choose."
+    )
+    max_sampling_ratio: Fraction | None = Field(
+        None, description="Largest sampling ratio that the planner may choose."
+    )
+    min_weight: Fraction | None = Field(
+        None, description="Least weight that the planner may choose."
+    )
+    records: Count | None = Field(
+        None,
+        description="Records that each client of the group holds; only with unit: record.",
+        exclude_if=is_none,
+    )
+    batch_size: Count | None = Field(
+        None,
+        description="Expected records in a batch of these clients; local.batch_size when left "
+        "out. Only with unit: record.",
+        exclude_if=is_none,
+    )
+
+
+class ClientGroup(Group):
+    """A group whose budget protects each client with all its data."""
+
+    model_config = ConfigDict(json_schema_extra=_epsilon_or("risk", "noise_multiplier"))
+    records: OnlyRecords = None
+    batch_size: OnlyRecords = None
+
+
+def _records_required(schema: dict[str, Any]) -> None:
+    _epsilon_or("risk")(schema)
+    schema["required"].append("records")
+
+
+class RecordGroup(Group):
+    """A group whose budget protects each record of a client."""
+
+    model_config = ConfigDict(json_schema_extra=_records_required)
+    noise_multiplier: OnlyClientsOrAbsent = None
+    sampling_ratio: OnlyClients = None
+    min_sampling_ratio: OnlyClients = None
+    max_sampling_ratio: OnlyClients = None
+    min_weight: OnlyClients = None
+
+
+class LocalTraining(Value):
+    """What a client does in a round: mini-batch SGD from the global model."""
+
+    steps: Count = Field(5, description="Local steps (tau).")
+    batch_size: Count = Field(10, description="Records in a local mini-batch.")
+    learning_rate: Annotated[Positive, Field(le=1e6)] = Field(
+        0.1, description="Local learning rate (eta) in round 1."
+    )
+    learning_rate_decay: Fraction = Field(
+        0.99, description="Factor on the learning rate after each round."
+    )
+    momentum: Annotated[NonNegative, Field(lt=1)] = Field(
+        0.0, description="Momentum of local SGD; starts at zero in each round."
+    )
+    augmentation: Augmentation | None = Field(
+        None,
+        description="Random changes of a client's images each time it trains on them.",
+        exclude_if=is_none,
+    )
+    epochs: Count | None = Field(
+        None,
+        description="Passes over a client's records in a round (K), 1 when left out; only with "
+        "unit: record, where they stand in the place of the steps.",
+        exclude_if=is_none,
+    )
+
+
+class ClientTraining(LocalTraining):
+    """Local training that is counted in steps."""
+
+    epochs: OnlyRecords = None
+
+
+class Model(Value):
+    """The network that is trained."""
+
+    name: str = Field(description="A model of the catalogue, for example cnn-2.")
+    parameters: Count = Field(description="Number of trainable parameters (d).")
+    initial: Initial | None = Field(
+        None,
+        description="Parameters from public data to start from, which privplan pretrain writes; "
+        "left out, they are drawn.",
+        exclude_if=is_none,
+    )
+
+
+def _public_key(value: str) -> str:
+    if not re.fullmatch("[0-9a-f]{64}", value):
+        raise ValueError("must be 64 hexadecimal digits, as privplan keys show prints")
+    return value
+
+
+class Signer(Value):
+    """A party that signs statements about a run."""
+
+    name: Name = Field(description="Name of the party, unique among the signers.")
+    role: Literal["server", "client"] = Field("server", description="What it may state.")
+    key: Annotated[str, AfterValidator(_public_key)] = Field(
+        description="Its public Ed25519 key, 64 hexadecimal digits (privplan keys show)."
+    )

@@ -1,0 +1,478 @@
+"""The training recipe of a spec: which of its fields the planner decides, and how they were chosen.
+
+A spec that leaves the clipping norm and the server open asks for the default recipe, which is
+decided without any data. Clipping norm and local learning rate follow from local training alone,
+so they are filled in when the spec is read; ``privplan.planning.choices`` decides the rest when the
+plan is solved. A solved spec names the decided fields in ``recipe.decides``, so that solving it
+again gives the same plan, and baselines can leave the recipe out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic_core import PydanticKnownError
+
+from privplan.errors import Fault, InputError
+from privplan.spec.objectives import FIXED_RATIOS
+from privplan.values import (
+    LARGEST,
+    MOST,
+    Checked,
+    Count,
+    Fraction,
+    Name,
+    Natural,
+    NonNegative,
+    PathName,
+    Positive,
+    Probability,
+    Value,
+    digest,
+    is_empty,
+    is_none,
+    rule,
+)
+
+DECIDED = ("clipping_norm", "server", "averaging")
+"""Fields of a spec that the default recipe decides where they are left out."""
+LOCAL_RATE = "local.learning_rate"
+"""Decided as well where it is left out and there is local momentum; see ``local_rate``."""
+TUNED = ("clipping_norm", "server", "averaging", "local")
+"""Fields of a spec that a tuned recipe writes."""
+DECIDABLE = {"default": (*DECIDED, LOCAL_RATE), "none": (), "tuned": TUNED}
+"""Fields that ``Recipe.decides`` may name, by the recipe's source."""
+CLIPPING_STEPS = 1.0
+"""Clipping norm of the default recipe over the local learning rate eta.
+
+A client whose gradients have norm 1 is as far after one local step. Over all its steps nearly every
+update is longer and thus clipped, so the released mean hardly depends on the updates' lengths,
+which nobody knows without data.
+"""
+_MEASURED = ("clipping", "heterogeneity", "update_norm", "update_norms", "constants")
+"""Fields of ``planning`` in units of an update; whoever gives one knows the updates' scale."""
+UNIT = 0.1
+"""Local learning rate where a spec names none; the recipe's unit of length then."""
+MOST_STEPS = 30
+"""Local momentum carries a client no farther than so many steps without it would, or than its own
+steps if they are more: with longer local training, updates fit the client's few records instead of
+pointing where all clients gain, on digits as on text (docs/recipe.md)."""
+
+
+class TuningEvidence(Value):
+    """Runs that a tuned recipe rests on.
+
+    Attributes:
+        dataset: name of the proxy data.
+        partition: partition of its records over clients.
+        runs: simulated runs.
+        seed: seed of the first run.
+        accuracy: mean accuracy of the recipe over its seeds, in [0, 1].
+        seeds: number of seeds of this mean.
+        default_accuracy: the same of the recipe before.
+        rounds: rounds of the plan that was tuned for.
+        noise: norm of the noise of its mean update over the clipping norm.
+        model: name of the model that was trained; None in specs of before it was written.
+        recipe: digest of the recipe's fields (``fields_digest``), likewise.
+        algorithm: name of the algorithm that was trained; None for ``planned``.
+    """
+
+    dataset: str
+    partition: str
+    runs: Count
+    seed: Natural
+    accuracy: Fraction
+    seeds: Count
+    default_accuracy: Fraction
+    rounds: Count
+    noise: NonNegative
+    model: str | None = Field(None, exclude_if=is_none)
+    recipe: str | None = Field(None, exclude_if=is_none)
+    algorithm: str | None = Field(None, exclude_if=is_none)
+
+
+class Recipe(Checked):
+    """Who decides clipping norm, server and averaging, and on what evidence."""
+
+    source: Literal["default", "none", "tuned"] = Field(
+        "default",
+        description="default: decided without data; none: all fields as given; tuned: chosen by "
+        "privplan tune.",
+    )
+    decides: tuple[str, ...] = Field(
+        (),
+        description="Fields of the spec that the recipe decides; left out with source: default, "
+        "all that are not given.",
+    )
+    replaced: dict[str, Any] = Field(
+        default_factory=dict,
+        exclude_if=is_empty,
+        description="Values of these fields before; baselines train with them.",
+    )
+    evidence: TuningEvidence | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Runs that a tuned recipe rests on, or with none the fields as given.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_name(cls, data: Any) -> Any:
+        """``recipe: none`` stands for its source."""
+        return {"source": data} if isinstance(data, str) else data
+
+    @rule
+    def _decidable(self) -> Iterator[Fault]:
+        """The recipe names only fields that it decides."""
+        known = DECIDABLE[self.source]
+        for name in self.decides:
+            if name not in known:
+                allowed = f"may hold only {', '.join(known)}" if known else "must be empty"
+                yield Fault("decides", f"{allowed} for source: {self.source}", name)
+
+    @rule
+    def _evident(self) -> Iterator[Fault]:
+        """A tuned recipe says what it rests on, and fields that another algorithm is tuned with."""
+        if self.source == "tuned" and self.evidence is None:
+            text = "is required for source: tuned, which privplan tune writes"
+            yield Fault("evidence", text, "nothing")
+        elif self.source == "default" and self.evidence is not None:
+            yield Fault("evidence", "is only for source: tuned or none", self.source)
+
+
+def fields_digest(fields: Mapping[str, Any]) -> str:
+    """SHA-256 of the fields that a tuned recipe writes.
+
+    Args:
+        fields: plain data of a valid spec, all defaults filled in.
+    """
+    return digest({name: fields[name] for name in TUNED if fields.get(name) is not None})
+
+
+def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
+    """A spec's plain data with the recipe that they ask for, and its clipping norm.
+
+    The default recipe is asked for by name, or by leaving out DECIDED and the fields of
+    ``planning`` in units of an update, in a spec of clients whose ratios minimise an objective.
+
+    Args:
+        data: plain data of a spec; anything invalid is left to its validation.
+    """
+    recipe, planning = data.get("recipe"), data.get("planning") or {}
+    if not isinstance(planning, dict) or not isinstance(recipe, str | dict | None):
+        return data
+    if recipe is None:
+        ratios = planning.get("ratios", "balanced")
+        given = [data.get(field) for field in DECIDED] + [planning.get(name) for name in _MEASURED]
+        by_rule = ratios in FIXED_RATIOS or data.get("unit", "client") != "client"
+        if by_rule or any(value not in (None, (), []) for value in given):
+            return data
+        recipe = "default"
+    local = data.get("local")
+    local = local if isinstance(local, dict) else {}
+    named = recipe if isinstance(recipe, dict) else {"source": recipe}
+    if named.get("source", "default") == "default" and "decides" not in named:
+        free = planning.get("free")
+        free = free if isinstance(free, list | tuple) else ()
+        decides = [field for field in DECIDED if data.get(field) is None and field not in free]
+        if local.get("learning_rate") is None and local.get("momentum") not in (None, 0):
+            decides.append(LOCAL_RATE)
+        recipe = {"source": "default", **named, "decides": decides}
+    if not isinstance(recipe, dict) or recipe.get("source", "default") != "default":
+        return {**data, "recipe": recipe}
+    data, decided = {**data, "recipe": recipe}, recipe.get("decides")
+    if not isinstance(decided, list | tuple):
+        return data
+    rate = UNIT if local.get("learning_rate") is None else local["learning_rate"]
+    if LOCAL_RATE in decided:
+        own = local_rate(local.get("steps"), local.get("momentum"))
+        rate, data["local"] = UNIT, {**local, "learning_rate": own}
+    if "clipping_norm" in decided and isinstance(rate, int | float) and 0 < rate <= LARGEST:
+        data["clipping_norm"] = CLIPPING_STEPS * rate
+    return data
+
+
+def walk(steps: int, momentum: float) -> float:
+    """Length of local training at gradients of norm 1, in learning rates: no unit.
+
+    The sum of (1 - momentum^k) / (1 - momentum) over the steps k: a step with momentum goes on.
+
+    Args:
+        steps: local steps (tau).
+        momentum: momentum of local SGD, in [0, 1), which starts at zero in each round.
+    """
+    if momentum == 0:
+        return float(steps)
+    gone = -math.expm1(steps * math.log(momentum))
+    length = (steps - momentum * gone / (1 - momentum)) / (1 - momentum)
+    return min(max(length, float(steps)), steps * (steps + 1) / 2)  # its bounds, but for rounding
+
+
+def local_rate(steps: Any, momentum: Any) -> float:
+    """Local learning rate of the default recipe: UNIT, or less where momentum carries far.
+
+    Args:
+        steps: local steps (tau), as a spec gives them; few when None.
+        momentum: momentum of local SGD, likewise. Anything invalid is left to validation.
+    """
+    numbers = all(isinstance(one, int | float) for one in (steps, momentum))
+    if not numbers or not (1 <= steps <= MOST and 0 <= momentum < 1):
+        return UNIT
+    return min(UNIT, float(f"{UNIT * max(MOST_STEPS, steps) / walk(steps, momentum):.4g}"))
+
+
+def unit(local_learning_rate: float, recipe: Recipe | None) -> float:
+    """Local learning rate that the default recipe's lengths are multiples of (eta).
+
+    Args:
+        local_learning_rate: of the spec.
+        recipe: of the spec; where it decides the learning rate, that is no word on the model.
+    """
+    return UNIT if recipe is not None and LOCAL_RATE in recipe.decides else local_learning_rate
+
+
+def without_recipe(data: dict[str, Any]) -> dict[str, Any]:
+    """A spec's plain data before its recipe: without the fields that it decided."""
+    recipe = data.get("recipe")
+    if recipe is None or recipe["source"] == "none":
+        return data
+    kept = {key: value for key, value in data.items() if key not in recipe["decides"]}
+    if LOCAL_RATE in recipe["decides"]:
+        kept["local"] = {
+            key: value for key, value in data["local"].items() if key != "learning_rate"
+        }
+    return {**kept, **recipe.get("replaced", {}), "recipe": "none"}
+
+
+# --- Fields of a spec on the server: its optimiser, and the averaging of models over rounds. -----
+#
+# Both are functions of the releases, so they cost no privacy. How an optimiser moves the model
+# stands in ``simulate.server_optimisers``; here are the names and hyperparameters, so that a plan
+# is checked without the simulator. Another distribution adds an optimiser by an entry point of the
+# group ``privplan.server_optimisers``; it may use all fields below.
+
+GROUP = "privplan.server_optimisers"
+"""Entry-point group of server optimisers from other distributions."""
+_ADAPTIVE = {"learning_rate": 0.01, "beta1": 0.9, "epsilon": 1e-3}
+HYPERPARAMETERS: dict[str, dict[str, float]] = {
+    "sgd": {"learning_rate": 1.0},
+    "momentum": {"learning_rate": 1.0, "momentum": 0.9},
+    "adagrad": _ADAPTIVE,
+    "adam": {**_ADAPTIVE, "beta2": 0.99},
+    "yogi": {**_ADAPTIVE, "beta2": 0.99},
+}
+"""Hyperparameters of each optimiser of the project, with their defaults."""
+
+_FIELDS = ("learning_rate", "momentum", "beta1", "beta2", "epsilon")
+
+
+def _known(value: object) -> str:
+    if isinstance(value, str) and (
+        value in HYPERPARAMETERS or value in entry_points(group=GROUP).names
+    ):
+        return value
+    *most, last = map(repr, sorted({*HYPERPARAMETERS, *entry_points(group=GROUP).names}))
+    raise PydanticKnownError("literal_error", {"expected": f"{', '.join(most)} or {last}"})
+
+
+_Share = Annotated[NonNegative, Field(lt=1)]
+
+
+class ServerOptimiser(Checked):
+    """How the server moves the global model by the mean update of a round."""
+
+    optimizer: Annotated[
+        str,
+        PlainValidator(_known),
+        WithJsonSchema({"examples": sorted(HYPERPARAMETERS), "type": "string"}),
+    ] = Field("sgd", description=f"One of {', '.join(sorted(HYPERPARAMETERS))}, or a registered.")
+    learning_rate: Positive | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Factor on the step; 1 when left out, 0.01 for adagrad, adam and yogi.",
+    )
+    momentum: _Share | None = Field(
+        None, exclude_if=is_none, description="Factor on the last step (momentum); 0.9 by default."
+    )
+    beta1: _Share | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Decay of the mean of the updates (adagrad, adam, yogi); 0.9 by default.",
+    )
+    beta2: _Share | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Decay of the mean of their squares (adam, yogi); 0.99 by default.",
+    )
+    epsilon: Positive | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Added to the root of the squares (adagrad, adam, yogi); 0.001 by default.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_defaults(cls, data: Any) -> Any:
+        """Fill the optimiser's own hyperparameters, so that a plan names every number."""
+        if not isinstance(data, dict):
+            return data
+        name = data.get("optimizer", "sgd")
+        given = {key: value for key, value in data.items() if value is not None}
+        own = HYPERPARAMETERS.get(name) if isinstance(name, str) else None
+        return {**(own or {}), **given}
+
+    @rule
+    def _takes(self) -> Iterator[Fault]:
+        """Only hyperparameters of the chosen optimiser are given."""
+        own = HYPERPARAMETERS.get(self.optimizer)
+        for field in _FIELDS if own is not None else ():
+            value = getattr(self, field)
+            if value is not None and field not in (own or {}):
+                names = ", ".join(own or {})
+                text = f"must be left out for {self.optimizer}, which takes {names}"
+                yield Fault(field, text, value)
+
+
+class Averaging(Checked):
+    """Average of the models over rounds, which is evaluated and released instead of the last.
+
+    ``ema``: exponential moving average, the model of i rounds before has weight decay^i,
+    normalised. ``tail``: mean of the models of the last rounds.
+    """
+
+    method: Literal["ema", "tail"] = Field("ema", description="Kind of average.")
+    decay: _Share | None = Field(
+        None, exclude_if=is_none, description="Factor per round (ema); 0.8 by default."
+    )
+    fraction: Fraction | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Share of the rounds, the last ones, that is averaged (tail); 0.2 by default.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_defaults(cls, data: Any) -> Any:
+        """Fill the method's own number."""
+        if not isinstance(data, dict):
+            return data
+        own = {"decay": 0.8} if data.get("method", "ema") == "ema" else {"fraction": 0.2}
+        return {**own, **{key: value for key, value in data.items() if value is not None}}
+
+    @rule
+    def _takes(self) -> Iterator[Fault]:
+        """Only the method's own number is given."""
+        other, only = ("fraction", "tail") if self.method == "ema" else ("decay", "ema")
+        if getattr(self, other) is not None:
+            yield Fault(other, f"is only for method: {only}", getattr(self, other))
+
+
+# --- Random changes of a client's images in training. --------------------------------------------
+
+
+class Augmentation(Value):
+    """Random changes of an image each time that a client trains on it, which cost no privacy.
+
+    A client changes its own records before gradients and updates are clipped, so that the bound on
+    what a client or a record contributes is the same. Test records stay as they are.
+    """
+
+    shift: Count | None = Field(
+        None,
+        description="Most pixels by which an image is moved along each axis; pixels at the border "
+        "are repeated.",
+        exclude_if=is_none,
+    )
+    flip: Probability | None = Field(
+        None,
+        description="Chance that an image is mirrored left to right, for example 0.5.",
+        exclude_if=is_none,
+    )
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if self.shift is None and self.flip is None:
+            raise ValueError("must name shift or flip, or be left out")
+        return self
+
+    @property
+    def numbers(self) -> tuple[int, float]:
+        """The largest shift and the chance of a flip; 0 where left out."""
+        return self.shift or 0, self.flip or 0.0
+
+
+# --- Initial parameters of a spec's model from a file of public data's making. -------------------
+
+FIELD = "model.initial"
+
+
+def _sha256(value: str) -> str:
+    if not re.fullmatch("[0-9a-fA-F]{64}", value):
+        raise ValueError("must be 64 hexadecimal digits, as sha256sum prints")
+    return value.lower()
+
+
+class Initial(Value):
+    """Parameters before the first round, trained on data that need no protection."""
+
+    file: PathName = Field(
+        description="A .npy file with all parameters [d] in the order of the model's, relative to "
+        "the current folder. They must not depend on the clients' records."
+    )
+    sha256: Annotated[str, AfterValidator(_sha256)] = Field(
+        description="SHA-256 of the file, 64 hexadecimal digits."
+    )
+    head: Literal["loaded", "drawn"] = Field(
+        "loaded",
+        description="drawn: the last dense layer is initialised at random, for other classes than "
+        "those of the public data.",
+    )
+    source: Name | None = Field(
+        None, description="The public data that they were trained on.", exclude_if=is_none
+    )
+
+    def content(self, copy: Path | None = None) -> bytes:
+        """The file's content.
+
+        Args:
+            copy: another place of the file, where it is not at the one that the spec names.
+
+        Raises:
+            InputError: it cannot be read, or is not the file of this digest.
+        """
+        if copy is not None and copy.is_file() and not Path(self.file).is_file():
+            return self.model_copy(update={"file": str(copy)}).content()
+        try:
+            content = Path(self.file).read_bytes()
+        except OSError as error:
+            rule = f"must be a file that can be read ({error.strerror})"
+            raise InputError.one(f"{FIELD}.file", rule, self.file) from None
+        found = hashlib.sha256(content).hexdigest()
+        if found != self.sha256:
+            raise InputError.one(f"{FIELD}.sha256", f"must be that of {self.file}", found)
+        return content
+
+    @property
+    def line(self) -> str:
+        """Where the parameters are from, and what that means for privacy."""
+        trained = "" if self.source is None else f", trained on {self.source}"
+        head = ", the last layer drawn" if self.head == "drawn" else ""
+        return (
+            f"initial parameters from {self.file} (SHA-256 {self.sha256[:12]}...){trained}{head}: "
+            "they must not depend on the clients' records, and no budget counts them"
+        )
+
+    def warnings(self) -> list[str]:
+        """That runs will refuse the file as it is now; empty when they will not for its digest."""
+        try:
+            self.content()
+        except InputError as error:
+            return [f"runs of this plan are refused until {error}"]
+        return []

@@ -1,0 +1,507 @@
+"""Checks that plan, record and ledger are of one run, and that the ledger is complete."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from privplan.errors import Fault
+from privplan.evidence import CLIENTS, clients_digest, read_clients, read_noise_evidence
+from privplan.plan import GroupPlan
+from privplan.planning.error import rule_of
+from privplan.record import METRIC, GroupShare, ReleaseRecord, RunRecord
+from privplan.spec.turns import mixture
+from privplan.verification.checks.check import (
+    Check,
+    Run,
+    at_round,
+    evidence_fault,
+    failed,
+    first,
+    lacking,
+    not_shown,
+    passed,
+    register,
+    unreleased,
+    without_evidence,
+)
+from privplan.verification.checks.noise import positions
+from privplan.verification.statistics import FALSE_ALARM
+
+
+@register("plan", order=10)
+def same_plan(run: Run) -> Check:
+    """The record names the digest of the plan."""
+    if run.record.plan_digest != run.plan.digest:
+        return failed("plan", "the record is of another plan")
+    return passed("plan", "the record names the plan's digest")
+
+
+@register("ledger", order=20)
+def unbroken(run: Run) -> Check:
+    """The ledger's hash chain is valid from the plan's digest to the last line of the record."""
+    fault = run.ledger.fault
+    if fault is None and run.record.chain and run.record.chain != run.ledger.chain:
+        fault = "the last line is not the one that the finished run wrote last"
+    if fault is not None:
+        return failed("ledger", fault)
+
+    def missing() -> Iterator[str]:
+        if not run.ledger.records:
+            yield "releases"
+        if run.record.status == "complete" and not run.record.chain:
+            yield "the hash of the last line in the record"
+
+    reason = f"{len(run.ledger.records)} releases, the chain of hashes holds"
+    return first((), "ledger", reason, missing())
+
+
+@register("groups", order=30)
+def groups(run: Run) -> Check:
+    """Every release is of groups of the plan, with the planned number of clients and unit.
+
+    Where the run stores the assignment of clients to groups and records, each client is in one
+    group, and no record is of two clients.
+    """
+
+    def problems() -> Iterator[str]:
+        known = {group.name: group.clients for group in run.plan.groups}
+        of_clients = run.plan.spec.unit == "client"
+        for release in run.ledger.records:
+            if of_clients and release.unit == "record":
+                yield f"round {release.round}: protects records, planned are clients"
+            for share in release.shares:
+                if share.group not in known:
+                    yield f"round {release.round}: {share.group} is not a group of the plan"
+                elif share.clients != known[share.group]:
+                    yield (
+                        f"{share.group}: {share.clients} clients where {known[share.group]} "
+                        "were planned"
+                    )
+        yield from evidence_fault(run)
+        yield from _identities(run)
+
+    reason = f"{len(run.plan.groups)} groups, as planned"
+    return first(problems(), "groups", reason, [*unreleased(run), *_unstored(run)])
+
+
+def _unstored(run: Run) -> Iterator[str]:
+    """The assignment of clients or its digest, where the run wrote it and the file is gone."""
+    yield from without_evidence(run, "the digest of the assignment of clients")
+    if run.folder is None or (run.folder / CLIENTS).exists():
+        return
+    header, _ = run.evidence
+    if header is not None:
+        yield f"the assignment of clients ({CLIENTS}), whose digest the run wrote"
+
+
+def _identities(run: Run) -> Iterator[str]:
+    """Clients without a group, or with records of others, in the stored assignment."""
+    header, _ = run.evidence
+    if run.folder is None or header is None:
+        return
+    stored = read_clients(run.folder)
+    if stored is None:
+        return
+    if clients_digest(stored) != header.clients:
+        yield f"{CLIENTS} is not the assignment that the run wrote"
+        return
+    assigned = stored["group"]
+    for index, group in enumerate(run.plan.groups):
+        found = int((assigned == index).sum())
+        if found != group.clients:
+            yield (
+                f"{group.name}: {found} different clients hold records, {group.clients} were "
+                "planned, so that one holds the place of several"
+            )
+    records = stored["records"]
+    ordered = np.sort(records)  # np.unique would load numpy.ma
+    repeated = int((ordered[1:] == ordered[:-1]).sum())
+    if repeated:
+        yield f"{repeated} records are of more than one client"
+
+
+@register("rounds", order=40)
+def rounds(run: Run) -> Check:
+    """Each group has one release per planned round; record-level clients no more than planned."""
+    protects_records = run.plan.spec.unit == "record"
+
+    def problems() -> Iterator[str]:
+        for group in run.plan.groups:
+            yield from _participations(run, group) if protects_records else _releases(run, group)
+
+    def missing() -> Iterator[str]:
+        done = max((release.round for release in run.ledger.records), default=0)
+        if run.record.status == "running" and done < run.plan.spec.rounds:
+            yield f"rounds {done + 1} to {run.plan.spec.rounds}, since the run is not finished"
+        if protects_records:
+            shares = (share for release in run.ledger.records for share in release.shares)
+            yield from lacking(
+                "the client of each release", (s.participants is None for s in shares)
+            )
+
+    planned = run.plan.spec.rounds
+    reason = f"{planned} rounds, as planned"
+    if run.record.status == "stopped":
+        reason = f"{_due(run)} of {planned} planned rounds, then the run was stopped"
+    return first(problems(), "rounds", reason, missing())
+
+
+def _releases(run: Run, group: GroupPlan) -> Iterator[str]:
+    planned = run.plan.spec.rounds
+    seen = [release.round for release, _ in run.shares(group.name)]
+    if len(seen) > planned:
+        yield f"{group.name}: {len(seen)} releases where {planned} rounds were planned"
+    elif sorted(seen) != list(range(1, _due(run) + 1)):
+        done = len(set(seen))
+        yield f"{group.name}: {done} of {planned} planned rounds are in the ledger"
+
+
+def _due(run: Run) -> int:
+    """Rounds that the ledger must have: all that are planned, or those begun by a running run."""
+    if run.record.status == "complete":
+        return run.plan.spec.rounds
+    return max((release.round for release in run.ledger.records), default=0)
+
+
+def _participations(run: Run, group: GroupPlan) -> Iterator[str]:
+    """Rounds, steps and participations of clients who add noise locally to protect records."""
+    most, counts, releases = group.participations or 0, Counter[int](), run.shares(group.name)
+    for release, share in releases:
+        where = f"round {release.round}, {group.name}"
+        if release.round > run.plan.spec.rounds:
+            yield f"{where}: only {run.plan.spec.rounds} rounds were planned"
+        if release.steps != group.steps:
+            yield f"{where}: {release.steps} noisy steps, planned {group.steps}"
+        counts.update(share.participants or ())
+    for client, count in counts.items():
+        if count > most:
+            yield f"{group.name}: client {client} took part in {count} rounds, planned {most}"
+    if not releases:
+        yield f"{group.name}: no release is in the ledger"
+
+
+# --- The check that the record of a run agrees with itself, with the plan and with the ledger. ---
+#
+# What nothing else in the folder contradicts stays a declaration of the run: the names of
+# algorithm, data set and partition, versions, times, and accuracies that a replay has not
+# measured again.
+
+EVALUATED_CLIENTS = 100
+"""Most clients of whom all are evaluated after each round, so that the last score is final."""
+SCORE = 1e-3
+"""Largest difference between two evaluations of one model."""
+_OF_SIMULATIONS = (
+    "dataset",
+    "partition",
+    "model",
+    "device",
+    "metrics",
+    "accuracy",
+    "accuracy_by_class",
+    "accuracy_by_group",
+)
+_OF_THE_END = ("chain", "audit", "accuracy", "accuracy_by_class", "accuracy_by_group")
+
+
+@register("record", order=15, false_alarm=FALSE_ALARM)
+def record_agrees(run: Run) -> Check:
+    """No field of the record contradicts another one, the plan, the ledger or the evidence."""
+    problems = chain(evidence_fault(run), map(str, _faults(run)))
+    missing = without_evidence(run, "the digest of the data")
+    return first(problems, "record", "agrees with the plan and the ledger", missing)
+
+
+def _faults(run: Run) -> Iterator[Fault]:
+    yield from _progress(run)
+    yield from _end(run)
+    if run.record.seed is None:
+        for name in _OF_SIMULATIONS:
+            if value := getattr(run.record, name):
+                yield _fault(name, "is only for a simulation, which has a seed", value)
+        return
+    yield from _inputs(run)
+    yield from _scores(run)
+
+
+def _fault(field: str, rule: str, found: object) -> Fault:
+    return Fault(f"record.{field}", rule, found)
+
+
+def _progress(run: Run) -> Iterator[Fault]:
+    """The rounds that are done, by the status. Clients who take turns may leave a round empty."""
+    record, planned = run.record, run.plan.spec.rounds
+    done, status, last = record.rounds_done, record.status, planned
+    if run.plan.spec.unit == "client" and run.ledger.fault is None:
+        last = max((release.round for release in run.ledger.records), default=0)
+    if status == "complete" and done != planned:
+        yield _fault("rounds_done", f"must be the {planned} planned rounds, as complete", done)
+    elif status == "stopped" and (done != last or record.seed is not None):
+        yield _fault("status", f"stopped is of a deployment after {last} rounds", done)
+    elif status == "running" and done > last:
+        yield _fault("rounds_done", f"must be at most {last}, the last round in the ledger", done)
+
+
+def _end(run: Run) -> Iterator[Fault]:
+    """What is known only when a run has ended."""
+    record = run.record
+    for name in _OF_THE_END if record.status == "running" else ():
+        if value := getattr(record, name):
+            yield _fault("status", f"must not be running beside {name} of a finished run", value)
+
+
+def _inputs(run: Run) -> Iterator[Fault]:
+    """What a simulation was given: model, rounds, clients, data, canaries, source of the noise."""
+    record, spec, given = run.record, run.plan.spec, run.record.configuration
+    for name in ("algorithm", "dataset"):
+        if not getattr(record, name):
+            yield _fault(name, "must be named in the record of a simulation", "nothing")
+    expected: dict[str, tuple[Any, Any]] = {
+        "model": (record.model, spec.model.name),
+        "configuration.rounds": (given.get("rounds"), spec.rounds),
+        "configuration.clients": (given.get("clients"), spec.population),
+    }
+    for field, (found, planned) in expected.items():
+        if found != planned:
+            yield _fault(field, f"must be {planned}, as planned", found)
+    header, _ = run.evidence
+    data = given.get("data")
+    if not isinstance(data, str) or (header is not None and data != header.data):
+        rule = "must be the digest of the data" + (" in the evidence" if header else "")
+        yield _fault("configuration.data", rule, data)
+    kinds = {"aggregation": str, "numbers": dict, "processes": int, "canaries": int}
+    for name, kind in kinds.items():
+        if not isinstance(value := given.get(name), kind):
+            words = {str: "text", dict: "a mapping of numbers", int: "a whole number"}[kind]
+            yield _fault(f"configuration.{name}", f"must be {words}", value)
+    most = max((s.canaries or 0 for r in run.ledger.records for s in r.shares), default=0)
+    canaries, complete = given.get("canaries", 0), record.status == "complete"
+    if canaries < most or (complete and (canaries > 0) != bool(record.audit)):
+        rule = f"must be {most} or more, as released" if most else "must be 0 without their scores"
+        yield _fault("configuration.canaries", rule, canaries)
+    if (record.noise == "secure") != ("noise" in given):
+        yield _fault(
+            "noise", f"must be as in the configuration, {given.get('noise')}", record.noise
+        )
+
+
+def _scores(run: Run) -> Iterator[Fault]:
+    """Evaluations are of rounds that were done, and the last one is that of the end."""
+    record, metrics = run.record, run.record.metrics
+    rounds = [one.round for one in metrics]
+    if rounds != sorted(set(rounds)) or (rounds and not 1 <= rounds[-1] <= record.rounds_done):
+        rule = f"must be in increasing rounds of the {record.rounds_done} done"
+        yield _fault("metrics", rule, rounds)
+    if rounds and rounds[0] == 0:
+        yield _fault("metrics", "must be after rounds, from 1", rounds)
+    if METRIC not in record.configuration:
+        known = {group.name for group in run.plan.groups}
+        for name in record.accuracy_by_group.keys() - known:
+            yield _fault("accuracy_by_group", "must be of groups of the plan", name)
+    if record.status != "complete":
+        return
+    if not rounds or rounds[-1] != record.rounds_done:
+        rule = f"must have an evaluation of the last round, {record.rounds_done}"
+        yield _fault("metrics", rule, rounds)
+    elif METRIC not in record.configuration:
+        yield from _final(run, metrics[-1].accuracy)
+
+
+def _final(run: Run, last: float | None) -> Iterator[Fault]:
+    """The final accuracy, against that of the last evaluation and against its parts.
+
+    The last evaluation is that of the final model on all test records, or, with a model per
+    client, of ``EVALUATED_CLIENTS`` of up to 10,000 random clients (Hoeffding's inequality).
+    """
+    end, wide = run.record.accuracy, run.plan.spec.population > EVALUATED_CLIENTS
+    if end is None or last is None:
+        if end is not last:
+            yield _fault("accuracy", f"must be {last}, as in the last evaluation", end)
+        return
+    most = math.sqrt(math.log(2 / FALSE_ALARM) / (2 * EVALUATED_CLIENTS)) if wide else SCORE
+    if abs(end - last) > most:
+        yield _fault("accuracy", f"must be within {most:.3g} of the last evaluation, {last}", end)
+    if (rule := _no_mean(end, run.record)) is not None:
+        yield _fault("accuracy", rule, end)
+
+
+def _no_mean(end: float, record: RunRecord) -> str | None:
+    """What the accuracy and its parts must be and are not; None where they can be honest.
+
+    With one model for all, the accuracy is a mean of those by class over the test records, and that
+    of a group another mean of them, over the group's training labels: 0 where no class of the group
+    was tested. The accuracy need not be within those of the groups then. Where clients have own
+    models it is a mean of those by group, over clients; those by class then have other weights.
+    """
+    classes, groups = record.accuracy_by_class.values(), record.accuracy_by_group.values()
+    if not classes and not groups:
+        return None
+    if _between(groups, end):
+        return None
+    if not classes:
+        return "must be a mean of those by group"
+    if not _between(classes, end):
+        return "must be a mean of those by class or by group"
+    if all(share == 0 or _between(classes, share) for share in groups):
+        return None
+    return "must be a mean of those by group, which are no means of those by class"
+
+
+def _between(parts: Collection[float], found: float) -> bool:
+    """Whether a score can be a mean of others."""
+    return bool(parts) and min(parts) - SCORE <= found <= max(parts) + SCORE
+
+
+# --- Checks of what clients add to a sum: updates within the clipping bound, constant weights. ---
+
+CLIP_TOLERANCE = 1e-5
+"""Relative tolerance on a clipped norm, for rounding in single precision."""
+
+
+@register("clipping", order=50)
+def clipping(run: Run) -> Check:
+    """No update in a sum exceeds its clipping bound, and the bound is the planned one.
+
+    A clipped update has the norm of the bound. If updates were clipped and none has that norm,
+    the threshold was different, such as a quantile of the norms of the same round.
+    """
+
+    def problems() -> Iterator[str]:
+        for group in run.plan.groups:
+            bound = run.plan.clip_bound(group)
+            for release, share in run.shares(group.name):
+                if not release.noise.silent:
+                    where = f"round {release.round}, {group.name}"
+                    yield from (
+                        f"{where}: {fault}" for fault in _contribution_faults(release, share, bound)
+                    )
+
+    norm = run.plan.spec.clipping_norm
+    reason = f"no update above its bound (C = {norm:g})"
+
+    def missing() -> Iterator[str]:
+        yield from unreleased(run)
+        sent = (release for release in run.ledger.records if not release.noise.silent)
+        shares = (share for release in sent for share in release.shares)
+        yield from lacking("norms of the updates", (one.largest_norm is None for one in shares))
+
+    return first(problems(), "clipping", reason, missing())
+
+
+@register("sums bounded", order=51)
+def sums_bounded(run: Run) -> Check:
+    """No measured sum is longer than its updates would be if all had the largest norm."""
+    name = "sums bounded"
+    releases = [
+        (index, release)
+        for index, release in positions(run)
+        if release.unit == "client" and release.residual is not None and release.noise.noisy
+    ]
+    measured, fault = ({}, None) if run.folder is None else read_noise_evidence(run.folder)
+    absent = sum((release.round, index) not in measured for index, release in releases)
+
+    def problems() -> Iterator[str]:
+        if fault is not None:
+            yield fault
+        factors, before = mixture(run.plan.spec), dict[int, list[float | None]]()
+        for index, release in releases:
+            one = measured.get((release.round, index))
+            past = before.setdefault(index, [])
+            past.insert(0, longest_sum(release))
+            lengths = past[: len(factors)]
+            if one is None or None in lengths:
+                continue
+            pairs = zip(factors, lengths, strict=False)
+            largest = math.fsum(factor * (length or 0.0) for factor, length in pairs)
+            if one.sum_norm > largest * (1 + CLIP_TOLERANCE):
+                yield (
+                    f"round {release.round}, {release.shares[0].group}: a sum of norm "
+                    f"{one.sum_norm:.6g}, its updates have {largest:.6g} in total"
+                )
+
+    check = first(problems(), name, "no sum is longer than its updates in total")
+    if check.passed and absent:
+        missing = [f"norms of the sums ({absent} of {len(releases)})"]
+        return not_shown(name, missing, required=False)
+    return check
+
+
+def longest_sum(release: ReleaseRecord) -> float | None:
+    """Norm of the sum if all updates had the largest norm; None where that is not recorded."""
+    total = 0.0
+    for share in release.shares:
+        if share.cohort is None or share.largest_norm is None:
+            return None
+        total += (share.cohort + (share.canaries or 0)) * share.largest_norm
+    return total
+
+
+def _contribution_faults(release: ReleaseRecord, share: GroupShare, bound: float) -> Iterator[str]:
+    if share.clip_bound is None:
+        yield "updates were not clipped"
+    elif not math.isclose(share.clip_bound, bound, rel_tol=1e-9):
+        yield f"clip bound {share.clip_bound:g}, planned {bound:g}"
+    elif share.largest_norm is None or share.clipped is None:
+        return
+    elif share.largest_norm > share.clip_bound * (1 + CLIP_TOLERANCE):
+        yield f"an update of norm {share.largest_norm:.6g} exceeds its bound {share.clip_bound:g}"
+    elif (
+        release.unit == "client"
+        and share.clipped > 0
+        and share.largest_norm < share.clip_bound * (1 - CLIP_TOLERANCE)
+    ):
+        yield (
+            f"{share.clipped} updates were shortened, and the largest has norm "
+            f"{share.largest_norm:.6g} where the bound is {share.clip_bound:g}: the threshold was "
+            "another one"
+        )
+
+
+@register("weights", order=150)
+def weights(run: Run) -> Check:
+    """A group's weight is constant while its planned parameters are, whoever takes part.
+
+    It is that of the rule that the record names, where privplan knows the rule. What an own rule
+    makes of noisy sums reveals no more of them, as long as it does not follow who takes part.
+    """
+    executed = run.record.executed
+    rule = None if executed is None else rule_of(executed.aggregator, run.plan)
+    turns = run.plan.spec.sampling.law.turns
+
+    def problems() -> Iterator[str]:
+        if executed is not None and (turns > 1) != executed.aggregator.startswith("unmixed, "):
+            yield f"aggregator {executed.aggregator} under {run.plan.spec.sampling} sampling"
+        for group in run.plan.groups:
+            seen: dict[tuple[float, float], float] = {}
+            for release, share in run.shares(group.name):
+                where = f"round {release.round}, {group.name}: weight {share.weight:.6g}"
+                before = seen.setdefault(at_round(run, group, release), share.weight)
+                if not math.isclose(share.weight, before, rel_tol=1e-9):
+                    yield f"{where}, {before:.6g} in an earlier round of the same plan"
+                expected = share.weight
+                if rule is not None:
+                    expected = rule(_group_in_round(run, group, release), run.plan)
+                if not math.isclose(share.weight, expected, rel_tol=1e-9):
+                    yield f"{where}, planned {expected:.6g}"
+
+    def missing() -> Iterator[str]:
+        yield from unreleased(run)
+        if executed is None or not executed.aggregator:
+            yield "the aggregation rule in the record"
+
+    reason = "the plan's, in every round"
+    if executed is not None and rule is None:
+        named = executed.aggregator
+        reason = f"constant over the rounds; the aggregator {named} is no rule of the plan's"
+    return first(problems(), "weights", reason, missing())
+
+
+def _group_in_round(run: Run, group: GroupPlan, release: ReleaseRecord) -> GroupPlan:
+    ratio, _ = run.plan.at_round(group, min(release.round, run.plan.spec.rounds))
+    turns = run.plan.spec.sampling.law.turns
+    return group.model_copy(update={"expected_cohort": ratio * group.clients / turns})

@@ -1,0 +1,504 @@
+"""Aggregators: from the releases of a round to one step of the global model.
+
+Means divide by a constant, the expected cohort, never by the realised cohort size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softshrink
+
+from privplan.plan import Clipping, GroupPlan, Plan
+from privplan.planning import error as weights
+from simulate.components import Aggregator, Released, State
+from simulate.models.hypernetwork import EMBEDDING, Hypernetwork, pull_back
+from simulate.server import pseudo_gradient_step
+from simulate.transforms import NORM, count_scale, keep_largest
+
+# --- Aggregators of sums: weighted sums of the releases, and post-processing of them. ------------
+#
+# The weights are the plain mean over the expected cohort, those of GDPFed+'s Algorithm 1 (as its
+# Appendix B.2 prints them), the weighted mean of the groups' mean updates, or proportional to
+# epsilon. Top-k (Algorithm 3 of GDPFed+), the shift of DP-FedPGN and the update of an adaptive
+# clipping norm are post-processing, so they have no privacy cost.
+
+
+def weighted_sum(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+    """Returns the sum of the releases [k], each times the weight in its ledger line.
+
+    Args:
+        releases: all releases of a round; the groups within one release share one weight.
+        theta: global vector [d]; not used.
+        state: the server's state; not changed.
+    """
+    parts = [part.record.shares[0].weight * part.vector for part in releases]
+    return torch.stack(parts).sum(0), state
+
+
+def mean() -> Aggregator:
+    """Every sum times 1 / sum_m s_m r_m, with s_m the group's scale (1 unless planned).
+
+    One factor for all groups, so it also serves a joint sum, where a client of group m counts
+    s_m times.
+    """
+    return Aggregator("mean", weights.mean, weighted_sum)
+
+
+def literal() -> Aggregator:
+    """Each group's sum times w_m / (q n), with w_m summing to 1 and q n the expected cohort.
+
+    The factors on a client's mean update add up to sum_m w_m r_m / (q n), which is below 1
+    (1/3 for three equal groups): the server's step is that much shorter than a mean.
+    """
+    return Aggregator("literal", weights.literal, weighted_sum)
+
+
+def normalised() -> Aggregator:
+    """Each group's sum times w_m / r_m: the weights on mean updates add up to 1."""
+    return Aggregator("normalised", weights.normalised, weighted_sum)
+
+
+def by_epsilon() -> Aggregator:
+    """Each group's sum times epsilon_m / sum_j epsilon_j r_j, with r the expected cohorts.
+
+    The weight of a group's mean update is epsilon_m r_m / sum_j epsilon_j r_j; these add up to 1.
+    """
+
+    def weight(group: GroupPlan, plan: Plan) -> float:
+        return group.epsilon / sum(other.epsilon * other.expected_cohort for other in plan.groups)
+
+    return Aggregator("by epsilon", weight, weighted_sum)
+
+
+def top_k(inner: Aggregator) -> Aggregator:
+    """Sparsify each group's released sum by the group's ``kept_fraction``, then combine.
+
+    Args:
+        inner: aggregator of the sparse sums.
+    """
+
+    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+        sparse = [
+            replace(part, vector=keep_largest(part.vector, part.groups[0].kept_fraction))
+            for part in releases
+        ]
+        return inner.combine(sparse, theta, state)
+
+    return Aggregator(f"top-k, {inner.name}", inner.weight, combine, inner.start)
+
+
+def add_shift(inner: Aggregator, share: float, decay: float) -> Aggregator:
+    """Combine the releases, then add the vector that ``shift`` subtracted (DP-FedPGN, line 14).
+
+    Args:
+        inner: aggregator of the releases; its weights on updates add up to 1.
+        share: share of the pseudo-gradient in local steps, 1 - beta.
+        decay: factor on the local learning rate per round.
+    """
+
+    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+        step, after = inner.combine(releases, theta, state)
+        return step + share * pseudo_gradient_step(state, decay), after
+
+    return Aggregator(f"unshifted {inner.name}", inner.weight, combine, inner.start)
+
+
+def at_plan_norm(inner: Aggregator, plan: Plan) -> Aggregator:
+    """The aggregator of sums that ``plan_clip`` bounded.
+
+    Args:
+        inner: aggregator of the sums of clipped updates.
+        plan: the plan; without adaptive clipping the result is ``inner``.
+    """
+    return inner if plan.clipping is None else adaptive_clipping(inner, plan, plan.clipping)
+
+
+def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggregator:
+    """Multiply the inner step by the clipping norm C, and update C by the noisy counts.
+
+    C becomes C exp(-learning_rate (b - quantile)), with b the noisy share of the expected cohort,
+    weighted as its updates are, whose updates have norm at most C (Andrew et al., Section 2.1).
+    The counts, the last coordinate of each release, do not enter ``inner``.
+
+    Args:
+        inner: aggregator of the sums without their counts, in units of C; its step is multiplied
+            by a positive factor if the sums are.
+        plan: the plan.
+        clipping: the plan's adaptive clipping.
+    """
+    scale_of_count = count_scale(clipping)
+
+    def start(theta: Tensor) -> State:
+        first = torch.tensor(plan.spec.clipping_norm, dtype=torch.float64, device=theta.device)
+        return {NORM: first, **inner.start(theta)}
+
+    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+        counts, _ = weighted_sum(
+            [replace(one, vector=one.vector[-1:]) for one in releases], theta, state
+        )
+        sums = [replace(one, vector=one.vector[:-1]) for one in releases]
+        step, state = inner.combine(sums, theta, state)
+        share = 0.5 + counts[0].double() / scale_of_count / _expected_weight(plan, releases)
+        moved = torch.exp(-clipping.learning_rate * (share - clipping.quantile))
+        norm = state[NORM]
+        return step * norm.to(step.dtype), {**state, NORM: norm * moved}
+
+    return Aggregator(f"following clip, {inner.name}", inner.weight, combine, start)
+
+
+def _expected_weight(plan: Plan, releases: Sequence[Released]) -> float:
+    """Sum over the expected cohorts of the factors on the clients' clipped updates.
+
+    1 up to rounding where the weights make a mean; GDPFed+ prints smaller ones.
+    """
+    return sum(
+        part.record.shares[0].weight
+        * sum(one.scale * plan.clip_factor(one) * one.expected_cohort for one in part.groups)
+        for part in releases
+    )
+
+
+# --- Principal component pursuit: a matrix as a low-rank one plus a sparse one. ------------------
+#
+# E. J. Candes, X. Li, Y. Ma, J. Wright, Robust Principal Component Analysis?, J. ACM 2011;
+# Algorithm 3 of Robust-HDP. The alternating directions are the same, but the penalty mu grows (Z.
+# Lin, M. Chen, Y. Ma, The Augmented Lagrange Multiplier Method, 2010): some 60 steps reach what a
+# fixed mu reaches in about a thousand.
+
+TOLERANCE = 1e-7
+ITERATIONS = 1000
+GROWTH = 1.2
+"""Factor on mu after each step."""
+
+
+def pursuit(
+    matrix: Tensor,
+    *,
+    tolerance: float = TOLERANCE,
+    iterations: int = ITERATIONS,
+) -> tuple[Tensor, Tensor]:
+    """Minimise the nuclear norm of L plus lambda times the 1-norm of S, with L + S = M.
+
+    lambda is 1 / sqrt(max(rows, columns)), as Candes et al. recommend; mu starts at
+    1.25 / |M|_2, as Lin et al. do.
+
+    Args:
+        matrix: M [rows, columns].
+        tolerance: stop when |M - L - S|_F / |M|_F is at most this.
+        iterations: largest number of steps.
+
+    Returns:
+        L and S, float64, on the device of M.
+    """
+    m = matrix.double()
+    largest = float(torch.linalg.matrix_norm(m, 2))
+    sparse, dual = torch.zeros_like(m), torch.zeros_like(m)
+    if largest == 0:
+        return sparse, sparse.clone()
+    mu, price = 1.25 / largest, 1 / math.sqrt(max(m.shape))
+    goal = tolerance * float(torch.linalg.matrix_norm(m))
+    low = sparse
+    for _ in range(iterations):
+        low = _singular_shrink(m - sparse + dual / mu, 1 / mu)
+        sparse = softshrink(m - low + dual / mu, price / mu)
+        residual = m - low - sparse
+        dual = dual + mu * residual
+        mu *= GROWTH
+        if float(torch.linalg.matrix_norm(residual)) <= goal:
+            break
+    return low, sparse
+
+
+def _singular_shrink(values: Tensor, by: float) -> Tensor:
+    """Soft-thresholds the singular values, from the smaller Gram matrix of a tall matrix."""
+    if values.shape[0] < values.shape[1]:
+        return _singular_shrink(values.T, by).T
+    squares, right = torch.linalg.eigh(values.T @ values)
+    singular = squares.clamp(min=0).sqrt()
+    above = singular > by
+    factor = (singular[above] - by) / singular[above]
+    basis = right[:, above]
+    shrunk: Tensor = (values @ basis) * factor @ basis.T
+    return shrunk
+
+
+# -------------------------------------------------------------------------------------------------
+# Aggregators of releases by single clients: weighted means and the update of a hypernetwork.
+
+BLOCK_CLIENTS = 200
+"""Most clients in a decomposition: its time grows with the cube of their number."""
+WEIGHT_TOLERANCE = 1e-4
+"""Accuracy of a decomposition: weights need no more."""
+
+Weights = Callable[[Tensor, Sequence[Released]], Tensor]
+"""(updates [K, k], releases) to the unnormalised weight of each client's update [K]."""
+
+
+def client_mean(name: str, weights: Weights) -> Aggregator:
+    """A weighted mean of clients' updates; post-processing, so it has no privacy cost.
+
+    A zero update was not finite at its client and has weight 0.
+
+    Args:
+        name: for messages and records.
+        weights: unnormalised weights of the updates.
+    """
+
+    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+        if not releases:
+            return torch.zeros_like(theta), state
+        updates = torch.stack([release.vector for release in releases])
+        counts = torch.where(updates.any(1), weights(updates, releases).to(updates.device), 0.0)
+        if not counts.any():
+            return torch.zeros_like(updates[0]), state
+        counts = counts.double() / counts.max()
+        return (counts / counts.sum()).to(updates) @ updates, state
+
+    return Aggregator(name, planned_weight, combine)
+
+
+def planned_weight(group: GroupPlan, plan: Plan) -> float:
+    """Planned weight of a group divided by its number of clients."""
+    return group.weight / group.clients
+
+
+def as_planned(updates: Tensor, releases: Sequence[Released]) -> Tensor:
+    """The planned weights, as in the clients' ledger lines."""
+    return torch.tensor([release.record.shares[0].weight for release in releases])
+
+
+def by_noise(rows: int, matrices: int = 1) -> Weights:
+    """Weights 1 / sigma_i^2 with noise estimated from the updates only (Robust-HDP, Algorithm 1).
+
+    Args:
+        rows: rows p' of the sub-matrices that are decomposed (Section 3.6).
+        matrices: number Q of sub-matrices.
+    """
+
+    def weights(updates: Tensor, releases: Sequence[Released]) -> Tensor:
+        return 1 / noise_estimates(updates, rows, matrices)
+
+    return weights
+
+
+def by_norm(updates: Tensor, releases: Sequence[Released]) -> Tensor:
+    """Weights by the inverse of the squared norm of each update, without Robust PCA."""
+    return 1 / updates.double().square().sum(1).clamp(min=torch.finfo(torch.float64).tiny)
+
+
+def noise_estimates(updates: Tensor, rows: int, matrices: int = 1) -> Tensor:
+    """Returns estimates of sigma_i^2 of each update up to a common factor [K], float64.
+
+    Robust PCA splits sub-matrices of random rows, and of at most ``BLOCK_CLIENTS`` random clients,
+    into a low-rank part, the common signal, and the rest, the noise. The share of a client's
+    squared norm that is noise, times its squared norm over all rows, is the estimate: the norm is
+    exact, and only the share has the error of a sample.
+
+    Args:
+        updates: noisy updates of K clients [K, k]; a column of the matrix M each.
+        rows: rows p' of a sub-matrix; with fewer coordinates there is one matrix of all rows.
+        matrices: number Q of sub-matrices, which are disjoint; fewer where the rows do not suffice.
+    """
+    clients, size = updates.shape
+    width = min(rows, size)
+    source = torch.Generator().manual_seed(size)  # public, the same in every run
+    order = torch.randperm(size, generator=source) if width < size else torch.arange(size)
+    parts = torch.split(order, width)[: min(matrices, size // width)]
+    drawn = torch.randperm(clients, generator=source)
+    blocks = torch.split(drawn, -(-clients // -(-clients // BLOCK_CLIENTS)))
+    noise = torch.zeros(clients, dtype=torch.float64, device=updates.device)
+    total = torch.zeros_like(noise)
+    for part in parts:
+        chosen = updates[:, part.to(updates.device)]
+        total += chosen.double().square().sum(1)
+        for block in blocks:
+            members = block.to(updates.device)
+            _, sparse = pursuit(chosen[members].T, tolerance=WEIGHT_TOLERANCE)
+            noise[members] += sparse.square().sum(0)
+    smallest = torch.finfo(torch.float64).tiny
+    share = noise / total.clamp(min=smallest)
+    return (share * updates.double().square().sum(1)).clamp(min=smallest)
+
+
+def through_hypernetwork(population: int, hidden: int, rate: float) -> Aggregator:
+    """The chain rule of pFedHN (its Algorithm 1), for releases by single clients.
+
+    The hypernetwork moves by ``rate`` times the mean, over the expected cohort, of the product of
+    each client's change with the derivative of its model by the hypernetwork; the embedding of
+    each participant moves by ``rate`` times the product with the derivative by the embedding.
+
+    Args:
+        population: clients in all groups.
+        hidden: units of the hypernetwork's hidden layer.
+        rate: the server's learning rate.
+    """
+
+    def weight(group: GroupPlan, plan: Plan) -> float:
+        return 1.0 / sum(group.expected_cohort for group in plan.groups)
+
+    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+        step = torch.zeros_like(theta)
+        if not releases:
+            return step, state
+        changes = torch.stack([release.vector for release in releases])
+        clients = torch.tensor([release.client for release in releases], device=theta.device)
+        factor = releases[0].record.shares[0].weight * rate
+        network = Hypernetwork(changes.shape[1], hidden)
+        end = network.parameters + population * EMBEDDING
+        embeddings = theta[network.parameters : end].view(population, -1)[None, clients]
+        weights, to_weights = theta[None, : network.parameters], step[None, : network.parameters]
+        slopes = pull_back(network, weights, embeddings, changes[None], to_weights, factor)[0]
+        step[network.parameters : end].view(population, -1).index_add_(
+            0, clients, slopes, alpha=rate
+        )
+        return step, state
+
+    return Aggregator("through the hypernetwork", weight, combine)
+
+
+# --- Projections of PFA, and aggregators that apply them to sums or to clients' updates. ---------
+#
+# The sums (or updates) of the strictest privacy preferences are projected onto a subspace that the
+# least strict ones span. Projection is post-processing of releases.
+
+PUBLIC = "public"
+"""Key of the public sums [directions, k], latest first, in the server's state."""
+
+
+def project(vector: Tensor, rows: Tensor) -> Tensor:
+    """The orthogonal projection of a vector onto the span of some rows, in double precision.
+
+    Args:
+        vector: [k].
+        rows: [n, k]; they may be linearly dependent or zero, n is small.
+    """
+    wide = rows.double()
+    gram = torch.linalg.pinv(wide @ wide.T, hermitian=True)
+    projection: Tensor = (gram @ (wide @ vector.double())) @ wide
+    return projection.to(vector.dtype)
+
+
+def projected(inner: Aggregator, directions: int) -> Aggregator:
+    """Project the sums of the groups with the smallest epsilon, then combine.
+
+    The groups with the largest epsilon are public; their last noisy sums, including this round's,
+    span the subspace. Other groups are not projected, and no group is if all have one epsilon.
+
+    Args:
+        inner: aggregator of the sums.
+        directions: number of the last public sums that span the subspace, at least 1.
+    """
+
+    def start(theta: Tensor) -> State:
+        return {PUBLIC: theta.new_zeros(directions, len(theta)), **inner.start(theta)}
+
+    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+        epsilons = [part.groups[0].epsilon for part in releases]
+        fresh = [
+            part.vector
+            for part, epsilon in zip(releases, epsilons, strict=True)
+            if epsilon == max(epsilons)
+        ]
+        public = torch.cat([torch.stack(fresh), state[PUBLIC]])[:directions]
+        parts = [
+            replace(part, vector=project(part.vector, public))
+            if min(epsilons) == epsilon < max(epsilons)
+            else part
+            for part, epsilon in zip(releases, epsilons, strict=True)
+        ]
+        return inner.combine(parts, theta, {**state, PUBLIC: public})
+
+    return Aggregator(f"projected, {inner.name}", inner.weight, combine, start)
+
+
+def projected_clients(directions: int) -> Aggregator:
+    """The mean by planned weights of updates that are projected as in the original PFA.
+
+    The clients in the upper of two clusters of budgets are public; the others' updates are
+    projected onto the leading singular directions of the public ones.
+
+    Args:
+        directions: most directions of the public subspace, at least 1.
+    """
+
+    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+        projected = _projected(releases, directions)
+        return client_mean("by epsilon", as_planned).combine(projected, theta, state)
+
+    return Aggregator("projected, by epsilon", planned_weight, combine)
+
+
+def _projected(releases: Sequence[Released], directions: int) -> list[Released]:
+    if not releases:
+        return []
+    epsilons = [release.groups[0].epsilon for release in releases]
+    least = public_from(epsilons)
+    public = [
+        release.vector.double()
+        for release, epsilon in zip(releases, epsilons, strict=True)
+        if epsilon >= least
+    ]
+    _, _, basis = torch.linalg.svd(torch.stack(public), full_matrices=False)
+    basis = basis[:directions]
+    return [
+        release
+        if epsilon >= least
+        else replace(release, vector=((basis @ release.vector.double()) @ basis).float())
+        for release, epsilon in zip(releases, epsilons, strict=True)
+    ]
+
+
+def public_from(epsilons: Sequence[float]) -> float:
+    """Returns the least epsilon of a public client: that of the upper of two clusters of budgets.
+
+    The clusters are the two intervals with the least sum of squared deviations from their means,
+    which is the optimum of 2-means on a line. Liu et al. cluster the clients by their privacy
+    preferences; with budgets that all differ, the largest one alone would leave a single noisy
+    update as the public subspace.
+
+    Args:
+        epsilons: budgets of the clients who take part, at least one.
+    """
+    ordered = sorted(epsilons)
+
+    def spread(part: Sequence[float]) -> float:
+        middle = fmean(part)
+        return sum((value - middle) ** 2 for value in part)
+
+    cuts = [cut for cut in range(1, len(ordered)) if ordered[cut - 1] < ordered[cut]]
+    best = min(cuts, key=lambda cut: spread(ordered[:cut]) + spread(ordered[cut:]), default=0)
+    return ordered[best]
+
+
+# --- The server's side of correlated noise: solves mixtures of sums for the sums of each round. --
+
+STEPS = "last_steps"
+"""Key of the last steps [B - 1, d] in the server's state, the latest first."""
+
+
+def unmixed(inner: Aggregator, mixture: tuple[float, ...]) -> Aggregator:
+    """Combine the releases into y_t, then solve y_t = c_0 u_t + ... + c_{B-1} u_{t-B+1} for u_t.
+
+    Args:
+        inner: linear in the releases, with the same factors in every round, and without state.
+        mixture: c_0, ..., c_{B-1}.
+    """
+
+    def start(theta: Tensor) -> State:
+        past = theta.new_zeros(len(mixture) - 1, len(theta), dtype=torch.float64)
+        return {**inner.start(theta), STEPS: past}
+
+    def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
+        step, after = inner.combine(releases, theta, state)
+        past = state[STEPS]
+        weights = torch.tensor(mixture[1:], dtype=past.dtype, device=past.device)
+        solved = (step.to(past) - weights @ past) / mixture[0]
+        return solved.to(step), {**after, STEPS: torch.cat([solved[None], past[:-1]])}
+
+    return Aggregator(f"unmixed, {inner.name}", inner.weight, combine, start)

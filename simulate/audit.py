@@ -1,0 +1,285 @@
+"""Empirical privacy audit: canaries, their participation in rounds, and their scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from privplan.auditing import AuditEvidence, GroupTraces
+from privplan.errors import InputError
+from privplan.plan import GroupPlan, Plan
+from privplan.spec.turns import refuse_turns
+from simulate.algorithm import Algorithm, extra_coordinates
+from simulate.components import GroupSum, Released
+from simulate.streams import Purpose, stream
+
+# -------------------------------------------------------------------------------------------------
+# Canaries: additional clients with known updates whose participation is decided by a fair coin.
+#
+# Before the run a fair coin decides for each canary whether it is included. An included canary is
+# drawn in every round by its group's sampling law, as any client of the group; an excluded one
+# never sends. Distinguishing the two cases means distinguishing neighbouring data sets, so the
+# canaries' empirical privacy loss is a lower bound on epsilon of the group. Under a fixed-size
+# law the canaries' places are drawn by that law among the canaries, with a ratio not above the
+# group's. Canaries send unit vectors (orthogonal if the dimension allows it) times NORM_FACTOR
+# times the clipping norm, so that only clipping limits their influence.
+
+BLOCK_ROWS = 64
+"""Directions that are multiplied at a time."""
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Unit vectors of equal entries up to signs.
+
+    With at least as many coordinates as vectors, the vectors have disjoint supports and are
+    orthogonal; else every vector spans all coordinates with random signs, and the product of two
+    vectors is about 1 / sqrt(d).
+
+    Attributes:
+        count: number of vectors.
+        owner: vector whose support contains each coordinate [d]; None if all vectors share all.
+        signs: sign of each coordinate [d], or of each vector's [count, d].
+    """
+
+    count: int
+    owner: np.ndarray | None
+    signs: np.ndarray
+
+    @property
+    def orthogonal(self) -> bool:
+        """Whether every two vectors are orthogonal."""
+        return self.owner is not None
+
+    def rows(self, which: np.ndarray) -> np.ndarray:
+        """The vectors with the given indices [n, d], float32."""
+        if self.owner is None:
+            shared: np.ndarray = self.signs[which] / np.sqrt(self.signs.shape[1])
+            return shared.astype(np.float32)
+        vectors = np.zeros((len(which), len(self.owner)), dtype=np.float32)
+        sizes = np.bincount(self.owner, minlength=self.count)
+        row_of = np.full(self.count, -1)
+        row_of[which] = np.arange(len(which))
+        rows = row_of[self.owner]
+        [owned] = np.nonzero(rows >= 0)
+        vectors[rows[owned], owned] = self.signs[owned] / np.sqrt(sizes[self.owner[owned]])
+        return vectors
+
+    def products(
+        self,
+        released_vector: np.ndarray,
+        released: np.ndarray | None,
+        wanted: slice | None = None,
+    ) -> np.ndarray:
+        """Projections of a released vector on each direction, restricted to released coordinates.
+
+        Args:
+            released_vector: the released vector [k].
+            released: released coordinates; None for all.
+            wanted: directions whose products are wanted; all when None.
+
+        Returns:
+            Products with the restricted, renormalised directions [count]; 0 for a direction
+            without released coordinates. Those of directions that are not wanted are unspecified.
+        """
+        if self.owner is None:
+            products, wanted = np.zeros(self.count), wanted or slice(0, self.count)
+            # A block is converted inside the cache. None has a single row, whose product would
+            # be summed in another order.
+            bounds = [*range(0, max(1, self.count - 1), BLOCK_ROWS), self.count]
+            for block in map(slice, bounds, bounds[1:]):
+                if block.start < wanted.stop and wanted.start < block.stop:
+                    signs = self.signs[block]
+                    signs = signs if released is None else signs[:, released]
+                    products[block] = signs.astype(np.float64) @ released_vector
+            return np.asarray(products / np.sqrt(len(released_vector)))
+        owner = self.owner if released is None else self.owner[released]
+        signs = self.signs if released is None else self.signs[released]
+        sizes = np.bincount(owner, minlength=self.count)
+        sums = np.bincount(owner, weights=signs * released_vector, minlength=self.count)
+        return sums / np.sqrt(np.maximum(sizes, 1))
+
+
+def directions(seed: int, count: int, dimension: int) -> Directions:
+    """The directions of a run's canaries."""
+    source = stream(seed, Purpose.CANARY, 0)
+    if count > dimension:
+        signs = source.choice(np.array([-1, 1], dtype=np.int8), size=(count, dimension))
+        return Directions(count, None, signs)
+    owner = source.permutation(dimension) % count
+    return Directions(count, owner, source.choice(np.array([-1.0, 1.0]), size=dimension))
+
+
+NORM_FACTOR = 10.0
+"""Norm of a canary's update as a multiple of the clipping norm."""
+MOST_CANARIES = 20_000
+"""Most canaries over all groups if there are more canaries than coordinates."""
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """The canaries of a run.
+
+    Attributes:
+        seed: the run's seed.
+        each: number of canaries per group.
+        unit: their directions, group by group.
+        included: whether each canary is included, one row per group [M, each].
+    """
+
+    seed: int
+    each: int
+    unit: Directions
+    included: np.ndarray
+
+    def sending(
+        self, algorithm: Algorithm, index: int, group: GroupPlan, round_: int
+    ) -> np.ndarray:
+        """Positions of the group's canaries that take part in a round."""
+        law, ratio = algorithm.sampler.law, group.sampling_ratio
+        if law is not None and law.law.whole_cohorts:
+            ratio = math.floor(self.each * ratio) / self.each
+        source = stream(self.seed, Purpose.CANARY, 2, round_, index)
+        drawn = algorithm.sampler.draw(source, self.each, ratio, round_)
+        chosen: np.ndarray = drawn[self.included[index][drawn]]
+        return chosen
+
+    def updates(self, index: int, which: np.ndarray, norm: float) -> np.ndarray:
+        """Updates of canaries of a group [n, d]."""
+        return NORM_FACTOR * norm * self.unit.rows(index * self.each + which)
+
+
+def check_canaries(algorithm: Algorithm, each: int, dimension: int) -> None:
+    """Raises if the algorithm or the dimension does not allow canaries.
+
+    Raises:
+        InputError: for an algorithm without sums of updates or with additional coordinates, or
+            for too many canaries.
+    """
+    if (
+        algorithm.mechanism.release_client is not None
+        or not dimension
+        or extra_coordinates(algorithm)
+    ):
+        rule = "are only for algorithms that release sums of updates and nothing else"
+        raise InputError.one("canaries", rule, algorithm.name)
+    refuse_turns(algorithm.plan.spec.sampling, "plan.spec.sampling", "canaries")
+    total = each * len(algorithm.plan.groups)
+    if total > max(MOST_CANARIES, dimension):
+        rule = f"must be at most {max(MOST_CANARIES, dimension)} in all groups together"
+        raise InputError.one("canaries", rule, total)
+
+
+def make_canaries(seed: int, each: int, groups: int, dimension: int) -> Canaries:
+    """Returns the canaries of a run, which depend only on the seed and their number.
+
+    Args:
+        seed: the run's seed.
+        each: canaries per group, at least one.
+        groups: number of groups.
+        dimension: length of the global vector.
+    """
+    coins = [stream(seed, Purpose.CANARY, 1, index).random(each) < 0.5 for index in range(groups)]
+    return Canaries(seed, each, directions(seed, each * groups, dimension), np.stack(coins))
+
+
+# --- Scores of each canary for an observer of the releases or of the final model. ----------------
+
+LARGEST_NOISE_RATIO = 20.0
+"""Largest ratio of planned to booked noise that enters the observer's likelihood ratio."""
+
+
+def initial_scores(canaries: Canaries) -> np.ndarray:
+    """Scores before the first round [M, canaries per group]."""
+    return np.zeros(canaries.included.shape)
+
+
+def score_changes(
+    canaries: Canaries | None,
+    plan: Plan,
+    sums: Sequence[GroupSum],
+    releases: Sequence[Released],
+    released: Tensor | None,
+) -> np.ndarray | float:
+    """Log-likelihood ratios of each canary's participation, from the releases of one round.
+
+    The observer is the adversary of the guarantee: it knows the plan, every direction and the
+    updates of all other clients, which it subtracts. Along a canary's direction the difference is
+    normal with the planned standard deviation (or a smaller one if the ledger books it); its mean
+    is the clipping bound, with probability equal to the sampling ratio, or zero.
+
+    Args:
+        canaries: the canaries; None in a run without canaries.
+        plan: the plan.
+        sums: input of the mechanism, one sum per group.
+        releases: output of the mechanism.
+        released: released coordinates; None for all.
+
+    Returns:
+        Increments of the scores [M, canaries per group]; 0 without canaries.
+    """
+    if canaries is None:
+        return 0.0
+    changes = np.zeros(canaries.included.shape)
+    coordinates = None if released is None else released.cpu().numpy()
+    for release in releases:
+        within = {group.name for group in release.groups}
+        difference = release.vector.double()
+        for part in sums:
+            if part.group.name in within and part.others is not None:
+                difference = difference - part.others
+        own = [index for index, part in enumerate(sums) if part.group.name in within]
+        wanted = slice(own[0] * canaries.each, (own[-1] + 1) * canaries.each)
+        projections = canaries.unit.products(difference.cpu().numpy(), coordinates, wanted).reshape(
+            changes.shape
+        )
+        for index, part in enumerate(sums):
+            if part.group.name in within:
+                bound, group = plan.clip_bound(part.group), part.group
+                booked = max(
+                    release.record.noise_std / bound, group.noise_multiplier / LARGEST_NOISE_RATIO
+                )
+                sigma = min(group.noise_multiplier, booked)
+                changes[index] += _log_ratio(
+                    projections[index] / bound, group.sampling_ratio, sigma
+                )
+    return changes
+
+
+def _log_ratio(projections: np.ndarray, ratio: float, sigma: float) -> np.ndarray:
+    log_density_ratio = (2 * projections - 1) / (2 * sigma**2)
+    if ratio >= 1:
+        return log_density_ratio
+    mixture: np.ndarray = np.logaddexp(np.log1p(-ratio), np.log(ratio) + log_density_ratio)
+    return mixture
+
+
+def final_scores(canaries: Canaries, start: Tensor, end: Tensor) -> np.ndarray:
+    """Projections of the final minus the initial model on each canary [M, canaries per group]."""
+    movement = (end.double() - start.to(end.device).double()).cpu().numpy()
+    return canaries.unit.products(movement, None).reshape(canaries.included.shape)
+
+
+def audit_evidence(
+    canaries: Canaries, plan: Plan, chain: str, rounds: np.ndarray, final: np.ndarray
+) -> AuditEvidence:
+    """The evidence as it is stored in the run folder."""
+    groups = tuple(
+        GroupTraces(
+            group=group.name,
+            included="".join("1" if included else "0" for included in canaries.included[index]),
+            rounds=tuple(rounds[index].tolist()),
+            final=tuple(final[index].tolist()),
+        )
+        for index, group in enumerate(plan.groups)
+    )
+    return AuditEvidence(
+        plan_digest=plan.digest,
+        chain=chain,
+        orthogonal=canaries.unit.orthogonal,
+        groups=groups,
+    )

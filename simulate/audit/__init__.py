@@ -1,1 +1,0 @@
-"""Empirical privacy audit: canaries, their participation in rounds, and their scores."""

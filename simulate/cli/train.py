@@ -1,0 +1,334 @@
+"""``privplan simulate``: train an algorithm under a plan."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from privplan.cli.render import refuse_given
+from privplan.processes import uncollected
+from privplan.sweeps import sweeps_in
+from simulate.cli.options import (
+    SEED,
+    SEED_OPTION,
+    data_options,
+    own_of,
+    own_options,
+    refuse_unused_aggregation,
+    report_options,
+    request_of,
+    seeds_from,
+    with_own,
+)
+
+if TYPE_CHECKING:
+    from simulate.algorithms.registry import AlgorithmEntry
+    from simulate.parallel import Ranks
+    from simulate.runs.compare import ComparisonRow
+    from simulate.runs.request import Request
+
+
+@click.command("simulate", short_help="Train an algorithm under a plan.")
+@click.argument("plan", type=click.Path(path_type=Path))
+@click.option("--algorithm", required=True, help="FedAvg, DP-FedAvg, GDPFed, GDPFed-op, ...")
+@data_options
+@own_options
+@SEED_OPTION
+@click.option(
+    "--canaries",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Canaries in each group, beyond its clients: their evidence lets verify bound epsilon "
+    "from below.",
+)
+@report_options
+@click.option(
+    "--noise",
+    type=click.Choice(["seeded", "secure", "secure-discrete"]),
+    default="seeded",
+    show_default=True,
+    help="Source of cohorts and noise: the seed; a secret key; or a secret key, on a grid.",
+)
+@click.option(
+    "--noise-key-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where the secret key is written (mode 600), to resume and to replay the run.",
+)
+@click.option(
+    "--signing-key",
+    "signing_key_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Secret key (privplan keys new) of a server in the plan's signers.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
+@click.pass_context
+def simulate_command(
+    context: click.Context,
+    /,
+    plan: Path,
+    algorithm: str,
+    seed: int,
+    canaries: int,
+    output: Path,
+    track: tuple[str, ...],
+    precision: str,
+    form: str,
+    noise: str,
+    noise_key_file: Path | None,
+    signing_key_file: Path | None,
+    **options: Any,
+) -> None:
+    """Train under PLAN (a plan.json) and keep the run in a folder.
+
+    The folder holds the executed plan, the ledger of all releases, the record and a plot. An
+    interrupted run resumes with the same command, to the same result. Code of --data and --model
+    is imported only from this command line, never from a plan or a run folder.
+
+    torchrun --nproc-per-node K -m simulate PLAN ... spreads one run over K processes.
+    """
+    with uncollected():
+        from simulate.parallel import process_group
+        from simulate.runs.run import execute_nonzero_rank
+
+    own = own_of(context, options)
+    request = request_of(plan, algorithm, output, options)
+    refuse_unused_aggregation(request.plan, [algorithm])
+    request = replace(request, seed=seed, canaries=canaries, track=track, precision=precision)
+    request = replace(request, noise=noise, noise_key_file=noise_key_file)
+    request = with_own(replace(request, signing_key_file=signing_key_file), own)
+    with process_group(cuda=request.device != "cpu") as ranks:
+        if ranks.is_main:
+            _execute_main_rank(request, ranks, form)
+        else:
+            execute_nonzero_rank(request, ranks)
+
+
+def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
+    from privplan.cli import render
+    from privplan.record import ACCURACY
+    from simulate.runs.run import PLOT, execute
+
+    with render.progress(f"{request.algorithm} on {request.dataset}") as report:
+        outcome = execute(request, report, ranks)
+    record, output = outcome.record, request.folder
+    if outcome.reused:
+        render.warn(f"{output} holds this very run, finished; nothing was trained")
+    if form == "json":
+        shown = {"folder": str(output), "reused": outcome.reused, "plot": str(output / PLOT)}
+        render.data({**shown, **record.model_dump(mode="json")})
+        return
+    found = f"{100 * (record.accuracy or 0.0):.2f}%"
+    if record.metric != ACCURACY:
+        found = "not finite" if record.accuracy is None else f"{record.accuracy:.4g}"
+    render.text(
+        f"{record.algorithm} on {record.dataset}: test {record.metric} {found} after "
+        f"{record.rounds_done} rounds, {record.wall_seconds:.1f} s"
+    )
+    render.text(f"plot: {output / PLOT}")
+    render.text(f"what was spent: privplan verify {shlex.quote(str(output))}")
+
+
+# --- ``privplan compare``: several algorithms under one plan. ------------------------------------
+
+
+@click.command(
+    "compare", short_help="Train several algorithms under a plan and show them side by side."
+)
+@click.argument("plan", type=click.Path(path_type=Path))
+@click.option("--algorithms", required=True, help="Names with commas between, or all.")
+@data_options
+@own_options
+@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--first-seed", type=SEED, default=0, show_default=True)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Runs at a time: 1 if left out; as many as a cluster has cores for.",
+)
+@click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="Spread the runs over a Ray cluster: auto, local, or its address. The output and the "
+    "data must be on storage that all its machines see.",
+)
+@click.option(
+    "--against",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A run folder or a comparison's folder whose noise must differ from this comparison's; "
+    "may be repeated.",
+)
+@report_options
+@click.option(
+    "--tune/--same-hyperparameters",
+    default=False,
+    help="Tune each method by itself, with equal numbers of runs and one accountant, or train all "
+    "with the plan's clipping norm and learning rate and with default hyperparameters (default).",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(min=2),
+    default=8,
+    show_default=True,
+    help="Runs per method "
+    "that --tune spends on validation records, of which the first has the defaults.",
+)
+@click.option(
+    "--validation-share",
+    type=float,
+    default=0.2,
+    show_default=True,
+    help="Share of the training records that --tune holds out for validation.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("results"))
+@click.pass_context
+@sweeps_in(lambda options: options["output"])
+def compare_command(
+    context: click.Context,
+    /,
+    plan: Path,
+    algorithms: str,
+    seeds: int,
+    first_seed: int,
+    jobs: int | None,
+    cluster: str | None,
+    against: tuple[Path, ...],
+    track: tuple[str, ...],
+    precision: str,
+    form: str,
+    tune: bool,
+    trials: int,
+    validation_share: float,
+    output: Path,
+    **options: Any,
+) -> None:
+    """Train ALGORITHMS under PLAN with several seeds: a table, a CSV file and a plot.
+
+    Each run has its own folder; finished runs are reused and interrupted ones resumed. Runs that
+    repeat noise, other than those of one seed under several algorithms, are reported. With --tune
+    each method first gets its own clipping norm, learning rate and hyperparameters, chosen on
+    training records that are held out; all then spend the same epsilon.
+    """
+    from privplan.cli import render
+    from privplan.forecast.target import reached_line
+    from privplan.record import ACCURACY
+
+    with uncollected():
+        from simulate.runs.compare import (
+            PLOT,
+            TABLE,
+            compare,
+            counted,
+            finished_line,
+            printed_table,
+            select,
+        )
+    from simulate.runs.compare import repeated_noise, run_folders
+    from simulate.runs.tune import (
+        TUNED_TABLE,
+        tuned_comparison,
+        tuned_plain,
+        tuned_plan,
+        tuned_table,
+    )
+
+    if not tune:
+        refuse_given(context, ("trials", "validation_share"), "must be left out without --tune")
+    others = [run for folder in against for run in run_folders(folder)]
+    own = own_of(context, options)
+    base = with_own(request_of(plan, "", output, options), own)
+    base = replace(base, track=track, precision=precision)
+    base = tuned_plan(base) if tune else base
+    names, omitted = select(algorithms, base, one_unit=tune)
+    refuse_unused_aggregation(base.plan, names)
+    for line in omitted:
+        render.warn(line)
+    chosen = seeds_from(first_seed, seeds)
+    where = f"{base.plan.spec.name} on {base.dataset}, {base.partition_name}"
+
+    def status(row: ComparisonRow) -> None:
+        render.status(finished_line(row))
+
+    runs_each = counted(seeds, "seed")
+    title = f"{counted(len(names), 'algorithm')}, {runs_each}"
+    if tune:
+        with render.progress(f"{title}, {trials} runs each to tune") as progress:
+            found = tuned_comparison(
+                base, names, chosen, trials, validation_share, jobs, progress, cluster, status
+            )
+        if form == "json":
+            render.data(tuned_plain(found))
+        else:
+            render.table(*tuned_table(f"{where}: tuned, {runs_each}", found))
+    else:
+        with render.progress(title) as progress:
+            rows = compare(base, names, chosen, jobs, progress, cluster, finished=status)
+        if form == "json":
+            render.data([line for row in rows for line in row.plain()])
+        else:
+            metric = rows[0].metric
+            render.table(*printed_table(f"{where}: test {metric}, {runs_each}", rows))
+            for row in rows:
+                reached = reached_line(base.plan, row.mean)
+                if row.algorithm == "planned" and metric == ACCURACY and reached is not None:
+                    render.text(f"planned: {reached}")
+    runs = [output / name / f"seed-{seed}" for name in names for seed in chosen]
+    for line in repeated_noise(runs, others):
+        render.warn(line)
+    table = TUNED_TABLE if tune else TABLE
+    if form == "table":
+        render.text(f"table {output / table}, plot {output / PLOT}")
+
+
+# --- ``privplan algorithms``: the algorithms that can be trained. --------------------------------
+
+COLUMNS = ["algorithm", "unit of privacy", "released", "source", "hyperparameters"]
+
+
+@click.command("algorithms", short_help="List the algorithms that can be trained.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table")
+def algorithms_command(form: str) -> None:
+    """List the algorithms: unit of privacy, releases, source and hyperparameters.
+
+    Hyperparameters are chosen with --set NAME=NUMBER of simulate and compare.
+    """
+    from privplan.cli import render
+    from simulate.algorithms.registry import ALGORITHMS
+
+    entries = [entry for _, entry in ALGORITHMS.items()]
+    if form == "json":
+        render.data([_json(entry) for entry in entries])
+    elif form == "markdown":
+        rows = [COLUMNS, ["---"] * len(COLUMNS), *map(_row, entries)]
+        render.text("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    else:
+        caption = "unit none: nothing is protected, epsilon is infinite"
+        rows = [_row(entry) for entry in entries]
+        render.table(f"{len(entries)} algorithms", COLUMNS, rows, caption, words=True)
+
+
+def _row(entry: AlgorithmEntry) -> list[str]:
+    """The cells of an algorithm's row."""
+    defaults = [f"{name}={one.default:g}" for name, one in entry.hyperparameters.items()]
+    return [entry.name, entry.unit, entry.released, entry.source, ", ".join(defaults)]
+
+
+def _json(entry: AlgorithmEntry) -> dict[str, Any]:
+    """An algorithm as JSON."""
+    return {
+        "algorithm": entry.name,
+        "unit": entry.unit,
+        "released": entry.released,
+        "source": entry.source,
+        "hyperparameters": {
+            name: {"default": one.default, "meaning": one.meaning}
+            for name, one in entry.hyperparameters.items()
+        },
+    }

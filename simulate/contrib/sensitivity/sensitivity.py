@@ -1,0 +1,181 @@
+"""Sensitivity tests: rounds on neighbouring data sets, with the noise off.
+
+A client's influence on a release is compared with the bound that the ledger records, from which
+epsilon is computed. With the same releases, the model and the metrics of two neighbouring data
+sets must be equal, since they may depend on data through releases only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
+from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
+from simulate.contrib.sensitivity.levels import Bench, check_clients, check_records, check_senders
+from simulate.contrib.sensitivity.neighbours import SensitivityReport
+from simulate.engine.experiment import Experiment
+from simulate.runs.request import Request, prepare
+
+# --- Small experiments on the digits for the sensitivity tests. ----------------------------------
+
+DATASET = "digits"
+_CLIENTS: Mapping[str, Any] = {
+    "groups": [
+        {"name": "strict", "clients": 10, "epsilon": 2.0},
+        {"name": "medium", "clients": 10, "epsilon": 6.0},
+        {"name": "loose", "clients": 10, "epsilon": 12.0},
+    ],
+    "delta": 1e-3,
+    "rounds": 3,
+    "cohort": 18,
+    "clipping_norm": 0.3,
+    "local": {
+        "steps": 2,
+        "batch_size": 10,
+        "learning_rate": 0.2,
+        "learning_rate_decay": 0.9,
+        "momentum": 0.5,
+    },
+    "model": {"name": "mlp-digits", "parameters": 2410},
+    "planning": {"accountant": "rdp", "ratios": "uniform", "weights": "inverse_variance"},
+}
+_BALANCED = {"accountant": "rdp", "ratios": "balanced"}
+_QUANTILE = {"quantile": 0.5, "share": 0.05, "learning_rate": 0.3}
+_RECORDS = {
+    "unit": "record",
+    "groups": [
+        {"name": "strict", "clients": 4, "epsilon": 2.0, "records": 40, "batch_size": 10},
+        {"name": "loose", "clients": 6, "epsilon": 8.0, "records": 40},
+    ],
+    "cohort": 5,
+    "clipping_norm": 1.0,
+    "local": {
+        "epochs": 2,
+        "batch_size": 20,
+        "learning_rate": 0.2,
+        "learning_rate_decay": 0.9,
+        "momentum": 0.5,
+    },
+    "planning": {"accountant": "rdp", "weights": "epsilon"},
+}
+_CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "per group": {},
+    "joint": {"planning": {**_BALANCED, "release": "joint"}},
+    "adaptive clipping": {"planning": {**_BALANCED, "clipping": _QUANTILE}},
+    "adaptive clipping per group": {
+        "planning": {"accountant": "rdp", "ratios": "uniform", "clipping": _QUANTILE}
+    },
+    "replace one": {"relation": "replace_one", "sampling": "fixed_size"},
+    "records": _RECORDS,
+}
+"""Changes of the bench's spec by name of the plan."""
+
+
+@cache
+def bench_plans() -> Mapping[str, Plan]:
+    """The plans on which algorithms are tested, by name."""
+    return {
+        name: solve(Spec.parse({"name": name, **_CLIENTS, **changes}), second_opinion=False)
+        for name, changes in _CHANGES.items()
+    }
+
+
+def bench_experiment(
+    algorithm: str,
+    plan: Plan,
+    hyperparameters: Hyperparameters | None = None,
+    seed: int = 0,
+) -> Experiment:
+    """An experiment on the digits.
+
+    Args:
+        algorithm: name of a registered algorithm.
+        plan: a plan that it can execute, for a model of images with 8x8 pixels.
+        hyperparameters: values that differ from the algorithm's defaults.
+        seed: the run's seed, 0 or more.
+
+    Raises:
+        PrivplanError: as ``prepare``.
+    """
+    if plan.spec.rounds < 2:
+        raise InputError.one("plan.rounds", "must be 2 or more", plan.spec.rounds)
+    chosen = hyperparameters or Hyperparameters()
+    request = Request(
+        plan, algorithm, DATASET, Path(), seed=seed, device="cpu", hyperparameters=chosen
+    )
+    return prepare(request)
+
+
+# --- Sensitivity tests: rounds on neighbouring data sets, with the noise off. --------------------
+
+
+def check_experiment(experiment: Experiment, plan: str = "") -> SensitivityReport:
+    """Test the sensitivity of the algorithm of an experiment.
+
+    Args:
+        experiment: the run; its plan has two rounds or more, and no two clients share a record.
+        plan: name of the plan in the report.
+    """
+    bench = Bench(experiment)
+    bench.check_noise()
+    if experiment.algorithm.mechanism.release_client is None:
+        check_clients(bench)
+    else:
+        check_senders(bench)
+        if experiment.algorithm.local.poisson:
+            check_records(bench)
+    return bench.report(plan)
+
+
+def check_sensitivity(
+    algorithm: str,
+    plans: Mapping[str, Plan] | None = None,
+    hyperparameters: Hyperparameters | None = None,
+    seed: int = 0,
+) -> tuple[SensitivityReport, ...]:
+    """Test the sensitivity of a registered algorithm.
+
+    Args:
+        algorithm: its name, in any case.
+        plans: plans by name; those of ``bench_plans`` that it can execute when None.
+        hyperparameters: values that differ from the algorithm's defaults.
+        seed: seed of the runs, 0 or more.
+
+    Returns:
+        One report per plan; plans for which the algorithm executes the same plan are tested once.
+
+    Raises:
+        PrivplanError: for an unknown name, or plans that the algorithm cannot execute.
+    """
+    return tuple(_reports(algorithm, plans, hyperparameters, seed))
+
+
+def _reports(
+    algorithm: str,
+    plans: Mapping[str, Plan] | None,
+    hyperparameters: Hyperparameters | None,
+    seed: int,
+) -> Iterator[SensitivityReport]:
+    entry, tested = ALGORITHMS.get(algorithm), list[tuple[object, ...]]()
+    known = bench_plans() if plans is None else plans
+    for name, plan in known.items():
+        if plans is None and entry.unmet_requirement(plan):
+            continue
+        experiment = bench_experiment(algorithm, plan, hyperparameters, seed)
+        executed = _executed(experiment.algorithm.plan)
+        if executed not in tested:
+            yield check_experiment(experiment, name)
+        tested.append(executed)
+
+
+def _executed(plan: Plan) -> tuple[object, ...]:
+    """What an algorithm executes of a plan: all but its name and how it was found."""
+    spec = plan.spec
+    training = spec.rounds, spec.clipping_norm, spec.local, spec.model
+    return plan.groups, plan.release, plan.clipping, spec.relation, spec.sampling, *training

@@ -1,0 +1,640 @@
+"""Partition schemes by name: the text of ``--partition`` to the records of each client.
+
+A scheme of the project is registered by a module of this package; other packages register theirs
+in the entry-point group ``privplan.partitions``. Privacy groups are drawn first and independently
+of the data, unless the scheme is ``by-class`` or ends in ``+correlated:RHO``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from privplan.errors import InputError
+from privplan.plan import GroupPlan
+from privplan.registry import Registry
+from simulate.data.partition.clients import (
+    ClientPartition,
+    LazyPartition,
+    Partition,
+    first_shared_record,
+)
+from simulate.streams import Purpose, stream
+
+
+@dataclass(frozen=True)
+class PartitionRequest:
+    """Arguments of a partition.
+
+    Attributes:
+        labels: label of each training record [n].
+        names: names of the plan's groups.
+        members: the clients of each group.
+        seed: the run's seed.
+        people: the person that each training record is from [n]; None when the data set does not
+            name people.
+    """
+
+    labels: np.ndarray
+    names: tuple[str, ...]
+    members: tuple[np.ndarray, ...]
+    seed: int
+    people: np.ndarray | None = None
+
+    @property
+    def clients(self) -> int:
+        """Number of clients of all groups."""
+        return sum(len(part) for part in self.members)
+
+    def generator(self) -> np.random.Generator:
+        """The random stream of the partition, from its start."""
+        return stream(self.seed, Purpose.PARTITION)
+
+    def stored(self, records: Sequence[np.ndarray]) -> Partition:
+        """The partition in which client i has the i-th array of records."""
+        starts = np.concatenate([[0], np.cumsum([len(part) for part in records])])
+        order = np.concatenate(records).astype(np.int64)
+        return Partition(order, starts.astype(np.int64), self.members)
+
+    def require_records(self, per_client: int = 1) -> None:
+        """Refuse more clients than there are records for.
+
+        Args:
+            per_client: the least number of records of a client.
+
+        Raises:
+            InputError: when the data set has fewer records.
+        """
+        if self.clients * per_client > len(self.labels):
+            rule = f"must not exceed the {len(self.labels)} training records of the data set"
+            if per_client > 1:
+                rule += f", at {per_client} per client"
+            raise InputError.one("groups.clients", rule, self.clients)
+
+
+Assignment = Callable[[PartitionRequest], ClientPartition]
+"""Assigns records to clients; raises InputError when the scheme does not fit the request."""
+
+
+@dataclass(frozen=True)
+class SchemeKind:
+    """A kind of partition.
+
+    Attributes:
+        form: how it is written.
+        meaning: what it does, in one line.
+        parse: from the text after the colon (or "") to the assignment; raises ValueError for a
+            text that does not have the form.
+        disjoint: whether clients share no record, for each text after the colon.
+        correlatable: whether ``+correlated:RHO`` may follow.
+    """
+
+    form: str
+    meaning: str
+    parse: Callable[[str], Assignment]
+    disjoint: Callable[[str], bool] = lambda rest: True
+    correlatable: bool = True
+
+
+def _checked(component: object) -> SchemeKind:
+    if not isinstance(component, SchemeKind):
+        raise TypeError("must be a SchemeKind")
+    return component
+
+
+PARTITIONS: Registry[SchemeKind] = Registry(
+    "partition", "privplan.partitions", "simulate.data.partition", _checked
+)
+MARK = "+correlated:"
+
+
+def forms() -> dict[str, str]:
+    """Every way to write a scheme, with its meaning, by name; for messages and help."""
+    suffix = "any of them but by-class, with groups that follow clients' labels, RHO from 0 to 1"
+    return {kind.form: kind.meaning for _, kind in sorted(PARTITIONS.items())} | {
+        f"SCHEME{MARK}RHO": suffix
+    }
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A parsed partition scheme.
+
+    Attributes:
+        text: the scheme as written; part of a run's identity.
+        assign: the function that assigns records to clients.
+        disjoint: whether clients share no record by construction.
+        correlation: correlation of privacy groups with labels, from 0 to 1.
+    """
+
+    text: str
+    assign: Assignment
+    disjoint: bool = True
+    correlation: float = 0.0
+
+
+def scheme(text: str) -> Scheme:
+    """Parse ``iid``, ``dirichlet:0.3``, ``shards:2+correlated:0.5`` and so on.
+
+    Raises:
+        InputError: when no registered scheme has this form.
+    """
+    base, mark, rho = text.partition(MARK)
+    name, colon, rest = base.partition(":")
+    if PARTITIONS.has_exactly(name) and bool(colon) == bool(rest):
+        kind = PARTITIONS.get(name)
+        try:
+            correlation = float(rho) if mark else 0.0
+            if 0 <= correlation <= 1 and (kind.correlatable or not mark):
+                return Scheme(text, kind.parse(rest), kind.disjoint(rest), correlation)
+        except ValueError:
+            pass
+    raise InputError.one("partition", f"must be {', '.join(forms())}", text)
+
+
+def partition(
+    chosen: Scheme,
+    labels: np.ndarray,
+    groups: Sequence[GroupPlan],
+    seed: int,
+    people: np.ndarray | None = None,
+) -> ClientPartition:
+    """Assign records to the clients of a plan.
+
+    Args:
+        chosen: the scheme.
+        labels: label of each training record [n].
+        groups: the plan's groups; clients are numbered 0..sum of their sizes - 1.
+        seed: the run's seed.
+        people: the person that each training record is from [n]; None when the data set does not
+            name people.
+
+    Returns:
+        The records of each client: at least one, and disjoint unless clients draw their records.
+
+    Raises:
+        InputError: when the data set does not suffice for the clients, or the scheme names a
+            group or label that does not exist.
+    """
+    clients = sum(group.clients for group in groups)
+    shuffled = stream(seed, Purpose.GROUPS).permutation(clients)
+    cuts = np.cumsum([group.clients for group in groups])[:-1]
+    members = tuple(np.sort(part) for part in np.split(shuffled, cuts))
+    names = tuple(group.name for group in groups)
+    request = PartitionRequest(labels, names, members, seed, people)
+    assigned = chosen.assign(request)
+    if not chosen.correlation:
+        return assigned
+    return assigned.regrouped(_correlated_members(request, assigned, chosen.correlation))
+
+
+def _correlated_members(
+    request: PartitionRequest, assigned: ClientPartition, rho: float
+) -> tuple[np.ndarray, ...]:
+    """Privacy groups that depend on the mean label of their clients.
+
+    With strength 1 the plan's first group gets the clients with the lowest mean labels, the next
+    group the next ones, and so on. Otherwise each client keeps its rank with probability
+    ``rho``; the others exchange ranks at random.
+
+    Args:
+        request: the arguments of the partition.
+        assigned: the records of each client.
+        rho: strength from 0 to 1; at 0 the groups are those drawn independently of the data.
+
+    Returns:
+        Sorted numbers of clients, as many for each group as in ``request.members``.
+    """
+    clients = request.clients
+    means = [request.labels[assigned.records(client)].mean() for client in range(clients)]
+    ranked = np.argsort(means, kind="stable")
+    free = stream(request.seed, Purpose.GROUPS, 1).random(clients) >= rho
+    ranked[free] = stream(request.seed, Purpose.GROUPS).permutation(np.sort(ranked[free]))
+    cuts = np.cumsum([len(part) for part in request.members])[:-1]
+    return tuple(np.sort(part) for part in np.split(ranked, cuts))
+
+
+def positive_int(text: str) -> int:
+    """A number from 1, in digits.
+
+    Raises:
+        ValueError: for any other text.
+    """
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ValueError(text)
+    return int(text)
+
+
+def even_starts(records: int, parts: int) -> np.ndarray:
+    """Starts of parts whose sizes differ by at most one [parts + 1]."""
+    return np.arange(parts + 1, dtype=np.int64) * records // parts
+
+
+def require_disjoint(algorithm: str, chosen: Scheme, assigned: ClientPartition, total: int) -> None:
+    """Refuse clients that share records, for algorithms with one budget per client's records.
+
+    Args:
+        algorithm: its name, for the message.
+        chosen: the scheme, for the message.
+        assigned: the records of each client.
+        total: training records of the data set (n).
+
+    Raises:
+        InputError: when two clients share a record.
+    """
+    record = first_shared_record(assigned, total)
+    if record is not None:
+        rule = (
+            f"must leave each record with one client for {algorithm}, which protects records; "
+            f"several hold record {record}, and each would spend a whole budget on it"
+        )
+        raise InputError.one("partition", rule, chosen.text)
+
+
+# --- Partitions without skew by design: even and random, drawn by each client, or by person. -----
+
+
+def parse_iid(rest: str) -> Assignment:
+    """The assignment of ``iid`` or ``iid:SIZE``."""
+    return partial(assign_drawn, size=positive_int(rest)) if rest else assign_even
+
+
+def assign_even(request: PartitionRequest) -> Partition:
+    """All records in random order, in parts whose sizes differ by at most one."""
+    request.require_records()
+    order = request.generator().permutation(len(request.labels))
+    return Partition(order, even_starts(len(order), request.clients), request.members)
+
+
+def assign_drawn(request: PartitionRequest, size: int) -> LazyPartition:
+    """A partition in which each client draws ``size`` distinct records; clients may share records.
+
+    Raises:
+        InputError: when the data set has fewer records.
+    """
+    if size > len(request.labels):
+        rule = f"must not exceed the {len(request.labels)} training records in iid:SIZE"
+        raise InputError.one("partition", rule, size)
+    return LazyPartition(len(request.labels), size, request.seed, request.members)
+
+
+def parse_natural(rest: str) -> Assignment:
+    """The assignment of ``natural``."""
+    if rest:
+        raise ValueError(rest)
+    return assign_natural
+
+
+def assign_natural(request: PartitionRequest) -> Partition:
+    """A partition in which each client is one person, with all of the person's records.
+
+    With fewer clients than people, the people are drawn at random and the other records are
+    not used.
+
+    Raises:
+        InputError: when the data set does not name people, or has fewer people than the plan has
+            clients.
+    """
+    if request.people is None:
+        rule = "must not be natural for a data set that names no people"
+        raise InputError.one("partition", rule, "natural")
+    names, person = np.unique(request.people, return_inverse=True)
+    if request.clients > len(names):
+        rule = f"must not exceed the {len(names)} people of the data set's training records"
+        raise InputError.one("groups.clients", rule, request.clients)
+    chosen = request.generator().permutation(len(names))[: request.clients]
+    records = np.split(np.argsort(person, kind="stable"), np.cumsum(np.bincount(person))[:-1])
+    return replace(request.stored([records[one] for one in chosen]), people=names[chosen])
+
+
+PARTITIONS.register(
+    "iid",
+    SchemeKind(
+        "iid or iid:SIZE",
+        "records spread evenly; with SIZE each client draws that many, and clients may share them",
+        parse_iid,
+        disjoint=lambda rest: not rest,
+    ),
+)
+PARTITIONS.register(
+    "natural",
+    SchemeKind(
+        "natural",
+        "each client is a person of the data set (writer, role), drawn at random if there are more",
+        parse_natural,
+    ),
+)
+
+
+# -------------------------------------------------------------------------------------------------
+# Labels that only the clients of one privacy group hold: the strongest correlation of budgets.
+#
+# The group is filled up with records of other labels to its share of all records.
+
+
+def parse(rest: str) -> Assignment:
+    """The assignment of ``by-class:GROUP=LABEL,LABEL``."""
+    group, _, labels = rest.rpartition("=")
+    exclusive = tuple(sorted({int(label) for label in labels.split(",")}))
+    if not group or exclusive[0] < 0:
+        raise ValueError(rest)
+    return partial(assign_by_class, group=group, exclusive=exclusive)
+
+
+def assign_by_class(request: PartitionRequest, group: str, exclusive: tuple[int, ...]) -> Partition:
+    """A partition in which only one group holds the given labels.
+
+    Raises:
+        InputError: when there is no such group or label, or a client would have no record.
+    """
+    request.require_records()
+    labels, clients, generator = request.labels, request.clients, request.generator()
+    if group not in request.names:
+        rule = f"must name one of the groups {', '.join(request.names)}"
+        raise InputError.one("partition", rule, group)
+    absent = [label for label in exclusive if label not in labels]
+    if absent:
+        raise InputError.one("partition", "must name labels of the data set", absent[0])
+    named = np.isin(labels, exclusive)
+    inside = request.members[request.names.index(group)]
+    in_group = np.isin(np.arange(clients), inside)
+    own = generator.permutation(np.flatnonzero(named))
+    others = generator.permutation(np.flatnonzero(~named))
+    filled = max(0, len(labels) * len(inside) // clients - len(own))
+    if len(own) + filled < len(inside) or len(others) - filled < clients - len(inside):
+        rule = "must leave each client at least one record"
+        raise InputError.one("partition", rule, f"by-class:{group}={exclusive}")
+    pool = generator.permutation(np.concatenate([own, others[:filled]]))
+    records: list[np.ndarray] = [np.empty(0, np.int64)] * clients
+    for part, chosen in ((pool, in_group), (others[filled:], ~in_group)):
+        holders = np.flatnonzero(chosen)
+        if len(holders):
+            pieces = np.split(part, even_starts(len(part), len(holders))[1:-1])
+            for client, piece in zip(holders, pieces, strict=True):
+                records[client] = piece
+    return request.stored(records)
+
+
+PARTITIONS.register(
+    "by-class",
+    SchemeKind(
+        "by-class:GROUP=LABEL,LABEL",
+        "one privacy group alone holds the labels (numbers), filled up to its share of records",
+        parse,
+        correlatable=False,
+    ),
+)
+
+
+# -------------------------------------------------------------------------------------------------
+# Label skew: Dirichlet mixes, shards, a fixed number of classes, and dominant classes per client.
+#
+# Sources: T.-M. H. Hsu, H. Qi, M. Brown, Measuring the Effects of Non-Identical Data Distribution
+# (2019), for ``dirichlet``; H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas,
+# Communication-Efficient Learning of Deep Networks from Decentralized Data (2017), Section 3, for
+# ``shards``; the experiments of DP2-FedSAM (Section VI) for ``pathological``; the experiments of
+# HyperFL (Appendix D.1) for ``dominant``.
+
+
+def parse_dirichlet(rest: str) -> Assignment:
+    """The assignment of ``dirichlet:ALPHA``."""
+    alpha = float(rest)
+    if not 0 < alpha < math.inf:
+        raise ValueError(rest)
+    return partial(assign_dirichlet, alpha=alpha)
+
+
+def assign_dirichlet(request: PartitionRequest, alpha: float) -> Partition:
+    """Clients of equal size with label distributions from a symmetric Dirichlet distribution.
+
+    A client draws its records without replacement; exhausted labels leave its distribution.
+    """
+    request.require_records()
+    labels, generator = request.labels, request.generator()
+    names = np.unique(labels)
+    pools = [generator.permutation(np.flatnonzero(labels == name)) for name in names]
+    used, sizes = np.zeros(len(names), np.int64), np.array([len(pool) for pool in pools])
+    starts = even_starts(len(labels), request.clients)
+    order = np.empty(len(labels), np.int64)
+    for client in range(request.clients):
+        mix = generator.dirichlet(np.full(len(names), alpha))
+        position, end = starts[client], starts[client + 1]
+        while position < end:
+            remaining = sizes - used
+            odds = (mix + 1e-12) * (remaining > 0)
+            counts = generator.multinomial(end - position, odds / odds.sum())
+            counts = np.minimum(counts, remaining)
+            for label in np.flatnonzero(counts):
+                taken = pools[label][used[label] : used[label] + counts[label]]
+                order[position : position + len(taken)] = taken
+                position += len(taken)
+            used += counts
+    return Partition(order, starts, request.members)
+
+
+PARTITIONS.register(
+    "dirichlet",
+    SchemeKind(
+        "dirichlet:ALPHA",
+        "label mixes from a Dirichlet distribution, ALPHA above 0; the smaller, the more skewed",
+        parse_dirichlet,
+    ),
+)
+
+
+def parse_shards(rest: str) -> Assignment:
+    """The assignment of ``shards:S``."""
+    return partial(assign_shards, shards=positive_int(rest))
+
+
+def assign_shards(request: PartitionRequest, shards: int) -> Partition:
+    """A random choice of ``shards`` pieces per client of the records sorted by label.
+
+    A shard may contain two or more labels, so a client has few labels, not always at most
+    ``shards``; ``pathological`` enforces that limit. Records of one label are shuffled first.
+    """
+    request.require_records(shards)
+    generator = request.generator()
+    shuffled = generator.permutation(len(request.labels))
+    by_label = shuffled[np.argsort(request.labels[shuffled], kind="stable")]
+    pieces = np.split(by_label, even_starts(len(by_label), request.clients * shards)[1:-1])
+    chosen = generator.permutation(len(pieces)).reshape(request.clients, shards)
+    return request.stored([np.concatenate([pieces[one] for one in row]) for row in chosen])
+
+
+PARTITIONS.register(
+    "shards",
+    SchemeKind(
+        "shards:S", "records sorted by label and cut up; each client gets S pieces", parse_shards
+    ),
+)
+
+
+def parse_pathological(rest: str) -> Assignment:
+    """The assignment of ``pathological:N,S``, or of ``pathological:S`` for any N."""
+    *clients, classes = (positive_int(number) for number in rest.split(","))
+    if len(clients) > 1:
+        raise ValueError(rest)
+    return partial(assign_pathological, clients=clients[0] if clients else None, classes=classes)
+
+
+def assign_pathological(request: PartitionRequest, clients: int | None, classes: int) -> Partition:
+    """Exactly ``classes`` classes per client; each class is cut evenly among its clients.
+
+    A class has clients in proportion to its records, so clients are nearly equal in size when
+    classes are. The records of a class are unused only when there are more classes than N times S.
+
+    Raises:
+        InputError: when the plan has another number of clients, or there are too few classes or
+            records.
+    """
+    if clients is not None and clients != request.clients:
+        rule = f"must name the plan's {request.clients} clients in pathological:N,S"
+        raise InputError.one("partition", rule, clients)
+    request.require_records(classes)
+    generator = request.generator()
+    names, sizes = np.unique(request.labels, return_counts=True)
+    holders = _holders(sizes, request.clients, classes)
+    if holders is None:
+        rule = f"must leave records of {classes} classes for each client"
+        raise InputError.one("partition", rule, f"pathological:{classes}")
+    pieces = []
+    for name, parts in zip(names, holders, strict=True):
+        pool = generator.permutation(np.flatnonzero(request.labels == name))
+        pieces.append(np.split(pool, even_starts(len(pool), max(1, int(parts)))[1:-1]))
+    records = []
+    for _ in range(request.clients):
+        # The classes with most remaining pieces, ties at random: no client lacks classes later.
+        own = np.lexsort((generator.random(len(names)), -holders))[:classes]
+        holders[own] -= 1
+        records.append(np.concatenate([pieces[index][holders[index]] for index in own]))
+    order = generator.permutation(request.clients)
+    return request.stored([records[one] for one in order])
+
+
+def _holders(sizes: np.ndarray, clients: int, classes: int) -> np.ndarray | None:
+    """Number of clients that hold each class, in proportion to its records.
+
+    Returns:
+        Numbers [labels] of at most ``clients`` with the sum ``clients * classes``; None when no
+        such numbers exist.
+    """
+    most = np.minimum(sizes, clients)
+    if most.sum() < clients * classes or len(sizes) < classes:
+        return None
+    holders = np.zeros(len(sizes), np.int64)
+    while (missing := clients * classes - holders.sum()) > 0:
+        open_ = holders < most
+        share = np.where(open_, sizes, 0) * missing / sizes[open_].sum()
+        added = np.minimum(np.floor(share).astype(np.int64), most - holders)
+        if not added.any():
+            first = np.argsort(-np.where(open_, share, -1.0), kind="stable")
+            added[first[: min(missing, open_.sum())]] = 1
+        holders += added
+    return holders
+
+
+PARTITIONS.register(
+    "pathological",
+    SchemeKind(
+        "pathological:N,S or pathological:S",
+        "each of the plan's N clients holds S classes, no more",
+        parse_pathological,
+    ),
+)
+
+
+CHARACTERS = (range(10), range(10, 36), range(36, 62))
+"""Digits, capital and small letters, in the order of EMNIST's labels."""
+
+
+def parse_dominant(rest: str) -> Assignment:
+    """The assignment of ``dominant:S%``, S from 0 to 100."""
+    share = float(rest.removesuffix("%"))
+    if not 0 <= share <= 100:
+        raise ValueError(rest)
+    return partial(assign_dominant, share=share / 100)
+
+
+def dominant_sets(classes: int) -> list[np.ndarray]:
+    """Sets of dominant classes: three from every second class on, or the kinds of characters."""
+    if classes == 62:
+        return [np.array(kind) for kind in CHARACTERS]
+    return [np.unique(np.arange(first, first + 3) % classes) for first in range(0, classes, 2)]
+
+
+def assign_dominant(request: PartitionRequest, share: float) -> Partition:
+    """Clients of equal size with a share of records of all classes, the rest of dominant classes.
+
+    Sets of dominant classes are assigned evenly to clients. A class in several sets is divided
+    evenly among them. The size is the largest for which every set has enough records; the
+    remaining records are not used.
+
+    Args:
+        request: the arguments of the partition.
+        share: of records of all classes, from 0 to 1.
+
+    Raises:
+        InputError: when the size would be 0.
+    """
+    request.require_records()
+    labels, generator = request.labels, request.generator()
+    mixed = generator.permutation(len(labels))
+    dominant = dominant_sets(int(labels.max()) + 1)
+    own = generator.permutation(request.clients) % len(dominant)
+    users = np.bincount(own, minlength=len(dominant))
+
+    def pools(size: int) -> list[np.ndarray] | None:
+        """Records of each set for clients of ``size`` records; None when they do not suffice."""
+        uniform = _uniform(share, size)
+        rest = mixed[uniform * request.clients :]
+        parts = _divided(labels, rest, dominant)
+        needed = users * (size - uniform)
+        return parts if all(len(p) >= n for p, n in zip(parts, needed, strict=True)) else None
+
+    low, high = 0, len(labels) // request.clients
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if pools(middle) is not None else (low, middle - 1)
+    chosen = pools(low)
+    if low == 0 or chosen is None:
+        rule = "must leave each client a record of its dominant classes"
+        raise InputError.one("partition", rule, f"dominant:{100 * share:g}")
+    uniform, used, records = _uniform(share, low), np.zeros(len(dominant), np.int64), []
+    for client, kind in enumerate(own):
+        dominated = chosen[kind][used[kind] : used[kind] + low - uniform]
+        used[kind] += len(dominated)
+        mixture = mixed[client * uniform : (client + 1) * uniform]
+        records.append(np.concatenate([mixture, dominated]))
+    return request.stored(records)
+
+
+def _uniform(share: float, size: int) -> int:
+    """Number of records of all classes among ``size`` records."""
+    return round(share * size)
+
+
+def _divided(labels: np.ndarray, rest: np.ndarray, dominant: list[np.ndarray]) -> list[np.ndarray]:
+    """Records in random order, each assigned to one of the sets that contain its class."""
+    classes = labels[rest]
+    parts: list[list[np.ndarray]] = [[] for _ in dominant]
+    for label in np.unique(classes):
+        containing = [index for index, kind in enumerate(dominant) if label in kind]
+        for turn, index in enumerate(containing):
+            parts[index].append(np.flatnonzero(classes == label)[turn :: len(containing)])
+    empty = np.empty(0, np.int64)
+    return [rest[np.sort(np.concatenate([empty, *part]))] for part in parts]
+
+
+PARTITIONS.register(
+    "dominant",
+    SchemeKind(
+        "dominant:S%",
+        "S percent of a client's records are from all classes, the rest from its dominant ones",
+        parse_dominant,
+    ),
+)

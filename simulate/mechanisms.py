@@ -1,0 +1,342 @@
+"""How updates leave the clients: the only package that draws privacy noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privplan.accounting.release import SamplingLaw
+from privplan.discrete_gaussian import discrete_gaussian, scale_for
+from privplan.errors import InputError
+from privplan.record import GroupShare, ReleaseRecord
+from privplan.streams import SecureStream, fingerprint
+from simulate.components import (
+    ClientUpdate,
+    GroupSum,
+    Mechanism,
+    Noise,
+    RecordNoiseEvidence,
+    Released,
+    State,
+)
+
+# --- Gaussian noise on secure sums: one sum per group, or one joint sum of all groups. -----------
+#
+# The noise is drawn on the sum, with the planned standard deviation whatever the cohort's
+# realised size: clients who each add a share of variance C^2 sigma^2 / r would add up to it only
+# when exactly r of them report. The stream is named by the run's seed, so that a run can be
+# repeated and replayed: two runs with one seed share their noise, and whoever knows the seed
+# knows the noise. With a secret key (``privplan.streams``) the stream is that of the key.
+# Sums on a grid get discrete Gaussian noise (``privplan.discrete_gaussian``), whose exact
+# sampling leaves nothing to find in the last digits.
+
+
+def share(part: GroupSum, weights: Mapping[str, float]) -> GroupShare:
+    """The evidence of a group's sum.
+
+    Args:
+        part: the sum.
+        weights: factor on the released sum, by name of the group.
+    """
+    return GroupShare(
+        group=part.group.name,
+        clients=part.group.clients,
+        sampling=part.sampling,
+        sampling_ratio=part.ratio,
+        cohort=len(part.participants),
+        participants=part.participants,
+        clip_bound=part.bound,
+        largest_norm=part.largest_norm,
+        clipped=part.clipped,
+        excluded=part.excluded,
+        weight=weights[part.group.name],
+        canaries=part.canaries or None,
+    )
+
+
+def gaussian_per_group() -> Mechanism:
+    """One noisy sum per group, with standard deviation sigma_m times the bound of its clients."""
+
+    def release(
+        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+    ) -> tuple[Released, ...]:
+        return tuple(
+            _released(round_, [part], part.total, weights, noise(index))
+            for index, part in enumerate(sums)
+        )
+
+    return Mechanism("secure sum per group, Gaussian", True, False, release)
+
+
+def gaussian_joint() -> Mechanism:
+    """One noisy sum of all groups, with noise enough for every group's multiplier and bound."""
+
+    def release(
+        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+    ) -> tuple[Released, ...]:
+        total = torch.stack([part.total for part in sums]).sum(0)
+        return (_released(round_, sums, total, weights, noise(0)),)
+
+    return Mechanism("joint secure sum, Gaussian", True, True, release)
+
+
+def _released(
+    round_: int,
+    sums: Sequence[GroupSum],
+    total: Tensor,
+    weights: Mapping[str, float],
+    generator: np.random.Generator,
+) -> Released:
+    std = max(part.group.noise_multiplier * _bound(part) for part in sums)
+    state, grid = fingerprint(generator), sums[0].grid
+    if grid is None:
+        family, drawn = "gaussian", generator.standard_normal(total.numel()) * std
+    else:
+        family, scale = "discrete_gaussian", scale_for(std)
+        drawn, std = _on_grid(total, sums, grid, scale, generator), scale * grid
+    record = ReleaseRecord(
+        round=round_,
+        family=family,
+        noise_std=std,
+        grid=grid,
+        dimension=total.numel(),
+        noise_sum_squares=float(np.square(drawn).sum()),
+        noise_state=state,
+        shares=tuple(share(part, weights) for part in sums),
+    )
+    vector = (total + torch.from_numpy(drawn).to(total.device)).float()
+    return Released(vector, record, tuple(part.group for part in sums))
+
+
+def _on_grid(
+    total: Tensor, sums: Sequence[GroupSum], grid: float, scale: float, generator: object
+) -> np.ndarray:
+    """Discrete Gaussian noise [k] for a sum on a grid.
+
+    Raises:
+        InputError: when a sum is on another grid, or too large for exact addition, or the
+            generator is not a secure stream.
+    """
+    if not isinstance(generator, SecureStream):
+        raise InputError.one("noise", "must be secure to be discrete", type(generator).__name__)
+    drawn = discrete_gaussian(generator, scale, total.numel())
+    most = float(total.abs().max()) / grid + float(np.abs(drawn).max()) if len(drawn) else 0.0
+    steps = total / grid
+    if any(part.grid != grid for part in sums) or not bool((steps == steps.trunc()).all()):
+        raise InputError.one("mechanism", "needs sums on one grid", grid)
+    if most >= EXACT:
+        rule = f"must have sums below {EXACT:g} steps of the grid"
+        raise InputError.one("mechanism", rule, most)
+    return drawn * grid
+
+
+EXACT = 2.0**53
+"""Steps of a grid up to which sums of floating-point numbers are exact."""
+
+
+def _bound(part: GroupSum) -> float:
+    if part.bound is None:
+        raise InputError.one("mechanism", "needs updates with a proven bound", part.group.name)
+    return part.bound
+
+
+# --- Clients who send for themselves: what each sends is a release of its own. -------------------
+
+
+def exposed_by_client() -> Mechanism:
+    """Each client sends its update as it is: epsilon is infinite, and the ledger says so."""
+
+    def alone(round_: int, update: ClientUpdate, weight: float) -> Released:
+        record = ReleaseRecord(
+            round=round_,
+            family="none",
+            noise_std=0.0,
+            dimension=0,
+            noise_sum_squares=0.0,
+            shares=(_share(update, weight, SamplingLaw.FULL, 1.0),),
+        )
+        return Released(update.vector, record, (update.group,), update.client)
+
+    return Mechanism("clients send in the clear", False, False, _no_sums, alone)
+
+
+def noised_by_client() -> Mechanism:
+    """Each client sends what DP-SGD on its own records made: a release that protects records.
+
+    The noise was drawn at each local step by ``record_noise``; the ledger books as many releases
+    as there were steps.
+    """
+
+    def alone(round_: int, update: ClientUpdate, weight: float) -> Released:
+        spent = update.noise_evidence
+        if spent is None:
+            rule = "must follow a local rule that draws noise on every step, such as dp_sgd"
+            raise InputError.one("algorithm.mechanism", rule, update.group.name)
+        record = ReleaseRecord(
+            round=round_,
+            unit="record",
+            family="gaussian",
+            steps=int(spent.steps[0]),
+            noise_std=float(spent.noise_std[0]),
+            dimension=int(spent.drawn[0]),
+            noise_sum_squares=float(spent.noise_sum_squares[0]),
+            noise_state=spent.noise_state[0],
+            shares=(_private_share(update, spent, weight),),
+        )
+        return Released(update.vector, record, (update.group,), update.client)
+
+    return Mechanism("clients send what DP-SGD made", True, False, _no_sums, alone)
+
+
+def _no_sums(*arguments: object) -> tuple[Released, ...]:
+    return ()
+
+
+def _share(update: ClientUpdate, weight: float, law: SamplingLaw, ratio: float) -> GroupShare:
+    return GroupShare(
+        group=update.group.name,
+        clients=update.group.clients,
+        sampling=law,
+        sampling_ratio=ratio,
+        cohort=1,
+        participants=(update.position,),
+        clip_bound=None,
+        largest_norm=float(update.vector.double().norm()),
+        clipped=0,
+        excluded=int(update.excluded),
+        weight=weight,
+    )
+
+
+def _private_share(update: ClientUpdate, spent: RecordNoiseEvidence, weight: float) -> GroupShare:
+    ratio = update.group.record_sampling_ratio
+    plain = _share(update, weight, SamplingLaw.POISSON, 1.0 if ratio is None else ratio)
+    changes = {
+        "cohort": int(spent.taken[0]),
+        "records": int(spent.records[0]),
+        "clip_bound": float(spent.bound[0]),
+        "largest_norm": float(spent.largest_norm[0]),
+        "clipped": int(spent.clipped[0]),
+        "excluded": int(spent.excluded[0]) + plain.excluded,
+    }
+    return plain.model_copy(update=changes)
+
+
+# --- The noise of DP-SGD: drawn by a client at each local step, on the sum of its records. -------
+
+
+@dataclass
+class RecordNoise:
+    """One client's source of noise in a round, and the evidence of what it drew.
+
+    Attributes:
+        generator: the client's stream of this round.
+        std: standard deviation per coordinate, on the sum of clipped gradients of records.
+        sent: coordinates that may leave the client, whose noise is evidence; None for all.
+        state: hash of the generator's state before the first draw.
+        squares: sum of squares of what was drawn so far.
+        drawn: coordinates drawn so far.
+    """
+
+    generator: np.random.Generator
+    std: float
+    sent: np.ndarray | None = None
+    state: str = field(init=False)
+    squares: float = 0.0
+    drawn: int = 0
+
+    def __post_init__(self) -> None:
+        self.state = fingerprint(self.generator)
+
+    def like(self, sums: Tensor) -> Tensor:
+        """Fresh noise for one step [d], as float32 on the device of the sums."""
+        found = self.generator.standard_normal(len(sums)) * self.std
+        shown = found if self.sent is None else found[self.sent]
+        self.squares += float(np.square(shown).sum())
+        self.drawn += len(shown)
+        return torch.from_numpy(found).to(sums.device).float()
+
+
+# --- Mechanisms without noise: a sum in the clear (epsilon infinite), or nothing (epsilon 0). ----
+
+
+def unprotected() -> Mechanism:
+    """No noise."""
+
+    def release(
+        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+    ) -> tuple[Released, ...]:
+        record = ReleaseRecord(
+            round=round_,
+            family="none",
+            noise_std=0.0,
+            dimension=0,
+            noise_sum_squares=0.0,
+            shares=tuple(share(part, weights) for part in sums),
+        )
+        total = torch.stack([part.total for part in sums]).sum(0)
+        return (Released(total.float(), record, tuple(part.group for part in sums)),)
+
+    return Mechanism("secure sum, no noise", False, True, release)
+
+
+def silent() -> Mechanism:
+    """No release; for splits that share no parameter."""
+
+    def release(
+        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+    ) -> tuple[Released, ...]:
+        sent = sum(part.total.numel() for part in sums)
+        if sent:
+            rule = "must not be silent where a split shares parameters"
+            raise InputError.one("algorithm.mechanism", rule, sent)
+        record = ReleaseRecord(
+            round=round_,
+            family="silent",
+            noise_std=0.0,
+            dimension=0,
+            noise_sum_squares=0.0,
+            shares=tuple(share(part, weights) for part in sums),
+        )
+        return (Released(torch.empty(0), record, tuple(part.group for part in sums)),)
+
+    return Mechanism("silent", False, True, release)
+
+
+# --- Mixing of a round's sums with earlier ones, which makes the server's noise correlated. ------
+#
+# See ``privplan.laws.cyclic``. The trusted aggregator keeps the last B - 1 sums of each group;
+# what it adds noise to is the mixture, and ``simulate.aggregators`` solves for the sums
+# again.
+
+PAST = "past_sums"
+"""Key of the last sums [groups, B - 1, d] in the mechanism's state, the latest first."""
+
+
+def mixed_sums(inner: Mechanism, mixture: tuple[float, ...], groups: int) -> Mechanism:
+    """The mechanism, applied to c_0 x_t + ... + c_{B-1} x_{t-B+1} for each group.
+
+    Args:
+        inner: releases sums; without state.
+        mixture: c_0, ..., c_{B-1}, of norm 1 at most, so that a client who is in one of B
+            consecutive sums moves the releases by no more than its bound in all.
+        groups: number of groups.
+    """
+
+    def start(theta: Tensor) -> State:
+        return {PAST: theta.new_zeros(groups, len(mixture) - 1, len(theta), dtype=torch.float64)}
+
+    def mix(sums: Sequence[GroupSum], state: State) -> tuple[tuple[GroupSum, ...], State]:
+        now = torch.stack([part.total for part in sums])
+        past = state[PAST].to(now)
+        weights = torch.tensor(mixture[1:], dtype=now.dtype, device=now.device)
+        totals = mixture[0] * now + torch.einsum("b,gbd->gd", weights, past)
+        kept = torch.cat([now[:, None], past[:, :-1]], dim=1)
+        mixed = (replace(part, total=row) for part, row in zip(sums, totals, strict=True))
+        return tuple(mixed), {PAST: kept}
+
+    return replace(inner, name=f"{inner.name}, correlated over rounds", start=start, mix=mix)

@@ -1,1 +1,0 @@
-"""How updates leave the clients: the only package that draws privacy noise."""

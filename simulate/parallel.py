@@ -1,0 +1,458 @@
+"""Parallel execution: threads within a process, ranks of a distributed run, Ray clusters."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from types import ModuleType
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from privplan.errors import InputError, PrivplanError
+from privplan.processes import keep_freed
+
+# --- Chunks of clients computed by threads; results do not depend on the number of threads. ------
+#
+# One thread computes a chunk on one core. The chunks depend on the model and the batch, never on
+# the machine, so the results are equal bit for bit on any number of cores.
+
+Result = TypeVar("Result")
+
+
+_thread = threading.local()
+
+
+def _initialise_thread() -> None:
+    """Limit a new thread to one core and disable autograd; both settings are per thread."""
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    _thread.works_on_chunks = True
+
+
+@cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    """Threads that live to the end: to start one takes longer than a chunk of a small model."""
+    return ThreadPoolExecutor(workers, "chunks", _initialise_thread)
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not live on in a forked process
+
+
+def over_chunks(
+    function: Callable[[slice], Tensor],
+    clients: int,
+    size: int,
+    workers: int | None = None,
+) -> Tensor:
+    """Returns the concatenated results of a function on consecutive chunks of clients.
+
+    Args:
+        function: from a slice of clients to their rows; runs on one core, without autograd, in
+            a worker thread if there is more than one.
+        clients: number of clients K, at least 1.
+        size: clients per chunk; the last chunk may be smaller.
+        workers: number of threads; PyTorch's number of threads when None.
+
+    Returns:
+        The rows of all clients [K, ...].
+
+    Raises:
+        InputError: `workers` is below 1.
+    """
+    return torch.cat(by_chunk(function, clients, size, workers))
+
+
+def by_chunk(
+    function: Callable[[slice], Result],
+    clients: int,
+    size: int,
+    workers: int | None = None,
+) -> list[Result]:
+    """Returns the results of a function on consecutive chunks of clients; see `over_chunks`.
+
+    With one worker, and within the work on a chunk, the calling thread does the work.
+
+    Raises:
+        InputError: `workers` is below 1.
+    """
+    keep_freed()
+    threads = torch.get_num_threads()
+    workers = threads if workers is None else workers
+    if workers < 1:
+        raise InputError.one("workers", "must be at least 1", workers)
+    chunks = [slice(start, start + size) for start in range(0, clients, size)]
+    torch.set_num_threads(1)  # idle threads of PyTorch's pool would spin beside the workers
+    try:
+        if min(workers, len(chunks)) == 1 or hasattr(_thread, "works_on_chunks"):
+            with torch.no_grad():
+                return [function(chunk) for chunk in chunks]
+        return list(_pool(workers).map(function, chunks))
+    finally:
+        torch.set_num_threads(threads)
+
+
+# --- Distributed runs: processes, collective operations, and the device of a process. ------------
+#
+# The processes (ranks) are started by ``torchrun``; without it there is one. Every rank prepares
+# the same run and draws the same cohort and the same noise, because random streams are identified
+# by name; each rank trains only its share of the participants. Only rank 0, the main rank, writes
+# files, and its global model is broadcast to the others after every step.
+
+Item = TypeVar("Item")
+
+TIMEOUT = timedelta(minutes=10)
+"""How long a rank waits in a collective operation for ranks that do not answer."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Rank of this process and number of processes.
+
+    Attributes:
+        rank: rank of this process, from 0.
+        size: number of processes.
+        local: rank of this process on its machine, from 0.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local: int = 0
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process is rank 0, which writes the files of the run."""
+        return self.rank == 0
+
+
+SINGLE_PROCESS = Ranks()
+
+
+class LostRankError(PrivplanError):
+    """Another process of the run ended or stopped answering, so the run cannot continue."""
+
+    def __init__(self, saved: str = "") -> None:
+        prefix = f"{saved}; " if saved else ""
+        super().__init__(f"another process of this run ended; {prefix}the same command resumes")
+
+
+class EndedByRankError(PrivplanError):
+    """Ends this rank silently, because the main rank reports the error of the run."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("")
+        self.exit_code = exit_code
+
+
+@contextmanager
+def process_group(cuda: bool) -> Iterator[Ranks]:
+    """Join the process group that ``torchrun`` started until the block ends.
+
+    Args:
+        cuda: whether tensors on GPUs are exchanged, by NCCL where there are GPUs; Gloo exchanges
+            tensors on CPUs.
+
+    Raises:
+        LostRankError: when the other processes cannot be reached.
+    """
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    defaults = ("0", "1", "0")
+    values = (os.environ.get(*pair) for pair in zip(names, defaults, strict=True))
+    ranks = Ranks(*map(int, values))
+    if ranks.size == 1:
+        yield ranks
+        return
+    with _raise_on_sigterm():
+        with _lost_rank_errors():
+            backend = "cpu:gloo,cuda:nccl" if cuda and torch.cuda.is_available() else "gloo"
+            dist.init_process_group(backend, timeout=TIMEOUT)
+        try:
+            yield ranks
+        finally:
+            dist.destroy_process_group()
+
+
+def rank_slice(ranks: Ranks, count: int, turn: int = 0) -> slice:
+    """Returns this rank's slice of ``count`` items; sizes of the slices differ by at most one.
+
+    Args:
+        ranks: the processes.
+        count: number of items.
+        turn: shifts the ranks that get larger slices, which balances many small item lists.
+    """
+    place = (ranks.rank + turn) % ranks.size
+    return slice(count * place // ranks.size, count * (place + 1) // ranks.size)
+
+
+def all_reduce_sum(ranks: Ranks, values: Tensor) -> Tensor:
+    """The sum over ranks of tensors of one shape, equal bit for bit on every rank."""
+    return _all_reduce(ranks, values, dist.ReduceOp.SUM)
+
+
+def all_reduce_max(ranks: Ranks, values: Tensor) -> Tensor:
+    """The maximum over ranks of tensors of one shape."""
+    return _all_reduce(ranks, values, dist.ReduceOp.MAX)
+
+
+def _all_reduce(ranks: Ranks, values: Tensor, how: Any) -> Tensor:
+    if ranks.size == 1:
+        return values
+    values = values.clone()
+    with _lost_rank_errors():
+        dist.all_reduce(values, how)
+    return values
+
+
+def all_gather(ranks: Ranks, items: Sequence[Item], device: torch.device) -> list[Item]:
+    """Returns the items of all ranks, in the order of the ranks.
+
+    Args:
+        ranks: the processes.
+        items: this rank's items; tensors in them must not be views of larger storage.
+        device: device of tensors in the result.
+    """
+    if ranks.size == 1:
+        return list(items)
+    content = io.BytesIO()
+    torch.save(list(items), content)
+    contents: list[bytes] = [b""] * ranks.size
+    with _lost_rank_errors():
+        dist.all_gather_object(contents, content.getvalue())
+    parts = (
+        torch.load(io.BytesIO(part), map_location=device, weights_only=False) for part in contents
+    )
+    return [item for part in parts for item in part]
+
+
+def broadcast_state(
+    ranks: Ranks, theta: Tensor, state: Mapping[str, Tensor]
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Returns rank 0's vector and state on every rank.
+
+    Args:
+        ranks: the processes.
+        theta: this rank's vector, equal to rank 0's up to rounding.
+        state: this rank's state, equal to rank 0's up to rounding.
+    """
+    if ranks.size == 1:
+        return theta, dict(state)
+    names = sorted(state)
+    values = (theta, *(state[name] for name in names))
+    vectors = [value.contiguous().clone() for value in values]
+    with _lost_rank_errors():
+        for vector in vectors:
+            dist.broadcast(vector, src=0)
+    return vectors[0], dict(zip(names, vectors[1:], strict=True))
+
+
+def on_all_ranks(ranks: Ranks, function: Callable[[], Result]) -> Result:
+    """Returns the result of ``function``, unless it fails on any rank; then all ranks end.
+
+    Raises:
+        PrivplanError: on rank 0, with the message of the first rank that failed.
+        EndedByRankError: on the other ranks.
+    """
+    if ranks.size == 1:
+        return function()
+    failures: list[tuple[str, int]] = []
+    try:
+        result = function()
+    except PrivplanError as error:
+        failures = [(str(error), error.exit_code)]
+    all_failures = all_gather(ranks, failures, torch.device("cpu"))
+    if not all_failures:
+        return result
+    line, code = all_failures[0]
+    if not ranks.is_main:
+        raise EndedByRankError(code)
+    failure = PrivplanError(line)
+    failure.exit_code = code
+    raise failure
+
+
+def device_of(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
+    """Returns the device with a given name; ``auto`` selects a GPU when there is one.
+
+    Args:
+        name: ``auto``, ``cpu`` or ``cuda``.
+        ranks: the processes of the run; those on one machine use one GPU each.
+
+    Raises:
+        InputError: when a GPU is requested and there is none, or fewer than processes.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "cpu" or (name == "auto" and not count):
+        return torch.device("cpu")
+    if not count:
+        raise InputError.one("device", "must be cpu or auto where no GPU is found", name)
+    if ranks.size == 1:
+        return torch.device("cuda")
+    if ranks.local >= count:
+        rule = f"must be cpu where {count} GPUs are found for more processes of a machine"
+        raise InputError.one("device", rule, name)
+    torch.cuda.set_device(ranks.local)
+    return torch.device("cuda", ranks.local)
+
+
+@contextmanager
+def _lost_rank_errors() -> Iterator[None]:
+    """Converts errors of collective operations into LostRankError."""
+    try:
+        yield
+    except RuntimeError:  # broken connections and timeouts, whatever the backend
+        _ignore_sigterm()  # torchrun is about to end this rank, which must save its state first
+        raise LostRankError from None
+
+
+def _ignore_sigterm() -> None:
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+@contextmanager
+def _raise_on_sigterm() -> Iterator[None]:
+    """Raises LostRankError on SIGTERM, by which ``torchrun`` ends the remaining ranks."""
+
+    def stop(number: int, frame: object) -> None:
+        _ignore_sigterm()
+        raise LostRankError
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# --- Work distributed over a Ray cluster, cancelled at once when it is interrupted. --------------
+
+LOCAL = "local"
+"""Address of a cluster that consists of this machine only and ends with the command."""
+
+POLL_SECONDS = 1.0
+"""Seconds between two checks for Ctrl-C."""
+
+
+def ray_library() -> ModuleType:
+    """Returns the library Ray.
+
+    Raises:
+        InputError: when it is not installed.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        rule = "needs the library Ray: pip install 'privplan[cluster]'"
+        raise InputError.one("cluster", rule, "no module named ray") from None
+    library: ModuleType = ray
+    return library
+
+
+def on_cluster(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    jobs: int,
+    *,
+    address: str,
+    gpus: int = 0,
+) -> Iterator[Result]:
+    """Yields the results of ``function`` as they arrive; as ``in_processes``, over a cluster.
+
+    When the iteration ends early for any reason, running tasks are killed, so they must be
+    resumable.
+
+    Args:
+        function: a function that the machines of the cluster can import.
+        items: its arguments, one per task.
+        jobs: largest number of concurrent tasks, at least 1; the cluster runs as many of them as
+            it has cores.
+        address: ``auto`` for the cluster that this machine belongs to, ``local`` for a cluster of
+            this machine only, or an address in Ray's format.
+        gpus: GPUs per task.
+
+    Raises:
+        InputError: when Ray is not installed, or no cluster answers.
+        PrivplanError: when a worker dies; any exception of a task is raised as it is.
+    """
+    ray = ray_library()
+    with _connected(ray, address), _exit_on_sigint() as check:
+        task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(function)
+        waiting = list(reversed(items))
+        running: list[Any] = []
+        try:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    running.append(task.remote(waiting.pop()))
+                done, running = ray.wait(running, timeout=POLL_SECONDS)
+                check()
+                for result in done:
+                    yield ray.get(result)
+        except ray.exceptions.RayError as error:
+            raise _task_error(error) from None
+        finally:
+            for result in running:
+                ray.cancel(result, force=True)
+
+
+def _task_error(error: Any) -> Exception:
+    """The exception that a task raised, or an error that names its lost worker."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, Exception):
+        return cause
+    line = f"a worker of the cluster was lost ({type(error).__name__}); the same command resumes"
+    return PrivplanError(line)
+
+
+@contextmanager
+def _exit_on_sigint() -> Iterator[Callable[[], None]]:
+    """Yields a check that raises KeyboardInterrupt after SIGINT, even if Ray suppressed it."""
+    pressed = threading.Event()
+
+    def on_sigint(number: int, frame: object) -> None:
+        pressed.set()
+        raise KeyboardInterrupt
+
+    def check() -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield check
+        return
+    before = signal.signal(signal.SIGINT, on_sigint)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _connected(ray: ModuleType, address: str) -> Iterator[None]:
+    """A connection to the cluster; an existing connection is used and left open."""
+    if ray.is_initialized():
+        yield
+        return
+    options = {"include_dashboard": False} if address == LOCAL else {}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
+    except (ConnectionError, OSError, RuntimeError, ValueError):
+        rule = f"must be the address of a Ray cluster that runs, auto or {LOCAL}"
+        raise InputError.one("cluster", rule, address) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()

@@ -1,1 +1,0 @@
-"""Pilots: short training without privacy that measures planning constants."""

@@ -1,0 +1,3 @@
+"""Pilots: short training without privacy that measures planning constants."""
+
+from __future__ import annotations

@@ -1,0 +1,592 @@
+"""A pilot: short training without privacy that measures the constants of planning.
+
+The pilot uses updates and gradients of single clients without noise, so its data must be public
+or proxy data. The result is a value, which ``privplan.spec.measured`` writes into a spec.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from privplan.accounting.release import SamplingLaw
+from privplan.errors import Fault, InputError
+from privplan.plan import GroupPlan, ObjectiveValue, Plan
+from privplan.spec.measured import Measured, Number
+from privplan.spec.spec import Spec
+from simulate.algorithm import compose
+from simulate.components import Transform, TransformContext
+from simulate.data.dataset import Dataset
+from simulate.data.own import Data
+from simulate.data.partition.clients import ClientPartition
+from simulate.data.partition.schemes import partition, scheme
+from simulate.data.registry import load
+from simulate.engine.experiment import Experiment
+from simulate.engine.loop import initial_state, one_core, run_round
+from simulate.engine.round import batches, participants
+from simulate.local.sgd import PADDING, gradients
+from simulate.models.network import CROSS_ENTROPY, Model
+from simulate.models.own import OwnModel
+from simulate.models.registry import model
+from simulate.runs.ledger_writer import MemoryLedger
+from simulate.streams import Purpose, stream
+from simulate.tasks import MULTI_CLASS, objective_of
+
+# --- Estimators of the constants of planning, as functions of updates and gradients. -------------
+#
+# Each returns an estimate with its standard error. The estimators are unbiased for independent
+# clients, or their docstring states the direction of the bias. They provide no privacy.
+
+Floats = NDArray[np.float64]
+Gradient = Callable[[Tensor], Tensor]
+"""Parameters [d] to a gradient [d]."""
+
+POWER_STEPS = 16
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A measured number.
+
+    Attributes:
+        value: the estimate.
+        error: its standard error.
+    """
+
+    value: float
+    error: float
+
+
+def norms(updates: Tensor) -> Floats:
+    """L2 norms [K] of updates [K, d]."""
+    lengths: Floats = torch.linalg.vector_norm(updates, dim=1, dtype=torch.float64).cpu().numpy()
+    return lengths
+
+
+def root_mean_square(values: Floats) -> Estimate:
+    """S = sqrt(mean x^2); error sd(x^2) / (2 s sqrt(K)) by the delta method.
+
+    Args:
+        values: norms of updates [K], K at least 2.
+    """
+    squares = values**2
+    mean = float(squares.mean())
+    error = float(squares.std(ddof=1)) / math.sqrt(len(squares))
+    return Estimate(math.sqrt(mean), error / (2 * math.sqrt(mean)) if mean else 0.0)
+
+
+def mean_of(values: Floats) -> Estimate:
+    """The mean of independent values [K], with sd / sqrt(K); K at least 2."""
+    return Estimate(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)))
+
+
+def heterogeneity(updates: Tensor, groups: NDArray[np.int64], shares: Floats) -> Estimate:
+    """h^2 = sum_m p_m |U_m - U|^2, U_m the mean update of group m and U = sum p_m U_m.
+
+    Only products of the updates of two different clients enter,
+
+        h^2 = sum_m p_m A_mm - sum_ml p_m p_l A_ml,
+        A_ml = mean of <u_i, u_j> over i in m, j in l, i != j,
+
+    so the scatter of clients inside a group does not add to it: the estimate is unbiased, and
+    negative for about half of all cohorts when the groups are alike. The error is a jackknife's
+    over clients.
+
+    Args:
+        updates: updates of clients [K, d].
+        groups: group of each client [K], 0 to groups - 1, at least three of each group.
+        shares: p_m, shape (groups,), summing to 1.
+    """
+    wide = updates.to(torch.float64)
+    gram = (wide @ wide.T).cpu().numpy()
+    member = (groups[:, None] == np.arange(len(shares))).astype(float)
+    sums, own = member.T @ gram @ member, member.T @ np.diag(gram)
+    value = _between(sums, own, member.sum(0), shares)
+    jackknife = []
+    for i, group in enumerate(groups):
+        across = gram[i] @ member
+        fewer = sums.copy()
+        fewer[group] -= across
+        fewer[:, group] -= across
+        fewer[group, group] += gram[i, i]
+        own_left = own - gram[i, i] * member[i]
+        jackknife.append(_between(fewer, own_left, member.sum(0) - member[i], shares))
+    spread = float(np.var(jackknife)) * (len(groups) - 1)
+    return Estimate(value, math.sqrt(spread))
+
+
+def _between(sums: Floats, own: Floats, counts: Floats, shares: Floats) -> float:
+    pairs = np.outer(counts, counts) - np.diag(counts)
+    products = (sums - np.diag(own)) / pairs
+    return float(shares @ np.diag(products) - shares @ products @ shares)
+
+
+def coherence(updates: Tensor) -> Estimate:
+    """c^2 = |E u|^2 / (E |u|)^2, the alignment of updates, 1 for equal directions.
+
+    The numerator is the mean of <u_i, u_j> over pairs of different clients, so the clients'
+    scatter does not add to it. The error is the jackknife's over clients. Clipping a random share
+    of the length of updates changes their mean by c times the mean removed length.
+
+    Args:
+        updates: updates of clients [K, d], K at least 3.
+    """
+    wide = updates.to(torch.float64)
+    gram, lengths = (wide @ wide.T).cpu().numpy(), norms(updates)
+    total, own, count = gram.sum(), np.diag(gram), len(lengths)
+
+    def ratio(products: Floats, length: Floats, size: int) -> Floats:
+        return np.asarray(products / (size * (size - 1)) / (length / size) ** 2)
+
+    value = ratio(total - own.sum(), lengths.sum(), count)
+    fewer = total - 2 * gram.sum(0) + own - (own.sum() - own)
+    jackknife = ratio(fewer, lengths.sum() - lengths, count - 1)
+    return Estimate(float(value), math.sqrt(float(jackknife.var()) * (count - 1)))
+
+
+def local_variance(first: Tensor, second: Tensor) -> Estimate:
+    """zeta^2 = E |g - E g|^2 / d, the variance per coordinate of a client's mini-batch gradient.
+
+    Half the mean squared difference of two independent mini-batches of each client, over d.
+
+    Args:
+        first: gradients of one mini-batch per client [K, d], all at the same parameters.
+        second: gradients of another mini-batch per client [K, d].
+    """
+    squares = norms(first - second) ** 2 / (2 * first.shape[1])
+    return mean_of(squares)
+
+
+def dissimilarity(gradients: Tensor) -> Estimate:
+    """kappa^2 = E |grad f_i - grad F|^2, with F the mean over the clients.
+
+    The sample variance sum_i |g_i - mean|^2 / (K - 1) of the clients' whole gradients.
+
+    Args:
+        gradients: gradients over all records of each client [K, d], K at least 2.
+    """
+    clients = len(gradients)
+    squares = norms(gradients - gradients.mean(0)) ** 2 * clients / (clients - 1)
+    return mean_of(squares)
+
+
+def largest_curvature(gradient: Gradient, theta: Tensor, start: Tensor, radius: float) -> float:
+    """L at theta: the largest |eigenvalue| of the Hessian, by power iteration from below.
+
+    The Hessian times a unit vector v is (grad(theta + radius v) - grad(theta - radius v)) over
+    2 radius, exact for a quadratic.
+
+    Args:
+        gradient: gradient of the objective.
+        theta: parameters [d].
+        start: any direction [d] that is not zero.
+        radius: length of the step of the difference.
+    """
+    direction, eigenvalue = start / start.norm(), 0.0
+    for _ in range(POWER_STEPS):
+        product = _hessian_product(gradient, theta, direction, radius)
+        eigenvalue = float(product.norm())
+        if eigenvalue == 0:
+            break
+        direction = product / eigenvalue
+    return eigenvalue
+
+
+def mean_curvature(
+    gradient: Gradient, theta: Tensor, directions: Sequence[Tensor], radius: float
+) -> Estimate:
+    """tr(H) / d, the mean eigenvalue of the Hessian: mean of v' H v / |v|^2 over directions.
+
+    Unbiased for isotropic directions (M. Hutchinson, 1990). It determines the effect of isotropic
+    noise of variance s^2 per coordinate: E f(theta + noise) = f(theta) + d s^2 tr(H) / (2 d) + ...
+
+    Args:
+        gradient: gradient of the objective.
+        theta: parameters [d].
+        directions: at least two random directions [d], isotropic.
+        radius: length of the step of the difference.
+    """
+    curvatures = []
+    for direction in directions:
+        unit = direction / direction.norm()
+        curvatures.append(float(unit @ _hessian_product(gradient, theta, unit, radius)))
+    return mean_of(np.array(curvatures))
+
+
+def _hessian_product(gradient: Gradient, theta: Tensor, unit: Tensor, radius: float) -> Tensor:
+    step = radius * unit
+    return (gradient(theta + step) - gradient(theta - step)) / (2 * radius)
+
+
+def pooled(estimates: Sequence[Estimate]) -> Estimate:
+    """The mean of independent estimates of one number."""
+    count = len(estimates)
+    error = math.sqrt(sum(estimate.error**2 for estimate in estimates)) / count
+    return Estimate(sum(estimate.value for estimate in estimates) / count, error)
+
+
+# --- Estimates of one round of a pilot, from single clients' updates and gradients. --------------
+
+PROBES = 8
+"""Directions per round for each mean curvature."""
+SHORT_STEP, LONG_STEP = 0.01, 0.5
+"""Steps of the differences for the largest and for mean curvatures, in parameter norm."""
+GRADIENT_VALUES = 2**26
+"""Most values of clients' gradients in memory at a time."""
+
+Records = tuple[Tensor, Tensor]
+"""Records [K, B, ...] and labels [K, B] of clients."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Estimates of one round, all at the parameters where it begins.
+
+    Attributes:
+        norms: norms of the clients' updates [K].
+        heterogeneity: h^2 between the groups, in squared norm of an update.
+        coherence: squared norm of the mean update over the squared mean norm.
+        smoothness: largest curvature of the cohort's mean objective.
+        noise_curvature: mean curvature in isotropic directions.
+        sampling_curvature: mean curvature along the scatter of the clients' updates.
+        loss: mean loss over the clients.
+        local_variance: zeta^2, per coordinate.
+        dissimilarity: kappa^2, in squared norm of a gradient.
+    """
+
+    norms: NDArray[np.float64]
+    heterogeneity: Estimate
+    coherence: Estimate
+    smoothness: float
+    noise_curvature: Estimate
+    sampling_curvature: Estimate
+    loss: Estimate
+    local_variance: Estimate
+    dissimilarity: Estimate
+
+
+def observe_round(
+    experiment: Experiment, theta: Tensor, round_: int, updates: Tensor, owners: NDArray[np.int64]
+) -> Observation:
+    """Returns the estimates of one round.
+
+    Args:
+        experiment: the pilot's run.
+        theta: parameters where the round begins [d].
+        round_: the round, from 1.
+        updates: its clients' updates [K, d].
+        owners: group of each update [K].
+    """
+    clients = np.concatenate(participants(experiment, round_))
+    records_of_all = _all_records(experiment, clients)
+    own = client_gradients(experiment, theta, records_of_all)
+    pair = [
+        client_gradients(experiment, theta, _batch(experiment, clients, round_, i)) for i in (1, 2)
+    ]
+
+    def gradient(at: Tensor) -> Tensor:
+        return client_gradients(experiment, at, records_of_all).mean(0)
+
+    probes = _probes(experiment, round_)
+    scatter = list((updates - updates.mean(0))[:PROBES])
+    shares = np.array([group.weight for group in experiment.algorithm.plan.groups])
+    return Observation(
+        norms=norms(updates),
+        heterogeneity=heterogeneity(updates, owners, shares),
+        coherence=coherence(updates),
+        smoothness=largest_curvature(gradient, theta, probes[0], SHORT_STEP),
+        noise_curvature=mean_curvature(gradient, theta, probes, LONG_STEP),
+        sampling_curvature=mean_curvature(gradient, theta, scatter, LONG_STEP),
+        loss=_loss(experiment, theta, records_of_all),
+        local_variance=local_variance(*pair),
+        dissimilarity=dissimilarity(own),
+    )
+
+
+def client_gradients(experiment: Experiment, theta: Tensor, records: Records) -> Tensor:
+    """Gradients of the clients' mean losses over their records [K, d], computed in chunks."""
+    x, y = records
+    step = max(1, GRADIENT_VALUES // len(theta))
+    parts = [
+        gradients(
+            experiment.model,
+            theta.expand(len(y[i : i + step]), -1),
+            x[i : i + step],
+            y[i : i + step],
+            workers=experiment.workers,
+        )
+        for i in range(0, len(y), step)
+    ]
+    return torch.cat(parts)
+
+
+def _all_records(experiment: Experiment, clients: NDArray[np.int64]) -> Records:
+    """All records of each client, padded to the longest."""
+    most = max(len(experiment.partition.records(client)) for client in clients)
+    return _single_batch(experiment, clients, 1, most)
+
+
+def _batch(experiment: Experiment, clients: NDArray[np.int64], round_: int, index: int) -> Records:
+    """A mini-batch of each client from streams that no training round uses."""
+    return _single_batch(
+        experiment, clients, 2 * round_ + index + 1_000_000, experiment.local.batch_size
+    )
+
+
+def _single_batch(
+    experiment: Experiment, clients: NDArray[np.int64], round_: int, size: int
+) -> Records:
+    x, y = batches(
+        experiment.data,
+        experiment.partition,
+        clients,
+        seed=experiment.seed,
+        round_=round_,
+        steps=1,
+        size=size,
+        device=experiment.device,
+    )
+    return x[:, 0], y[:, 0]
+
+
+def _probes(experiment: Experiment, round_: int) -> list[Tensor]:
+    """Isotropic random directions [d] from the round's stream."""
+    source = torch.Generator()
+    source.manual_seed(int(stream(experiment.seed, Purpose.SUPPORT, round_).integers(2**63 - 1)))
+    size = experiment.model.parameters
+    return [torch.randn(size, generator=source) for _ in range(PROBES)]
+
+
+def _loss(experiment: Experiment, theta: Tensor, records: Records) -> Estimate:
+    """Mean over clients of their mean loss."""
+    x, y = records
+    with torch.no_grad():
+        logits = experiment.model.logits(theta, x.flatten(0, 1))
+        objective = experiment.model.objective
+        if objective is not CROSS_ENTROPY:
+            parts = zip(torch.unflatten(logits, 0, y.shape), y, y != PADDING, strict=True)
+            own = [float(objective(outputs[rows], labels[rows])) for outputs, labels, rows in parts]
+            return mean_of(np.array(own))
+        each = functional.cross_entropy(
+            logits.double(), y.flatten(), ignore_index=PADDING, reduction="none"
+        )
+    counts = (y != PADDING).sum(1)
+    return mean_of((each.view(y.shape).sum(1) / counts).numpy())
+
+
+# --- A pilot: short training without privacy that measures the constants of planning. ------------
+
+QUANTILES = 20
+"""Number of quantiles of the update norms in the result."""
+LEAST_COHORT = 3
+"""Least number of clients per group in a pilot's cohort."""
+Z_95 = 1.96
+"""Half width of a 95% interval in standard errors."""
+
+UpdatesByGroup = dict[str, list[Tensor]]
+"""Updates of a round, chunks [K, d] by name of the group."""
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """Parameters of a pilot.
+
+    Attributes:
+        spec: the planning problem; its model, local training and groups' shares are used.
+        dataset: name of a public or proxy data set.
+        rounds: rounds of training, 1 or more.
+        clients: clients per round over all groups; at least three of each group take part, and at
+            most all where own data name the clients.
+        seed: seed of all random streams.
+        partition: as in ``simulate.data.partition.schemes``; it determines the measured
+            heterogeneity h.
+        records: records per client; None for as many as each of the spec's clients would
+            have of this data set, at least a mini-batch.
+        data_dir: folder with data sets.
+        download: whether missing data may be downloaded.
+        own_data: the user's own public or proxy data, instead of ``dataset``; where they name
+            clients, these are the spec's clients.
+        own_model: the user's own module, under the spec's name of the model.
+        loss: the user's own loss.
+    """
+
+    spec: Spec
+    dataset: str
+    rounds: int = 10
+    clients: int = 50
+    seed: int = 0
+    partition: str = "iid"
+    records: int | None = None
+    data_dir: Path | None = None
+    download: bool = False
+    own_data: Data | None = None
+    own_model: OwnModel | None = None
+    loss: Any = None
+
+
+def run(pilot: Pilot, report: Callable[[int, int], None] = lambda done, rounds: None) -> Measured:
+    """Train without privacy and return the measured constants.
+
+    Args:
+        pilot: parameters of the pilot.
+        report: called with the number of completed rounds and of all rounds.
+
+    Returns:
+        The constants with their standard errors; equal for equal arguments.
+
+    Raises:
+        PrivplanError: for missing or too few data, or a model that does not match them.
+    """
+    experiment, updates_by_group = pilot_experiment(pilot)
+    names = [group.name for group in experiment.algorithm.plan.groups]
+    progress, ledger = initial_state(experiment), MemoryLedger(experiment.algorithm.plan.digest)
+    rounds = []
+    with one_core():
+        for round_ in range(1, pilot.rounds + 1):
+            report(round_ - 1, pilot.rounds)
+            before = progress.theta
+            updates_by_group.clear()
+            progress = run_round(experiment, progress, ledger)
+            updates = torch.cat([part for name in names for part in updates_by_group[name]])
+            counts = [sum(len(part) for part in updates_by_group[name]) for name in names]
+            owners = np.repeat(np.arange(len(names)), counts)
+            rounds.append(observe_round(experiment, before, round_, updates, owners))
+    report(pilot.rounds, pilot.rounds)
+    return measured_constants(pilot, experiment, rounds)
+
+
+def pilot_experiment(pilot: Pilot) -> tuple[Experiment, UpdatesByGroup]:
+    """The pilot's FedAvg run, and the mapping that receives each round's updates.
+
+    Raises:
+        PrivplanError: as ``run``.
+    """
+    own = pilot.own_data
+    assigned: ClientPartition | None = None
+    if own is None:
+        data = load(pilot.dataset, pilot.data_dir, pilot.download)
+        plan = _plan(pilot, len(data.train_y), pilot.records)
+    else:
+        plan = _plan(pilot, len(own.records), 1 if own.clients is not None else pilot.records)
+        data, assigned = own.prepared(plan.groups)
+    network = _model(pilot, data)
+    if assigned is None:
+        labels, people = data.train_labels.numpy(), data.train_people
+        assigned = partition(scheme(pilot.partition), labels, plan.groups, pilot.seed, people)
+    updates_by_group: UpdatesByGroup = {}
+
+    def record_updates(updates: Tensor, context: TransformContext) -> tuple[Tensor, None]:
+        updates_by_group.setdefault(context.group.name, []).append(updates.clone())
+        return updates, None
+
+    observe = Transform("observe", record_updates, lambda bound, group: bound)
+    algorithm = compose("pilot", plan, transforms=(observe,))
+    return Experiment(
+        algorithm, network, data, assigned, pilot.seed, torch.device("cpu")
+    ), updates_by_group
+
+
+def _model(pilot: Pilot, data: Dataset) -> Model:
+    """The registered model of the spec's name, or the user's own."""
+    if pilot.own_model is None:
+        return model(pilot.spec.model.name)
+    task = MULTI_CLASS if pilot.own_data is None else pilot.own_data.task
+    objective = objective_of(task, pilot.loss, data.targets)
+    return pilot.own_model.model(pilot.spec.model.name, data, objective=objective)
+
+
+def _plan(pilot: Pilot, total: int, given: int | None) -> Plan:
+    """A plan with proportional groups, as many clients as the data allow, and fixed cohorts.
+
+    The plan protects no client: no noise is calibrated, and the algorithm draws none.
+    """
+    spec = pilot.spec
+    records = given or max(spec.local.batch_size, total // spec.population)
+    shares = np.array([group.clients for group in spec.groups]) / spec.population
+    sizes = np.floor(shares * (total // records)).astype(int)
+    wanted = np.round(shares * pilot.clients).astype(int)
+    if pilot.own_data is not None and pilot.own_data.clients is not None:
+        sizes = np.array([group.clients for group in spec.groups])
+        wanted = np.minimum(wanted, sizes)
+    cohorts = np.maximum(wanted, LEAST_COHORT)
+    faults = [
+        Fault("dataset", f"must have records for {cohort} clients of group {group.name}", int(size))
+        for group, size, cohort in zip(spec.groups, sizes, cohorts, strict=True)
+        if size < cohort
+    ]
+    if faults:
+        raise InputError(faults)
+    groups = tuple(
+        GroupPlan(
+            name=group.name,
+            clients=int(size),
+            epsilon=group.epsilon,
+            delta=spec.delta_of(group),
+            sampling_ratio=float(cohort / size),
+            expected_cohort=float(cohort),
+            noise_multiplier=1.0,
+            kept_fraction=1.0,
+            weight=float(share),
+        )
+        for group, size, cohort, share in zip(spec.groups, sizes, cohorts, shares, strict=True)
+    )
+    return Plan(
+        spec=spec.model_copy(update={"sampling": SamplingLaw.FIXED_SIZE}),
+        groups=groups,
+        objective=ObjectiveValue(name="pilot", value=0.0),
+        bound={},
+        noise_std=0.0,
+        status="pilot without privacy",
+        certificate=(),
+    )
+
+
+def measured_constants(
+    pilot: Pilot, experiment: Experiment, rounds: Sequence[Observation]
+) -> Measured:
+    """The constants from the estimates of all rounds; docs/planning.md gives the reasons."""
+    norms = np.sort(np.concatenate([estimates.norms for estimates in rounds]))
+    levels = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    clients = sum(len(part) for part in experiment.partition.members)
+    return Measured(
+        source=(
+            f"{pilot.rounds} rounds, {len(norms) // len(rounds)} of {clients} clients per round, "
+            f"data set {experiment.data.name}, partition {pilot.partition}, seed {pilot.seed}"
+        ),
+        update_norm=_number(root_mean_square(norms)),
+        update_norms=tuple(float(f"{x:.4g}") for x in np.quantile(norms, levels)),
+        update_coherence=_root(pooled([estimates.coherence for estimates in rounds])),
+        heterogeneity=_root(pooled([estimates.heterogeneity for estimates in rounds])),
+        smoothness=_largest([estimates.smoothness for estimates in rounds]),
+        noise_curvature=_number(pooled([estimates.noise_curvature for estimates in rounds])),
+        sampling_curvature=_number(pooled([estimates.sampling_curvature for estimates in rounds])),
+        initial_gap=_number(rounds[0].loss),
+        local_variance=_number(pooled([estimates.local_variance for estimates in rounds])),
+        dissimilarity=_number(pooled([estimates.dissimilarity for estimates in rounds])),
+    )
+
+
+def _number(estimate: Estimate) -> Number:
+    """An estimate with its 95% interval."""
+    margin = Z_95 * estimate.error
+    return Number(value=estimate.value, low=estimate.value - margin, high=estimate.value + margin)
+
+
+def _root(estimate: Estimate) -> Number:
+    """The root of an estimated square; a negative estimate counts as zero."""
+    square = _number(estimate)
+    return Number(**{name: math.sqrt(max(x, 0.0)) for name, x in square.model_dump().items()})
+
+
+def _largest(values: Sequence[float]) -> Number:
+    """The largest value over the rounds, with the range of values as its interval."""
+    return Number(value=max(values), low=min(values), high=max(values))

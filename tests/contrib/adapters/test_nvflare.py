@@ -1,0 +1,66 @@
+"""NVFlare itself: a job in its simulator, run again after it was killed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privplan.contrib.adapters.export import export
+from privplan.guard import Guard
+from privplan.plan import Plan
+from privplan.record import LEDGER
+from tests.contrib.adapters.environments import ROOT, kill_all, python_of, run, started
+from tests.guard.plans import plan_of
+
+pytestmark = pytest.mark.slow
+
+
+def plan(rounds: int) -> Plan:
+    """Four sites in two groups, all of which take part."""
+    groups = {"strict": (2, 60.0, 1.0, 6.0), "loose": (2, 60.0, 1.0, 3.0)}
+    return plan_of(groups, rounds, delta=1e-3, sampling="full")
+
+
+def command(folder: Path) -> list[str]:
+    """The command of the job."""
+    python = python_of("nvflare-2.9", ("nvflare==2.9.*",))
+    script = ROOT / "tests" / "adapters" / "nvflare_project" / "run.py"
+    return [python, str(script), *(str(folder / name) for name in ("plan.json", "run", "space"))]
+
+
+def test_a_killed_job_goes_on_and_keeps_its_plan(tmp_path: Path) -> None:
+    the_plan, ledger = plan(5), tmp_path / "run" / LEDGER
+    the_plan.save(tmp_path / "plan.json")
+    process, deadline = started(command(tmp_path)), time.monotonic() + 200
+    while not ledger.exists() or len(ledger.read_text().splitlines()) < 2:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    kill_all(process)
+    lines = ledger.read_text().splitlines()
+    assert 2 <= len(lines) < 5
+    done = run(command(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert ledger.read_text().splitlines()[: len(lines)] == lines
+    with Guard(the_plan, tmp_path / "run", evidence="internal") as guard:
+        verdict = guard.verdict()
+        model = guard.model
+    assert verdict.outcome == "kept"
+    assert {group.realised_upper == group.planned for group in verdict.groups} == {True}
+    assert model is not None
+    assert model["w"].dtype == np.float32
+    assert "round 5: released and booked, 4 sites drawn" in done.stdout + done.stderr
+
+
+def test_an_exported_project_runs(tmp_path: Path) -> None:
+    plan(2).save(tmp_path / "plan.json")
+    export(plan(2), "nvflare", tmp_path / "project")
+    python, _, *_ = command(tmp_path)
+    done = run([python, str(tmp_path / "project" / "job.py")])
+    assert done.returncode == 0, done.stderr[-2000:]
+    with Guard(plan(2), tmp_path / "project" / "run") as guard:
+        assert guard.finished
+        assert guard.verdict().failed == ()

@@ -1,0 +1,94 @@
+"""A plain PyTorch loop under a plan, interrupted and resumed."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from privplan.contrib.adapters.torch_loop import TorchLoop, arrays_of  # noqa: E402
+from privplan.guard import Guard  # noqa: E402
+from privplan.guard.storage import Storage  # noqa: E402
+from tests.guard.plans import two_groups  # noqa: E402
+
+POINTS = torch.randn(100, 6, generator=torch.Generator().manual_seed(3))
+
+
+def network() -> torch.nn.Module:
+    """A linear layer and a normalisation, whose buffers are averaged as well."""
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.BatchNorm1d(3))
+
+
+def train(guard: Guard, optimizer: bool, most: int | None = None) -> torch.nn.Module:
+    """Train for at most that many rounds; stops in the middle of the round after."""
+    module = network()
+    server = torch.optim.SGD(module.parameters(), lr=1.0, momentum=0.5) if optimizer else None
+    loop = TorchLoop(guard, module, server)
+    for done, cohort in enumerate(loop.rounds()):
+        if done == most:
+            break
+        for group, client in cohort.members:
+            own = copy.deepcopy(module)
+            local = torch.optim.SGD(own.parameters(), lr=0.1)
+            rows = POINTS[client : client + 8]
+            own(rows).square().mean().backward()
+            local.step()
+            loop.add(group, own)
+    return module
+
+
+@pytest.mark.parametrize("optimizer", [False, True])
+def test_a_loop_keeps_its_plan_and_resumes(tmp_path: Path, optimizer: bool) -> None:
+    plan = two_groups(8)
+    with Guard(plan, tmp_path, evidence="internal", keep=None) as guard:
+        stopped = train(guard, optimizer, most=3)
+        assert guard.round == 4
+    with Guard(plan, tmp_path, evidence="internal", keep=None) as guard:
+        loop = TorchLoop(guard, network())
+        for name, one in arrays_of(stopped).items():
+            assert np.array_equal(arrays_of(loop.module)[name], one)
+        module = train(guard, optimizer)
+        assert guard.finished
+        assert guard.verdict().outcome == "kept"
+    stored = Storage(tmp_path, plan.digest, None)
+    weight = "0.weight"
+    model, speed = network().state_dict()[weight].numpy(), 0.0
+    for round_ in range(1, 9):
+        _, [vector] = stored.release(round_)
+        mean = vector / sum(group.scale * group.expected_cohort for group in plan.groups)
+        step = mean[:18].reshape(3, 6).astype(np.float32)
+        speed = 0.5 * speed + step if optimizer else step
+        model = model + speed
+        assert np.allclose(stored.model(round_)[weight], model, atol=1e-5)
+    assert np.allclose(module.state_dict()[weight].numpy(), model, atol=1e-5)
+
+
+def test_an_interrupted_round_makes_its_step_with_the_same_release(tmp_path: Path) -> None:
+    plan = two_groups(2)
+    guard = Guard(plan, tmp_path)
+    loop = TorchLoop(guard, network())
+    cohort = next(loop.rounds())
+    released = guard.release(cohort.round, {"strict": np.ones(33)})
+    guard.close()  # before the model was stored
+    with Guard(plan, tmp_path) as guard:
+        loop = TorchLoop(guard, network())
+        assert [cohort.round for cohort in loop.rounds()] == [2]
+        first = network().state_dict()["0.weight"].numpy() + released.mean[:18].reshape(3, 6)
+        second = guard.released(2).mean[:18].reshape(3, 6)
+        assert np.allclose(loop.module.state_dict()["0.weight"], first + second, atol=1e-5)
+
+
+def test_a_round_that_failed_makes_no_step(tmp_path: Path) -> None:
+    with Guard(two_groups(2), tmp_path) as guard:
+        loop = TorchLoop(guard, network(), available=lambda round_: {"strict": range(3)})
+        before = arrays_of(loop.module)
+        for cohort in loop.rounds():
+            assert set(cohort.clients["loose"]) == set()
+            guard.fail(cohort.round, "too few clients")
+        for name, one in arrays_of(loop.module).items():
+            assert np.array_equal(before[name], one)
