@@ -71,7 +71,7 @@ COMMANDS = {
     "what-if, 32 x 32 rounds": "what-if three.yaml --workers 1 "
     "--vary groups.group0.epsilon=0.1:2:32 --vary rounds=10:400:32",
     "what-if, 40 norms": "what-if three.yaml --workers 1 --vary clipping_norm=0.1:4:40",
-    "frontier": "frontier three.yaml",
+    "frontier": "what-if three.yaml --frontier",
     "solve, free rounds and clipping": "solve free.yaml -o out.json",
     "account": "account --noise-multiplier 1.504 --sampling-ratio 0.02 --rounds 50 --delta 6.98e-5",
     "simulate, digits": "simulate hundred.json --algorithm planned --dataset digits -o {run}",

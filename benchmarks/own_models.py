@@ -22,7 +22,6 @@ from contest.workloads import cohort, sum_batched
 from torch import Tensor, nn
 
 import simulate
-from privplan.processes import keep_freed
 from simulate.local.sgd import local_sgd
 from simulate.models.fast import Compiled
 from simulate.models.own import OwnModel
@@ -75,7 +74,6 @@ def main() -> None:
     options.add_argument("--clients", type=int, default=120)
     chosen = options.parse_args()
     torch.set_num_threads(1)
-    keep_freed()  # for every contestant
     given = cohort(chosen.clients, 5)
     dataset, _ = simulate.Data(given[0][0, 0], np.arange(10)).prepared(())
     fast = OwnModel(plain_cnn, {}, "cnn").model("cnn", dataset)

@@ -7,8 +7,8 @@ budgets 0.5, 1.5 and 3.0; IID, Dirichlet(0.3), and a strict group that alone hol
 gdpfed-shakespeare, and instead of its recurrent network, which a CPU trains for hours, one of
 11,024 parameters over the last 10 characters (`characters-10`). Runs are kept in a folder and not
 repeated; results with seeds and spread are written as JSON after each run. Fashion-MNIST decides
-nothing: give --tuned a spec that `privplan tune SPEC --dataset mnist -o TUNED` wrote (`--spec`
-writes the SPEC to tune).
+nothing: give --tuned a spec that `privplan proxy tune SPEC --dataset mnist -o TUNED` wrote
+(`--spec` writes the SPEC to tune).
 
     python benchmarks/recipe.py [fmnist] [--seeds 5] [--folder runs/recipe] [--json results.json]
         [--kinds default,eps60] [--splits iid] [--tuned tuned.yaml] [--fedavg fedavg.yaml]

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from workloads import w1
 
-from privplan.attestation import Attestor, SigningKey, new_key
+from privplan.contrib.attestation import Attestor, SigningKey, new_key
 from privplan.streams import NoiseKey
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, one_core, run_round

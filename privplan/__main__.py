@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 
-from privplan.processes import collect_rarely, end_at_once, exit_on_sigint, one_blas_thread
+from privplan.processes import exit_on_sigint, one_blas_thread
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
@@ -13,8 +14,8 @@ def run(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: the words after ``privplan``; by default those of the process.
     """
-    with end_at_once(), exit_on_sigint():
-        collect_rarely()
+    with exit_on_sigint():
+        gc.set_threshold(50_000)  # imports and plans live to the end: walk over them rarely
         one_blas_thread()
         from privplan.cli import main
 

@@ -22,10 +22,11 @@ from typing import Literal
 
 import numpy as np
 from pydantic import Field
+from scipy.special import ndtr, ndtri
 
+from privplan.accounting.pld.convolution import fast_length
 from privplan.errors import InputError
 from privplan.files import load_json, read_lines, read_text
-from privplan.scipy_functions import ndtr, ndtri, next_fast_len
 from privplan.values import Count, Natural, NonNegative, Value, is_empty, parse
 
 EVIDENCE = "evidence.jsonl"
@@ -467,7 +468,7 @@ def _largest_autocorrelation(z: np.ndarray) -> tuple[int, float]:
 @lru_cache(maxsize=8)
 def _padded_length(coordinates: int) -> int:
     """Length of a vector with so many zeros after it that shifted ends do not meet."""
-    return int(next_fast_len(2 * coordinates))
+    return fast_length(2 * coordinates)
 
 
 @lru_cache(maxsize=8)

@@ -9,8 +9,9 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -317,11 +318,12 @@ def csv_cell(value: Any) -> Any:
     return value
 
 
-# --- The loader of YAML text, safe and strict. ---------------------------------------------------
+# --- YAML text: a loader that is safe and strict, and edits that keep comments. ------------------
 
 MOST_NODES = 1_000_000
 """Largest number of values in a document after all aliases are expanded."""
 
+Convert = Callable[[Any], Any]
 MERGE = "tag:yaml.org,2002:merge"
 MOST_DEPTH = 100
 """Largest depth of nested brackets; the time of parsing grows with its square."""
@@ -414,6 +416,49 @@ def plain_data(text: str, what: str) -> Any:
         raise InputError.one(what, "must be YAML", line[:160]) from None
 
 
+def edited(text: str, edit: Callable[[Any, Convert], None], wanted: Any, what: str) -> str:
+    """YAML text with other values, in which comments, order and layout stay where they can.
+
+    Args:
+        text: the document, a mapping.
+        edit: changes the mapping of ruamel.yaml; called with it and a function that converts plain
+            data to what such a mapping holds.
+        wanted: plain data of the result.
+        what: the field that error messages name.
+
+    Raises:
+        InputError: when ruamel.yaml is not installed, or the text cannot say what is wanted.
+    """
+    try:
+        from ruamel.yaml import YAML
+        from ruamel.yaml.error import YAMLError
+    except ImportError:
+        rule = "needs the library ruamel.yaml: pip install 'privplan[simulate]'"
+        raise InputError.one(what, rule, "no module named ruamel") from None
+    document = YAML()
+    document.preserve_quotes, document.width = True, 100
+    document.indent(mapping=2, sequence=4, offset=2)
+    result = StringIO()
+    try:
+        content = document.load(text)
+        edit(content, lambda value: document.load(yaml.safe_dump(value, sort_keys=False)))
+        document.dump(content, result)
+    except (
+        YAMLError,
+        ArithmeticError,
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+    ) as error:
+        line = " ".join(str(error).split())
+        raise InputError.one(what, "must be YAML that can be edited", line[:160]) from None
+    if plain_data(result.getvalue(), what) != wanted:
+        rule = "must be YAML that can be edited; write it without anchors and merged keys"
+        raise InputError.one(what, rule, "other data when edited")
+    return result.getvalue()
+
+
 # --- Files of another kind than asked for: refused in one line instead of one line per field. ----
 
 PLAN = "a plan"
@@ -443,7 +488,7 @@ _CURES = {
     (PLAN, VERDICT): "; the plan stands beside it",
     (SPEC, PLAN): " that was solved from one",
     (SPEC, HORIZON): " that was solved from one",
-    (TABLE, SPEC): "; privplan forecast-proxy makes it of one",
+    (TABLE, SPEC): "; privplan proxy forecast makes it of one",
 }
 """What to do instead, by the kind that is asked for and the one that is found."""
 

@@ -10,14 +10,14 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from privplan.accounting.release import History, Release
 from privplan.errors import InputError
 from privplan.files import load_json, read_lines
-from privplan.record import LEDGER, GroupShare, ReleaseRecord, line_fault
+from privplan.record import LEDGER, ReleaseRecord, line_fault
 from privplan.values import Value, parse
 
 LINK = 32
@@ -159,30 +159,29 @@ def _compact(record: ReleaseRecord, known: dict[Any, Any]) -> ReleaseRecord:
 def history_of(records: Iterable[ReleaseRecord], group: str) -> History:
     """What a client of ``group`` may have taken part in, as an accounting history.
 
-    A release that protects clients counts for every client of the group, whoever was drawn: the
-    sampling law accounts for that. A release that protects the records of one client counts for
-    that client alone, and one of a law whose clients take turns for those of its turn; each kind of
-    it counts here as often as it did where it happened most often, so the history covers every
-    client of the group.
+    A release that protects clients counts for every client of the group whom its law could draw,
+    whoever was drawn: the sampling law accounts for that. A release that protects the records of
+    one client counts for that client alone; each kind of it counts here as often as it did where
+    it happened most often, so the history covers every client of the group.
     """
-    shared: Counter[Release] = Counter()
-    alone: dict[tuple[int, ...], Counter[Release]] = {}
+    rounds: dict[Release, list[int]] = {}
+    alone: dict[tuple[int, ...] | None, Counter[Release]] = {}
     for record in records:
         for share in record.shares:
-            if share.group == group:
-                whose = share.participants if record.unit == "record" else _turn(record, share)
-                tally = shared if whose is None else alone.setdefault(whose, Counter())
-                tally[record.release_for(share)] += record.steps
+            if share.group != group:
+                continue
+            release = record.release_for(share)
+            if record.unit == "record":
+                alone.setdefault(share.participants, Counter())[release] += record.steps
+            else:
+                rounds.setdefault(release, []).extend([record.round] * record.steps)
+    total = alone.pop(None, Counter())
+    for release, found in rounds.items():
+        total[release] += release.sampling.law.most_of_client(found)
     most: Counter[Release] = Counter()
     for tally in alone.values():
         most |= tally
-    return History((shared + most).items())
-
-
-def _turn(record: ReleaseRecord, share: GroupShare) -> tuple[int, ...] | None:
-    """The turn whose clients a release can be about; None for all clients of the group."""
-    turn = share.sampling.law.turn(record.round)
-    return None if turn is None else (turn,)
+    return History((total + most).items())
 
 
 def worst_client(
@@ -190,38 +189,43 @@ def worst_client(
 ) -> tuple[int | None, History]:
     """The client of the group with the largest signal, and its history.
 
-    Where releases protect clients, all clients of a group have the same history, or all of one
-    turn. Where each protects the records of one client, clients are ranked by the sum of
+    Where releases protect clients, all whom the law can draw in the same rounds have the same
+    history. Where each protects the records of one client, clients are ranked by the sum of
     (ratio / noise multiplier)^2 over their own releases; the epsilon of the first one is a lower
     bound on the epsilon of the group's worst-off client.
 
     Args:
         records: the releases.
         group: name of the group.
-        complete: whether to leave out rounds of turns of which releases are missing: what a client
-            did may be in the releases of a whole cycle, and a lower bound needs all of them.
+        complete: whether to leave out rounds whose sums are to be in later releases too, if those
+            are missing: a lower bound needs all of them.
 
     Returns:
         The client's position in the group, None where all are equal, and its history.
     """
     shared: Counter[Release] = Counter()
     own: dict[int, Counter[Release]] = {}
+    parts: dict[Sequence[int], Counter[Release]] = {}
     records = tuple(records)
     last = max((record.round for record in records), default=0)
     for record in records:
         for share in record.shares:
             if share.group != group:
                 continue
-            if complete and record.round + share.sampling.law.turns - 1 > last:
+            law, release = share.sampling.law, record.release_for(share)
+            if complete and record.round + len(law.mixture(0.0)) - 1 > last:
                 continue
-            release = record.release_for(share)
-            turn = _turn(record, share)  # the place of its first client
-            alone = share.participants if record.unit == "record" else turn
-            if alone is not None:
-                for client in alone:
+            if record.unit == "record" and share.participants is not None:
+                for client in share.participants:
                     own.setdefault(client, Counter())[release] += record.steps
-            else:
-                shared[release] += record.steps
+                continue
+            places = law.places(record.round, share.clients)
+            tally = shared if len(places) == share.clients else parts.setdefault(places, Counter())
+            tally[release] += record.steps
+    for client in {places[0] for places in parts if places}:  # alike for all of those places
+        for places, tally in parts.items():
+            if client in places:
+                own.setdefault(client, Counter()).update(tally)
     if not own:
         return None, History(shared.items())
     worst = max(own, key=lambda client: (_signal(own[client]), -client))

@@ -1,4 +1,4 @@
-"""Processes of the command line: work spread over several of them, Ctrl-C, and freed memory.
+"""Processes of the command line: work spread over several of them, and Ctrl-C.
 
 Imports nothing heavy, because ``privplan.__main__`` handles SIGINT from here on before it imports
 anything else.
@@ -6,15 +6,11 @@ anything else.
 
 from __future__ import annotations
 
-import atexit
-import gc
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from types import FrameType
 from typing import TypeVar
 
@@ -83,21 +79,6 @@ def interruption(more: Callable[[], str]) -> Iterator[None]:
         _more = before
 
 
-NEW_OBJECTS = 50_000
-"""Garbage is collected after so many new objects of a command; Python's own number is 700."""
-
-
-def collect_rarely() -> None:
-    """Collect garbage after ``NEW_OBJECTS`` new objects, and none when the process ends.
-
-    What a command imports lives to the end, and so do its plans: the collector would walk over
-    them hundreds of times, and twice more while Python shuts down, for memory that the system
-    takes back at that moment anyway. Together that is a tenth to a quarter of a short command.
-    """
-    gc.set_threshold(NEW_OBJECTS)
-    atexit.register(gc.freeze)
-
-
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 """How many threads NumPy's matrix products take, read when NumPy is imported."""
 
@@ -110,58 +91,6 @@ def one_blas_thread() -> None:
     """
     if os.environ.keys().isdisjoint((BLAS_THREADS, "OMP_NUM_THREADS")):
         os.environ[BLAS_THREADS] = "1"
-
-
-@contextmanager
-def end_at_once() -> Iterator[None]:
-    """A command that leaves this block by ``SystemExit`` ends its process without taking it apart.
-
-    Python would free every object and module one by one, with PyTorch imported a twentieth of a
-    short run, for memory that the system takes back anyway. Threads are joined, functions of
-    ``atexit`` called and the standard streams flushed as always; files must have been closed. An
-    error, or a stream that cannot be flushed, is left to Python, and so is all where something has
-    registered with ``atexit`` before, which would be skipped.
-    """
-    if atexit._ncallbacks():
-        yield
-        return
-    codes: list[int] = []
-
-    def end() -> None:
-        if not codes:
-            return
-        try:
-            for stream in (sys.stdout, sys.stderr):
-                if stream is not None:
-                    stream.flush()
-        except (OSError, ValueError):
-            return
-        os._exit(codes[-1])
-
-    atexit.register(end)  # the first to register is the last to be called
-    try:
-        yield
-    except SystemExit as leaving:
-        if leaving.code is None or isinstance(leaving.code, int):
-            codes.append((leaving.code or 0) & 0xFF)
-        raise
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No garbage collection in this block, nor later of what it leaves.
-
-    Importing PyTorch makes half a million objects that live to the end; the collector would walk
-    over them many times, a twentieth of the cost of the import and of a short run.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.freeze()
-            gc.enable()
 
 
 @contextmanager
@@ -220,10 +149,9 @@ def in_processes(
 
 
 def _begin_worker() -> None:
-    """Keep freed memory, and end this worker as soon as its parent process has ended."""
+    """End this worker as soon as its parent process has ended."""
     import multiprocessing
 
-    keep_freed()
     parent = multiprocessing.parent_process()
 
     def wait() -> None:
@@ -232,40 +160,6 @@ def _begin_worker() -> None:
             os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
-
-
-# Parameters of glibc's mallopt(3).
-TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8
-
-LIMIT = 2**31 - 1
-OLD_LIMIT = 2**25
-"""Largest mmap threshold that older versions of glibc accept, in bytes."""
-
-
-@cache
-def keep_freed() -> bool:
-    """Configure the C library to keep freed memory for reuse by all threads of the process.
-
-    A step of training frees its activations and allocates as much again, and so does a composed
-    privacy loss with its tables. By default the C library returns such blocks to the system in
-    between, and the system clears each page again: up to a quarter of the time of a step. The
-    peak of memory does not change, and the retained memory is available to the whole process.
-
-    Returns:
-        Whether the C library accepted the setting; False if it is not glibc.
-    """
-    try:
-        library = os.confstr("CS_GNU_LIBC_VERSION")
-    except (AttributeError, ValueError, OSError):
-        library = None
-    if not (library or "").startswith("glibc"):
-        return False
-    import ctypes
-
-    option = ctypes.CDLL(None).mallopt
-    option(ARENA_MAX, 1)  # one heap for all threads
-    large = option(MMAP_THRESHOLD, LIMIT) or option(MMAP_THRESHOLD, OLD_LIMIT)
-    return bool(large and option(TRIM_THRESHOLD, LIMIT))
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from torch import Tensor
 from privplan.auditing import AuditEvidence, GroupTraces
 from privplan.errors import InputError
 from privplan.plan import GroupPlan, Plan
-from privplan.spec.turns import refuse_turns
 from simulate.algorithm import Algorithm, extra_coordinates
 from simulate.components import GroupSum, Released
 from simulate.streams import Purpose, stream
@@ -167,7 +166,7 @@ def check_canaries(algorithm: Algorithm, each: int, dimension: int) -> None:
     ):
         rule = "are only for algorithms that release sums of updates and nothing else"
         raise InputError.one("canaries", rule, algorithm.name)
-    refuse_turns(algorithm.plan.spec.sampling, "plan.spec.sampling", "canaries")
+    algorithm.plan.spec.sampling.law.require("canaries", "plan.spec.sampling")
     total = each * len(algorithm.plan.groups)
     if total > max(MOST_CANARIES, dimension):
         rule = f"must be at most {max(MOST_CANARIES, dimension)} in all groups together"

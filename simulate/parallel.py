@@ -20,7 +20,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from privplan.errors import InputError, PrivplanError
-from privplan.processes import keep_freed
 
 # --- Chunks of clients computed by threads; results do not depend on the number of threads. ------
 #
@@ -86,7 +85,6 @@ def by_chunk(
     Raises:
         InputError: `workers` is below 1.
     """
-    keep_freed()
     threads = torch.get_num_threads()
     workers = threads if workers is None else workers
     if workers < 1:

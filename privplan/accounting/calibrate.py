@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any
 
 from privplan.accounting import closed_form
 from privplan.accounting.accountant import Accountant, checked_delta
@@ -38,6 +38,7 @@ LEAST_RATIO = 1e-9
 MOST_ROUNDS = 10_000_000
 PLD = "pld"
 _GUESS_TOLERANCE = 1e-2
+"""Of the two coarse bounds that tell where a search starts."""
 _ABOVE_LEAST = 1.0001
 """So that the least noise multiplier stays one that can be certified in spite of rounding."""
 _RANGES = {
@@ -62,12 +63,6 @@ class CalibrationTarget:
     def spent(self, history: History) -> float:
         """Upper bound on the epsilon of a history at the target's delta."""
         return self.accountant.epsilon(history, self.delta, self.relation).upper
-
-    def estimate(self, history: History) -> float:
-        """Geometric mean of the bounds on epsilon; the upper one when the lower one is 0."""
-        bounds = self.accountant.epsilon(history, self.delta, self.relation)
-        usable = 0 < bounds.lower <= bounds.upper < math.inf
-        return math.sqrt(bounds.lower * bounds.upper) if usable else bounds.upper
 
     def history(self, noise: float, ratio: float, rounds: float) -> History:
         """Equal releases under the target's sampling law."""
@@ -101,12 +96,7 @@ class CalibrationTarget:
 
 @lru_cache(maxsize=64)
 def least_certified(sampling: SamplingLaw, relation: Relation) -> float:
-    """The least noise multiplier that is planned: that ``pld`` certifies under sampling.
-
-    Args:
-        sampling: sampling law.
-        relation: neighbouring relation.
-    """
+    """The least noise multiplier that is planned: that ``pld`` certifies under sampling."""
     from privplan.accounting.families import dominating_pairs
     from privplan.accounting.pld.pairs import LARGEST_SHIFT
 
@@ -131,18 +121,9 @@ def solve(
 ) -> SearchResult:
     """Search for the largest unknown whose history keeps the target's budget.
 
-    Args:
-        target: budget, relation and accountant.
-        history: unknown -> releases; their epsilon must not decrease with the unknown.
-        start: first value to try.
-        low: smallest value.
-        high: largest value.
-        tolerance: largest difference of the ends of the final bracket.
-        integer: values are logarithms of integers.
-        start_is_close: whether the start is within some percent of the result, so that a better
-            one need not be estimated.
-        of_noise: whether the unknown is the noise, so that values which the accountant does not
-            cover are on the side that exceeds the budget.
+    Epsilon must not decrease with the unknown. With ``start_is_close`` no better start is
+    estimated; ``of_noise`` says that the unknown is the noise, so that values which the accountant
+    does not cover are on the side that exceeds the budget.
     """
 
     def spent(argument: float) -> float:
@@ -153,43 +134,18 @@ def solve(
                 raise
             return math.inf
 
-    def search(
-        cost: Callable[[float], float], budget: float, first: float, slope: float
-    ) -> SearchResult:
-        return largest_affordable(
-            cost,
-            budget,
-            start=first,
-            low=low,
-            high=high,
-            tolerance=tolerance,
-            integer=integer,
-            slope=slope,
-        )
-
+    search = partial(largest_affordable, low=low, high=high, tolerance=tolerance, integer=integer)
     slope = 1.0
-    coarse = coarse_accountant(target.accountant, _GUESS_TOLERANCE)
-    if coarse is not None and not start_is_close:
-        first = min(max(start, low), high)
-        start, slope = _estimated_start(target, history, first, coarse, search)
-    return search(spent, target.epsilon, start, slope)
-
-
-def coarse_accountant(accountant: Accountant, tolerance: float) -> Accountant | None:
-    """The accountant with a larger tolerance, which is faster; None when it has no tolerance."""
-    if accountant.name != PLD:
-        return None
-    from privplan.accounting.pld.accountant import PldAccountant
-
-    return cast(Accountant, PldAccountant(tolerance=tolerance))
+    if target.accountant.name == PLD and not start_is_close:
+        start, slope = _estimated_start(target, history, min(max(start, low), high), search)
+    return search(spent, target.epsilon, start=start, slope=slope)
 
 
 def _estimated_start(
     target: CalibrationTarget,
     history: Callable[[float], History],
     start: float,
-    coarse_accountant: Accountant,
-    search: Callable[[Callable[[float], float], float, float, float], SearchResult],
+    search: Callable[..., SearchResult],
 ) -> tuple[float, float]:
     """Estimate of the solution, and of the slope of log epsilon there.
 
@@ -197,22 +153,28 @@ def _estimated_start(
     epsilon at the start, and solve it for the budget. A second coarse epsilon there determines the
     slope, which corrects the estimate.
     """
+    from privplan.accounting.pld.accountant import PldAccountant
+
     rdp = replace(target, accountant=by_name("rdp"))
-    coarse = replace(target, accountant=coarse_accountant)
-    try:
-        value, scale = coarse.estimate(history(start)), rdp.spent(history(start))
-    except TooLittleNoiseError:
+    coarse = PldAccountant(tolerance=_GUESS_TOLERANCE)
+
+    def guess(argument: float) -> float:
+        """Geometric mean of coarse bounds on epsilon; ``inf`` where it is not covered."""
+        try:
+            bounds = coarse.epsilon(history(argument), target.delta, target.relation)
+        except TooLittleNoiseError:
+            return math.inf
+        usable = 0 < bounds.lower <= bounds.upper < math.inf
+        return math.sqrt(bounds.lower * bounds.upper) if usable else bounds.upper
+
+    value, by_rdp = guess(start), rdp.spent(history(start))
+    if not (0 < value < math.inf and 0 < by_rdp < math.inf):
         return start, 1.0
-    if not (0 < value < math.inf and 0 < scale < math.inf):
-        return start, 1.0
-    budget = target.epsilon * scale / value
-    second = search(lambda x: rdp.spent(history(x)), budget, start, 1.0).feasible
+    budget = target.epsilon * by_rdp / value
+    second = search(lambda x: rdp.spent(history(x)), budget, start=start).feasible
     if second is None or abs(second - start) < 1e-3:
         return start, 1.0
-    try:
-        second_value = coarse.estimate(history(second))
-    except TooLittleNoiseError:
-        return start, 1.0
+    second_value = guess(second)
     if not 0 < second_value < math.inf:
         return start, 1.0
     slope = math.log(second_value / value) / (second - start)
@@ -229,12 +191,7 @@ def checked_target(
     accountant: str | Accountant,
     given: dict[str, float],
 ) -> CalibrationTarget:
-    """The target, with the parameters ``given`` checked against their ranges.
-
-    Raises:
-        InputError: with every fault.
-        UnsupportedError: when the accountant does not cover the sampling law and relation.
-    """
+    """The target, with the parameters ``given`` checked against their ranges."""
     faults = []
     if not 0 < epsilon < math.inf:
         faults.append(Fault("epsilon", "must be positive and finite", epsilon))
@@ -359,22 +316,18 @@ def calibrate(
         raise InfeasibleError(f"{unknown}: {search.failure}")
     if search.integer:
         return round(math.exp(result.feasible))
-    if unknown == "noise_multiplier":
-        return _or_least(target, math.exp(-result.feasible), rtol, **known)
-    return math.exp(result.feasible)
-
-
-def _or_least(
-    target: CalibrationTarget, noise: float, rtol: float, sampling_ratio: float, rounds: float
-) -> float:
-    """The noise multiplier, or the least that ``pld`` certifies where that is as good."""
-    if target.accountant.name != PLD:
-        return noise
-    least = least_certified(target.sampling, target.relation)
-    if abs(math.log(noise / least)) > 2 * max(rtol, _RTOL):
-        return noise
-    kept = target.spent(target.history(least, sampling_ratio, rounds)) <= target.epsilon
-    return least if kept else noise
+    if unknown != "noise_multiplier":
+        return math.exp(result.feasible)
+    noise = math.exp(-result.feasible)
+    if target.accountant.name == PLD:  # the least that pld certifies, where that is as good
+        least = least_certified(target.sampling, target.relation)
+        if (
+            abs(math.log(noise / least)) <= 2 * max(rtol, _RTOL)
+            and target.spent(target.history(least, known["sampling_ratio"], known["rounds"]))
+            <= target.epsilon
+        ):
+            return least
+    return noise
 
 
 def parameter_faults(unknown: str, values: Mapping[str, Any]) -> list[Fault]:
@@ -526,16 +479,13 @@ def noise_multiplier_by_bisection(
         return target.spent(target.history(sigma, sampling_ratio, rounds))
 
     low, high = 0.0, 10.0
-    spent_at_high = spent(high)
-    while spent_at_high > epsilon:
+    while (spent_at_high := spent(high)) > epsilon:
         high *= 2
         if high > NOISE_RANGE[1]:
             raise InfeasibleError(f"noise_multiplier: none can meet {target}")
-        spent_at_high = spent(high)
     while epsilon - spent_at_high > epsilon_tolerance:
         middle = (low + high) / 2
-        cost = spent(middle)
-        if cost < epsilon:
+        if (cost := spent(middle)) < epsilon:
             high, spent_at_high = middle, cost
         else:
             low = middle

@@ -126,22 +126,7 @@ def certify_all(
     accountants: Sequence[str | Accountant],
     unit: Unit = "client",
 ) -> tuple[list[CertificateRow], list[str]]:
-    """Rows by the accountants that answer, and a line each on why the others do not.
-
-    Args:
-        history: what was released about the group.
-        group: name to put on the rows.
-        delta: failure probability, in (0, 1).
-        relation: neighbouring relation.
-        accountants: names from the catalogue, or accountants.
-        unit: whom the history is of.
-
-    Returns:
-        Rows in the order of ``accountants``, and notes.
-
-    Raises:
-        InputError: for an unknown name, or delta out of range.
-    """
+    """Rows by the accountants that answer, and a line each on why the others do not."""
     relation = Relation(relation)
     rows, notes = [], []
     for chosen in accountants:
@@ -307,25 +292,9 @@ def composition(
     relation: str,
     clients: int | None,
 ) -> Composition:
-    """The composition of ``rounds`` equal releases, checked.
-
-    Args:
-        noise_multiplier: noise standard deviation over the clipping norm.
-        sampling_ratio: chance of a client to take part in a round; 1 by default under ``full``.
-        rounds: number of releases.
-        delta: failure probability, in (0, 1); clients^-1.1 by default.
-        sampling: sampling law.
-        relation: neighbouring relation.
-        clients: size of the population.
-
-    Raises:
-        InputError: when values are missing or out of range, with every fault.
-    """
+    """The composition of ``rounds`` equal releases, checked."""
     faults = []
     law = SamplingLaw(sampling).law
-    if law.turns > 1:
-        rule = f"must be poisson, with 1 / {law.turns} of the rounds"
-        faults.append(Fault("sampling", rule, sampling))
     if sampling_ratio is None and law.everyone:
         sampling_ratio = 1.0
     if sampling_ratio is None or not LEAST <= sampling_ratio <= 1:
@@ -341,28 +310,15 @@ def composition(
     if faults:
         raise InputError(faults)
     release = Release(noise_multiplier, float(sampling_ratio or 0), SamplingLaw(sampling))
-    history = History.repeated(release, rounds)
+    history = History.repeated(release, law.rounds_of_client(rounds))
     return Composition(history, _delta(delta, clients), Relation(relation), clients)
 
 
 def calibrated_composition(
     unknown: str, epsilon: float, *, accountant: str, **given: Any
 ) -> tuple[float, Composition]:
-    """The value of one unknown that just keeps the budget, and the composition with it.
-
-    Args:
-        unknown: one of ``calibrate.UNKNOWNS``.
-        epsilon: budget.
-        accountant: name of the accountant whose upper bound keeps the budget.
-        given: arguments of ``composition``, None for the unknown.
-
-    Raises:
-        InputError, InfeasibleError, UnsupportedError: as ``calibrate.calibrate``.
-    """
+    """The value of one unknown that just keeps the budget, and the composition with it."""
     law = SamplingLaw(given["sampling"]).law
-    if law.turns > 1:
-        rule = f"must be poisson, with 1 / {law.turns} of the rounds"
-        raise InputError.one("sampling", rule, given["sampling"])
     everyone = law.everyone
     if everyone and given["sampling_ratio"] is None and unknown != "sampling_ratio":
         given["sampling_ratio"] = 1.0
@@ -373,10 +329,16 @@ def calibrated_composition(
         raise InputError(faults)
     if unknown != "delta":
         given["delta"] = _delta(given["delta"], given["clients"])
-    value = calibrate(unknown, epsilon, accountant=accountant, **given)
+    own = {**given}  # as one client sees it: whom a round can draw, and in how many rounds
+    if given["rounds"] is not None:
+        own["rounds"] = law.rounds_of_client(given["rounds"])
     if unknown == "cohort":
-        given["sampling_ratio"] = value / given["clients"]
+        own["clients"] = math.floor(law.drawable(given["clients"]))
+    value = calibrate(unknown, epsilon, accountant=accountant, **own)
+    if unknown == "cohort":
+        given["sampling_ratio"] = value / own["clients"]
     else:
+        value = law.rounds_for(round(value)) if unknown == "rounds" else value
         given[unknown] = value
     return value, composition(**given)
 

@@ -49,12 +49,7 @@ class ClosedFormAccountant:
         return not_gaussian(history)
 
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
-        """The epsilon of Theorem 1 at ``delta``; see ``failed_conditions``.
-
-        Raises:
-            InputError: when delta is not in (0, 1).
-            UnsupportedError: for a cell the theorem does not cover.
-        """
+        """The epsilon of Theorem 1 at ``delta``; see ``failed_conditions``."""
         checked_delta(delta)
         reason = self.why_not(history, relation)
         if reason is not None:
@@ -84,18 +79,7 @@ def effective_noise(release: Release, relation: Relation | str) -> float:
 def noise_multiplier(epsilon: float, delta: float, sampling_ratio: float, rounds: int) -> float:
     """The smallest sigma that Theorem 1 allows, whether or not its conditions hold.
 
-    Args:
-        epsilon: budget, positive and finite.
-        delta: failure probability, in (0, 1).
-        sampling_ratio: q, in (0, 1].
-        rounds: T, 1 or more.
-
-    Returns:
-        Noise standard deviation over the clipping norm (the square root of the paper's
-        ``sigma^2``), for Poisson sampling under add/remove.
-
-    Raises:
-        InputError: when a value is out of range.
+    Noise over the clipping norm (the root of the paper's ``sigma^2``), Poisson under add/remove.
     """
     checked_delta(delta)
     if not 0 < epsilon < math.inf:
@@ -113,16 +97,8 @@ def conditions(
 ) -> list[str]:
     """The conditions of Theorem 1 that fail, in words; empty when it is a bound.
 
-    Args:
-        epsilon: the budget that the theorem is asked for.
-        delta: failure probability, in (0, 1).
-        sampling_ratio: q, in (0, 1].
-        noise_multiplier: sigma as inserted in the theorem (sensitivity 1).
-
-    Returns:
-        One line per failed condition, with the values found. With q = 1 nothing is sampled,
-        the Gaussian mechanism's alpha / 2 sigma^2 is below 3.5 alpha / sigma^2 anyway, and
-        no condition is needed.
+    With q = 1 nothing is sampled, the Gaussian mechanism's alpha / 2 sigma^2 is below
+    3.5 alpha / sigma^2 anyway, and no condition is needed.
     """
     if sampling_ratio == 1:
         return []
@@ -158,10 +134,6 @@ def failed_conditions(history: History, delta: float, relation: Relation | str) 
     """The conditions that fail at the epsilon which the accountant answers.
 
     Where the list is not empty, the accountant's number is not a bound on epsilon.
-
-    Raises:
-        InputError: when delta is not in (0, 1).
-        UnsupportedError: for a cell the theorem does not cover.
     """
     relation = Relation(relation)
     epsilon = ClosedFormAccountant().epsilon(history, delta, relation).upper

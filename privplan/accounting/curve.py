@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 from pydantic import Field
@@ -13,14 +14,10 @@ from pydantic import Field
 from privplan.accounting.accountant import Interval, checked_delta
 from privplan.accounting.certificate import CertificateRow, laws
 from privplan.accounting.families import dominating_pairs
-from privplan.accounting.pld import PldAccountant, profile
-from privplan.accounting.pld.answer import bounds
-from privplan.accounting.pld.growing import AtDelta, AtEpsilon, Direction, GrowingSide
-from privplan.accounting.pld.pairs import LARGEST_SHIFT
-from privplan.accounting.pld.running import Total
+from privplan.accounting.pld import PldAccountant
+from privplan.accounting.pld.accountant import compose as composed_loss
 from privplan.accounting.release import GAUSSIAN, History, Relation, Release, SamplingLaw
-from privplan.errors import InputError, TooLittleNoiseError
-from privplan.laws.law import DominatingPairs, Kind, Pair
+from privplan.errors import InputError
 from privplan.values import MOST, Count, Value, parse
 
 # --- What ``privplan.compose`` takes: releases, numbers and saved states, checked. ---------------
@@ -127,14 +124,14 @@ def checked_tolerance(tolerance: Any) -> float:
 # The privacy of a history as a value: epsilon at any delta, delta at any epsilon, step by step.
 
 TOLERANCE = 1e-3
-_MOST_ANSWERS = 1000
 
 
 class PrivacyCurve:
     """Two-sided bounds on the privacy of a growing history; made by ``privplan.compose``.
 
     Every answer is a proven lower and upper bound, whatever the tolerance: a coarser tolerance
-    means a wider interval.
+    means a wider interval. An answer composes the history as it is at that moment; those to the
+    last questions are kept, by history.
     """
 
     def __init__(
@@ -142,19 +139,7 @@ class PrivacyCurve:
     ) -> None:
         self._relation = checked_relation(relation)
         self._tolerance = checked_tolerance(tolerance)
-        self._reset()
-
-    def _reset(self) -> None:
         self._counts: Counter[Release] = Counter()
-        self._pairs: dict[Release, DominatingPairs] = {}
-        self._ways = [
-            Direction(GrowingSide(from_above=True), GrowingSide(from_above=False)) for _ in range(2)
-        ]
-        self._squares = Total()
-        self._largest_shift = 0.0
-        self._unbounded = False
-        self._sampled = False
-        self._answers: dict[tuple[str, float, float], Interval] = {}
 
     @property
     def relation(self) -> Relation:
@@ -217,35 +202,13 @@ class PrivacyCurve:
         times = checked_rounds(rounds)
         added = counted(release)
         for one, _ in added:
-            if _silent(one) or one.noise_multiplier == 0 or one in self._pairs:
-                continue
-            self._pairs[one] = dominating_pairs(one, self._relation)
+            reaches = one.sampling_ratio > 0 and 0 < one.noise_multiplier < math.inf
+            if reaches and one not in self._counts:
+                dominating_pairs(one, self._relation)  # raises where a family does not cover it
         for one, count in added:
             if count * times:
-                self._add(one, count * times)
+                self._counts[one] += count * times
         return self
-
-    def _add(self, release: Release, count: int) -> None:
-        self._answers.clear()
-        self._counts[release] += count
-        if _silent(release):
-            return
-        if release.noise_multiplier == 0:
-            self._unbounded = True
-            return
-        pairs = self._pairs[release]
-        for pair in (*pairs.upper, *pairs.lower):
-            if not isinstance(pair, Pair):
-                self._sampled = True
-                continue
-            self._largest_shift = max(self._largest_shift, pair.shift)
-            self._sampled |= pair.kind != Kind.REMOVE or pair.ratio != 1
-        first = pairs.upper[0]
-        if isinstance(first, Pair):
-            self._squares.add(count * first.shift**2)
-        for way, direction in enumerate(self._ways):
-            direction.above.add(pairs.upper[way], count)
-            direction.below.add(pairs.lower[way], count)
 
     def epsilon(self, delta: float, *, tolerance: float | None = None) -> Interval:
         """Bounds on the smallest epsilon at ``delta``.
@@ -259,7 +222,8 @@ class PrivacyCurve:
             TooLittleNoiseError: when a noise multiplier is too small to compose with sampling.
         """
         delta = checked_delta(checked_number("delta", delta))
-        return self._answer("epsilon", delta, tolerance)
+        by = PldAccountant(tolerance=self._aimed_at(tolerance))
+        return by.epsilon(self.history, delta, self._relation)
 
     def delta(self, epsilon: float, *, tolerance: float | None = None) -> Interval:
         """Bounds on the smallest delta at ``epsilon``.
@@ -275,43 +239,10 @@ class PrivacyCurve:
         epsilon = checked_number("epsilon", epsilon)
         if not 0 <= epsilon < math.inf:
             raise InputError.one("epsilon", "must be 0 or more, and finite", epsilon)
-        return self._answer("delta", epsilon, tolerance)
+        return _delta(self.history, self._relation, epsilon, self._aimed_at(tolerance))
 
-    def _answer(self, wanted: str, given: float, tolerance: float | None) -> Interval:
-        tolerance = self._tolerance if tolerance is None else checked_tolerance(tolerance)
-        known = self._answers.get((wanted, given, tolerance))
-        if known is None:
-            compute = self._epsilon if wanted == "epsilon" else self._delta
-            known = compute(given, tolerance)
-            if len(self._answers) >= _MOST_ANSWERS:
-                self._answers.clear()
-            self._answers[wanted, given, tolerance] = known
-        return known
-
-    def _epsilon(self, delta: float, tolerance: float) -> Interval:
-        if self._unbounded:
-            return Interval(math.inf, math.inf)
-        if not self._sampled:
-            return Interval(*profile.gaussian_epsilon(math.sqrt(self._squares.value), delta))
-        return bounds(self._directions(), AtDelta(delta, tolerance), tolerance, floor=True)
-
-    def _delta(self, epsilon: float, tolerance: float) -> Interval:
-        if self._unbounded:
-            return Interval(1.0, 1.0)
-        if not self._sampled:
-            return Interval(*profile.gaussian_delta(math.sqrt(self._squares.value), epsilon))
-        return bounds(self._directions(), AtEpsilon(epsilon, tolerance), tolerance, floor=False)
-
-    def _directions(self) -> list[Direction]:
-        """Both directions, or one where they are the same."""
-        if self._largest_shift > LARGEST_SHIFT:
-            raise TooLittleNoiseError(
-                f"noise_multiplier: pld needs {1 / LARGEST_SHIFT:g} times the distance or more "
-                f"under sampling, found {1 / self._largest_shift:g}"
-            )
-        first, second = self._ways
-        same = first.above.pairs == second.above.pairs and first.below.pairs == second.below.pairs
-        return [first] if same else [first, second]
+    def _aimed_at(self, tolerance: float | None) -> float:
+        return self._tolerance if tolerance is None else checked_tolerance(tolerance)
 
     def certificate(self, delta: float, *, group: str = "all") -> CertificateRow:
         """The bounds at ``delta`` with all that they depend on: law, relation, accountant.
@@ -337,15 +268,13 @@ class PrivacyCurve:
     def summary(self, delta: float, *, tolerance: float | None = None) -> str:
         """The bounds at ``delta`` and their gap, in one line with all that they depend on."""
         found = self.epsilon(delta, tolerance=tolerance)
-        return f"{_answered('epsilon', delta, found)} ({self._cell()})"
+        gap = (found.upper - found.lower) / found.upper if 0 < found.upper < math.inf else 0.0
+        low, high = _shown(found.lower, down=True), _shown(found.upper, down=False)
+        return f"epsilon in [{low}, {high}] at delta {delta:g}, gap {gap:.1e} ({self._cell()})"
 
     def __repr__(self) -> str:
-        """What is composed, and the last answers."""
-        known = [
-            _answered(wanted, given, found) for (wanted, given, _), found in self._answers.items()
-        ]
-        lines = "".join(f"; {line}" for line in known[-3:])
-        return f"PrivacyCurve({self._cell()}, tolerance {self._tolerance:g}{lines})"
+        """What is composed."""
+        return f"PrivacyCurve({self._cell()}, tolerance {self._tolerance:g})"
 
     def _cell(self) -> str:
         rounds = f"{self.rounds} round{'' if self.rounds == 1 else 's'}"
@@ -419,18 +348,9 @@ def compose(
     return PrivacyCurve(relation, tolerance=tolerance).step(history)
 
 
-def _silent(release: Release) -> bool:
-    """Whether nothing of a client is in the release."""
-    return release.sampling_ratio == 0 or math.isinf(release.noise_multiplier)
-
-
-def _answered(wanted: str, given: float, found: Interval) -> str:
-    """An answer in words, with its gap."""
-    other = "delta" if wanted == "epsilon" else "epsilon"
-    gap = (found.upper - found.lower) / found.upper if 0 < found.upper < math.inf else 0.0
-    low = _shown(found.lower, down=True)
-    high = _shown(found.upper, down=False)
-    return f"{wanted} in [{low}, {high}] at {other} {given:g}, gap {gap:.1e}"
+@lru_cache(maxsize=256)
+def _delta(history: History, relation: Relation, epsilon: float, tolerance: float) -> Interval:
+    return composed_loss(history, relation).delta(epsilon, tolerance)
 
 
 def _shown(value: float, *, down: bool) -> str:

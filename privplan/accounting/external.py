@@ -26,7 +26,6 @@ from privplan.accounting.gdp import central_limit
 from privplan.accounting.rdp import RdpAccountant
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import UnsupportedError
-from privplan.laws.cyclic import is_poisson
 
 _FEWEST_SEGMENTS = 20
 _MOST_SEGMENTS = 50
@@ -112,7 +111,7 @@ def _prv_reason(history: History, relation: Relation) -> str | None:
     if len(history) > _FEWEST_SEGMENTS:
         return f"more than {_FEWEST_SEGMENTS} different releases"
     for release, _ in history:
-        if not is_poisson(release.sampling):
+        if release.sampling.law.single != SamplingLaw.POISSON:
             return f"prv-accountant does not cover {release.sampling} sampling"
         if release.sampling_ratio == 1:
             return "prv-accountant does not cover a sampling ratio of 1"
@@ -165,8 +164,7 @@ def _dp_accounting_reason(history: History, relation: Relation) -> str | None:
         return f"more than {_MOST_SEGMENTS} different releases"
     for release, _ in history:
         fixed = release.sampling is SamplingLaw.FIXED_SIZE and relation is Relation.ADD_REMOVE
-        full = release.sampling is SamplingLaw.FULL
-        if not (fixed or full or is_poisson(release.sampling)):
+        if not fixed and release.sampling.law.single not in (SamplingLaw.FULL, SamplingLaw.POISSON):
             return f"dp-accounting does not cover {release.sampling} sampling under {relation}"
     return None
 
@@ -240,7 +238,7 @@ def _opacus_reason(history: History, relation: Relation) -> str | None:
     if relation is Relation.REPLACE_ONE:
         return "opacus does not cover replace_one"
     for release, _ in history:
-        if release.sampling is not SamplingLaw.FULL and not is_poisson(release.sampling):
+        if release.sampling.law.single not in (SamplingLaw.FULL, SamplingLaw.POISSON):
             return f"opacus does not cover {release.sampling} sampling"
     return None
 

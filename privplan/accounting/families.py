@@ -11,11 +11,12 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
+from scipy.special import chdtr, chdtrc
+
 from privplan.accounting.release import GAUSSIAN, History, Release
 from privplan.errors import UnsupportedError
 from privplan.laws.law import DominatingPairs, Relation
 from privplan.registry import Registry
-from privplan.scipy_functions import chdtr, chdtrc
 
 
 def noise_p_value(sum_squares: float, std: float, coordinates: int) -> float:

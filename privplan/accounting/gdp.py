@@ -13,16 +13,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from scipy.special import log_ndtr, ndtr
+
 from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
 from privplan.accounting.families import not_gaussian
 from privplan.accounting.release import History, Relation, Release
 from privplan.errors import InputError, UnsupportedError
-from privplan.scipy_functions import log_ndtr, ndtr
 
 # --- Bracketing searches: the largest argument within a budget, and the root of a function. ------
 #
-# Own code, because evaluations of an accountant are expensive and the result must lie on the safe
-# side of the budget; commands that only need a root do not load ``scipy.optimize`` for it.
+# Own code where SciPy has ``brentq``: evaluations of an accountant are expensive, a cost may be 0
+# or infinite, and the result must lie on the side that keeps the budget. Importing
+# ``scipy.optimize`` takes as long as all of ``privplan account``, so that command takes its roots
+# from here, too.
 
 _MAX_EVALUATIONS = 200
 _MAX_STEPS = 400
@@ -107,10 +110,10 @@ class _Bracket:
         else:
             limit = 3.0 * count
             zero = last + min(max(zero - last, -limit), limit)
-        return self._beside(zero)
+        return self._near(zero)
 
-    def _beside(self, zero: float) -> float:
-        """An argument beside the predicted zero, on the side where the bracket is open."""
+    def _near(self, zero: float) -> float:
+        """An argument next to the predicted zero, on the side where the bracket is open."""
         feasible, infeasible, tolerance = self.feasible, self.infeasible, self.tolerance
         if feasible is not None and zero - feasible <= tolerance * 0.9 and zero >= feasible:
             return feasible + 0.95 * tolerance
@@ -153,19 +156,10 @@ def largest_affordable(
     each side of it, 0.4 tolerances away, closes the bracket. Falls back to bisection when the
     prediction leaves the bracket or convergence is slow.
 
-    Args:
-        cost: not decreasing; may be 0 or ``inf``.
-        budget: positive.
-        start: first argument to evaluate, clipped to the range.
-        low: smallest argument.
-        high: largest argument.
-        tolerance: largest difference of the bracket's ends.
-        integer: arguments are logarithms of integers, and the bracket is closed when these
-            differ by one.
-        slope: slope of log cost assumed until two evaluations determine it.
-
-    Returns:
-        Both ends of the bracket; the cost of ``feasible`` was computed and is within the budget.
+    The cost must not decrease and may be 0 or ``inf``; that of the result's ``feasible`` was
+    computed and is within the budget. With ``integer`` arguments are logarithms of integers, and
+    the bracket is closed when these differ by one. ``slope`` is that of log cost, assumed until two
+    evaluations determine it.
     """
     bracket = _Bracket(low, high, tolerance, integer, slope)
     argument = bracket.clipped(start)
@@ -186,14 +180,8 @@ def _log_ratio(cost: float, budget: float) -> float:
 def root(function: Callable[[float], float], low: float, high: float, rtol: float = 1e-13) -> float:
     """Argument at which a continuous function changes sign, by the Illinois method.
 
-    Bisects after three steps that did not halve the bracket, and while a value at one of its ends
-    is infinite.
-
-    Args:
-        function: of opposite signs at both ends, or 0 at one.
-        low: lower end.
-        high: upper end.
-        rtol: largest relative distance of the result from a change of sign.
+    The function has opposite signs at both ends, or is 0 at one. Bisects after three steps that did
+    not halve the bracket, and while a value at one of its ends is infinite.
     """
     left, right = function(low), function(high)
     if left == 0 or right == 0:
@@ -244,12 +232,7 @@ class GdpAccountant:
         return not_gaussian(history)
 
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
-        """The approximate epsilon at ``delta``, as an interval of width 0.
-
-        Raises:
-            InputError: when delta is not in (0, 1).
-            UnsupportedError: when ``why_not`` gives a reason.
-        """
+        """The approximate epsilon at ``delta``, as an interval of width 0."""
         checked_delta(delta)
         reason = self.why_not(history, relation)
         if reason is not None:
@@ -314,11 +297,7 @@ def epsilon_of(mu: float, delta: float) -> float:
 
 
 def mu_of(epsilon: float, delta: float) -> float:
-    """The largest mu whose mechanism is (epsilon, delta)-private.
-
-    Raises:
-        InputError: when epsilon is not positive and finite, or delta not in (0, 1).
-    """
+    """The largest mu whose mechanism is (epsilon, delta)-private."""
     checked_delta(delta)
     if not 0 < epsilon < math.inf:
         raise InputError.one("epsilon", "must be positive and finite", epsilon)

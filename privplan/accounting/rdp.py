@@ -16,13 +16,13 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaln
 
 from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
 from privplan.accounting.families import not_gaussian
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import UnsupportedError
 from privplan.laws.law import Moments, RenyiBound
-from privplan.scipy_functions import gammaln
 
 Floats = NDArray[np.float64]
 
@@ -61,12 +61,7 @@ class RdpAccountant:
         return None
 
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
-        """Upper bound on epsilon at ``delta``.
-
-        Raises:
-            InputError: when delta is not in (0, 1).
-            UnsupportedError: when ``why_not`` gives a reason.
-        """
+        """Upper bound on epsilon at ``delta``."""
         checked_delta(delta)
         reason = not_gaussian(history)
         if reason is not None:
@@ -84,16 +79,7 @@ class RdpAccountant:
 
 
 def epsilon_of_rdp(rdp: Floats, delta: float, orders: Floats = ORDERS) -> float:
-    """Smallest epsilon over the orders (Balle et al. 2020, Theorem 21).
-
-    Args:
-        rdp: Rényi divergence at each order, shape (orders,), may hold ``inf``.
-        delta: failure probability, in (0, 1).
-        orders: the orders alpha > 1, shape (orders,).
-
-    Returns:
-        epsilon, 0 or more; ``inf`` when every divergence is infinite.
-    """
+    """Smallest epsilon over the orders (Balle et al. 2020, Theorem 21); a divergence may be inf."""
     if not np.any(rdp):
         return 0.0
     loss = rdp + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
@@ -122,12 +108,6 @@ def _epsilon_near_the_best(q: float, sigma: float, count: int, delta: float) -> 
     (alpha - 1) epsilon(alpha) is convex in alpha, since the log moment is, and so is
     (alpha - 1) log(alpha - 1) - alpha log alpha. So epsilon(alpha) is quasi-convex, and its
     minimum lies between the neighbours of the best whole order. Any order gives a bound.
-
-    Args:
-        q: sampling ratio, in (0, 1).
-        sigma: noise multiplier, at least ``_LEAST_NOISE``.
-        count: number of releases.
-        delta: failure probability, in (0, 1).
     """
     moments = np.full_like(ORDERS, math.inf)
     moments[_INTEGERS] = _integer_moments(q, sigma)
@@ -171,9 +151,6 @@ def rdp_of_release(release: Release, relation: Relation) -> Floats:
 
     The sampling law states which moments bound it; where it states several, one per direction,
     the largest divergence counts.
-
-    Raises:
-        UnsupportedError: for an unknown relation, or a law without moment bounds.
     """
     if relation not in tuple(Relation):
         raise UnsupportedError(f"rdp: does not know the relation {relation!r}")

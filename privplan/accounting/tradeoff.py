@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from privplan.accounting.gdp import mu_of
 from privplan.accounting.release import History, Relation
 from privplan.errors import UnsupportedError
-from privplan.scipy_functions import ndtri
 
 if TYPE_CHECKING:
-    from privplan.accounting.pld.accountant import Side
+    from privplan.accounting.pld.accountant import Direction
     from privplan.accounting.pld.profile import Composed
 
 Floats = NDArray[np.float64]
@@ -78,9 +78,6 @@ def profile_of(history: History, relation: Relation | str) -> Profile:
     Each direction is composed a few times, tilted towards different deltas; every one of
     them is an upper bound everywhere, so the smallest is taken at each epsilon. No delta exceeds
     the total variation, which a grid in steps of a very wide loss does not resolve.
-
-    Raises:
-        UnsupportedError: when the history cannot be composed.
     """
     from privplan.accounting.pld.accountant import compose
 
@@ -103,11 +100,11 @@ def profile_of(history: History, relation: Relation | str) -> Profile:
     return profile
 
 
-def _tilted(side: Side) -> list[Composed]:
+def _tilted(direction: Direction) -> list[Composed]:
     """One direction composed for several deltas."""
     from privplan.accounting.pld.convolution import best_tilt, compose_at
 
-    parts = side.parts(_STEP * side.deviation(), _TAIL / side.rounds)
+    parts = direction.parts(_STEP * direction.deviation(), _TAIL / direction.rounds)
     found = [compose_at(parts, best_tilt(parts, math.log(1 / delta))) for delta in _TARGETS]
     usable = [one for one in found if one is not None]
     if not usable:
@@ -115,7 +112,7 @@ def _tilted(side: Side) -> list[Composed]:
     return usable
 
 
-def _variation(side: Side) -> float:
+def _variation(direction: Direction) -> float:
     """Upper bound on the total variation of all rounds, at most the chance of ever taking part.
 
     A maximal coupling of every round differs with a chance of at most ``1 - prod(1 - TV)``.
@@ -123,23 +120,14 @@ def _variation(side: Side) -> float:
     from privplan.accounting.pld.profile import delta_of
 
     kept = 0.0
-    for pair, count in side.pairs:
+    for pair, count in direction.pairs:
         one = delta_of(pair, 0.0)[1]
         kept += count * math.log1p(-one) if one < 1 else -math.inf
-    return min(1.0, -math.expm1(kept) * (1 + _ROUNDING * (1 + side.rounds)))
+    return min(1.0, -math.expm1(kept) * (1 + _ROUNDING * (1 + direction.rounds)))
 
 
 def tradeoff(profile: Profile, delta: float, epsilon: float) -> TradeOff:
-    """Trade-off, advantage and mu of one privacy profile.
-
-    Args:
-        profile: upper bounds on delta, for both orders of the neighbours.
-        delta: failure probability at which ``epsilon`` holds.
-        epsilon: upper bound on epsilon at ``delta``; may be ``inf``.
-
-    Returns:
-        Upper bounds; an infinite epsilon gives an attacker who is always right.
-    """
+    """Trade-off, advantage and mu of one privacy profile."""
     if math.isinf(epsilon):
         ones = (1.0,) * len(LEVELS)
         return TradeOff(1.0, math.inf, ones, (0.0, 1.0), (1.0, 1.0))
@@ -170,16 +158,7 @@ def _grid(epsilon: float) -> Floats:
 def true_positive(
     epsilons: Floats, deltas: Floats, false_positive: Floats | tuple[float, ...]
 ) -> Floats:
-    """Bound on the true-positive rate at each false-positive rate.
-
-    Args:
-        epsilons: 0 or more, shape (pairs,).
-        deltas: upper bounds on delta there, shape (pairs,).
-        false_positive: rates in [0, 1], shape (levels,).
-
-    Returns:
-        Rates in [0, 1], shape (levels,).
-    """
+    """Bound on the true-positive rate at each false-positive rate."""
     level = np.asarray(false_positive, dtype=np.float64)[:, None]
     grown = np.exp(np.minimum(epsilons, 700.0))
     steep = deltas + grown * level
@@ -196,7 +175,7 @@ def _mu(epsilons: Floats, deltas: Floats, delta: float, epsilon: float) -> float
         pairs.append((epsilon, delta))
     mus = [mu_of(float(e), float(d)) for e, d in pairs]
     if 0 < deltas[0] < 1:
-        from privplan.scipy_functions import ndtri
+        from scipy.special import ndtri
 
         mus.append(float(2 * ndtri((1 + deltas[0]) / 2)))
     return max(mus, default=math.inf if deltas[0] > 0 else 0.0)
@@ -271,15 +250,7 @@ def limit_of(point: Point) -> float:
 
 
 def tightest_budget(point: Point, profile: Profile) -> tuple[float, tuple[float, float]]:
-    """The risk of a mechanism, and the budget that implies the point with the most delta to spare.
-
-    Args:
-        point: the limit.
-        profile: upper bounds on delta at each epsilon.
-
-    Returns:
-        Bound on the mechanism's advantage or true-positive rate, and (epsilon, delta).
-    """
+    """The risk of a mechanism, and the (epsilon, delta) that implies it with most to spare."""
     start, _ = budget_of(point)
     epsilons = np.concatenate([[0.0], np.geomspace(start / 30, 8 * start + 2, _EPSILONS)])
     deltas = np.clip(profile(epsilons), 0.0, 1.0)

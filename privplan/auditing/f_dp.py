@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from privplan.accounting.gdp import epsilon_of
 from privplan.auditing import register
 from privplan.auditing.one_run import Guesses, count_guesses
-from privplan.scipy_functions import ndtr, ndtri
 
 Inverse = Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]
 """Parameters of the family to a function of y: the x with 1 - f(x) = y, elementwise."""

@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.special import betaincinv, ndtri
 
 from privplan.accounting.gdp import epsilon_of, root
 from privplan.auditing import register
-from privplan.scipy_functions import betaincinv, ndtri
 
 PILOT = 5
 """Every fifth canary is only used to choose thresholds, which the others then test."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import bdtrc
 
 from privplan.auditing import register
 from privplan.laws.participation import binomial_log_mass
-from privplan.scipy_functions import bdtrc
 
 FEWEST = 16
 """Smallest number of guesses, where there are as many canaries."""

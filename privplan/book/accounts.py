@@ -1,16 +1,17 @@
 """Budgets over time: reserve at the start of a run, spend before each release, return the rest.
 
-An account holds one budget: of a group, of every member of a population, or a ceiling over the
-groups of a site or of a population. A run reserves its whole cost first; a reservation that does
-not fit into every account is refused, so that concurrent runs never overspend. Each release is
-spent before it is made; after its expiry a reservation cannot be spent, so that what is left of it
-returns. Sums of costs are exact (``filters``), and every operation is one transaction.
+An account holds one budget: of a group, or a ceiling over the groups of a site or of a population.
+A run reserves its whole cost first; a reservation that does not fit into every account is refused,
+so that concurrent runs never overspend. Each release is spent before it is made; after its expiry a
+reservation cannot be spent, so that what is left of it returns. Sums of costs are exact
+(``filters``), and every operation is one transaction.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import time
 import uuid
@@ -18,8 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -27,7 +26,6 @@ from sqlalchemy import (
     Double,
     ForeignKey,
     Integer,
-    LargeBinary,
     MetaData,
     Row,
     String,
@@ -50,7 +48,7 @@ from privplan.book.spending import BookRule as Rule
 from privplan.book.store import address_of, engine_of, refusing, repeated, shown
 from privplan.errors import Fault, InfeasibleError, InputError
 
-# --- Tables of budgets over time: accounts, their members, reservations and charges. -------------
+# --- Tables of budgets over time: accounts, reservations and charges. ----------------------------
 
 METADATA = MetaData()
 
@@ -74,15 +72,7 @@ ACCOUNTS = Table(
     Column("sealed", Boolean, nullable=False),
     Column("ceilings", Text, nullable=False),
 )
-
-MEMBERS = Table(
-    "privplan_budget_members",
-    METADATA,
-    Column("account", ForeignKey(ACCOUNTS.c.id), primary_key=True, autoincrement=False),
-    Column("chunk", Integer, primary_key=True, autoincrement=False),
-    Column("spent", LargeBinary, nullable=False),
-    Column("reserved", LargeBinary, nullable=False),
-)
+"""Books of 0.1 may have accounts with members or a period, which are refused."""
 
 RESERVATIONS = Table(
     "privplan_budget_reservations",
@@ -102,7 +92,6 @@ CHARGES = Table(
     Column("reserved", BigInteger, nullable=False),
     Column("spent", BigInteger, nullable=False),
     Column("detail", Text, nullable=False),
-    Column("bits", LargeBinary),
 )
 
 STEPS = Table(
@@ -127,123 +116,6 @@ DECLARED = Table(
 )
 
 
-# --- Members of a budget account: what each of up to millions of people has spent and reserved. --
-#
-# Members are numbered from 0. Their units are stored as arrays of 65,536 members per row, so that
-# a reservation for a million members reads and writes 16 rows.
-
-CHUNK = 65_536
-Mask = NDArray[np.bool_]
-
-
-def mask_of(count: int, members: Sequence[int] | NDArray[np.integer] | None) -> Mask:
-    """Which members take part, shape (count,); all of them for None.
-
-    Raises:
-        InputError: when a number is not a member.
-    """
-    if members is None:
-        return np.ones(count, dtype=np.bool_)
-    chosen = np.asarray(members)
-    if chosen.size and (chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= count):
-        raise InputError.one("members", f"must be whole numbers below {count}", members)
-    mask = np.zeros(count, dtype=np.bool_)
-    mask[chosen.astype(np.int64)] = True
-    return mask
-
-
-def packed(mask: Mask) -> bytes:
-    """The mask as bits."""
-    return np.packbits(mask).tobytes()
-
-
-def unpacked(bits: bytes, count: int) -> Mask:
-    """The mask from bits."""
-    return np.unpackbits(np.frombuffer(bits, np.uint8), count=count).astype(np.bool_)
-
-
-def create(connection: Connection, account: int, count: int) -> None:
-    """Rows for all members of an account, nothing spent."""
-    for chunk in range(-(-count // CHUNK)):
-        size = min(CHUNK, count - chunk * CHUNK)
-        empty = np.zeros(size, dtype="<i8").tobytes()
-        row = {"account": account, "chunk": chunk, "spent": empty, "reserved": empty}
-        connection.execute(insert(MEMBERS).values(**row))
-
-
-def change(
-    connection: Connection,
-    account: int,
-    mask: Mask,
-    *,
-    reserved: int = 0,
-    spent: int = 0,
-    capacity: int | None = None,
-) -> None:
-    """Add units to the members of a mask.
-
-    Args:
-        connection: an open transaction.
-        account: key of the account.
-        mask: whom to change.
-        reserved: units to add to what is reserved; negative to take away.
-        spent: units to add to what is spent.
-        capacity: refuse when a member has less than ``reserved`` left of this; None: no limit.
-
-    Raises:
-        InfeasibleError: when a member has too little left.
-    """
-    for chunk, row in _rows(connection, account):
-        part = mask[chunk * CHUNK : (chunk + 1) * CHUNK]
-        if not part.any():
-            continue
-        used = np.frombuffer(row.spent, "<i8").copy()
-        held = np.frombuffer(row.reserved, "<i8").copy()
-        if capacity is not None:
-            short = part & (capacity - used - held < reserved)
-            if short.any():
-                first = chunk * CHUNK + int(np.flatnonzero(short)[0])
-                raise InfeasibleError(f"member {first}: the budget left is less than the cost")
-        held[part] += reserved
-        used[part] += spent
-        _write(connection, account, chunk, used, held)
-
-
-def refill(connection: Connection, account: int) -> None:
-    """Set what all members have spent to nothing; reservations stay."""
-    for chunk, row in _rows(connection, account):
-        held = np.frombuffer(row.reserved, "<i8")
-        _write(connection, account, chunk, np.zeros_like(held), held)
-
-
-def totals(connection: Connection, account: int) -> tuple[int, int]:
-    """The most that any member has spent, and the most that any has spent and reserved."""
-    most = both = 0
-    for _, row in _rows(connection, account):
-        used, held = np.frombuffer(row.spent, "<i8"), np.frombuffer(row.reserved, "<i8")
-        most, both = max(most, int(used.max())), max(both, int((used + held).max()))
-    return most, both
-
-
-def _rows(connection: Connection, account: int) -> list[tuple[int, Row[Any]]]:
-    chosen = select(MEMBERS).where(MEMBERS.c.account == account).order_by(MEMBERS.c.chunk)
-    return [(row.chunk, row) for row in connection.execute(chosen).all()]
-
-
-def _write(
-    connection: Connection,
-    account: int,
-    chunk: int,
-    used: NDArray[np.int64],
-    held: NDArray[np.int64],
-) -> None:
-    connection.execute(
-        update(MEMBERS)
-        .where(MEMBERS.c.account == account, MEMBERS.c.chunk == chunk)
-        .values(spent=used.tobytes(), reserved=held.tobytes())
-    )
-
-
 # --- The state of budget accounts: what was spent, and the runs that were declared in advance. ---
 
 
@@ -252,14 +124,13 @@ class State:
     """An account at one moment.
 
     Attributes:
-        epsilon: the budget, per period where the account has one.
+        epsilon: the budget.
         spent: upper bound on the epsilon of what was spent, chosen adaptively unless the rule is
-            ``exact``; of the member that has spent most where the account has members.
+            ``exact``.
         committed: the same for what was spent and what is reserved.
         capacity: the budget in units of the rule.
         spent_units: spent, in units.
-        reserved_units: reserved, in units (of the member with most).
-        refills: number of periods that have ended; the guarantee holds per period.
+        reserved_units: reserved, in units.
     """
 
     name: str
@@ -272,17 +143,12 @@ class State:
     capacity: int
     spent_units: int
     reserved_units: int
-    members: int
-    refills: int
     commitment: str
 
 
 def state_of(connection: Connection, row: Row[Any]) -> State:
     """The state of an account's row."""
     spent, reserved = row.spent, row.reserved
-    if row.members:
-        spent, both = totals(connection, row.id)
-        reserved = both - spent
     runs = declared(connection, row.id)
     if row.rule == "exact":
         rows = connection.execute(select(CHARGES.c.detail).where(CHARGES.c.account == row.id))
@@ -297,7 +163,7 @@ def state_of(connection: Connection, row: Row[Any]) -> State:
             for units in (spent, spent + reserved)
         )
     return State(row.name, row.rule, row.relation, row.epsilon, row.delta, used, all_runs,
-                 row.capacity, spent, reserved, row.members, row.refills,
+                 row.capacity, spent, reserved,
                  commitment_of(row.name, runs) if runs else "")  # fmt: skip
 
 
@@ -309,10 +175,7 @@ def limit_of(connection: Connection, row: Row[Any]) -> Composition:
     """
     known = (row.name, row.rule, Relation(row.relation), row.epsilon, row.delta, row.order)
     if row.rule != "exact":
-        units = row.spent + row.reserved
-        if row.members:
-            units = totals(connection, row.id)[1]
-        return Composition(*known, units=units)
+        return Composition(*known, units=row.spent + row.reserved)
     if row.sealed:
         rule = "must be declared before the first run of the account is reserved"
         raise InputError.one("run", f"{rule}; {row.name} has the rule exact", "a later run")
@@ -430,12 +293,20 @@ def has_accounts(address: str | None) -> bool:
         return inspect(engine_of(url, write=False)).has_table(ACCOUNTS.name)
 
 
+def kept(row: Row[Any]) -> Row[Any]:
+    """The row of an account, if it is of a kind that is still there."""
+    if row.members or row.period is not None:
+        rule = "with members or a refill period was removed in 0.2; use accounts of groups"
+        raise InputError.one("account", rule, row.name)
+    return row
+
+
 class Rows:
     """Transactions on the tables of budgets.
 
     Args:
         address: a file or SQLAlchemy address; ``PRIVPLAN_BOOK``, or ``book.sqlite``, by default.
-        clock: the time in seconds; for expiry and refills.
+        clock: the time in seconds; for expiry.
         existing: whether the book must have accounts already; otherwise the first transaction
             makes their tables.
 
@@ -466,21 +337,10 @@ class Rows:
             return repeated(self._engine, work)
 
     def _account(self, connection: Connection, name: str) -> Row[Any]:
-        """The row of an account, refilled where a period has ended."""
-        chosen = select(ACCOUNTS).where(ACCOUNTS.c.name == name)
-        row = connection.execute(chosen).first()
+        row = connection.execute(select(ACCOUNTS).where(ACCOUNTS.c.name == name)).first()
         if row is None:
             raise InputError.one("account", f"must be in the book {shown(self._url)}", name)
-        if row.period is not None:
-            ended = math.floor((self._clock() - row.started) / row.period)
-            if ended > 0:
-                values = {"spent": 0, "started": row.started + ended * row.period}
-                one = update(ACCOUNTS).where(ACCOUNTS.c.id == row.id)
-                connection.execute(one.values(**values, refills=row.refills + ended))
-                if row.members:
-                    refill(connection, row.id)
-                return connection.execute(chosen).one()
-        return row
+        return kept(row)
 
     def _open(self, connection: Connection, reservation: str) -> Row[Any]:
         held = connection.execute(
@@ -498,21 +358,6 @@ class Rows:
     def _cost(self, row: Row[Any], history: History) -> int:
         return filters.cost(row.rule, history, Relation(row.relation), row.order)
 
-    def _move(
-        self,
-        connection: Connection,
-        row: Row[Any],
-        bits: bytes | None,
-        *,
-        reserved: int = 0,
-        spent: int = 0,
-    ) -> None:
-        if bits is not None:
-            mask = unpacked(bits, row.members)
-            change(connection, row.id, mask, reserved=reserved, spent=spent)
-        else:
-            self._change(connection, row, reserved=reserved, spent=spent)
-
     def _change(
         self, connection: Connection, row: Row[Any], *, reserved: int = 0, spent: int = 0
     ) -> None:
@@ -526,8 +371,8 @@ class Rows:
         for charge in self._charges(connection, reservation):
             row = connection.execute(select(ACCOUNTS).where(ACCOUNTS.c.id == charge.account)).one()
             left = charge.reserved - charge.spent
-            if left:
-                self._move(connection, row, charge.bits, reserved=-left)
+            if left and not row.members:
+                self._change(connection, row, reserved=-left)
         connection.execute(delete(STEPS).where(STEPS.c.reservation == reservation))
         held = update(RESERVATIONS).where(RESERVATIONS.c.id == reservation)
         connection.execute(held.values(status=status))
@@ -543,6 +388,7 @@ class Rows:
 # Budgets over time: reserve at the start of a run, spend before each release, return the rest.
 
 DAY = 86_400.0
+_log = logging.getLogger(__name__)
 
 
 class Budgets(Rows):
@@ -550,7 +396,7 @@ class Budgets(Rows):
 
     Args:
         address: a file or SQLAlchemy address; ``PRIVPLAN_BOOK``, or ``book.sqlite``, by default.
-        clock: the time in seconds; for expiry and refills.
+        clock: the time in seconds; for expiry.
         existing: whether the book must have accounts already; otherwise the first transaction
             makes their tables.
     """
@@ -565,8 +411,6 @@ class Budgets(Rows):
         *,
         rule: Rule = "renyi",
         relation: Relation | str = Relation.ADD_REMOVE,
-        members_count: int = 0,
-        period: float | None = None,
         ceilings: Sequence[str] = (),
         typical: History | None = None,
     ) -> None:
@@ -574,12 +418,10 @@ class Budgets(Rows):
 
         Args:
             name: such as ``population/group``.
-            epsilon: the budget over all runs, per period.
+            epsilon: the budget over all runs.
             delta: its failure probability.
             rule: the filter; ``exact`` for runs that are all declared before the first.
             relation: neighbouring relation.
-            members_count: number of members, each with this budget; 0 for one budget.
-            period: seconds after which what was spent is returned; None for never.
             ceilings: accounts that bound the sum of this and other accounts' clients: each
                 reservation is charged to them as well, by the largest of its accounts.
             typical: releases of a typical run, for which the order of the Rényi filter is chosen.
@@ -592,12 +434,8 @@ class Budgets(Rows):
             faults.append(Fault("rule", f"must be one of {', '.join(RULES)}", rule))
         if not 0 < len(name) <= 400 or not name.isprintable():
             faults.append(Fault("account", "must be a name of 1 to 400 letters", name))
-        if period is not None and not 0 < period < math.inf:
-            faults.append(Fault("period", "must be positive", period))
-        if members_count < 0:
-            faults.append(Fault("members", "must be 0 or more", members_count))
-        if rule == "exact" and (members_count or period or ceilings):
-            faults.append(Fault("rule", "exact takes no members, period or ceilings", rule))
+        if rule == "exact" and ceilings:
+            faults.append(Fault("rule", "exact takes no ceilings", rule))
         if faults:
             raise InputError(faults)
         kind: filters.Rule = "gaussian" if rule == "gaussian" else "renyi"
@@ -613,8 +451,8 @@ class Budgets(Rows):
             "capacity": filters.MOST_UNITS if rule == "exact" else capacity,
             "spent": 0,
             "reserved": 0,
-            "members": members_count,
-            "period": period,
+            "members": 0,
+            "period": None,
             "started": self._clock(),
             "refills": 0,
             "sealed": False,
@@ -626,11 +464,9 @@ class Budgets(Rows):
                 raise InputError.one("account", "must not exist already", name)
             for ceiling in ceilings:
                 above = self._account(connection, ceiling)
-                if above.rule == "exact" or above.members or json.loads(above.ceilings):
+                if above.rule == "exact" or json.loads(above.ceilings):
                     raise InputError.one("ceiling", "must be a plain account", ceiling)
-            key = connection.execute(insert(ACCOUNTS).values(**row)).inserted_primary_key
-            if members_count and key is not None:
-                create(connection, int(key[0]), members_count)
+            connection.execute(insert(ACCOUNTS).values(**row))
 
         self._run(work)
 
@@ -680,7 +516,7 @@ class Budgets(Rows):
         return commitment
 
     def state(self, name: str) -> State:
-        """The account now, after expiries and refills."""
+        """The account now, after expiries."""
 
         def work(connection: Connection) -> State:
             self._expire(connection)
@@ -702,13 +538,17 @@ class Budgets(Rows):
         return self._run(work)
 
     def states(self) -> list[State]:
-        """All accounts, by name."""
+        """All accounts, by name, without those of a kind that was removed."""
 
         def work(connection: Connection) -> list[State]:
             self._expire(connection)
-            names = connection.execute(select(ACCOUNTS.c.name).order_by(ACCOUNTS.c.name))
-            rows = [self._account(connection, name) for name in names.scalars().all()]
-            return [state_of(connection, row) for row in rows]
+            states = []
+            for row in connection.execute(select(ACCOUNTS).order_by(ACCOUNTS.c.name)).all():
+                try:
+                    states.append(state_of(connection, kept(row)))
+                except InputError as error:
+                    _log.warning("%s", error)
+            return states
 
         return self._run(work)
 
@@ -720,7 +560,6 @@ class Budgets(Rows):
         charges: Mapping[str, History],
         *,
         expires_in: float = 30 * DAY,
-        chosen: Mapping[str, Sequence[int] | np.ndarray] | None = None,
         reservation: str | None = None,
     ) -> str:
         """Reserve the releases of a run in all accounts, or in none.
@@ -729,7 +568,6 @@ class Budgets(Rows):
             run: its name; of a declared run for ``exact`` accounts.
             charges: account to the releases that its clients see.
             expires_in: seconds after which nothing can be spent and the rest returns.
-            chosen: account to the members that may take part; all by default.
             reservation: the reservation's name; a new one by default. Repeating a call with the
                 name of an open reservation changes nothing.
 
@@ -737,7 +575,7 @@ class Budgets(Rows):
             The reservation's name.
 
         Raises:
-            InfeasibleError: when an account or a member has too little left.
+            InfeasibleError: when an account has too little left.
             InputError: when there is no such account or declared run.
         """
         name = reservation or uuid.uuid4().hex
@@ -759,7 +597,7 @@ class Budgets(Rows):
             expires = self._clock() + expires_in
             connection.execute(insert(RESERVATIONS).values(**row, expires=expires))
             for account, parts in self._charged(connection, charges).items():
-                self._reserve(connection, name, run, account, parts, chosen or {})
+                self._reserve(connection, name, run, account, parts)
             return name
 
         return self._run(work)
@@ -781,24 +619,17 @@ class Budgets(Rows):
         run: str,
         name: str,
         parts: Mapping[str, History],
-        chosen: Mapping[str, Sequence[int] | np.ndarray],
     ) -> None:
-        row = self._account(connection, name)
-        bits, detail = None, "{}"
+        row, detail = self._account(connection, name), "{}"
         if row.rule == "exact":
             units, detail = use_declared(connection, row, run, parts[name]), "[]"
         else:
             units = max(self._cost(row, history) for history in parts.values())
-        if row.members:
-            mask = mask_of(row.members, chosen.get(name))
-            change(connection, row.id, mask, reserved=units, capacity=row.capacity)
-            bits = packed(mask)
-        elif row.capacity - row.spent - row.reserved < units:
+        if row.capacity - row.spent - row.reserved < units:
             raise InfeasibleError(refusal(row, units))
-        else:
-            self._change(connection, row, reserved=units)
+        self._change(connection, row, reserved=units)
         values = {"reservation": reservation, "account": row.id, "reserved": units, "spent": 0}
-        connection.execute(insert(CHARGES).values(**values, detail=detail, bits=bits))
+        connection.execute(insert(CHARGES).values(**values, detail=detail))
 
     def spend(
         self, reservation: str, charges: Mapping[str, History], *, step: int | None = None
@@ -853,7 +684,7 @@ class Budgets(Rows):
                 f"({total} of {charge.reserved} units)"
             )
         used = total - charge.spent
-        self._move(connection, row, charge.bits, reserved=-used, spent=used)
+        self._change(connection, row, reserved=-used, spent=used)
         connection.execute(update(CHARGES).where(*where).values(spent=total, detail=detail))
 
     def close(self, reservation: str) -> None:
@@ -892,9 +723,10 @@ class Budgets(Rows):
 
     def _spend_all(self, connection: Connection, reservation: str) -> None:
         for charge in self._charges(connection, reservation):
-            row = connection.execute(select(ACCOUNTS).where(ACCOUNTS.c.id == charge.account)).one()
+            chosen = select(ACCOUNTS).where(ACCOUNTS.c.id == charge.account)
+            row = kept(connection.execute(chosen).one())
             left = charge.reserved - charge.spent
-            self._move(connection, row, charge.bits, reserved=-left, spent=left)
+            self._change(connection, row, reserved=-left, spent=left)
             values: dict[str, Any] = {"spent": charge.reserved}
             if row.rule == "exact":
                 run = self._open(connection, reservation).run

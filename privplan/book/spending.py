@@ -652,7 +652,7 @@ def remaining(
         repetitions=_repetitions(composition, account.histories[-1], spent),
         next_sampling=named_law(release.sampling, account.unit),
         next_ratio=release.sampling_ratio,
-        next_rounds=count * release.sampling.law.turns if rounds is None else rounds,
+        next_rounds=release.sampling.law.rounds_for(count) if rounds is None else rounds,
         noise_multiplier=noise,
         alone=alone,
         total=total,

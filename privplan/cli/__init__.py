@@ -1,61 +1,96 @@
 """The command line: one module per command, imported only when the command is called.
 
-Commands of other packages are entry points of the group ``privplan.commands``: the name is the
-command's, the value a ``click.Command``. Those of the simulation backend are declared the same
-way, so that this package lists none of them.
+Commands of other packages, of the simulation backend and of optional parts are entry points of the
+group ``privplan.commands``: the name is the command's, the value a ``click.Command``. A name with
+a dot, ``book.horizon``, is a command of a group of commands.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from privplan.errors import PrivplanError
-from privplan.processes import INTERRUPTED, keep_freed
+from privplan.processes import INTERRUPTED
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "privplan.commands"
+OPTIONS = "privplan.options"
+"""Entry points of further options: COMMAND.PART, whose value is a list of ``click.Option``."""
+SECTIONS = ("plan", "run", "verify", "ask", "data", "tools")
+"""Sections of ``privplan --help``; a command of another package that names none is in the last."""
+
+
+class Listed(NamedTuple):
+    """How ``privplan --help`` shows a command."""
+
+    section: str
+    line: str
+
+
 COMMANDS = {
-    "init": "Write a commented spec to start from.",
-    "solve": "Solve a spec: the plan and its certificate.",
-    "explain": "Show each term of the bounds, formula and number.",
-    "what-if": "Solve a spec with some of its numbers varied.",
-    "frontier": "Show what rounds, cohort and budgets buy.",
-    "verify": "Say what a run really spent, and whether it kept the plan.",
-    "keys": "Keys of the parties that sign statements about a run.",
-    "anchor": "Put the head of a run's signed statements into an external log.",
-    "book": "What groups have spent over all runs, and what is left.",
-    "account": "What a mechanism costs, by every accountant.",
-    "calibrate": "Find the one parameter that meets a budget.",
-    "tradeoff": "What the best attacker can achieve, as a curve.",
-    "report": "The public report of a plan or run.",
-    "doctor": "Show versions, extras and devices, and what is missing.",
+    "init": Listed("plan", "Write a commented spec to start from."),
+    "solve": Listed("plan", "Solve a spec: the plan and its certificate."),
+    "what-if": Listed("plan", "Solve a spec with some of its numbers varied."),
+    "explain": Listed("plan", "Show each term of the bounds, formula and number."),
+    "verify": Listed("verify", "Say what a run really spent, and whether it kept the plan."),
+    "book": Listed("verify", "What groups have spent over all runs, and what is left."),
+    "account": Listed("ask", "What a mechanism costs, by every accountant."),
+    "calibrate": Listed("ask", "Find the one parameter that meets a budget."),
+    "doctor": Listed("tools", "Show versions, extras and devices, and what is missing."),
 }
-"""Commands of this package with one line of help; each is ``command`` of the module so named."""
+"""Commands of this package; each is ``command`` of the module so named."""
+
+
+HIDDEN = {
+    "forecast-proxy": ("proxy", "forecast"),
+    "pilot": ("proxy", "pilot"),
+    "tune": ("proxy", "tune"),
+}
+"""Names of 0.1 that are still taken: group and name of the command now."""
+
+REMOVED = {
+    "algorithms": "privplan simulate --algorithms",
+    "anchor": "privplan attest anchor",
+    "frontier": "privplan what-if SPEC --frontier",
+    "keys": "privplan attest keys",
+    "open --members": "an account for each group",
+    "open --refill-days": "an account for each period",
+    "pretrain": "privplan proxy pretrain",
+    "tradeoff": "privplan account --tradeoff",
+    "account -o": "--tradeoff PICTURE",
+    "solve --anchor": "--known-accuracy PLAN=PERCENT",
+    "solve --max-uploads": "--for uploads=N",
+    "solve --target-accuracy": "--for accuracy=PERCENT",
+    "solve --target-noise": "--for noise=NORM",
+    "what-if --forecast": "privplan solve SPEC --forecast PROXY",
+    **{
+        f"solve --{option}": "the numbers of privplan check-data in the spec"
+        for option in ("data", "model", "model-args", "fix", "task", "label", "client", "group",
+                       "groups", "features", "statistics")
+    },
+}  # fmt: skip
+"""Commands and options that were removed in 0.2, and what to use."""
 
 
 MODULES = {
     "init": "plan:init_command",
     "solve": "plan:solve_command",
-    "explain": "plan:explain_command",
     "what-if": "plan:what_if_command",
-    "frontier": "plan:frontier_command",
-    "verify": "verify:verify_command",
-    "report": "verify:report_command",
-    "keys": "keys:command",
-    "anchor": "anchor:command",
+    "explain": "plan:explain_command",
+    "verify": "verify:command",
     "book": "book:command",
     "account": "account:account_command",
     "calibrate": "account:calibrate_command",
-    "tradeoff": "account:tradeoff_command",
     "doctor": "doctor:doctor_command",
 }
-"""Where each command is, as module and attribute."""
+"""Module and attribute of each of these commands."""
 
 VERBOSITY = "privplan.verbosity"
 """Key of ``click.Context.meta``: -1 with --quiet, 1 with --verbose, 2 with two of them."""
@@ -87,11 +122,62 @@ _VERBOSITY_OPTIONS = (
 )
 
 
+C = TypeVar("C", bound=click.Command)
+
+
+def in_section(name: str) -> Callable[[C], C]:
+    """Lists a command of an entry point in that section of ``privplan --help``."""
+
+    def mark(command: C) -> C:
+        command.section = name  # type: ignore[attr-defined]
+        return command
+
+    return mark
+
+
 class SuggestingGroup(click.Group):
     """A group that suggests the nearest command for an unknown one.
 
-    Its commands take ``--quiet`` and ``--verbose``, before or after the command's name.
+    Its commands take ``--quiet`` and ``--verbose``, before or after the command's name. Entry
+    points whose name begins with the group's name and a dot are further commands of it.
     """
+
+    prefix: str | None = None
+    """What the names of such entry points begin with, where it is not the group's name."""
+
+    def points(self) -> dict[str, EntryPoint]:
+        """Entry points of this group's commands by the name of the command."""
+        prefix = f"{self.name}." if self.prefix is None else self.prefix
+        found = {name: point for name, point in _extensions().items() if name.startswith(prefix)}
+        names = {name.removeprefix(prefix): point for name, point in found.items()}
+        return {name: point for name, point in names.items() if "." not in name}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of the group's own commands and of those of entry points."""
+        return list(dict.fromkeys([*super().list_commands(ctx), *self.points()]))
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The group's own command, else that of an entry point."""
+        own = super().get_command(ctx, name)
+        point = self.points().get(name)
+        return own if own is not None or point is None else _load(point)
+
+    def listed(self, ctx: click.Context, name: str) -> Listed | None:
+        """Section and line of a command, or why it cannot be loaded; None of a hidden one."""
+        try:
+            command = self.get_command(ctx, name)
+        except click.ClickException as error:
+            return Listed(SECTIONS[-1], error.format_message().partition(": ")[2])
+        if command is None or command.hidden:
+            return None
+        section = getattr(command, "section", SECTIONS[-1])
+        return Listed(section, command.get_short_help_str(limit=100))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the commands with one line each."""
+        lines = {name: self.listed(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.line) for name, one in lines.items() if one])
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The parameters, with the options of verbosity."""
@@ -111,11 +197,27 @@ class SuggestingGroup(click.Group):
         if command is None:
             if args[0].startswith("-"):
                 return super().resolve_command(ctx, args)
+            if args[0] in REMOVED:
+                raise click.ClickException(_removed(args[0]))
             near = did_you_mean(args[0], self.list_commands(ctx))
             ctx.fail(f"No such command {args[0]!r}{near}.")
         if not isinstance(command, SuggestingGroup):
-            command.params = _with_verbosity(command.params)
+            command.params = _with_verbosity(_with_contributed(command).params)
         return args[0], command, args[1:]
+
+
+def _with_contributed(command: click.Command) -> click.Command:
+    """The command with the options that optional parts declare for it; each sets ``ctx.meta``."""
+    taken = {word for param in command.params for word in param.opts}
+    for point in _extensions(OPTIONS).values():
+        if point.name.startswith(f"{command.name}."):
+            try:
+                options = [one for one in point.load() if taken.isdisjoint(one.opts)]
+            except (ImportError, AttributeError, TypeError) as error:
+                rule = f"entry point {point.value!r} of group {OPTIONS} must be a list of options"
+                raise click.ClickException(f"{point.name}: {rule}, found {error}") from None
+            command.params = [*command.params, *options]
+    return command
 
 
 def _with_verbosity(params: list[click.Parameter]) -> list[click.Parameter]:
@@ -129,27 +231,37 @@ def _with_verbosity(params: list[click.Parameter]) -> list[click.Parameter]:
 class _Commands(SuggestingGroup):
     """A group that imports a command when it is called; an error is one line, never a traceback."""
 
+    prefix = ""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, *_extensions()]
+        return list(dict.fromkeys([*COMMANDS, *super().list_commands(ctx)]))
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS:
             module, _, attribute = MODULES[name].partition(":")
             command = getattr(import_module(f"{__name__}.{module}"), attribute)
             return command if isinstance(command, click.Command) else None
-        point = _extensions().get(name)
-        return None if point is None else _load(point)
+        if name in HIDDEN:
+            group, name = HIDDEN[name]
+            found = super().get_command(ctx, group)
+            return found.get_command(ctx, name) if isinstance(found, click.Group) else None
+        return super().get_command(ctx, name)
+
+    def listed(self, ctx: click.Context, name: str) -> Listed | None:
+        return COMMANDS.get(name) or super().listed(ctx, name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        lines = [(name, _help_line(point)) for name, point in _extensions().items()]
-        with formatter.section("Commands"):
-            formatter.write_dl([*COMMANDS.items(), *lines])
+        lines = {name: self.listed(ctx, name) for name in self.list_commands(ctx)}
+        for section in SECTIONS:
+            rows = [(name, one.line) for name, one in lines.items() if one and one[0] == section]
+            if rows:
+                with formatter.section(section.capitalize()):
+                    formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
         from privplan.cli import render
 
         render.configure(ctx.meta.get(VERBOSITY, 0))
-        keep_freed()
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
@@ -164,6 +276,10 @@ class _Commands(SuggestingGroup):
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             code = error.exit_code
+        except click.NoSuchOption as error:
+            name = f"{error.ctx.info_name if error.ctx else ''} {error.option_name}"
+            line = _removed(name) if name in REMOVED else error.format_message()
+            code = _refuse(line, PrivplanError.exit_code)
         except click.ClickException as error:
             code = _refuse(" ".join(error.format_message().split()), PrivplanError.exit_code)
         except PrivplanError as error:
@@ -178,6 +294,11 @@ class _Commands(SuggestingGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
 
+def _removed(name: str) -> str:
+    """That a command or option was removed, and what to use."""
+    return f"{name}: was removed in 0.2; use {REMOVED[name]}"
+
+
 def _refuse(message: str, code: int) -> int:
     from privplan.cli import render
 
@@ -185,12 +306,12 @@ def _refuse(message: str, code: int) -> int:
     return code
 
 
-def _extensions() -> dict[str, EntryPoint]:
-    """Entry points of commands by name; the first of several with equal names."""
+def _extensions(group: str = GROUP) -> dict[str, EntryPoint]:
+    """Entry points of a group by name; the first of several with equal names."""
     from importlib.metadata import entry_points
 
     points: dict[str, EntryPoint] = {}
-    for point in entry_points(group=GROUP):
+    for point in entry_points(group=group):
         points.setdefault(point.name, point)
     return points
 
@@ -213,21 +334,13 @@ def _load(point: EntryPoint) -> click.Command:
     return command
 
 
-def _help_line(point: EntryPoint) -> str:
-    """First sentence of a command's help, or why the command cannot be loaded."""
-    try:
-        return _load(point).get_short_help_str(limit=100)
-    except click.ClickException as error:
-        return error.format_message().removeprefix(f"{point.name}: ")
-
-
 def _missing(
     name: str, point: EntryPoint | None, error: ModuleNotFoundError
 ) -> click.ClickException:
     """A line that names the package to install; the backend's commands are this project's."""
     package = (error.name or "a package").partition(".")[0]
     own = point is not None and point.dist is not None and point.dist.name == "privplan"
-    if own or package == "torch":  # solve --data and --model call a command of the backend
+    if (own and point is not None and point.module.startswith("simulate.")) or package == "torch":
         needs = f"the simulation backend (no {package}); pip install 'privplan[simulate]'"
     else:
         needs = f"the package {package}, which is not installed"

@@ -1,4 +1,4 @@
-"""``privplan account``: epsilon of a mechanism according to every accountant, side by side."""
+"""``privplan account``: epsilon of a mechanism by every accountant, and its trade-off curve."""
 
 from __future__ import annotations
 
@@ -68,19 +68,48 @@ def mechanism_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@click.command(name="account", help="What a mechanism costs, by every accountant.")
+@click.command(
+    name="account",
+    epilog="Example: privplan account --noise-multiplier 1.5 --sampling-ratio 0.02 --rounds 50 "
+    "--delta 1e-5",
+)
 @mechanism_options
 @population_options
 @click.option("--accountant", "chosen", multiple=True, help="Only this one; may be repeated.")
 @click.option(
     "--all", "everything", is_flag=True, help="Second opinions too: prv, dp_accounting, opacus."
 )
-def account_command(form: str, chosen: tuple[str, ...], everything: bool, **releases: Any) -> None:
-    """Print lower and upper bounds on epsilon by accountant, and which one is the guarantee."""
+@click.option(
+    "--tradeoff",
+    "picture",
+    is_flag=False,
+    flag_value="",
+    metavar="[PICTURE]",
+    help="Instead: what the best attacker can achieve, by the accountant pld; as a curve, too, in "
+    "that file (.png, .svg or .pdf).",
+)
+@click.pass_context
+def account_command(
+    context: click.Context,
+    /,
+    form: str,
+    chosen: tuple[str, ...],
+    everything: bool,
+    picture: str | None,
+    **releases: Any,
+) -> None:
+    """What a mechanism costs: lower and upper bounds on epsilon by accountant.
+
+    The row that says guarantee is the one to rely on.
+    """
     from privplan.accounting.accountant import second_opinions
     from privplan.accounting.certificate import chosen_accountants, composition
     from privplan.cli import render
 
+    if picture is not None:
+        render.refuse_options(context, ("chosen", "everything"), "cannot go with --tradeoff")
+        _tradeoff(form, picture, releases)
+        return
     composed = composition(**releases)
     rows, notes, warnings = composed.certify(chosen_accountants(chosen, everything))
     if form == "json":
@@ -93,6 +122,48 @@ def account_command(form: str, chosen: tuple[str, ...], everything: bool, **rele
         render.warn(warning)
 
 
+def _tradeoff(form: str, picture: str, releases: dict[str, Any]) -> None:
+    """Upper bounds on every attack that distinguishes two neighbouring data sets."""
+    from privplan.accounting.certificate import composition
+    from privplan.cli import render
+
+    if picture:
+        from privplan.report.plots import picture_name
+
+        kind = picture_name(picture)
+    composed = composition(**releases)
+    row, curve, warnings = composed.tradeoff()
+    named = curve.to_dict()
+    if picture:
+        from privplan.files import write_bytes
+        from privplan.report.plots import tradeoff_picture
+
+        write_bytes(picture, tradeoff_picture(curve, composed.title, kind))
+    if form == "json":
+        render.data([{**row.model_dump(mode="json"), **named}])
+    else:
+        values: dict[str, Any] = {
+            "epsilon, at least": row.epsilon_lower,
+            "epsilon, at most": row.epsilon_upper,
+            f"mu at points down to delta {composed.delta:.3g}": named["gdp_mu"],
+            "advantage, at most": curve.advantage,
+        }
+        for name, rate in named.items():
+            if name.startswith("tpr"):
+                level = name.removeprefix("tpr_at_fpr_")
+                values[f"true positives at {level} false positives"] = rate
+        cells = [
+            [label, value if isinstance(value, str) else f"{value:.6g}"]
+            for label, value in values.items()
+        ]
+        render.text(f"{composed.title}, accountant pld")
+        render.table("", ["no attack exceeds", "value"], cells)
+        if picture:
+            render.text(f"wrote {picture}")
+    for warning in warnings:
+        render.warn(warning)
+
+
 # --- ``privplan calibrate``: the value of one parameter that just keeps a budget. ----------------
 
 UNKNOWNS = ("noise_multiplier", "sampling_ratio", "rounds", "cohort", "delta")
@@ -100,7 +171,11 @@ _SPENT = 0.99
 """Share of a budget that is spent wherever less noise can be certified."""
 
 
-@click.command(name="calibrate", help="Find the one parameter that meets a budget.")
+@click.command(
+    name="calibrate",
+    epilog="Example: privplan calibrate --epsilon 0.5 --delta 1e-5 --sampling-ratio 0.02 "
+    "--rounds 50",
+)
 @click.option("--epsilon", type=float, required=True, help="The budget.")
 @click.option(
     "--solve-for",
@@ -116,13 +191,16 @@ _SPENT = 0.99
     "--accountant", default="pld", show_default=True, help="Accountant of the upper bound."
 )
 def calibrate_command(
-    epsilon: float, solve_for: str, form: str, accountant: str, **given: Any
+    epsilon: float, solve_for: str, form: str, accountant: str, **releases: Any
 ) -> None:
-    """Print a value at which the accountant's upper bound is at most the budget."""
+    """Find the one parameter that meets a budget.
+
+    At its value the accountant's upper bound is at most the budget.
+    """
     from privplan.accounting.certificate import calibrated_composition
     from privplan.cli import render
 
-    value, solved = calibrated_composition(solve_for, epsilon, accountant=accountant, **given)
+    value, solved = calibrated_composition(solve_for, epsilon, accountant=accountant, **releases)
     rows, notes, warnings = solved.certify(list(dict.fromkeys([accountant, "pld", "rdp"])))
     if form == "json":
         extra = {"solved_for": solve_for, "value": value, "budget": epsilon}
@@ -137,57 +215,5 @@ def calibrate_command(
             f"noise_multiplier: {value:.8g} is the least that can be calibrated by {accountant} "
             f"here; it spends {spent:.6g} of epsilon {epsilon:g}"
         )
-    for warning in warnings:
-        render.warn(warning)
-
-
-# --- ``privplan tradeoff``: upper bounds on any attacker's success, as numbers and as a curve. ---
-
-
-@click.command(name="tradeoff", help="What the best attacker can achieve, as a curve.")
-@mechanism_options
-@population_options
-@click.option("-o", "--output", metavar="PICTURE", help="Draw the curve (.png, .svg or .pdf).")
-def tradeoff_command(form: str, output: str | None, **releases: Any) -> None:
-    """Print upper bounds on every attack that distinguishes two neighbouring data sets."""
-    from privplan.accounting.certificate import composition
-    from privplan.cli import render
-
-    if output is not None:
-        from privplan.report.plots import picture_name
-
-        kind = picture_name(output)
-    composed = composition(**releases)
-    row, curve, warnings = composed.tradeoff()
-    named = curve.to_dict()
-    if output is not None:
-        from privplan.files import write_bytes
-        from privplan.report.plots import tradeoff_picture
-
-        write_bytes(output, tradeoff_picture(curve, composed.title, kind))
-    if form == "json":
-        render.data([{**row.model_dump(mode="json"), **named}])
-    else:
-        cells = [
-            [label, value if isinstance(value, str) else f"{value:.6g}"]
-            for label, value in (
-                ("epsilon, at least", row.epsilon_lower),
-                ("epsilon, at most", row.epsilon_upper),
-                (
-                    f"mu at points down to delta {composed.delta:.3g}",
-                    named["gdp_mu"],
-                ),
-                ("advantage, at most", curve.advantage),
-                *(
-                    (f"true positives at {level.removeprefix('tpr_at_fpr_')} false positives", rate)
-                    for level, rate in named.items()
-                    if level.startswith("tpr")
-                ),
-            )
-        ]
-        render.text(f"{composed.title}, accountant pld")
-        render.table("", ["no attack exceeds", "value"], cells)
-        if output is not None:
-            render.text(f"wrote {output}")
     for warning in warnings:
         render.warn(warning)

@@ -54,7 +54,7 @@ def _runs(address: str | None) -> tuple[BookedRun, ...]:
     return runs(address_of(address))
 
 
-@command.command("add")
+@command.command("add", epilog="Example: privplan book add run --population hospital")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
 @click.option("--infinite", is_flag=True, help="Book a broken run, too: at infinite epsilon.")
@@ -89,7 +89,7 @@ def add_run(run: Path, population: str, infinite: bool, form: str, address: str 
         render.warn(cost_line(booking.run))
 
 
-@command.command("show")
+@command.command("show", epilog="Example: privplan book show --group strict")
 @click.option("--group", metavar="NAME", help="Only this group.")
 @click.option("--population", metavar="NAME", help="Only this population.")
 @click.option("--delta", type=float, help="The smallest that a plan promised, when left out.")
@@ -126,7 +126,7 @@ def show(
         raise InputError(faults)
 
 
-@command.command("left")
+@command.command("left", epilog="Example: privplan book left --group strict --epsilon 4")
 @click.option("--group", required=True, metavar="NAME", help="Whose budget.")
 @click.option("--epsilon", type=float, required=True, help="The budget over all runs.")
 @click.option("--delta", type=float, help="The smallest that a plan promised, when left out.")
@@ -185,7 +185,7 @@ def remaining_budget(
             render.text(line)
 
 
-@command.command("export")
+@command.command("export", epilog="Example: privplan book export -o book.csv")
 @click.option("--format", "form", type=click.Choice(["csv", "json"]), default="csv")
 @click.option("-o", "--output", metavar="FILE", help="File to write; standard output if left out.")
 @_address
@@ -208,9 +208,11 @@ def export(form: str, output: str | None, address: str | None) -> None:
         render.text(f"wrote {output}")
 
 
-@command.command("open")
+@command.command(
+    "open", epilog="Example: privplan book open hospital/strict --epsilon 4 --delta 1e-5"
+)
 @click.argument("account", metavar="ACCOUNT")
-@click.option("--epsilon", type=float, required=True, help="Budget over all runs, or per period.")
+@click.option("--epsilon", type=float, required=True, help="Budget over all runs.")
 @click.option("--delta", type=float, required=True, help="Its failure probability, in (0, 1).")
 @click.option(
     "--rule",
@@ -220,8 +222,6 @@ def export(form: str, output: str | None, address: str | None) -> None:
     help="renyi, gaussian: runs may be chosen after seeing earlier ones; exact: all declared.",
 )
 @click.option("--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True)
-@click.option("--members", type=int, default=0, help="Members with a budget each; 0 for one.")
-@click.option("--refill-days", type=float, help="What was spent returns after so many days.")
 @click.option("--typical", metavar="PLAN", help="A plan of a typical run of the group.")
 @click.option("--ceiling", "ceilings", multiple=True, metavar="ACCOUNT", help="Charged as well.")
 @_format
@@ -232,25 +232,20 @@ def open_account(
     delta: float,
     rule: Any,
     relation: str,
-    members: int,
-    refill_days: float | None,
     typical: str | None,
     ceilings: tuple[str, ...],
     form: str,
     address: str | None,
 ) -> None:
     """Open a budget ACCOUNT: POPULATION/GROUP, or a ceiling for a site or a population."""
-    from privplan.book.accounts import DAY, Budgets
+    from privplan.book.accounts import Budgets
 
-    period = None if refill_days is None else refill_days * DAY
     Budgets(address, existing=bool(ceilings)).open(
         account,
         epsilon,
         delta,
         rule=rule,
         relation=relation,
-        members_count=members,
-        period=period,
         ceilings=ceilings,
         typical=None if typical is None else _typical(typical, account),
     )
@@ -283,7 +278,7 @@ def _histories(plan: str, population: str, rounds: int | None = None) -> dict[st
         history = solved.history(group)
         if rounds is not None:
             law = solved.spec.sampling.law
-            most = history.rounds * law.turns
+            most = law.rounds_for(history.rounds)
             if not 0 <= rounds <= most or len(history) != 1:
                 rule = f"must be 0 to {most}, of a plan with equal rounds"
                 raise InputError.one("rounds", rule, rounds)
@@ -292,7 +287,7 @@ def _histories(plan: str, population: str, rounds: int | None = None) -> dict[st
     return found
 
 
-@command.command("declare")
+@command.command("declare", epilog="Example: privplan book declare plan.json --run spring")
 @click.argument("plan", metavar="PLAN")
 @click.option("--run", required=True, metavar="NAME", help="Name of the run.")
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
@@ -310,7 +305,7 @@ def declare(plan: str, run: str, population: str, form: str, address: str | None
     _answer(form, "\n".join(lines), {"run": run, "commitments": dict(declared)})
 
 
-@command.command("reserve")
+@command.command("reserve", epilog="Example: privplan book reserve plan.json --run spring")
 @click.argument("plan", metavar="PLAN")
 @click.option("--run", required=True, metavar="NAME", help="Name of the run.")
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
@@ -331,7 +326,9 @@ def reserve(
     _answer(form, name, {"run": run, "reservation": name, "accounts": list(charges)})
 
 
-@command.command("commit")
+@command.command(
+    "commit", epilog="Example: privplan book commit RESERVATION --plan plan.json --rounds 30"
+)
 @click.argument("reservation", metavar="RESERVATION")
 @click.option("--plan", metavar="PLAN", help="With --rounds: the plan that was executed.")
 @click.option("--rounds", type=int, help="Only so many rounds were released; the rest returns.")
@@ -357,7 +354,7 @@ def commit(
     _answer(form, f"committed {reservation}", {"reservation": reservation, "rounds": rounds})
 
 
-@command.command("budgets")
+@command.command("budgets", epilog="Example: privplan book budgets --format json")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @_address
 def budgets(form: str, address: str | None) -> None:
@@ -370,10 +367,10 @@ def budgets(form: str, address: str | None) -> None:
     if form == "json":
         render.data([asdict(one) for one in states])
         return
-    columns = ["account", "rule", "budget", "delta", "spent", "with reservations", "refills"]
+    columns = ["account", "rule", "budget", "delta", "spent", "with reservations"]
     rows = [
         [s.name, s.rule, f"{s.epsilon:g}", f"{s.delta:.4g}", f"{s.spent:.6g}",
-         f"{s.committed:.6g}", str(s.refills)]
+         f"{s.committed:.6g}"]
         for s in states
     ]  # fmt: skip
     render.table("Budgets", columns, rows)

@@ -17,7 +17,7 @@ PLACES = {"PRIVPLAN_DATA": "folder with data sets", "PRIVPLAN_BOOK": "budget boo
 """Environment variables of the project."""
 
 
-@click.command(name="doctor", short_help="Show versions, extras and devices, and what is missing.")
+@click.command(name="doctor", epilog="Example: privplan doctor --format json")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.pass_context
 def doctor_command(ctx: click.Context, form: str) -> None:

@@ -1,4 +1,4 @@
-"""Output of the command line; no other module prints."""
+"""Output of the command line; no other module prints. Options without effect are refused here."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -82,14 +83,7 @@ def table(
     """Print a table to standard output; no word and no number is broken between two lines.
 
     A table whose longest words do not fit beside each other is printed as one block of lines per
-    row.
-
-    Args:
-        title: above the table; may be empty.
-        columns: column heads.
-        rows: cells of each row.
-        caption: below the table.
-        words: whether all columns are left-aligned, not only the first.
+    row. ``words`` aligns all columns to the left, not only the first.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     width = _width()
@@ -203,27 +197,44 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
         yield report
 
 
-# --- Options that a command line names although they have no effect there. -----------------------
+def warn_replaced(path: str | Path) -> None:
+    """Warn of values of a spec's file that its recipe replaces, as ``solve`` does.
+
+    The spec is solved for that only where it holds a value that its recipe decides.
+    """
+    from privplan.errors import PrivplanError
+    from privplan.files import load_yaml, read_text
+    from privplan.planning.choices import decides_given, replaced_lines
+    from privplan.planning.solver import solve
+    from privplan.spec.spec import Spec
+
+    data = load_yaml(read_text(path, "spec"), "spec")
+    try:
+        spec = Spec.load(path)
+        if not decides_given(data, spec):
+            return
+        lines = replaced_lines(data, solve(spec, second_opinion=False))
+    except PrivplanError:  # no plan whose values could differ
+        return
+    for line in lines:
+        warn(line)
 
 
-def is_given(context: click.Context, name: str) -> bool:
+def on_command_line(context: click.Context, name: str) -> bool:
     """Whether the command line names an option."""
     return context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
 
 
-def refuse_given(context: click.Context, names: Iterable[str], rule: str) -> None:
-    """Raises for each of the options that the command line names."""
+def refuse_options(context: click.Context, names: Iterable[str], rule: str) -> None:
+    """Raises for each of the options that the command line names although it has no effect."""
     from privplan.errors import Fault, InputError
 
-    options = {option.name: option.opts[0] for option in context.command.params}
-    values = {name: context.params[name] for name in names if is_given(context, name)}
-    given = [
-        Fault(
-            options[name].lstrip("-"),
-            rule,
-            " ".join(value) if isinstance(value, tuple) else str(value),
-        )
-        for name, value in values.items()
-    ]
-    if given:
-        raise InputError(given)
+    options = {option.name: option.opts[0].lstrip("-") for option in context.command.params}
+    faults = []
+    for name in names:
+        if on_command_line(context, name):
+            value = context.params[name]
+            shown = " ".join(value) if isinstance(value, tuple) else str(value)
+            faults.append(Fault(options[name], rule, shown))
+    if faults:
+        raise InputError(faults)

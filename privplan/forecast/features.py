@@ -17,7 +17,6 @@ from privplan.plan import Plan
 from privplan.planning.choices import DECAY, default_rate, relative_noise
 from privplan.spec.spec import Spec
 from privplan.spec.training import Augmentation
-from privplan.spec.turns import server_momentum
 from privplan.values import (
     Checked,
     Count,
@@ -90,7 +89,7 @@ def features_of(spec: Spec, noise: float, weights: Sequence[float]) -> PlanFeatu
     open_fields = recipe.decides if recipe is not None and recipe.source == "default" else ()
     rate, models = 1.0, 1.0
     if "server" in open_fields:
-        rate = default_rate(spec, noise) / (1 - server_momentum(spec))
+        rate = default_rate(spec, noise) / (1 - spec.server_momentum)
     elif server is not None:
         rate = (server.learning_rate or 1.0) / (1 - (server.momentum or 0.0))
         if server.optimizer not in ("sgd", "momentum"):  # a step of about rate in each coordinate

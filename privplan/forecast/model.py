@@ -542,7 +542,7 @@ def forecaster_with(path: str, anchor: str | None, coverage: str | None) -> Fore
         percent = math.nan
     if not where or not 0 < percent < 100:
         rule = "must be PLAN.json=ACCURACY, the accuracy in percent between 0 and 100"
-        raise InputError.one("anchor", rule, anchor)
+        raise InputError.one("known_accuracy", rule, anchor)
     table, plan = ProxyTable.load(path), Plan.load(Path(where))
     held = read_coverage(coverage, plan.spec, table.classes)
     return Forecaster(table, Anchor(Point(plan_features(plan), held), percent / 100))

@@ -14,7 +14,6 @@ from privplan.plan import Forecast, GroupForecast, Plan
 from privplan.planning.inverse import UNKNOWNS, changed_by, noise_and_weights
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from privplan.spec.turns import noise_left
 
 _STEPS = 17
 """Values of the unknown that are tried before bisection."""
@@ -27,7 +26,7 @@ _RANGE = 64.0
 def forecast_accuracy(spec: Spec, model: Forecaster, coverage: Coverage) -> tuple[float, float]:
     """Forecast of a spec's plan before certification: accuracy in [0, 1], and its distance."""
     noise, weights = noise_and_weights(spec)
-    left = noise / spec.clipping_norm * noise_left(spec)
+    left = noise / spec.clipping_norm * spec.noise_left
     features = features_of(spec, left, weights)
     return model.accuracy(features, coverage), model.distance_of(features, coverage)
 
@@ -121,7 +120,7 @@ def forecast_lines(plan: Plan) -> list[str]:
     if plan.unit != "client":
         return []
     if found is None:
-        return ["forecast: none, there are no proxy runs (privplan forecast-proxy)"]
+        return ["forecast: none, there are no proxy runs (privplan proxy forecast)"]
     basis = f"{found.runs} runs on {found.dataset}" + ", anchored" * found.anchored
     groups = ", ".join(f"{one.group} {_line_shown(one)}" for one in found.groups)
     lines = [
@@ -129,7 +128,7 @@ def forecast_lines(plan: Plan) -> list[str]:
     ]
     if found.distance > FAR:
         lines.append(f"forecast {extrapolates(found.distance)}")
-    if plan.spec.sampling.law.turns > 1:
+    if len(plan.spec.mixture) > 1:
         lines.append("forecast extrapolates: the plan's noise is correlated, not the proxy runs'")
     return lines
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from privplan.accounting.accountant import Interval
 from privplan.accounting.release import History, Relation
-from privplan.attestation import Attestor, SigningKey, read_attestation
 from privplan.book.accounts import DAY
 from privplan.book.accounts import Budgets as reserving_Budgets
 from privplan.errors import Fault, InputError
@@ -40,8 +39,8 @@ from privplan.ledger import chained, history_of
 from privplan.plan import GroupPlan, Plan
 from privplan.record import LEDGER, PLAN, RECORD, Executed, ReleaseRecord, RunRecord
 from privplan.spec.tuning import refuse_in_book
-from privplan.spec.turns import refuse_turns
 from privplan.streams import SecureStream, secure_stream
+from privplan.witness import Witness, Witnessing
 
 if TYPE_CHECKING:
     from privplan.book.spending import Composition
@@ -63,7 +62,7 @@ def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
     if plan.clipping is not None:
         rule = "must be fixed; a clipping norm that follows a private quantile is for simulations"
         raise InputError.one("plan.clipping", rule, plan.clipping.quantile)
-    refuse_turns(plan.spec.sampling, "plan.spec.sampling", "a guard")
+    plan.spec.sampling.law.require("a guard", "plan.spec.sampling")
     if evidence not in ("public", "internal"):
         raise InputError.one("evidence", "must be public or internal", evidence)
     if keep is not None and keep < 1:
@@ -305,67 +304,6 @@ def _guarantee(plan: Plan, group: GroupPlan, round_: int, missing: int) -> str:
     return text
 
 
-# --- Signatures of a guarded run: each draw and each line of the ledger, before it is used. ------
-
-
-class LedgerSigner:
-    """Signs draws and ledger lines with the server's key; a kill leaves nothing unsigned.
-
-    Args:
-        folder: the run folder.
-        plan: the plan, whose signers include the server.
-        key: the server's secret key, or its file.
-        storage: the files of the run; lines that are in the ledger and not signed are signed.
-
-    Raises:
-        InputError: when the key is not that of a server in the plan, or statements are missing.
-    """
-
-    def __init__(
-        self, folder: Path, plan: Plan, key: SigningKey | Path | str, storage: Storage
-    ) -> None:
-        self._storage, self._committed = storage, 0
-        found = read_attestation(folder)
-        signed = [] if found is None else [one.statement for one in found.statements]
-        lines = max((one.lines for one in signed if one.kind == "release"), default=0)
-        chain = plan.digest
-        for record in storage.records[:lines]:
-            chain = chained(record, chain)[1]
-        secret = key if isinstance(key, SigningKey) else SigningKey.load(key)
-        self._attestor = Attestor(folder, plan, secret, chain)
-        self._attestor.start()
-        rest = storage.records[lines:]
-        for round_ in sorted({record.round for record in rest}):
-            records = [record for record in rest if record.round == round_]
-            noisy = any(record.noise_state for record in records)
-            self.lines(records, storage.release(round_)[1] if noisy else ())
-
-    def cohort(self, round_: int, drawn: Mapping[str, Sequence[int]]) -> None:
-        """Commit to what the law drew for a round, once."""
-        if self._committed != round_:
-            self._attestor.cohort(round_, drawn)
-            self._committed = round_
-
-    def lines(self, records: Sequence[ReleaseRecord], vectors: Sequence[np.ndarray]) -> None:
-        """Sign new lines of the ledger, all of one round, with their released sums.
-
-        Args:
-            records: the lines.
-            vectors: noisy sums [d] of the lines; none where nothing was released here.
-        """
-        round_ = records[0].round
-        self.cohort(round_, self._storage.draw(round_) or {})
-        digests = [hashlib.sha256(one.tobytes()).hexdigest() for one in vectors]
-        nothing = [hashlib.sha256().hexdigest()] * (len(records) - len(digests))
-        named = any(share.participants is not None for share in records[0].shares)
-        chain = self._storage.chain_after(records[-1])
-        self._attestor.release(round_, [*digests, *nothing], chain, reveal_cohort=named)
-
-    def end(self) -> None:
-        """Sign the end of the run."""
-        self._attestor.end(self._storage.chain)
-
-
 # -------------------------------------------------------------------------------------------------
 # The guard of one run: draws cohorts, adds noise, books releases, and refuses what is too much.
 
@@ -392,8 +330,8 @@ class Guard:
             must then not be published.
         keep: number of released sums and of models that stay on disk; None for all.
         framework: what trains, for the record.
-        signing_key: the server's secret key or its file, in a plan that names its signers; draws
-            and lines of the ledger are signed before they are used.
+        witnessing: opens what testifies to draws and lines of the ledger before they are used;
+            None for nothing.
 
     Raises:
         InputError: when the plan cannot be executed by a guard, or the folder holds another run
@@ -410,7 +348,7 @@ class Guard:
         evidence: Evidence = "public",
         keep: int | None = 2,
         framework: str = "guard",
-        signing_key: SigningKey | Path | str | None = None,
+        witnessing: Witnessing | None = None,
     ) -> None:
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
         self.folder = Path(ledger)
@@ -427,13 +365,12 @@ class Guard:
             self._budgets = Budgets(self.plan, past)
             for budget in self._budgets.groups.values():
                 _ = budget.affordable_rounds
-            self._signer: LedgerSigner | None = None
-            if signing_key is not None:
-                self._signer = LedgerSigner(self.folder, self.plan, signing_key, self._storage)
+            self._drawn: tuple[int, Positions] | None = None
+            self._committed = 0
+            self._witness = None if witnessing is None else self._witnessed(witnessing)
             self._stack = stack.pop_all()
         self._stored: list[ReleaseRecord] | None = None
         self._vectors: list[np.ndarray] = []
-        self._drawn: tuple[int, Positions] | None = None
 
     def __enter__(self) -> Guard:
         return self
@@ -494,10 +431,10 @@ class Guard:
         drawn = self._draw_of(round_)
         if drawn is None:
             drawn = draw_registered(self.plan, round_, secure_stream)
-            self._storage.save_draw(round_, drawn, sync=self._signer is not None)
+            self._storage.save_draw(round_, drawn, sync=self._witness is not None)
             self._drawn = round_, drawn
-        if self._signer is not None:
-            self._signer.cohort(round_, drawn)
+        if self._witness is not None:
+            self._commit(self._witness, round_, drawn)
         return cohort_of(self.plan, round_, drawn, available)
 
     def clipping_norm(self, group: str) -> float:
@@ -660,8 +597,8 @@ class Guard:
         self._book_stored()
         if self.record_of_run.status == "running":
             done = self._storage.round
-            if self._signer is not None:
-                self._signer.end()
+            if self._witness is not None:
+                self._witness.end(self._storage.chain)
             status: Literal["complete", "stopped"]
             status = "complete" if done >= self.plan.spec.rounds else "stopped"
             self._save({"status": status, "rounds_done": done, "chain": self._storage.chain})
@@ -700,10 +637,42 @@ class Guard:
             self._stored = None
 
     def _append(self, lines: list[ReleaseRecord], vectors: Sequence[np.ndarray] = ()) -> None:
-        """Write lines of the ledger and, with a key, sign them."""
+        """Write lines of the ledger, and let a witness testify to them."""
         self._storage.append(lines)
-        if self._signer is not None:
-            self._signer.lines(lines, vectors)
+        if self._witness is not None:
+            self._testify(self._witness, lines, vectors)
+
+    def _witnessed(self, witnessing: Witnessing) -> Witness:
+        """The run's witness; it testifies to lines that a kill left without it."""
+        chain = [self.plan.digest]
+        for record in self._storage.records:
+            chain.append(chained(record, chain[-1])[1])
+        witness = witnessing.open(self.folder, self.plan, chain)
+        rest = self._storage.records[witness.lines :]
+        for round_ in sorted({record.round for record in rest}):
+            records = [record for record in rest if record.round == round_]
+            noisy = any(record.noise_state for record in records)
+            vectors = self._storage.release(round_)[1] if noisy else ()
+            self._testify(witness, records, vectors)
+        return witness
+
+    def _commit(self, witness: Witness, round_: int, drawn: Mapping[str, Sequence[int]]) -> None:
+        """Testify to what the law drew for a round, once."""
+        if self._committed != round_:
+            witness.cohort(round_, drawn)
+            self._committed = round_
+
+    def _testify(
+        self, witness: Witness, records: Sequence[ReleaseRecord], vectors: Sequence[np.ndarray]
+    ) -> None:
+        """Testify to new lines, all of one round, with their noisy sums [d] if there are any."""
+        round_ = records[0].round
+        self._commit(witness, round_, self._storage.draw(round_) or {})
+        digests = [hashlib.sha256(one.tobytes()).hexdigest() for one in vectors]
+        nothing = [hashlib.sha256().hexdigest()] * (len(records) - len(digests))
+        named = any(share.participants is not None for share in records[0].shares)
+        chain = self._storage.chain_after(records[-1])
+        witness.release(round_, [*digests, *nothing], chain, reveal_cohort=named)
 
     def _save(self, changes: Mapping[str, object]) -> None:
         self.record_of_run = self.record_of_run.model_copy(update=dict(changes))

@@ -14,97 +14,23 @@ norm 1 at most are as private as ceil(T / B) Poisson-sampled Gaussian releases.
 from __future__ import annotations
 
 import math
-import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privplan.errors import Fault
 from privplan.laws.builtin import Poisson
+from privplan.laws.law import FAMILIES, LawFamily, Use
 from privplan.laws.participation import (
     binomial_log_mass,
     participation_law,
     spread_p_value,
     total_p_value,
 )
-
-NAME = "cyclic_poisson"
-_PATTERN = re.compile(NAME + r":([1-9]\d{0,3})")
-
-
-class CyclicPoisson(Poisson):
-    """Poisson sampling of one of ``turns`` parts per round; its ratio is that within the part.
-
-    Args:
-        turns: B, in [2, 9999].
-    """
-
-    def __init__(self, turns: int) -> None:
-        self.turns = turns
-        self.name = f"{NAME}:{turns}"
-        self.title = f"cyclic Poisson ({turns} rounds)"
-
-    def draw(
-        self, generator: np.random.Generator, clients: int, ratio: float, round_: int
-    ) -> np.ndarray:
-        """A Poisson sample of the places that have their turn."""
-        places = np.arange((round_ - 1) % self.turns, clients, self.turns)
-        return np.asarray(places[super().draw(generator, len(places), ratio, round_)])
-
-    def cohort_faults(
-        self, counts: Sequence[int], clients: int, ratio: float, level: float
-    ) -> Iterator[str]:
-        """The total of each part's cohorts, and the dispersion of all, are those of binomials."""
-        for turn in range(min(self.turns, len(counts))):
-            part, found = len(range(turn, clients, self.turns)), counts[turn :: self.turns]
-            if total_p_value(found, part, ratio) < level / (2 * self.turns):
-                expected = ratio * part * len(found)
-                yield (
-                    f"{sum(found)} participations where about {expected:.0f} are expected in "
-                    f"rounds {turn + 1}, {turn + 1 + self.turns}, ..."
-                )
-        if 0 < ratio < 1 and self._dispersion(counts, clients, ratio) < level / 2:
-            yield f"cohort sizes vary unlike Poisson sampling ({min(counts)} to {max(counts)})"
-
-    def _dispersion(self, counts: Sequence[int], clients: int, ratio: float) -> float:
-        """The smaller of the p-values of the parts of two sizes, times two."""
-        chances = []
-        for part in {clients // self.turns, -(-clients // self.turns)}:
-            turns = [t for t in range(self.turns) if len(range(t, clients, self.turns)) == part]
-            found = [count for at, count in enumerate(counts) if at % self.turns in turns]
-            sizes = np.arange(part + 1)
-            if found and part:
-                mass = binomial_log_mass(sizes, part, ratio)
-                chances.append(spread_p_value(found, sizes, mass))
-        return min([1.0, *(2 * chance for chance in chances)])
-
-    def participations(self, rounds: Mapping[float, int]) -> np.ndarray:
-        """Independent in the rounds of a client's turn; a mixture where a cycle is not complete."""
-        total = sum(rounds.values())
-        mean = np.zeros(1 + total)
-        for turn in range(self.turns):
-            own = {ratio: self._in_turn(count, turn) for ratio, count in rounds.items()}
-            law = participation_law(own)
-            mean[: len(law)] += law / self.turns
-        return mean[: 1 + sum(self.rounds_of_client(count) for count in rounds.values())]
-
-    def _in_turn(self, rounds: int, turn: int) -> int:
-        return len(range(turn, rounds, self.turns))
-
-
-def is_poisson(law: str) -> bool:
-    """Whether a release under a law is one of Poisson sampling with the same ratio."""
-    return law == Poisson.name or cyclic_poisson(law) is not None
-
-
-@lru_cache(maxsize=1024)
-def cyclic_poisson(name: str) -> CyclicPoisson | None:
-    """The law of a name ``cyclic_poisson:B`` with B in [2, 9999]; None for any other name."""
-    found = _PATTERN.fullmatch(name)
-    turns = 0 if found is None else int(found.group(1))
-    return CyclicPoisson(turns) if turns > 1 else None
-
 
 # -------------------------------------------------------------------------------------------------
 # Noise that is correlated over B rounds, so that what one round adds later ones take back in
@@ -172,3 +98,159 @@ def remaining_noise(bands: int, momentum: float, rounds: int) -> float:
     reached = 1 - momentum ** np.arange(1, rounds + 1) if momentum else np.ones(rounds)
     held = np.convolve(inverse_series(coefficients(bands, momentum), rounds), reached)[:rounds]
     return float(np.linalg.norm(held) * math.sqrt(rounds) / reached.sum())
+
+
+# -------------------------------------------------------------------------------------------------
+# Cyclic Poisson sampling: B public parts of a group take turns, each drawn by Poisson sampling.
+
+NAME = "cyclic_poisson"
+_OBJECTIVES = ("balanced", "noise")
+_LEFT_OUT = ("clipping", "constants")
+_EVERY_ROUND = "must be a law under which every round draws from all clients"
+_EXCLUDED: dict[Use, str] = {
+    "plain sums": _EVERY_ROUND,
+    "a guard": f"{_EVERY_ROUND}, for a guard",
+    "canaries": f"{_EVERY_ROUND}, for canaries",
+    "attacks": f"{_EVERY_ROUND}, for attacks",
+    "forecasts": f"{_EVERY_ROUND}, for forecasts",
+    "a pilot": f"{_EVERY_ROUND}, for a pilot",
+    "secure-discrete": "must not be secure-discrete under {law}",
+    "max_uploads": "must be left out under {law} sampling",
+    "solve_for rounds": "must be cohort or epsilon under {law} sampling",
+}
+"""Rules of the uses that rest on rounds of all clients, or on a sum per round."""
+
+
+class CyclicPoisson(Poisson):
+    """Poisson sampling of one of ``turns`` parts per round; its ratio is that within the part.
+
+    Args:
+        turns: B, in [2, 9999].
+    """
+
+    recipe_momentum = 0.5  # docs/correlated-noise.md
+
+    def __init__(self, turns: int) -> None:
+        self.turns = turns
+        self.name = f"{NAME}:{turns}"
+        self.title = f"cyclic Poisson ({turns} rounds)"
+
+    @property
+    def single(self) -> str:
+        """One release is that of Poisson sampling with the same ratio."""
+        return Poisson.name
+
+    def excludes(self, spec: Any) -> Iterator[Fault]:
+        """Whole cycles of parts with clients, and plans of rounds that are alike."""
+        planning, turns, under = spec.planning, self.turns, f"under {self.name} sampling"
+        if spec.rounds % turns:
+            yield Fault("rounds", f"must be a multiple of {turns} {under}", spec.rounds)
+        for group in spec.groups:
+            if group.clients < turns:
+                rule = f"must be {turns} or more {under}"
+                yield Fault(f"groups.{group.name}.clients", rule, group.clients)
+        most = self.drawable(sum(group.clients for group in spec.groups))
+        if spec.groups and spec.cohort is not None and spec.cohort > most:
+            rule = f"must be at most the {most:g} clients of a turn {under}"
+            yield Fault("cohort", rule, spec.cohort)
+        for field, allowed in (
+            ("ratios", _OBJECTIVES), ("accountant", ("pld",)), ("sparsification", ("none",)),
+        ):  # fmt: skip
+            if (value := getattr(planning, field)) not in allowed:
+                yield Fault(f"planning.{field}", f"must be {' or '.join(allowed)} {under}", value)
+        for choice in {*planning.free} - {"ratios", "weights"}:
+            yield Fault("planning.free", f"can name ratios and weights only {under}", choice)
+        named = ((f"groups.{group.name}.risk", group.risk) for group in spec.groups)
+        absent = [*named, *((one, getattr(spec, one)) for one in ("horizon", "tuning"))]
+        absent += ((f"planning.{one}", getattr(planning, one, None)) for one in _LEFT_OUT)
+        for field, value in (*absent, ("groups_from", spec.groups_from)):
+            if value is not None:
+                dumped = getattr(value, "model_dump", None)
+                found = value if dumped is None else dumped(mode="json", exclude_unset=True)
+                yield Fault(field, f"must be left out {under}", found)
+
+    def excludes_use(self, use: Use) -> str | None:
+        """None of the uses so far: each needs rounds of all clients, or one sum per round."""
+        rule = _EXCLUDED.get(use)
+        return None if rule is None else rule.format(law=self.name)
+
+    def places(self, round_: int, clients: int) -> range:
+        """Every B-th position, from that of the round in its cycle."""
+        return range((round_ - 1) % self.turns, clients, self.turns)
+
+    def drawable(self, clients: int) -> float:
+        """The mean size of a part."""
+        return clients / self.turns
+
+    def rounds_of_client(self, rounds: int) -> int:
+        """One of every B."""
+        return -(-rounds // self.turns)
+
+    def rounds_for(self, participations: int) -> int:
+        """B for each."""
+        return participations * self.turns
+
+    def most_of_client(self, rounds: Sequence[int]) -> int:
+        """Those of one part."""
+        return max(Counter((one - 1) % self.turns for one in rounds).values(), default=0)
+
+    def mixture(self, momentum: float) -> tuple[float, ...]:
+        """B factors, for noise that later rounds take back in part."""
+        return coefficients(self.turns, momentum)
+
+    def noise_left(self, momentum: float, rounds: int) -> float:
+        """Less than 1: that of the correlated noise."""
+        return remaining_noise(self.turns, momentum, rounds)
+
+    def draw(
+        self, generator: np.random.Generator, clients: int, ratio: float, round_: int
+    ) -> np.ndarray:
+        """A Poisson sample of the places that have their turn."""
+        places = np.asarray(self.places(round_, clients))
+        return np.asarray(places[super().draw(generator, len(places), ratio, round_)])
+
+    def cohort_faults(
+        self, counts: Sequence[int], clients: int, ratio: float, level: float
+    ) -> Iterator[str]:
+        """The total of each part's cohorts, and the dispersion of all, are those of binomials."""
+        for turn in range(min(self.turns, len(counts))):
+            part, found = len(range(turn, clients, self.turns)), counts[turn :: self.turns]
+            if total_p_value(found, part, ratio) < level / (2 * self.turns):
+                expected = ratio * part * len(found)
+                yield (
+                    f"{sum(found)} participations where about {expected:.0f} are expected in "
+                    f"rounds {turn + 1}, {turn + 1 + self.turns}, ..."
+                )
+        if 0 < ratio < 1 and self._dispersion(counts, clients, ratio) < level / 2:
+            yield f"cohort sizes vary unlike Poisson sampling ({min(counts)} to {max(counts)})"
+
+    def _dispersion(self, counts: Sequence[int], clients: int, ratio: float) -> float:
+        """The smaller of the p-values of the parts of two sizes, times two."""
+        chances = []
+        for part in {clients // self.turns, -(-clients // self.turns)}:
+            turns = [t for t in range(self.turns) if len(range(t, clients, self.turns)) == part]
+            found = [count for at, count in enumerate(counts) if at % self.turns in turns]
+            sizes = np.arange(part + 1)
+            if found and part:
+                mass = binomial_log_mass(sizes, part, ratio)
+                chances.append(spread_p_value(found, sizes, mass))
+        return min([1.0, *(2 * chance for chance in chances)])
+
+    def participations(self, rounds: Mapping[float, int]) -> np.ndarray:
+        """Independent in the rounds of a client's turn; a mixture where a cycle is not complete."""
+        total = sum(rounds.values())
+        mean = np.zeros(1 + total)
+        for turn in range(self.turns):
+            own = {ratio: self._in_turn(count, turn) for ratio, count in rounds.items()}
+            law = participation_law(own)
+            mean[: len(law)] += law / self.turns
+        return mean[: 1 + sum(self.rounds_of_client(count) for count in rounds.values())]
+
+    def _in_turn(self, rounds: int, turn: int) -> int:
+        return len(range(turn, rounds, self.turns))
+
+
+FAMILIES.register(
+    NAME,
+    LawFamily(CyclicPoisson, "([2-9]|[1-9][0-9]{1,3})", "'cyclic_poisson:B' with B in [2, 9999]"),
+)

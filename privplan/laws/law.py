@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from functools import lru_cache
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import PydanticKnownError, core_schema
 
-from privplan.errors import InputError
+from privplan.errors import Fault, InputError
 from privplan.laws.participation import participation_law
 from privplan.registry import Registry
 
@@ -156,9 +158,18 @@ def renyi_of_pair(pair: AnyPair) -> RenyiBound | None:
 
 # --- The interface of a sampling law, its name as a value, and the registry of laws. -------------
 
+Use = Literal[
+    "plain sums", "secure-discrete", "a guard", "canaries", "attacks", "forecasts", "a pilot",
+    "max_uploads", "solve_for rounds",
+]  # fmt: skip
+"""What a law is used for besides planning and running its own spec."""
+
 
 class Law(ABC):
-    """A sampling law: its privacy, its draw, and the tests of its evidence.
+    """A sampling law: its privacy, its draw, the tests of its evidence, and what it excludes.
+
+    Other code asks a law for a quantity and never for its name, so a law of its own behaviour is
+    one file: the defaults below are those of a law whose every round draws from all clients.
 
     Attributes:
         name: as specs, plans and ledgers write it.
@@ -168,9 +179,8 @@ class Law(ABC):
         everyone: whether all clients take part in each round, so that the ratio is 1.
         independent_clients: whether clients of one round are drawn independently of each other.
         uniform_cohorts: whether cohorts of different rounds are independent, and each is a
-            uniform subset of its group, or of the part whose turn it is, given its size.
-        turns: parts of a group that take turns, round by round; 1 where every round draws from
-            all. The sampling ratio is that of a client in a round of its turn.
+            uniform subset of the round's ``places``, given its size.
+        recipe_momentum: momentum of the server of the default recipe.
     """
 
     name: str
@@ -179,20 +189,93 @@ class Law(ABC):
     everyone: bool = False
     independent_clients: bool = False
     uniform_cohorts: bool = False
-    turns: int = 1
+    recipe_momentum: float = 0.0
 
     @property
     def phrase(self) -> str:
         """The law in a sentence: ``under ...``."""
         return f"{self.title} sampling"
 
+    @property
+    def single(self) -> str:
+        """Name of the law under which one release has the same privacy at the same ratio."""
+        return self.name
+
+    def excludes(self, spec: Any) -> Iterator[Fault]:
+        """What a spec under this law asks for and cannot have.
+
+        Args:
+            spec: the ``Spec``; reading a field of it that is faulty raises AttributeError.
+        """
+        cohort, free, under = spec.cohort, spec.planning.free, f"under {self.phrase}"
+        if cohort is not None and self.whole_cohorts and cohort != round(cohort):
+            yield Fault("cohort", f"must be a whole number {under}", cohort)
+        if self.everyone and "cohort" in free:
+            yield Fault("planning.free", f"cannot name cohort {under}", "cohort")
+        for group in spec.groups if spec.planning.ratios == "given" else ():
+            if not all(hasattr(group, name) for name in ("name", "clients", "sampling_ratio")):
+                continue
+            where, ratio = f"groups.{group.name}.sampling_ratio", group.sampling_ratio
+            expected = (ratio or 0.0) * self.drawable(group.clients)
+            whole = round(expected) > 0 and math.isclose(round(expected), expected, rel_tol=1e-6)
+            if ratio is not None and self.everyone and ratio != 1:
+                yield Fault(where, f"must be 1 {under}", ratio)
+            elif ratio is not None and self.whole_cohorts and not whole:
+                rule = f"must give a whole cohort of the {group.clients} clients"
+                yield Fault(where, rule, ratio)
+        if cohort is not None and self.everyone and cohort < spec.population:
+            yield Fault("cohort", f"must be the population ({spec.population}) {under}", cohort)
+
+    def excludes_use(self, use: Use) -> str | None:
+        """The rule that a use breaks under this law; None where it works."""
+        return None
+
+    def require(self, use: Use, field: str, found: object = None) -> None:
+        """Raise InputError at a field where the law excludes a use.
+
+        Args:
+            use: what the law is needed for.
+            field: that is at fault.
+            found: its value; the law's name by default.
+        """
+        rule = self.excludes_use(use)
+        if rule is not None:
+            raise InputError.one(field, rule, self.name if found is None else found)
+
+    def places(self, round_: int, clients: int) -> Sequence[int]:
+        """Hashable positions of those of 0..clients-1 who can be drawn in a round (from 1).
+
+        They are public. The sampling ratio is that of a client in a round that can draw it.
+        """
+        return range(clients)
+
+    def drawable(self, clients: int) -> float:
+        """How many of a group's clients a round can draw, on average over the rounds."""
+        return clients
+
     def rounds_of_client(self, rounds: int) -> int:
         """The most of ``rounds`` rounds in which one client can be drawn."""
-        return -(-rounds // self.turns)
+        return rounds
 
-    def turn(self, round_: int) -> int | None:
-        """The part, from 0, from which a round (from 1) draws; None for all clients."""
-        return None if self.turns == 1 else (round_ - 1) % self.turns
+    def rounds_for(self, participations: int) -> int:
+        """The most rounds with that ``rounds_of_client``."""
+        return participations
+
+    def most_of_client(self, rounds: Sequence[int]) -> int:
+        """The most of these rounds, which may repeat, in which one client can be drawn."""
+        return len(rounds)
+
+    def mixture(self, momentum: float) -> tuple[float, ...]:
+        """Factors on a round's sum and on those before it in what is released, of norm 1 at most.
+
+        Args:
+            momentum: of the server.
+        """
+        return (1.0,)
+
+    def noise_left(self, momentum: float, rounds: int) -> float:
+        """Noise of the last model over that of independent noise in each round."""
+        return 1.0
 
     @abstractmethod
     def dominating_pairs(self, relation: Relation, shift: float, ratio: float) -> DominatingPairs:
@@ -276,13 +359,33 @@ LAWS: Registry[Law] = Registry("sampling", "privplan.laws", "privplan.laws", _la
 """Sampling laws by name; ``SamplingLaw(name).law`` is the law of a name."""
 
 
-def _in_turns(name: str) -> Law | None:
-    """The law of a name with a number of turns, which no registry can list."""
-    if ":" not in name:
-        return None
-    from privplan.laws.cyclic import cyclic_poisson
+@dataclass(frozen=True)
+class LawFamily:
+    """Laws that differ in a whole number, which their names end with: ``NAME:NUMBER``.
 
-    return cyclic_poisson(name)
+    Attributes:
+        law: the law of a number.
+        numbers: regular expression of the numbers.
+        phrase: the family in messages, such as ``'NAME:B' with B in [2, 9]``.
+    """
+
+    law: Callable[[int], Law]
+    numbers: str
+    phrase: str
+
+
+FAMILIES: Registry[LawFamily] = Registry("sampling", "privplan.law_families", "privplan.laws")
+"""Families of sampling laws by name, which a number completes."""
+
+
+@lru_cache(maxsize=1024)
+def _numbered(name: str) -> Law | None:
+    """The law of a name with a number; None for any other name."""
+    family, colon, number = name.partition(":")
+    if not colon or not FAMILIES.has_exactly(family):
+        return None
+    found = FAMILIES.get(family)
+    return found.law(int(number)) if re.fullmatch(found.numbers, number) else None
 
 
 class _Names(type):
@@ -315,7 +418,7 @@ class SamplingLaw(str, metaclass=_Names):
         """
         known = _INTERNED.get(name)
         if known is None:
-            if name not in LAWS.names() and _in_turns(name) is None:
+            if name not in LAWS.names() and _numbered(name) is None:
                 raise ValueError(f"{name!r} is not the name of a sampling law")
             known = _INTERNED.setdefault(name, super().__new__(cls, name))
         return known
@@ -327,7 +430,7 @@ class SamplingLaw(str, metaclass=_Names):
         Raises:
             InputError: when its entry point cannot be loaded.
         """
-        return _in_turns(self) or LAWS.get(self)
+        return _numbered(self) or LAWS.get(self)
 
     @classmethod
     def _validated(cls, value: object) -> SamplingLaw:
@@ -335,7 +438,9 @@ class SamplingLaw(str, metaclass=_Names):
             return cls(value) if isinstance(value, str) else cls("")
         except ValueError:
             *most, last = (repr(str(name)) for name in cls)
-            expected = f"{', '.join([*most, last])} or 'cyclic_poisson:B' with B in [2, 9999]"
+            expected = " or ".join(
+                [", ".join([*most, last]), *(one.phrase for _, one in FAMILIES.items())]
+            )
             raise PydanticKnownError("enum", {"expected": expected}) from None
 
     @classmethod
@@ -356,9 +461,10 @@ class SamplingLaw(str, metaclass=_Names):
         """An enumeration of the registered names."""
         description = "\n".join(line.strip() for line in (cls.__doc__ or "").strip().splitlines())
         names = [str(name) for name in cls]
+        numbered = [{"pattern": f"^{name}:{one.numbers}$"} for name, one in FAMILIES.items()]
         return {
             "description": description,
-            "anyOf": [{"enum": names}, {"pattern": "^cyclic_poisson:([2-9]|[1-9][0-9]{1,3})$"}],
+            "anyOf": [{"enum": names}, *numbered],
             "title": cls.__name__,
             "type": "string",
         }

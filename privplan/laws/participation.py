@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-
-from privplan.scipy_functions import bdtr, bdtrc, gammaln
+from scipy.special import bdtr, bdtrc, gammaln
 
 
 def total_p_value(counts: Sequence[int], clients: int, ratio: float) -> float:

@@ -63,7 +63,6 @@ from privplan.spec.training import (
     unit,
     walk,
 )
-from privplan.spec.turns import noise_left, server_momentum
 
 # --- The default training recipe: how the server uses the noisy mean, decided without any data. --
 #
@@ -124,7 +123,7 @@ def relative_noise(plan: Plan) -> float:
     That of independent noise which would leave as much in the last model, where it is correlated.
     """
     raw = plan.noise_std / plan.spec.clipping_norm * math.sqrt(plan.spec.model.parameters)
-    return raw * noise_left(plan.spec)
+    return raw * plan.spec.noise_left
 
 
 def server_learning_rate(plan: Plan) -> float:
@@ -134,13 +133,13 @@ def server_learning_rate(plan: Plan) -> float:
 
 def step_length(spec: Spec) -> float:
     """Length of the server's step without noise over the local learning rate."""
-    return STEP_LENGTH if spec.sampling.law.turns == 1 else CORRELATED_STEP
+    return STEP_LENGTH if len(spec.mixture) == 1 else CORRELATED_STEP
 
 
 def default_rate(spec: Spec, noise: float) -> float:
     """The same for a spec whose plan has a relative noise (N)."""
     length = step_length(spec) * unit(spec.local.learning_rate, spec.recipe)
-    length *= 1 - server_momentum(spec)
+    length *= 1 - spec.server_momentum
     return float(f"{length / (spec.clipping_norm * math.hypot(1.0, noise)):.4g}")
 
 
@@ -166,10 +165,9 @@ def with_server(plan: Plan) -> Plan:
 def _server(plan: Plan) -> ServerOptimiser:
     """Plain steps, or with momentum where the noise is correlated over rounds."""
     rate = server_learning_rate(plan)
-    if plan.spec.sampling.law.turns == 1:
-        return ServerOptimiser(learning_rate=rate)
-    kept = server_momentum(plan.spec)
-    return ServerOptimiser(optimizer="momentum", momentum=kept, learning_rate=rate)
+    if kept := plan.spec.server_momentum:
+        return ServerOptimiser(optimizer="momentum", momentum=kept, learning_rate=rate)
+    return ServerOptimiser(learning_rate=rate)
 
 
 def recipe_lines(plan: Plan) -> list[str]:
@@ -236,12 +234,12 @@ def _decided(plan: Plan) -> list[str]:
     if recipe is None or (recipe.source == "none" and recipe.evidence is None):
         return []
     noise, lines = relative_noise(plan), []
-    basis = "without data"
+    basis = "by runs on public or proxy data" if recipe.source == "tuned" else "without data"
     if recipe.evidence is not None:
         found, changed = recipe.evidence, _changed(spec, recipe.evidence)
         basis = f"{found.runs} runs on {found.dataset} ({found.partition})"
         basis = (
-            f"the {changed} changed since the {basis} that chose it; run privplan tune again"
+            f"the {changed} changed since the {basis} that chose it; run privplan proxy tune again"
             if changed
             else f"{basis}, where it reached {found.accuracy:.2%} and the recipe before "
             f"{found.default_accuracy:.2%}, {found.seeds} seeds"
@@ -309,7 +307,7 @@ def _extrapolation(plan: Plan) -> list[str]:
         "noise of the mean update over the clipping norm": (relative_noise(plan), found.noise),
     }
     return [
-        f"extrapolates: {name} {value:.4g}, tuned at {tuned:.4g}; run privplan tune again"
+        f"extrapolates: {name} {value:.4g}, tuned at {tuned:.4g}; run privplan proxy tune again"
         for name, (value, tuned) in pairs.items()
         if not tuned / FAR <= value <= tuned * FAR
     ]

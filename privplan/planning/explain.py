@@ -65,14 +65,14 @@ def explain(plan: Plan) -> list[Explained]:
     """Every term of every bound for a plan, as a formula and, where known, as a number.
 
     For a plan that protects records: the noise variance and the weight of each client. The bounds
-    of the literature are left out for plans whose clients take turns: they assume that the noise of
+    of the literature are left out for plans with correlated noise: they assume that the noise of
     different rounds is independent.
     """
     if plan.unit == "record":
         return explain_records(plan)
     values = values_of(plan)
     rows = []
-    correlated = plan.spec.sampling.law.turns > 1
+    correlated = len(plan.spec.mixture) > 1
     for name, one in symbolic_bounds(len(plan.groups), plan.release == "joint").items():
         if correlated and name in BOUNDS:
             continue

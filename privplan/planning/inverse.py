@@ -21,7 +21,6 @@ from privplan.planning.error import Allocation
 from privplan.planning.problem import (
     above,
     check_limits,
-    drawable_clients,
     fewest_clients,
     largest_cohort,
     most_uploads,
@@ -94,7 +93,7 @@ def ways_of(spec: Spec, unknown: str) -> Ways:
         rule = "must be epsilon or rounds with given ratios or full participation"
         raise InputError.one("solve_for", rule, unknown)
     floors = sum(
-        (group.min_sampling_ratio or 0.0) * drawable_clients(spec, group.clients)
+        (group.min_sampling_ratio or 0.0) * spec.sampling.law.drawable(group.clients)
         for group in spec.groups
     )
     least = max(float(len(spec.groups)), floors)
@@ -113,9 +112,7 @@ def _rounds(spec: Spec) -> Ways:
     Raises:
         InfeasibleError: when no number of rounds is within the limits.
     """
-    if spec.sampling.law.turns > 1:
-        rule = f"must be cohort or epsilon under {spec.sampling} sampling"
-        raise InputError.one("solve_for", rule, "rounds")
+    spec.sampling.law.require("solve_for rounds", "solve_for", "rounds")
     cohort, steps = spec.expected_cohort, spec.local.steps
     uploads = most_uploads(spec, steps)
     fixed = spec.planning.ratios == "given" or spec.sampling.law.everyone
@@ -275,9 +272,7 @@ def with_uploads(spec: Spec, uploads: float, *, unknown: str | None = None) -> S
     if spec.planning.ratios == "given" or spec.sampling.law.everyone:
         rule = "is for specs with a cohort to choose, not for given ratios or full participation"
         raise InputError.one("max_uploads", rule, uploads)
-    if spec.sampling.law.turns > 1:
-        rule = f"must be left out under {spec.sampling} sampling"
-        raise InputError.one("max_uploads", rule, uploads)
+    spec.sampling.law.require("max_uploads", "max_uploads", uploads)
     rounds = 1 if unknown == "rounds" else spec.rounds
     fewest = rounds * fewest_clients(spec, rounds)
     if "rounds" not in spec.planning.free and uploads < fewest:

@@ -33,11 +33,10 @@ class Problem:
 
     Attributes:
         names: names of the groups.
-        clients: clients of each group (N_m), or as many as a round can draw: N_m / B where B parts
-            of a group take turns.
+        clients: clients of each group that a round can draw on average (N_m).
         epsilons: privacy budget of each group.
         deltas: failure probability of each group.
-        rounds: T, or those in which one client can be drawn: T / B where B parts take turns.
+        rounds: those in which one client can be drawn (T).
         cohort: expected clients per round (q n).
         sampling: law by which a cohort is drawn.
         relation: which data sets are neighbours.
@@ -97,7 +96,7 @@ def problem_of(spec: Spec) -> Problem:
         raise InputError.one("tuning", rule, spec.tuning.law)
     return Problem(
         names=tuple(group.name for group in spec.groups),
-        clients=tuple(drawable_clients(spec, group.clients) for group in spec.groups),
+        clients=tuple(spec.sampling.law.drawable(group.clients) for group in spec.groups),
         epsilons=tuple(group.epsilon for group in spec.groups),
         deltas=tuple(spec.delta_of(group) for group in spec.groups),
         rounds=spec.sampling.law.rounds_of_client(spec.rounds),
@@ -111,12 +110,6 @@ def problem_of(spec: Spec) -> Problem:
         unit=spec.unit,
         fixed_noise=tuple(group.noise_multiplier for group in spec.groups),
     )
-
-
-def drawable_clients(spec: Spec, clients: int) -> float:
-    """How many clients of a group a round can draw, on average over the rounds."""
-    turns = spec.sampling.law.turns
-    return clients if turns == 1 else clients / turns
 
 
 @dataclass(frozen=True)
@@ -375,10 +368,10 @@ def largest_cohort(spec: Spec, rounds: int, steps: int) -> float:
         steps: decided local steps.
     """
     ceilings = sum(
-        (group.max_sampling_ratio or 1.0) * drawable_clients(spec, group.clients)
+        (group.max_sampling_ratio or 1.0) * spec.sampling.law.drawable(group.clients)
         for group in spec.groups
     )
-    everybody = float(drawable_clients(spec, spec.population))
+    everybody = float(spec.sampling.law.drawable(spec.population))
     most = min(spec.planning.max_cohort or math.inf, ceilings, everybody)
     most = min(most, most_uploads(spec, steps) / rounds)
     step, whole = spec.planning.step_seconds or 1.0, spec.sampling.law.whole_cohorts
@@ -428,7 +421,7 @@ def fewest_clients(spec: Spec, rounds: int) -> float:
         rounds: decided rounds; every group expects at least one participation over all of them.
     """
     least = [
-        (group.min_sampling_ratio or 0.0) * drawable_clients(spec, group.clients)
+        (group.min_sampling_ratio or 0.0) * spec.sampling.law.drawable(group.clients)
         for group in spec.groups
     ]
     if spec.sampling.law.whole_cohorts:

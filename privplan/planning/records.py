@@ -176,7 +176,7 @@ def solve_records(
     """
     if spec.unit != "record":
         raise InputError.one("unit", "must be record", spec.unit)
-    times = turns(spec) if participations is None else participations
+    times = most_participations(spec) if participations is None else participations
     if not 1 <= times <= spec.rounds:
         raise InputError.one("participations", f"must be in [1, {spec.rounds}]", times)
     problem = problem_of(spec)
@@ -188,7 +188,7 @@ def solve_records(
     return _plan(spec, problem, certified, times)
 
 
-def turns(spec: Spec) -> int:
+def most_participations(spec: Spec) -> int:
     """Largest number of rounds in which a client takes part, when clients take part in turn."""
     return math.ceil(spec.rounds * round(spec.expected_cohort) / spec.population)
 
@@ -444,7 +444,7 @@ def run_error(spec: Spec) -> float:
     """The bound of the module's docstring for a spec with constants."""
     constants = spec.planning.constants
     assert constants is not None  # free choices require them
-    problem, times = problem_of(spec), turns(spec)
+    problem, times = problem_of(spec), most_participations(spec)
     clients = np.asarray(problem.clients, dtype=float)
     lengths, noise, batches = [], [], []
     for m, group in enumerate(spec.groups):

@@ -274,7 +274,7 @@ def tradeoff_picture(found: TradeOff, title: str, form: str = "png") -> bytes:
         title: sampling law, relation and delta of the curve.
         form: image format.
     """
-    from privplan.scipy_functions import ndtr, ndtri
+    from scipy.special import ndtr, ndtri
 
     page = figure(9.0, 4.0)
     panels = page.subplots(1, 2)

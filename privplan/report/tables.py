@@ -19,7 +19,6 @@ from privplan.planning.objectives import objective_of
 from privplan.planning.sweep import DECIDED
 from privplan.record import ACCURACY
 from privplan.spec.objectives import FIXED_RATIOS
-from privplan.spec.turns import noise_left
 from privplan.verification.checks.check import Check
 from privplan.verification.verify import GroupVerdict, Verdict
 
@@ -174,12 +173,11 @@ def plan_lines(plan: Plan) -> list[str]:
 
 def _correlation_line(plan: Plan, norm: float) -> list[str]:
     """What the last model holds of noise that is correlated over the rounds of a cycle."""
-    turns = plan.spec.sampling.law.turns
-    if turns == 1:
+    if (rounds := len(plan.spec.mixture)) == 1:
         return []
     return [
-        f"noise correlated over {turns} rounds: in the last model as much as independent noise of "
-        f"norm {norm * noise_left(plan.spec):.4g} per round would leave"
+        f"noise correlated over {rounds} rounds: in the last model as much as independent noise of "
+        f"norm {norm * plan.spec.noise_left:.4g} per round would leave"
     ]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -14,11 +16,122 @@ from privplan.errors import Fault
 from privplan.spec.epsilon_distribution import EpsilonDistribution
 from privplan.spec.groups import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer
 from privplan.spec.horizon import Horizon
-from privplan.spec.objectives import OBJECTIVES, is_objective, only_objectives
+from privplan.spec.objectives import FIXED_RATIOS, OBJECTIVES, is_objective, only_objectives
 from privplan.spec.planning import CONSTANTS_OF_ROUNDS, Optimised, Planning
 from privplan.spec.training import Averaging, Recipe, ServerOptimiser
 from privplan.spec.tuning import PrivateTuning
 from privplan.values import LEAST, Checked, Count, Fraction, Name, Positive, is_none, rule
+
+# -------------------------------------------------------------------------------------------------
+# What the choices of a spec exclude, one row each, beside what its sampling law and objective do.
+#
+# ``exclusions`` asks all of them in one loop, with ``excludes(spec)``; nothing else in the spec
+# refuses one choice because of another.
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice of a spec, with the fields that must be left out where it is made.
+
+    Attributes:
+        made: whether a spec makes it.
+        fields: dotted names; ``groups.x`` is the field x of each group.
+        rule: why they are left out.
+        plain: values of the fields that are as good as none.
+    """
+
+    made: Callable[[Any], bool]
+    fields: tuple[str, ...]
+    rule: str | Callable[[], str]
+    plain: tuple[Any, ...] = (None,)
+
+    def excludes(self, spec: Any) -> Iterator[Fault]:
+        """A fault for each of the fields that the spec has all the same."""
+        if not self.made(spec):
+            return
+        for field in self.fields:
+            for where, value in values_at(spec, field):
+                if value not in self.plain:
+                    rule = self.rule if isinstance(self.rule, str) else self.rule()
+                    found = str(value) if hasattr(value, "model_dump") else value
+                    yield Fault(where, rule, found)
+
+
+def values_at(spec: Any, field: str) -> Iterator[tuple[str, Any]]:
+    """The valid values of a dotted field with their full names."""
+    first, _, last = field.partition(".")
+    if first == "groups":
+        named = [group for group in spec.groups if hasattr(group, "name")]
+        yield from ((f"groups.{one.name}.{last}", getattr(one, last, None)) for one in named)
+    else:
+        inner = getattr(spec, first, None)
+        yield field, getattr(inner, last, None) if last else inner
+
+
+_NOT_EPSILON = ("groups.risk", "groups.noise_multiplier")
+CHOICES = (
+    Choice(lambda spec: spec.unit != "client", ("horizon", "tuning"), "is only for unit: client"),
+    Choice(
+        lambda spec: spec.horizon is not None,
+        ("tuning", *_NOT_EPSILON),
+        "must be left out with a horizon, whose runs split an epsilon",
+    ),
+    Choice(
+        lambda spec: spec.tuning is not None,
+        _NOT_EPSILON,
+        "must be left out with tuning, which plans smaller budgets for a run",
+    ),
+    Choice(
+        lambda spec: spec.groups_from is None and spec.epsilon_distribution is None,
+        ("planning.group_count",),
+        "is only for groups_from",
+    ),
+    Choice(
+        lambda spec: spec.unit == "client" and spec.release == "joint",
+        ("planning.sparsification",),
+        "must be none when all groups share one release",
+        plain=("none",),
+    ),
+    Choice(
+        lambda spec: spec.unit == "client" and spec.planning.ratios != "given",
+        ("groups.sampling_ratio",),
+        "is only for planning.ratios: given",
+    ),
+    Choice(
+        lambda spec: spec.planning.ratios not in ("given", "uniform"),
+        ("groups.noise_multiplier",),
+        "is only for planning.ratios: given, uniform",
+    ),
+    Choice(
+        lambda spec: spec.planning.ratios in ("given", "uniform") and spec.release != "per_group",
+        ("groups.noise_multiplier",),
+        "is only for planning.release: per_group",
+    ),
+    Choice(
+        lambda spec: spec.unit == "client" and spec.planning.ratios in FIXED_RATIOS,
+        ("groups.min_sampling_ratio", "groups.max_sampling_ratio", "groups.min_weight"),
+        only_objectives,
+    ),
+)
+
+
+def exclusions(spec: Any) -> Iterator[Fault]:
+    """The faults of everything in a spec that excludes something else.
+
+    Args:
+        spec: the ``Spec``, or its valid fields only: what needs another one is then passed over.
+    """
+    asked: list[Any] = list(CHOICES)
+    with suppress(AttributeError):
+        asked.append(spec.sampling.law)
+    with suppress(AttributeError, KeyError):
+        asked += [OBJECTIVES.get(one) for one in {spec.planning.ratios}.difference(FIXED_RATIOS)]
+    for one in asked:
+        with suppress(AttributeError):
+            yield from one.excludes(spec)
+
+
+# --- The fields that every spec has, what follows from them, and the rules between them. ---------
 
 
 class BaseSpec(Checked):
@@ -143,10 +256,33 @@ class BaseSpec(Checked):
     def expected_cohort(self) -> float:
         """Expected clients per round over all groups (q n)."""
         if self.planning.ratios == "given":
-            return sum((group.sampling_ratio or 0.0) * group.clients for group in self.groups)
+            drawable = self.sampling.law.drawable
+            return sum((one.sampling_ratio or 0.0) * drawable(one.clients) for one in self.groups)
         if self.sampling.law.everyone or self.cohort is None:
             return float(self.population)
         return self.cohort
+
+    @property
+    def server_momentum(self) -> float:
+        """Momentum of the server for which the noise is correlated, in [0, 1).
+
+        That of the spec, or of the default recipe where it is to decide the server; 0 for servers
+        without momentum.
+        """
+        recipe = self.recipe
+        if recipe is not None and recipe.source == "default" and "server" in recipe.decides:
+            return self.sampling.law.recipe_momentum
+        return 0.0 if self.server is None else self.server.momentum or 0.0
+
+    @property
+    def mixture(self) -> tuple[float, ...]:
+        """Factors on a round's sum and on those before it in what is released; (1,) for a sum."""
+        return self.sampling.law.mixture(self.server_momentum)
+
+    @property
+    def noise_left(self) -> float:
+        """Noise of the last model over that of independent noise of the planned size per round."""
+        return self.sampling.law.noise_left(self.server_momentum, self.rounds)
 
     def delta_of(self, group: Group) -> float:
         """The group's delta as a number."""
@@ -232,11 +368,8 @@ class BaseSpec(Checked):
             yield Fault("groups", "must have unique names", name)
 
     @rule
-    def _group_count(self) -> Iterator[Fault]:
-        count = getattr(self.planning, "group_count", None)
-        made = self.groups_from is not None or self.epsilon_distribution is not None
-        if count is not None and not made:
-            yield Fault("planning.group_count", "is only for groups_from", count)
+    def _excluded(self) -> Iterator[Fault]:
+        yield from exclusions(self)
 
     @rule
     def _signers(self) -> Iterator[Fault]:
@@ -264,14 +397,8 @@ class BaseSpec(Checked):
 
     @rule
     def _horizon(self) -> Iterator[Fault]:
-        if self.horizon is None:
-            return
-        yield from self.horizon.faults()
-        if self.unit != "client":
-            yield Fault("horizon", "is only for unit: client", self.unit)
-        if self.tuning is not None:
-            yield Fault("tuning", "cannot go with a horizon, whose runs are not selected", "both")
-        yield from self._not_by_epsilon("cannot go with a horizon, whose runs split an epsilon")
+        if self.horizon is not None:
+            yield from self.horizon.faults()
 
     @rule
     def _risks(self) -> Iterator[Fault]:
@@ -312,15 +439,6 @@ class BaseSpec(Checked):
             yield Fault("cohort", text, self.cohort)
 
     @rule
-    def _tuning_of_clients(self) -> Iterator[Fault]:
-        if self.tuning is None:
-            return
-        if self.unit == "record":
-            yield Fault("tuning", "is only for unit: client", self.unit)
-        text = "must be left out with tuning, which plans smaller budgets for a run"
-        yield from self._not_by_epsilon(text)
-
-    @rule
     def _default_recipe(self) -> Iterator[Fault]:
         """The default recipe is for plans of clients that minimise an objective."""
         if self.recipe is None or self.recipe.source != "default":
@@ -328,14 +446,6 @@ class BaseSpec(Checked):
         if self.unit == "record" or not is_objective(self.planning.ratios):
             found = f"{self.planning.ratios}, unit {self.unit}"
             yield Fault("recipe", f"default {only_objectives()}, with unit: client", found)
-
-    def _not_by_epsilon(self, text: str) -> Iterator[Fault]:
-        """A fault for each budget that is stated as a risk or as noise."""
-        for group in self._groups_with("name", "risk", "noise_multiplier"):
-            if group.risk is not None:
-                yield Fault(f"groups.{group.name}.risk", text, str(group.risk))
-            if group.noise_multiplier is not None:
-                yield Fault(f"groups.{group.name}.noise_multiplier", text, group.noise_multiplier)
 
     def _groups_with(self, *fields: str) -> list[Group]:
         """The groups whose fields of these names are valid."""

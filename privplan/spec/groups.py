@@ -344,15 +344,15 @@ class Model(Value):
     parameters: Count = Field(description="Number of trainable parameters (d).")
     initial: Initial | None = Field(
         None,
-        description="Parameters from public data to start from, which privplan pretrain writes; "
-        "left out, they are drawn.",
+        description="Parameters from public data to start from, which privplan proxy pretrain "
+        "writes; left out, they are drawn.",
         exclude_if=is_none,
     )
 
 
 def _public_key(value: str) -> str:
     if not re.fullmatch("[0-9a-f]{64}", value):
-        raise ValueError("must be 64 hexadecimal digits, as privplan keys show prints")
+        raise ValueError("must be 64 hexadecimal digits, as privplan attest keys show prints")
     return value
 
 
@@ -362,5 +362,5 @@ class Signer(Value):
     name: Name = Field(description="Name of the party, unique among the signers.")
     role: Literal["server", "client"] = Field("server", description="What it may state.")
     key: Annotated[str, AfterValidator(_public_key)] = Field(
-        description="Its public Ed25519 key, 64 hexadecimal digits (privplan keys show)."
+        description="Its public Ed25519 key, 64 hexadecimal digits (privplan attest keys show)."
     )

@@ -1,8 +1,7 @@
 """Measured constants into the text of a spec: values with their intervals, comments kept.
 
-A pilot on public or proxy data hands back ``Measured``. The text of the spec is edited where
-the values belong; everything else stays as a person wrote it. What the edited text says is
-checked against what it should say before it is handed out.
+A pilot on public or proxy data hands back ``Measured``; everything else in the text of the spec
+stays as a person wrote it.
 """
 
 from __future__ import annotations
@@ -10,13 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from privplan.files import load_yaml
+from privplan.files import Convert, edited, load_yaml
 from privplan.spec.spec import Spec
 from privplan.values import Value
 
-_WIDTH = 100
+_MARK = "Pilot: "
+"""Begins the lines of comment on a pilot, which the next pilot replaces."""
 
 
 class Number(Value):
@@ -94,97 +92,58 @@ def entries(measured: Measured) -> dict[str, Any]:
 
 
 def written(text: str, measured: Measured) -> str:
-    """The text of a spec with the measured constants.
+    """The text of a spec with the measured constants, at the end of ``planning``.
 
     Args:
         text: YAML of a spec.
         measured: the constants.
 
     Returns:
-        YAML that ``Spec.parse`` accepts. Comments stay, except between the lines that are
-        replaced; where the text cannot be edited in place (``planning`` in braces with fields,
-        anchors) its data are written anew and the old text follows as a comment.
+        YAML that ``Spec.parse`` accepts, with the comments of the text.
 
     Raises:
         InputError: when the text is not YAML.
     """
-    wanted = _merged(load_yaml(text, "spec"), measured)
-    edited = _edited(text, measured)
-    if edited is None or load_yaml(edited, "spec") != wanted:
-        old = "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
-        rest = {key: value for key, value in wanted.items() if key != "planning"}
-        own = {k: v for k, v in wanted["planning"].items() if k not in entries(measured)}
-        head = yaml.safe_dump(rest, sort_keys=False, width=_WIDTH)
-        kept = yaml.safe_dump(own, sort_keys=False, width=_WIDTH) if own else ""
-        lines = [*(f"  {line}" for line in kept.splitlines()), *_lines(measured, "  ")]
-        edited = head + "planning:\n" + "\n".join(lines) + "\n\n# As it was before:\n" + old
-    return edited
-
-
-def _edited(text: str, measured: Measured) -> str | None:
-    """The text edited in place; None where that is not possible."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    if not isinstance(root, yaml.MappingNode) or root.flow_style:
-        return None
-    lines = text.splitlines()
-    found = [(key, value) for key, value in root.value if key.value == "planning"]
-    if not found:
-        return "\n".join([*lines, "", "planning:", *_lines(measured, "  ")]) + "\n"
-    key, value = found[0]
-    head = key.start_mark.line
-    if not isinstance(value, yaml.MappingNode) or value.flow_style:
-        if isinstance(value, yaml.MappingNode) and value.value:
-            return None
-        return (
-            "\n".join(
-                [
-                    *lines[:head],
-                    "planning:",
-                    *_lines(measured, "  "),
-                    *lines[value.end_mark.line + 1 :],
-                ]
-            )
-            + "\n"
-        )
     own = entries(measured)
-    gone: set[int] = set()
-    for child, content in value.value:
-        if child.value in own:
-            last = content.end_mark.line
-            block = isinstance(content, yaml.CollectionNode) and not content.flow_style
-            gone |= set(range(child.start_mark.line, last if block else last + 1))
-    indent = " " * value.value[0][0].start_mark.column
-    body = [line for number, line in enumerate(lines) if number > head and number not in gone]
-    return "\n".join([*lines[: head + 1], *_lines(measured, indent), *body]) + "\n"
 
+    def edit(content: Any, convert: Convert) -> None:
+        planning = content.get("planning")
+        if not planning:
+            planning = content["planning"] = convert({"update_norm": 0})
+        planning.fa.set_block_style()
+        if not planning.get("constants"):
+            planning["constants"] = convert({"smoothness": 0})
+        constants = planning["constants"]
+        for name in [name for name in constants if name not in own["constants"]]:
+            del constants[name]
+        constants.fa.set_block_style()
+        for name, value in own.items():
+            if name != "constants":
+                planning[name] = convert(value)
+        for name, value in own["constants"].items():
+            constants[name] = convert(value)
+        rows = [
+            "measured without privacy: public or proxy data only",
+            measured.source,
+            "intervals are of 95%; h stands at the upper end of its own",
+            "update_norms are quantiles of the norms of all updates, at even levels",
+        ]
+        lines = "\n".join(_MARK + row for row in rows)
+        planning.yaml_set_comment_before_after_key(next(iter(own)), lines, indent=2)
+        planning["update_norms"].fa.set_flow_style()
+        for name, one in measured.numbers.items():
+            said = f"{one.value:.4g}, between {one.low:.4g} and {one.high:.4g}"
+            place = planning if name in planning else constants
+            before = place.ca.items.get(name, [None] * 3)[2]
+            if before is None:
+                place.yaml_add_eol_comment(said, name)
+            else:  # which holds the comments of the lines below, too
+                _, end, below = before.value.partition("\n")
+                before.value = f"# {said}{end}{below}"
 
-def _lines(measured: Measured, indent: str) -> list[str]:
-    """The entries as YAML lines, each with what was measured beside it."""
-    own = entries(measured)
-    plain = {name: value for name, value in own.items() if name != "constants"}
-    rows = [
-        "# Measured by a pilot without privacy: public or proxy data only.",
-        f"# {measured.source}.",
-        "# Intervals are of 95%; h and coherence stand at the upper end of theirs.",
-    ]
-    for name, value in plain.items():
-        if name == "update_norms":
-            rows += ["# quantiles of the norms of all updates, at even levels", f"{name}:"]
-            rows.append(f"  {_flow(value)}")
-        else:
-            rows.append(f"{name}: {value!r}  # {_said(getattr(measured, name))}")
-    rows.append("constants:")
-    for name, value in own["constants"].items():
-        rows.append(f"  {name}: {value!r}  # {_said(getattr(measured, name))}")
-    return [indent + row for row in rows]
-
-
-def _said(number: Number) -> str:
-    return f"{number.value:.4g}, between {number.low:.4g} and {number.high:.4g}"
-
-
-def _flow(values: list[float]) -> str:
-    return "[" + ", ".join(repr(value) for value in values) + "]"
+    kept = [line for line in text.splitlines() if not line.lstrip().startswith(f"# {_MARK}")]
+    text = "\n".join(kept) + "\n"
+    return edited(text, edit, _merged(load_yaml(text, "spec"), measured), "spec")
 
 
 def _positive(number: Number) -> float:

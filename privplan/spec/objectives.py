@@ -7,12 +7,13 @@ Another distribution adds an objective by an entry point of the group ``privplan
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from privplan.errors import InputError
+from privplan.errors import Fault, InputError
 from privplan.registry import Registry
 from privplan.spec.grouping import Costs
 
@@ -31,6 +32,14 @@ class ObjectiveRequirements:
 
     default_release: Literal["joint", "per_group"] = "joint"
     required: tuple[str, ...] = ()
+
+    def excludes(self, spec: Any) -> Iterator[Fault]:
+        """What a spec with this objective asks for and cannot have.
+
+        Args:
+            spec: the ``Spec``; reading a field of it that is faulty raises AttributeError.
+        """
+        yield from ()
 
     def grouping_costs(self, spec: Any) -> Costs | None:
         """Costs by which the individual budgets of a spec are grouped; None for precision only.

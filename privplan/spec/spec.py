@@ -29,10 +29,9 @@ from privplan.spec.groups import (
     Risk,
     with_risks,
 )
-from privplan.spec.objectives import OBJECTIVES, is_objective, only_objectives
+from privplan.spec.objectives import OBJECTIVES, is_objective
 from privplan.spec.planning import Published, RecordPlanning
 from privplan.spec.training import with_recipe
-from privplan.spec.turns import turn_faults
 from privplan.values import Checked, Positive, parse, rule
 
 # --- Budgets of groups whose noise multiplier is fixed and whose budget is a risk. ---------------
@@ -151,7 +150,9 @@ def with_fixed_noise(
         {**one, "epsilon": 1.0} if lacks else one
         for lacks, one in zip(without, groups, strict=True)
     ]
-    trial = parse(kind, {**data, "groups": assumed, **({"rounds": _turns(data)} if rounds else {})})
+    trial = parse(
+        kind, {**data, "groups": assumed, **({"rounds": _fewest_rounds(data)} if rounds else {})}
+    )
     if rounds:
         most = min(_rounds(trial, group, group.name in risky) for group in trial.groups)
         data, trial = {**data, "rounds": most}, trial.model_copy(update={"rounds": most})
@@ -166,11 +167,11 @@ def with_fixed_noise(
     return {**data, "groups": stated}
 
 
-def _turns(data: dict[str, Any]) -> int:
+def _fewest_rounds(data: dict[str, Any]) -> int:
     """The fewest rounds under the sampling law of plain data; 1 where it names none."""
     name = data.get("sampling")
     try:
-        return SamplingLaw(name).law.turns if isinstance(name, str) else 1
+        return SamplingLaw(name).law.rounds_for(1) if isinstance(name, str) else 1
     except (ValueError, InputError):
         return 1
 
@@ -179,22 +180,20 @@ def fixed_ratio(spec: BaseSpec, group: Group) -> float:
     """The sampling ratio of a group of a spec with given or uniform ratios."""
     if spec.planning.ratios == "given":
         return group.sampling_ratio or 0.0
-    return spec.expected_cohort / spec.population
+    return spec.expected_cohort / spec.sampling.law.drawable(spec.population)
 
 
 def noise_faults(spec: BaseSpec, group: Group) -> list[Fault]:
     """Faults of a group's fixed noise multiplier."""
     where, noise = f"groups.{group.name}.noise_multiplier", group.noise_multiplier
-    if noise is None or spec.sampling.law.turns > 1:  # which refuses it, whatever the ratios
+    if noise is None:
         return []
     if not NOISE_RANGE[0] <= noise <= NOISE_RANGE[1]:
         text = f"must be in [{NOISE_RANGE[0]:g}, {NOISE_RANGE[1]:g}]"
         return [Fault(where, text, noise)]
     if spec.planning.ratios not in ("given", "uniform"):
-        return [Fault(where, "is only for planning.ratios: given, uniform", noise)]
-    if spec.release != "per_group":
-        return [Fault(where, "needs release: per_group", spec.release)]
-    cohort = fixed_ratio(spec, group) * group.clients
+        return []
+    cohort = fixed_ratio(spec, group) * spec.sampling.law.drawable(group.clients)
     if spec.sampling.law.whole_cohorts and abs(cohort - round(cohort)) > 1e-6 * cohort:
         text = f"needs a whole cohort of the {group.clients} clients"
         return [Fault(where, text, f"{cohort:.6g}")]
@@ -204,7 +203,7 @@ def noise_faults(spec: BaseSpec, group: Group) -> list[Fault]:
 def _history(spec: BaseSpec, group: Group, rounds: int) -> History:
     """What a client of a group with a fixed noise multiplier takes part in."""
     release = Release(group.noise_multiplier or 0.0, fixed_ratio(spec, group), spec.sampling)
-    return History.repeated(release, rounds)
+    return History.repeated(release, spec.sampling.law.rounds_of_client(rounds))
 
 
 def _budget(spec: BaseSpec, group: Group) -> dict[str, float]:
@@ -238,16 +237,18 @@ def _rounds(spec: BaseSpec, group: Group, risky: bool) -> int:
     if risky and group.risk is not None:
         one_round = _history(spec, group, 1)
         if (most := most_rounds(group.risk, one_round, Relation(spec.relation))) is not None:
-            return most
-    return int(
-        calibrate(
-            "rounds",
-            group.epsilon,
-            spec.delta_of(group),
-            noise_multiplier=group.noise_multiplier,
-            sampling_ratio=fixed_ratio(spec, group),
-            sampling=spec.sampling,
-            relation=spec.relation,
+            return spec.sampling.law.rounds_for(most)
+    return spec.sampling.law.rounds_for(
+        round(
+            calibrate(
+                "rounds",
+                group.epsilon,
+                spec.delta_of(group),
+                noise_multiplier=group.noise_multiplier,
+                sampling_ratio=fixed_ratio(spec, group),
+                sampling=spec.sampling,
+                relation=spec.relation,
+            )
         )
     )
 
@@ -372,14 +373,8 @@ class ClientSpec(Spec):
             if not law.everyone and self.planning.ratios != "given":
                 yield Fault("cohort", "is required", "nothing")
             return
-        if law.whole_cohorts and self.cohort != round(self.cohort):
-            rule_text = f"must be a whole number under {self.sampling} sampling"
-            yield Fault("cohort", rule_text, self.cohort)
         if self.cohort < len(self.groups):
             text = f"must be at least one client per group ({len(self.groups)})"
-            yield Fault("cohort", text, self.cohort)
-        if law.everyone and self.groups and self.cohort < self.population:
-            text = f"must be the population ({self.population}) under full participation"
             yield Fault("cohort", text, self.cohort)
 
     @rule
@@ -399,9 +394,6 @@ class ClientSpec(Spec):
         if isinstance(kept, tuple) and self.groups and len(kept) != len(self.groups):
             text = f"must have one kept fraction per group ({len(self.groups)})"
             yield Fault("planning.sparsification", text, list(kept))
-        if self.release == "joint" and kept != "none":
-            text = "must be none when all groups share one release"
-            yield Fault("planning.sparsification", text, kept)
 
     @rule
     def _calibration(self) -> Iterator[Fault]:
@@ -417,44 +409,16 @@ class ClientSpec(Spec):
             yield Fault("planning.free", "can name groups only with groups_from", "groups")
 
     @rule
-    def _free_cohort(self) -> Iterator[Fault]:
-        if "cohort" in self.planning.free and self.sampling.law.everyone:
-            yield Fault("planning.free", "cannot hold cohort under full participation", "full")
-
-    @rule
     def _sampling_ratios(self) -> Iterator[Fault]:
-        given = self.planning.ratios == "given"
-        for group in self._groups_with("name", "clients", "sampling_ratio"):
-            where, ratio = f"groups.{group.name}.sampling_ratio", group.sampling_ratio
-            expected = (ratio or 0.0) * group.clients
-            whole = round(expected) > 0 and math.isclose(round(expected), expected, rel_tol=1e-6)
-            if not given and ratio is not None:
-                yield Fault(where, "is only for planning.ratios: given", ratio)
-            elif given and ratio is None:
+        for group in self._groups_with("name", "sampling_ratio"):
+            if self.planning.ratios == "given" and group.sampling_ratio is None:
+                where = f"groups.{group.name}.sampling_ratio"
                 yield Fault(where, "is required with planning.ratios: given", "nothing")
-            elif given and self.sampling.law.everyone and ratio != 1:
-                yield Fault(where, "must be 1 under full participation", ratio)
-            elif given and self.sampling.law.whole_cohorts and not whole:
-                text = f"must give a whole cohort of the {group.clients} clients"
-                yield Fault(where, text, ratio)
 
     @rule
     def _fixed_noise(self) -> Iterator[Fault]:
         for group in self._groups_with("name", "clients", "sampling_ratio", "noise_multiplier"):
             yield from noise_faults(self, group)
-
-    @rule
-    def _turns(self) -> Iterator[Fault]:
-        yield from turn_faults(self)
-
-    @rule
-    def _limits(self) -> Iterator[Fault]:
-        if not is_objective(self.planning.ratios):
-            for field in ("min_sampling_ratio", "max_sampling_ratio", "min_weight"):
-                for group in self._groups_with("name", field):
-                    if getattr(group, field) is not None:
-                        where = f"groups.{group.name}.{field}"
-                        yield Fault(where, only_objectives(), getattr(group, field))
 
 
 def _whole(cohort: float) -> float:

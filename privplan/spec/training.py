@@ -104,7 +104,7 @@ class Recipe(Checked):
     source: Literal["default", "none", "tuned"] = Field(
         "default",
         description="default: decided without data; none: all fields as given; tuned: chosen by "
-        "privplan tune.",
+        "privplan proxy tune.",
     )
     decides: tuple[str, ...] = Field(
         (),
@@ -139,11 +139,8 @@ class Recipe(Checked):
 
     @rule
     def _evident(self) -> Iterator[Fault]:
-        """A tuned recipe says what it rests on, and fields that another algorithm is tuned with."""
-        if self.source == "tuned" and self.evidence is None:
-            text = "is required for source: tuned, which privplan tune writes"
-            yield Fault("evidence", text, "nothing")
-        elif self.source == "default" and self.evidence is not None:
+        """Only a tuned recipe says what it rests on, and fields that another algorithm has."""
+        if self.source == "default" and self.evidence is not None:
             yield Fault("evidence", "is only for source: tuned or none", self.source)
 
 

@@ -15,10 +15,10 @@ from collections.abc import Collection, Sequence
 from functools import cache, lru_cache
 
 import numpy as np
+from scipy.special import bdtr, bdtrc, chdtr, chdtrc, gammaln, ndtr
 
 from privplan.accounting.families import noise_p_value as noise_p_value
 from privplan.evidence import CLOSE
-from privplan.scipy_functions import bdtr, bdtrc, chdtr, chdtrc, gammaln, ndtr
 
 FALSE_ALARM = 1e-6
 """Largest false-alarm rate of a check of the ledger, per honest run."""

@@ -234,8 +234,8 @@ def _group_verdict(run: Run, group: GroupPlan, broken: bool) -> tuple[GroupVerdi
     client, own = worst_client(run.ledger.records, group.name)
     spent = epsilon(history)
     worst_off = spent if own == history else epsilon(own)
-    if run.plan.spec.sampling.law.turns > 1:
-        _, released = worst_client(run.ledger.records, group.name, complete=True)
+    _, released = worst_client(run.ledger.records, group.name, complete=True)
+    if released != own:
         worst_off = Interval(epsilon(released).lower, worst_off.upper)
     rdp, sound = accountant("rdp"), _is_sound(run)
     covered = sound and not rdp.why_not(history, relation)

@@ -19,7 +19,6 @@ from privplan.planning.baselines import (
     uniform,
 )
 from privplan.spec.spec import Spec
-from privplan.spec.turns import mixture
 from simulate.aggregators import (
     as_planned,
     at_plan_norm,
@@ -141,7 +140,7 @@ def gdpfed_plus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     unit="client",
     released="one noisy sum of scaled, clipped updates per round",
     source="this project; after Boenisch et al., NeurIPS 2023",
-    in_turns=True,
+    mixes=True,
 )
 def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """Clipped, scaled updates, the plan's kind of release, and a normalised step.
@@ -152,11 +151,11 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     Unit of privacy: client.
     Released: per round, one noisy sum per group, or one noisy sum of all groups. Where the plan's
         clipping norm follows a private quantile, the sum has one more coordinate, the number of
-        updates within the norm. Where clients take turns (``cyclic_poisson:B``), these are sums of
+        updates within the norm. Where the sampling law mixes rounds, these are sums of
         sums, and the server solves for the sum of the round.
     Deviations: none.
     """
-    joint, factors = plan.release == "joint", mixture(plan.spec)
+    joint, factors = plan.release == "joint", plan.spec.mixture
     mechanism = gaussian_joint() if joint else gaussian_per_group()
     aggregator = at_plan_norm(mean() if joint else top_k(normalised()), plan)
     if len(factors) > 1:

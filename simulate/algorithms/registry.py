@@ -113,7 +113,7 @@ class AlgorithmEntry:
             an algorithm with unit ``client``.
         scaled: whether ``Hyperparameters.aggregation`` says how its sums are scaled, at the level
             of clients.
-        in_turns: whether it executes sampling laws by which clients take turns.
+        mixes: whether it releases the mixtures of sums that a sampling law may ask for.
     """
 
     name: str
@@ -126,7 +126,7 @@ class AlgorithmEntry:
     requires: tuple[Requirement, ...] = ()
     record_level: bool = False
     scaled: bool = False
-    in_turns: bool = False
+    mixes: bool = False
 
     def build(self, plan: Plan, hyperparameters: Hyperparameters | None = None) -> Algorithm:
         """The algorithm for the plan that it executes.
@@ -151,9 +151,9 @@ class AlgorithmEntry:
         """The first requirement that a plan does not meet; None when it can be executed."""
         if plan.spec.unit == "record" and self.unit_under(plan) != "record":
             return Fault("plan.unit", "must be client", "record")
-        if plan.spec.sampling.law.turns > 1 and not self.in_turns:
-            text = "must be a law under which every round draws from all clients"
-            return Fault("plan.sampling", text, str(plan.spec.sampling))
+        excluded = plan.spec.sampling.law.excludes_use("plain sums")
+        if excluded is not None and not self.mixes:
+            return Fault("plan.sampling", excluded, str(plan.spec.sampling))
         return next((fault for rule in self.requires if (fault := rule(plan))), None)
 
     def complete(self, chosen: Hyperparameters) -> Hyperparameters:
@@ -253,7 +253,7 @@ def register(
     requires: tuple[Requirement, ...] = (),
     record_level: bool = False,
     scaled: bool = False,
-    in_turns: bool = False,
+    mixes: bool = False,
 ) -> Callable[[Build], Build]:
     """A decorator that registers a function as an algorithm and returns it unchanged.
 
@@ -263,7 +263,7 @@ def register(
 
     def add(function: Build) -> Build:
         about = (plan, unit, released, source, hyperparameters or {}, requires, record_level)
-        _BY_FUNCTION[function] = AlgorithmEntry(name, function, *about, scaled, in_turns)
+        _BY_FUNCTION[function] = AlgorithmEntry(name, function, *about, scaled, mixes)
         ALGORITHMS.register(name, _BY_FUNCTION[function])
         return function
 

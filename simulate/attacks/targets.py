@@ -14,7 +14,6 @@ from typing import Any
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import PLAN, RunRecord
-from privplan.spec.turns import refuse_turns
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 from simulate.attacks.evaluate import Case
 from simulate.attacks.membership import Membership
@@ -125,7 +124,7 @@ def of_plan(request: Request, algorithms: Sequence[str], settings: Settings) -> 
         raise InputError.one("algorithm", "must be given for a plan, such as FedAvg", "nothing")
     entries = [ALGORITHMS.get(name) for name in dict.fromkeys(map(ALGORITHMS.name_of, algorithms))]
     plan = request.plan
-    refuse_turns(plan.spec.sampling, "plan.spec.sampling", "attacks")
+    plan.spec.sampling.law.require("attacks", "plan.spec.sampling")
     data = load(request.dataset, request.data_dir, request.download)
     found = Targets((), ())
     for entry in entries:
@@ -205,7 +204,7 @@ def of_run(
     """
     if (folder / PLAN).is_file():
         executed = Plan.load(folder / PLAN)
-        refuse_turns(executed.spec.sampling, "plan.spec.sampling", "attacks")
+        executed.spec.sampling.law.require("attacks", "plan.spec.sampling")
     names = [name for name in settings.attacks if name != MEMBERSHIP]
     if names and settings.noise != (1.0,):
         rule = "must be left out for a run, which is replayed as it was"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privplan.cli.render import refuse_given
+from privplan.cli import in_section
+from privplan.cli.render import refuse_options
 from privplan.sweeps import sweeps_in
 from simulate.cli.options import (
     FORMAT,
@@ -32,8 +33,11 @@ def _count(name: str, default: int, help_: str, *, least: int = 1) -> Decorator:
     return click.option(name, type=kind, default=default, show_default=True, help=help_)
 
 
+@in_section("run")
 @click.command(
-    "attack", short_help="Show what an attacker learns from the releases of a plan or run."
+    "attack",
+    short_help="Show what an attacker learns from the releases of a plan or run.",
+    epilog="Example: privplan attack plan.json --attack closed --images 10 -o attacks",
 )
 @click.argument("source", metavar="PLAN|RUN", type=click.Path(path_type=Path))
 @click.option(
@@ -200,14 +204,14 @@ def _refuse_unused(source: Path, attacks: Sequence[str]) -> None:
     if source.is_dir():
         rule = "must be left out for a run, which is replayed as it was"
         own = ("clients", "local_steps", "dataset", "partition", "aggregation", "hyperparameters")
-        refuse_given(context, own, rule)
+        refuse_options(context, own, rule)
     elif source.is_file():
-        refuse_given(context, ("round",), "must be left out for a plan, which has no rounds yet")
+        refuse_options(context, ("round",), "must be left out for a plan, which has no rounds yet")
     if MEMBERSHIP not in attacks:
         names = ("shadows", "targets", "jobs", *(() if source.is_dir() else ("partition",)))
-        refuse_given(context, names, "is only for membership")
+        refuse_options(context, names, "is only for membership")
     if "rog" not in attacks:
-        refuse_given(context, ("rog_network",), "is only for the attack rog")
+        refuse_options(context, ("rog_network",), "is only for the attack rog")
 
 
 def _warn_of_rest(cases: Sequence[Case]) -> None:

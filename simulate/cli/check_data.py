@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from privplan.cli import in_section
 from simulate.cli.options import own_data_of, own_data_options, own_model_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,12 @@ MOST_LINES = 20
 """Most classes that are listed."""
 
 
-@click.command("check-data", short_help="Show how own data are understood.")
+@in_section("data")
+@click.command(
+    "check-data",
+    short_help="Show how own data are understood.",
+    epilog="Example: privplan check-data patients.csv --label ill --client patient --group unit",
+)
 @click.argument("source", metavar="DATA", required=False)
 @own_data_options
 @click.option("--plan", type=click.Path(path_type=Path), help="Plan that the data must fit.")
@@ -30,7 +35,6 @@ MOST_LINES = 20
 @click.option("--model-args", metavar="JSON", help="Keyword arguments of the model's class.")
 @click.option("--fix", is_flag=True, help="Group normalisation for batch normalisation.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
-@click.option("--for-spec", is_flag=True, hidden=True)
 def command(
     source: str | None,
     plan: Path | None,
@@ -38,12 +42,12 @@ def command(
     model_args: str | None,
     fix: bool,
     form: str,
-    for_spec: bool,
     **options: Any,
-) -> dict[str, Any] | None:
+) -> None:
     """Show records, inputs, classes, clients and groups of DATA, as simulate --data reads it.
 
-    DATA is FILE.npz, FILE.csv, FILE.parquet, a folder of images, or package.module:function. With
+    DATA is FILE.npz, FILE.csv, FILE.parquet, a folder of images, or package.module:function. Its
+    clients per group and the parameters of --model, which is tried on it, belong in a spec. With
     --plan, data that do not have the plan's clients in each group are refused. These numbers are
     not private.
     """
@@ -51,43 +55,33 @@ def command(
     from privplan.plan import Plan
 
     own = own_model_of(model, model_args, fix=fix)
-    data = None if source is None else own_data_of(source, options)
-    if for_spec:
-        if own is not None:
-            own.check(data)
-        parameters = None if own is None else own.parameters()
-        return {"clients": None if data is None else _clients(data), "parameters": parameters}
-    if data is None:
+    if source is None and own is None:
         raise click.UsageError("Missing argument 'DATA'.")
+    data = None if source is None else own_data_of(source, options)
+    parameters = None
+    if own is not None:
+        own.check(data)
+        parameters = own.parameters()
     loaded = None if plan is None else Plan.load(plan)
     if form == "json":
-        parameters = None if own is None else own.parameters()
-        render.data({**_plain(data, loaded), "parameters": parameters})
-        return None
-    render.text(f"data: {data.name}, {len(data.records)} records of shape {_shape(data)}")
-    render.text(_labels(data))
-    if data.clients is None:
-        render.text("clients: not named; --partition assigns the records to the plan's clients")
-    else:
-        _show_clients(data)
+        found = {} if data is None else _plain(data, loaded)
+        render.data({**found, "parameters": parameters})
+        return
+    if data is not None:
+        render.text(f"data: {data.name}, {len(data.records)} records of shape {_shape(data)}")
+        render.text(_labels(data))
+        if data.clients is None:
+            render.text("clients: not named; --partition assigns the records to the plan's clients")
+        else:
+            _show_clients(data)
     if own is not None:
-        render.text(f"model: {own.label}, parameters: {own.parameters()}")
-    if loaded is not None:
+        render.text(f"model: {own.label}, parameters: {parameters}")
+    if loaded is not None and data is not None:
         dataset, _ = data.prepared(loaded.groups)
         render.text(
             f"plan: fits {loaded.spec.name}; {len(dataset.train_y)} records for training, "
             f"{len(dataset.test_y)} for testing"
         )
-    return None
-
-
-def _clients(data: Data) -> dict[str | None, int] | None:
-    """Number of clients by name of the group, None for all of them; None without clients."""
-    if data.clients is None:
-        return None
-    if data.groups is None:
-        return {None: len(set(data.clients.tolist()))}
-    return dict(Counter(data.groups.values()))
 
 
 def _labels(data: Data) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from privplan.cli.render import is_given, refuse_given
+from privplan.cli.render import on_command_line, refuse_options
 
 if TYPE_CHECKING:
     from privplan.plan import Plan
@@ -130,7 +130,7 @@ _OPTIONS = (
         "hyperparameters",
         multiple=True,
         metavar="NAME=NUMBER",
-        help="A hyperparameter of the algorithm, such as rho=0.5; see privplan algorithms.",
+        help="A hyperparameter of the algorithm, such as rho=0.5; see simulate --algorithms.",
     ),
 )
 
@@ -206,10 +206,11 @@ def refuse_unused_aggregation(plan: Plan, algorithms: Iterable[str]) -> None:
     from simulate.algorithms.registry import ALGORITHMS
 
     context, chosen = click.get_current_context(), [ALGORITHMS.get(name) for name in algorithms]
-    if not is_given(context, "aggregation") or any(one.takes_aggregation(plan) for one in chosen):
+    taken = any(one.takes_aggregation(plan) for one in chosen)
+    if taken or not on_command_line(context, "aggregation"):
         return
     known = ", ".join(name for name, entry in ALGORITHMS.items() if entry.scaled)
-    refuse_given(context, ("aggregation",), f"is only for {known}, with unit: client")
+    refuse_options(context, ("aggregation",), f"is only for {known}, with unit: client")
 
 
 def request_of(plan: Path, algorithm: str, output: Path, options: Mapping[str, Any]) -> Request:
@@ -329,10 +330,10 @@ def own_of(context: click.Context, options: dict[str, Any]) -> OwnParts:
     reading = {name: given[name] for name in OWN_DATA_NAMES}
     data = None
     if given["data"] is not None:
-        refuse_given(context, ["dataset"], "must be left out with --data")
+        refuse_options(context, ["dataset"], "must be left out with --data")
         data = own_data_of(given["data"], reading)
     else:
-        refuse_given(context, OWN_DATA_NAMES, "is only for --data")
+        refuse_options(context, OWN_DATA_NAMES, "is only for --data")
     model = own_model_of(given["model"], given["model_args"], fix=given["fix"])
     loss, metric = given["loss"], given["metric"]
     from simulate.own_parts import OwnParts

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from privplan.cli import in_section
 from simulate.cli.options import DATA_DIR, SEED, own_of, own_options
 
 
@@ -27,7 +28,12 @@ class _Rounds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return int(text)
 
 
-@click.command("replay", short_help="Execute rounds of a finished run again, and compare.")
+@in_section("verify")
+@click.command(
+    "replay",
+    short_help="Execute rounds of a finished run again, and compare.",
+    epilog="Example: privplan replay run --rounds 3",
+)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--rounds", type=_Rounds(), default="5", show_default=True, help="Rounds to train.")
 @DATA_DIR

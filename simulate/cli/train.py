@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privplan.cli.render import refuse_given
-from privplan.processes import uncollected
+from privplan.cli import in_section
+from privplan.cli.render import refuse_options
 from privplan.sweeps import sweeps_in
+from privplan.witness import WITNESSING
 from simulate.cli.options import (
     SEED,
     SEED_OPTION,
@@ -26,15 +27,68 @@ from simulate.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from simulate.algorithms.registry import AlgorithmEntry
     from simulate.parallel import Ranks
     from simulate.runs.compare import ComparisonRow
     from simulate.runs.request import Request
 
+COLUMNS = ["algorithm", "unit of privacy", "released", "source", "hyperparameters"]
 
-@click.command("simulate", short_help="Train an algorithm under a plan.")
+
+def _list_algorithms(context: click.Context, parameter: click.Parameter, form: str | None) -> None:
+    """Print what can be trained, and end."""
+    if form is None:
+        return
+    from privplan.cli import render
+    from simulate.algorithms.registry import ALGORITHMS
+
+    rows, plain = [], []
+    for _, entry in ALGORITHMS.items():
+        known = entry.hyperparameters
+        defaults = ", ".join(f"{name}={one.default:g}" for name, one in known.items())
+        rows.append([entry.name, entry.unit, entry.released, entry.source, defaults])
+        plain.append(
+            {
+                "algorithm": entry.name,
+                "unit": entry.unit,
+                "released": entry.released,
+                "source": entry.source,
+                "hyperparameters": {
+                    name: {"default": one.default, "meaning": one.meaning}
+                    for name, one in known.items()
+                },
+            }
+        )
+    if form == "json":
+        render.data(plain)
+    elif form == "markdown":
+        lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
+        render.text("\n".join(f"| {' | '.join(row)} |" for row in lines))
+    else:
+        caption = "unit none: nothing is protected, epsilon is infinite"
+        render.table(f"{len(rows)} algorithms", COLUMNS, rows, caption, words=True)
+    context.exit()
+
+
+@in_section("run")
+@click.command(
+    "simulate",
+    short_help="Train an algorithm under a plan.",
+    epilog="Example: privplan simulate plan.json --algorithm planned --seed 1 -o run",
+)
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option("--algorithm", required=True, help="FedAvg, DP-FedAvg, GDPFed, GDPFed-op, ...")
+@click.option(
+    "--algorithms",
+    is_flag=False,
+    flag_value="table",
+    type=click.Choice(["table", "json", "markdown"]),
+    is_eager=True,
+    expose_value=False,
+    callback=_list_algorithms,
+    metavar="[table|json|markdown]",
+    help="List all algorithms instead: unit of privacy, releases, source and hyperparameters, "
+    "which are chosen by --set NAME=NUMBER.",
+)
 @data_options
 @own_options
 @SEED_OPTION
@@ -60,13 +114,6 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Where the secret key is written (mode 600), to resume and to replay the run.",
 )
-@click.option(
-    "--signing-key",
-    "signing_key_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Secret key (privplan keys new) of a server in the plan's signers.",
-)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("run"))
 @click.pass_context
 def simulate_command(
@@ -82,7 +129,6 @@ def simulate_command(
     form: str,
     noise: str,
     noise_key_file: Path | None,
-    signing_key_file: Path | None,
     **options: Any,
 ) -> None:
     """Train under PLAN (a plan.json) and keep the run in a folder.
@@ -93,16 +139,15 @@ def simulate_command(
 
     torchrun --nproc-per-node K -m simulate PLAN ... spreads one run over K processes.
     """
-    with uncollected():
-        from simulate.parallel import process_group
-        from simulate.runs.run import execute_nonzero_rank
+    from simulate.parallel import process_group
+    from simulate.runs.run import execute_nonzero_rank
 
     own = own_of(context, options)
     request = request_of(plan, algorithm, output, options)
     refuse_unused_aggregation(request.plan, [algorithm])
     request = replace(request, seed=seed, canaries=canaries, track=track, precision=precision)
     request = replace(request, noise=noise, noise_key_file=noise_key_file)
-    request = with_own(replace(request, signing_key_file=signing_key_file), own)
+    request = with_own(replace(request, witnessing=context.meta.get(WITNESSING)), own)
     with process_group(cuda=request.device != "cpu") as ranks:
         if ranks.is_main:
             _execute_main_rank(request, ranks, form)
@@ -138,8 +183,11 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
 # --- ``privplan compare``: several algorithms under one plan. ------------------------------------
 
 
+@in_section("run")
 @click.command(
-    "compare", short_help="Train several algorithms under a plan and show them side by side."
+    "compare",
+    short_help="Train several algorithms under a plan and show them side by side.",
+    epilog="Example: privplan compare plan.json --algorithms DP-FedAvg,planned --seeds 3",
 )
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option("--algorithms", required=True, help="Names with commas between, or all.")
@@ -219,33 +267,32 @@ def compare_command(
     from privplan.cli import render
     from privplan.forecast.target import reached_line
     from privplan.record import ACCURACY
-
-    with uncollected():
-        from simulate.runs.compare import (
-            PLOT,
-            TABLE,
-            compare,
-            counted,
-            finished_line,
-            printed_table,
-            select,
-        )
-    from simulate.runs.compare import repeated_noise, run_folders
+    from simulate.runs.compare import (
+        PLOT,
+        TABLE,
+        compare,
+        counted,
+        finished_line,
+        printed_table,
+        repeated_noise,
+        run_folders,
+        select,
+    )
     from simulate.runs.tune import (
         TUNED_TABLE,
+        same_accountant,
         tuned_comparison,
         tuned_plain,
-        tuned_plan,
         tuned_table,
     )
 
     if not tune:
-        refuse_given(context, ("trials", "validation_share"), "must be left out without --tune")
+        refuse_options(context, ("trials", "validation_share"), "must be left out without --tune")
     others = [run for folder in against for run in run_folders(folder)]
     own = own_of(context, options)
     base = with_own(request_of(plan, "", output, options), own)
     base = replace(base, track=track, precision=precision)
-    base = tuned_plan(base) if tune else base
+    base = replace(base, plan=same_accountant(base.plan)) if tune else base
     names, omitted = select(algorithms, base, one_unit=tune)
     refuse_unused_aggregation(base.plan, names)
     for line in omitted:
@@ -285,50 +332,3 @@ def compare_command(
     table = TUNED_TABLE if tune else TABLE
     if form == "table":
         render.text(f"table {output / table}, plot {output / PLOT}")
-
-
-# --- ``privplan algorithms``: the algorithms that can be trained. --------------------------------
-
-COLUMNS = ["algorithm", "unit of privacy", "released", "source", "hyperparameters"]
-
-
-@click.command("algorithms", short_help="List the algorithms that can be trained.")
-@click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table")
-def algorithms_command(form: str) -> None:
-    """List the algorithms: unit of privacy, releases, source and hyperparameters.
-
-    Hyperparameters are chosen with --set NAME=NUMBER of simulate and compare.
-    """
-    from privplan.cli import render
-    from simulate.algorithms.registry import ALGORITHMS
-
-    entries = [entry for _, entry in ALGORITHMS.items()]
-    if form == "json":
-        render.data([_json(entry) for entry in entries])
-    elif form == "markdown":
-        rows = [COLUMNS, ["---"] * len(COLUMNS), *map(_row, entries)]
-        render.text("\n".join(f"| {' | '.join(row)} |" for row in rows))
-    else:
-        caption = "unit none: nothing is protected, epsilon is infinite"
-        rows = [_row(entry) for entry in entries]
-        render.table(f"{len(entries)} algorithms", COLUMNS, rows, caption, words=True)
-
-
-def _row(entry: AlgorithmEntry) -> list[str]:
-    """The cells of an algorithm's row."""
-    defaults = [f"{name}={one.default:g}" for name, one in entry.hyperparameters.items()]
-    return [entry.name, entry.unit, entry.released, entry.source, ", ".join(defaults)]
-
-
-def _json(entry: AlgorithmEntry) -> dict[str, Any]:
-    """An algorithm as JSON."""
-    return {
-        "algorithm": entry.name,
-        "unit": entry.unit,
-        "released": entry.released,
-        "source": entry.source,
-        "hyperparameters": {
-            name: {"default": one.default, "meaning": one.meaning}
-            for name, one in entry.hyperparameters.items()
-        },
-    }

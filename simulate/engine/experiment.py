@@ -98,11 +98,9 @@ class Experiment:
         if self.discrete and not (mechanism.noisy and mechanism.release_client is None):
             rule = "must not be secure-discrete without noise on sums"
             faults.append(Fault("noise", rule, self.algorithm.name))
-        law = self.algorithm.plan.spec.sampling
-        if self.discrete and law.law.turns > 1:
-            faults.append(
-                Fault("noise", f"must not be secure-discrete under {law}", "secure-discrete")
-            )
+        excluded = self.algorithm.plan.spec.sampling.law.excludes_use("secure-discrete")
+        if self.discrete and excluded is not None:
+            faults.append(Fault("noise", excluded, "secure-discrete"))
         if faults:
             raise InputError(faults)
         if self.canaries:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privplan.attestation.attestor import Attestor
 from privplan.evidence import vector_digest
 from privplan.record import RoundMetrics
+from privplan.witness import Witness
 from simulate import audit as traces
 from simulate.algorithm import weights
 from simulate.components import Released, State
@@ -83,7 +83,7 @@ def run_round(
     experiment: Experiment,
     progress: Progress,
     ledger: LedgerWriter,
-    attestor: Attestor | None = None,
+    witness: Witness | None = None,
 ) -> Progress:
     """Run one round: sample, train, sum, release, write to the ledger, then take the step.
 
@@ -91,7 +91,7 @@ def run_round(
         experiment: the run.
         progress: state of training before the round.
         ledger: receives the releases before they are used.
-        attestor: signs the cohort and the releases before they are used; None without signatures.
+        witness: learns of the cohort and of the releases before they are used; none by default.
 
     Returns:
         State of training after the round, not yet evaluated.
@@ -99,16 +99,16 @@ def run_round(
     round_, algorithm = progress.round + 1, experiment.algorithm
     coordinates = released_coordinates(experiment, round_)
     context = RoundContext(round_, progress.theta, progress.server, coordinates, progress.personal)
-    if attestor is not None:
+    if witness is not None:
         names = [group.name for group in algorithm.plan.groups]
         drawn = [found.tolist() for found in positions(experiment, round_)]
         cohort = dict(zip(names, drawn, strict=True))
-        attestor.cohort(round_, cohort, _digest(progress.theta))
+        witness.cohort(round_, cohort, _digest(progress.theta))
     releases, personal, score_changes, state = _release(experiment, context, progress.mechanism)
     measured = [release.noise for release in releases if release.noise is not None]
     ledger.append([release.record for release in releases], measured)
-    if attestor is not None:
-        attestor.release(round_, [_digest(one.vector) for one in releases], ledger.chain)
+    if witness is not None:
+        witness.release(round_, [_digest(one.vector) for one in releases], ledger.chain)
     scores = None if progress.canary_scores is None else progress.canary_scores + score_changes
     step, server = algorithm.aggregator.combine(releases, progress.theta, progress.server)
     if coordinates is not None:
@@ -220,7 +220,7 @@ def train(
     ledger: LedgerWriter,
     progress: Progress | None = None,
     after: Callable[[Progress], None] = lambda progress: None,
-    attestor: Attestor | None = None,
+    witness: Witness | None = None,
 ) -> Progress:
     """Train until the plan's last round.
 
@@ -229,7 +229,7 @@ def train(
         ledger: receives the releases.
         progress: state of training to continue from; the initial state when None.
         after: called after each round.
-        attestor: as of ``run_round``.
+        witness: as of ``run_round``.
 
     Returns:
         State of training after the last round.
@@ -238,7 +238,7 @@ def train(
     every, records = evaluation_schedule(experiment)
     with one_core(), products_in_tf32(False):
         while progress.round < experiment.rounds:
-            progress = run_round(experiment, progress, ledger, attestor)
+            progress = run_round(experiment, progress, ledger, witness)
             _log.debug("round %d: %d releases", progress.round, len(progress.releases))
             progress = evaluate_if_due(experiment, progress, every, records)
             after(progress)

@@ -1,35 +1,31 @@
-"""Search of a recipe on proxy data: successive halving with a surrogate, resumable.
+"""Search of a recipe on proxy data: Optuna's samplers, and rungs of growing cohorts.
 
-Rungs of growing cohorts: all recipes train with a small share of the plan's cohort, the better
-third with a larger one, the best with the whole cohort and several seeds, each for all rounds. A
-Gaussian process over the recipes' coordinates, fitted to the first rung, adds recipes to it. The
-default recipe takes part in the last rung, so that the result is compared with it. Where shifts of
-images are tried, the first rung has the default recipe with each of them, too.
+A trial is a recipe. It trains with a small share of the plan's cohort, and if it is among the
+better third so far with a larger one, then with the whole cohort and several seeds, each for all
+rounds (successive halving). The recipe before is the first trial and passes all rungs, so that
+the result is compared with it. Where shifts of images are tried, the next trials are that recipe
+with each of them.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-import yaml
 
 from privplan.errors import InputError, PrivplanError
-from privplan.files import load_yaml
+from privplan.files import Convert, edited, load_yaml
 from privplan.forecast.features import Coverage, ProxyRun, ProxyTable, client_shares, plan_features
 from privplan.plan import Plan
 from privplan.planning.choices import relative_noise
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from privplan.spec.training import TUNED, TuningEvidence, fields_digest, without_recipe
-from privplan.spec.turns import refuse_turns
+from privplan.spec.training import TUNED, fields_digest, without_recipe
 from privplan.sweeps import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.values import Count, Fraction, Positive, Value, digest, parse
 from simulate.algorithms.registry import ALGORITHMS, as_given, no_server
@@ -38,31 +34,63 @@ from simulate.engine.experiment import Experiment
 from simulate.proxy.pretraining import Pretrained, with_initial
 from simulate.proxy.trials import (
     DECAYS,
+    FACTORS,
     Candidate,
     Setting,
     Trial,
     accuracy,
     default_candidate,
-    draws,
     loaded,
     shifts_of,
     smaller,
+    space,
     trained,
 )
+from simulate.runs.study import Study, opened, search
 
 PLANNED = "planned"
 """The algorithm whose plans say that their recipe was tuned."""
-JOURNAL = "trials.jsonl"
+STORAGE = "study.db"
 SHARES = (1 / 8, 1 / 3, 1.0)
 """Shares of the plan's cohort in the rungs."""
-KEPT = 3
-"""Of so many recipes one goes on to the next rung."""
 FINAL_SEEDS = 2
 """Seeds of the last rung."""
-FINALISTS = 3
-"""Recipes of the last rung, beside the default recipe."""
-POOL = 1000
-"""Recipes among which the surrogate chooses."""
+STARTUP = 8
+"""Recipes that are drawn at random before the estimator proposes any."""
+
+
+class Evidence(Value):
+    """Runs that a tuned recipe rests on, written beside the spec.
+
+    Attributes:
+        dataset: name of the proxy data.
+        partition: partition of its records over clients.
+        algorithm: name of the algorithm that was trained.
+        runs: simulated runs.
+        seed: seed of the first run.
+        accuracy: mean accuracy of the recipe over its seeds, in [0, 1].
+        seeds: number of seeds of this mean.
+        default_accuracy: the same of the recipe before.
+        rounds: rounds of the plan that was tuned for.
+        noise: norm of the noise of its mean update over the clipping norm.
+        model: name of the model that was trained.
+        recipe: digest of the recipe's fields (``fields_digest``).
+        trials: values, seeds' accuracies and number of the trials of the last rung, best first.
+    """
+
+    dataset: str
+    partition: str
+    algorithm: str
+    runs: int
+    seed: int
+    accuracy: float
+    seeds: int
+    default_accuracy: float
+    rounds: int
+    noise: float
+    model: str
+    recipe: str
+    trials: tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -79,8 +107,8 @@ class Ranked:
 
     @property
     def sd(self) -> float:
-        """Standard deviation over seeds; 0 with one seed."""
-        return stdev(self.scores) if len(self.scores) > 1 else 0.0
+        """Standard deviation over seeds."""
+        return stdev(self.scores)
 
 
 @dataclass(frozen=True)
@@ -89,7 +117,7 @@ class Found:
 
     ranked: tuple[Ranked, ...]
     default: Ranked
-    evidence: TuningEvidence
+    evidence: Evidence
     warnings: tuple[str, ...]
 
     @property
@@ -103,12 +131,13 @@ class Search:
 
     Args:
         setting: the spec, the algorithm and the proxy data.
-        trials: recipes of the first rung, at least 4; a quarter of them by the surrogate.
-        minutes: the last rungs begin when so many minutes are over; None for no limit.
-        shifts: whether random shifts of images are tried, too.
-        seed: seed of the recipes that are drawn, and first seed of the runs.
+        trials: recipes to try, at least 4.
+        seed: seed of the recipes that are proposed, and first seed of the runs.
         jobs: processes.
-        folder: where the trials are journalled; None when they are not.
+        folder: where the trials are stored; None when they are not.
+        minutes: no further recipes begin when so many minutes are over; None for no limit.
+        shifts: whether random shifts of images are tried, too.
+        sampler: one of ``simulate.runs.study.SAMPLERS``.
     """
 
     def __init__(
@@ -121,186 +150,127 @@ class Search:
         minutes: float | None = None,
         *,
         shifts: bool = False,
+        sampler: str = "tpe",
     ) -> None:
         self._setting, self._trials, self._seed, self._jobs = setting, trials, seed, jobs
-        self._folder, self._minutes = folder, minutes
+        self._folder, self._minutes, self._sampler = folder, minutes, sampler
         self._shifts = shifts_of(loaded(setting)) if shifts else ()
         if shifts and not self._shifts:
             raise InputError.one("shifts", "is only for images", setting.dataset)
         self._plan = solve(Spec.parse(setting.spec), second_opinion=False)
-        own_server = no_server in ALGORITHMS.get(setting.algorithm).requires
+        entry = ALGORITHMS.get(setting.algorithm)
+        own_server = no_server in entry.requires
         if own_server and (fault := no_server(self._plan)):
             rule = f"{fault.rule} for {setting.algorithm}, which has its own"
             raise InputError.one(fault.field.removeprefix("plan."), rule, fault.found)
-        self._default = default_candidate(self._before(), own_server=own_server)
-        identity = {"setting": setting.model_dump(mode="json", exclude={"data_dir"}), "seed": seed}
-        self._journal: Journal[float] | None = None
-        if folder is not None:
-            self._journal = Journal(folder / JOURNAL, digest(identity), _check)
-        self._runs = 0
-
-    def _before(self) -> Plan:
-        """The plan whose recipe the search begins with.
-
-        A method that plans for itself trains without the plan's recipe, so it begins there too:
-        steps that are meant for clipped updates would let it diverge.
-        """
-        if ALGORITHMS.get(self._setting.algorithm).plan is as_given:
-            return self._plan
-        spec = Spec.parse(without_recipe(self._plan.spec.model_dump(mode="json")))
-        return solve(spec, second_opinion=False)
+        before = self._plan
+        if entry.plan is not as_given:
+            # A method that plans for itself trains without the plan's recipe, so the search begins
+            # there too: steps that are meant for clipped updates would let it diverge.
+            plain = without_recipe(self._plan.spec.model_dump(mode="json"))
+            before = solve(Spec.parse(plain), second_opinion=False)
+        self._default = default_candidate(before, own_server=own_server)
 
     def run(self, progress: Progress = lambda done, total: None) -> Found:
         """The recipes of the last rung.
 
         Args:
-            progress: called with the number of finished and of all trials of each rung.
+            progress: called with the number of finished and of all trials.
 
         Raises:
             InterruptedSweepError: on Ctrl-C; the same call resumes.
             PrivplanError: when the spec does not fit the proxy data.
         """
-        if self._journal is not None:
-            self._journal.load()  # another search is refused before the lock is created
-        with resumable(self._folder):
-            return self._search(progress)
+        loaded(self._setting)  # missing data are refused before anything is written
+        varied = space(self._default, self._shifts)
+        moved = [self._default.model_copy(update={"shift": one}) for one in self._shifts]
+        first = [
+            {name: getattr(one, name) for name in varied}
+            for one in dict.fromkeys([self._default, *moved])
+        ]
+        shares = [1.0 if smaller(self._plan, one) == self._plan else one for one in SHARES]
+        seeds = [(self._seed,), (self._seed,), range(self._seed, self._seed + FINAL_SEEDS)]
+        rungs = [
+            [f"{share:.4g}, seed {seed}" for seed in own]
+            for share, own in zip(shares, seeds, strict=True)
+        ]
+        trials = {
+            key: (share, seed)
+            for share, own, keys in zip(shares, seeds, rungs, strict=True)
+            for seed, key in zip(own, keys, strict=True)
+        }
 
-    def _search(self, progress: Progress) -> Found:
-        source, begin = np.random.default_rng(self._seed), time.monotonic()
-        drawn = max(3, self._trials - self._trials // 4)
-        endless = draws(self._default, source, self._shifts)
-        moved = [self._default.model_copy(update={"shift": shift}) for shift in self._shifts]
-        first = dict.fromkeys([self._default, *moved])
-        recipes = [*first, *islice(endless, max(1, drawn - len(first)))]
-        scores = self._rung(recipes, SHARES[0], 1, progress)
-        limit = math.inf if self._minutes is None else 60 * self._minutes
-        if time.monotonic() - begin < 0.4 * limit and self._trials >= 8:
-            pool = list(islice(endless, POOL))
-            added = propose(recipes, [one.mean for one in scores], pool, self._trials // 4)
-            scores += self._rung(added, SHARES[0], 1, progress)
-        middle = sorted(scores, key=_rank)[: max(FINALISTS, len(scores) // KEPT)]
-        if time.monotonic() - begin < 0.7 * limit:
-            middle = self._rung([one.recipe for one in middle], SHARES[1], 1, progress)
-        best = [one.recipe for one in sorted(middle, key=_rank)[:FINALISTS]]
-        last = self._rung([self._default, *best], SHARES[2], FINAL_SEEDS, progress)
-        [default] = [one for one in last if one.recipe == self._default]
-        ranked = tuple(sorted(last, key=_rank))
-        algorithm = self._setting.algorithm
-        trained = Spec.parse(ranked[0].recipe.applied(self._setting.spec))
-        evidence = TuningEvidence(
+        def task(name: str, key: str, params: dict[str, Any]) -> tuple[Setting, Trial]:
+            share, seed = trials[key]
+            recipe = Candidate(**{**self._default.model_dump(), **params})
+            return self._setting, Trial(recipe=recipe, share=share, seed=seed)
+
+        setting = self._setting.model_dump(mode="json", exclude={"data_dir"})
+        identity = digest({"setting": setting, "seed": self._seed, "shifts": list(self._shifts),
+                           "sampler": self._sampler})  # fmt: skip
+        path = None if self._folder is None else self._folder / STORAGE
+        with resumable(self._folder), opened(path) as storage:
+            study = Study(
+                storage, "recipe", identity, varied, first, rungs,
+                seed=self._seed, startup=STARTUP, sampler=self._sampler,
+            )  # fmt: skip
+            seconds = None if self._minutes is None else 60 * self._minutes
+            search(
+                {"recipe": study}, task, accuracy,
+                trials=self._trials, jobs=self._jobs, progress=progress, seconds=seconds,
+            )  # fmt: skip
+            last = [
+                Ranked(task("", rungs[0][0], one.params)[1].recipe, one.scores)
+                for one in study.finished()
+                if one.scores is not None
+            ]
+            return self._found(last, study.runs)
+
+    def _found(self, last: list[Ranked], runs: int) -> Found:
+        """The result, from the trials of the last rung; the first is the recipe before."""
+        default, ranked = last[0], tuple(sorted(last, key=lambda one: -one.mean))
+        best = ranked[0]
+        trained = Spec.parse(best.recipe.applied(self._setting.spec))
+        evidence = Evidence(
             dataset=self._setting.dataset,
             partition=self._setting.partition,
-            runs=self._runs,
+            algorithm=self._setting.algorithm,
+            runs=runs,
             seed=self._seed,
-            accuracy=ranked[0].mean,
+            accuracy=best.mean,
             seeds=FINAL_SEEDS,
             default_accuracy=default.mean,
             rounds=self._plan.spec.rounds,
             noise=relative_noise(self._plan),
             model=trained.model.name,
             recipe=fields_digest(trained.model_dump(mode="json")),
-            algorithm=None if algorithm == PLANNED else algorithm,
+            trials=tuple({**one.recipe.numbers(), "scores": one.scores} for one in ranked),
         )
-        return Found(ranked, default, evidence, tuple(self._warnings(ranked, default)))
+        return Found(ranked, default, evidence, tuple(self._warnings(best, default)))
 
-    def _rung(
-        self, recipes: Sequence[Candidate], share: float, seeds: int, progress: Progress
-    ) -> list[Ranked]:
-        """Scores of recipes at a share of the cohort, each once."""
-        recipes = list(dict.fromkeys(recipes))
-        if smaller(self._plan, share) == self._plan:
-            share = 1.0
-        items = {
-            key_of(trial.model_dump()): (self._setting, trial)
-            for recipe in recipes
-            for trial in _trials(recipe, share, self._seed, seeds)
-        }
-        spread = in_jobs(min(self._jobs, len(items)))
-        done = finish(items, accuracy, spread=spread, journal=self._journal, progress=progress)
-        self._runs += len(items)
-        return [
-            Ranked(
-                recipe,
-                tuple(
-                    done[key_of(trial.model_dump())]
-                    for trial in _trials(recipe, share, self._seed, seeds)
-                ),
-            )
-            for recipe in recipes
-        ]
-
-    def _warnings(self, ranked: Sequence[Ranked], default: Ranked) -> list[str]:
+    def _warnings(self, best: Ranked, default: Ranked) -> list[str]:
         """What a reader of the result should know."""
-        lines, best, first = [], ranked[0], self._default
-        error = math.hypot(best.sd, default.sd) / math.sqrt(FINAL_SEEDS)
         if best is default:
-            lines.append("no recipe was better than the one before, which is kept")
-        else:
-            gain = 100 * (best.mean - default.mean)
-            if best.mean - default.mean < 2 * error:
-                lines.append(
-                    f"{gain:+.2f} points over the recipe before are within twice the standard "
-                    f"error, {100 * error:.2f}"
-                )
-            if self._setting.algorithm != PLANNED:
-                lines.append(
-                    f"the fields are those for {self._setting.algorithm}; while they stand in the "
-                    f"spec, {PLANNED} trains with them, too, not with its default recipe"
-                )
-        for name, factor in (("clipping_norm", 4.0), ("step", 2.5), ("local_rate", 2.0)):
-            value, middle = getattr(best.recipe, name), getattr(first, name)
+            return ["no recipe was better than the one before, which is kept"]
+        lines, error = [], math.hypot(best.sd, default.sd) / math.sqrt(FINAL_SEEDS)
+        if best.mean - default.mean < 2 * error:
+            lines.append(
+                f"{100 * (best.mean - default.mean):+.2f} points over the recipe before are within "
+                f"twice the standard error, {100 * error:.2f}"
+            )
+        if self._setting.algorithm != PLANNED:
+            lines.append(
+                f"the fields are those for {self._setting.algorithm}; while they stand in the "
+                f"spec, {PLANNED} trains with them, too, not with its default recipe"
+            )
+        for name, factor in FACTORS.items():
+            value, middle = getattr(best.recipe, name), getattr(self._default, name)
             if abs(math.log(value / middle)) > 0.9 * math.log(factor):
                 lines.append(
                     f"{name} {value:g} is at the edge of what was tried, [{middle / factor:.3g}, "
                     f"{middle * factor:.3g}]: the best one may lie beyond"
                 )
         return lines
-
-
-def propose(
-    tried: Sequence[Candidate], scores: Sequence[float], pool: Sequence[Candidate], count: int
-) -> list[Candidate]:
-    """Recipes of a pool by the upper confidence bound of a Gaussian process.
-
-    Args:
-        tried: recipes that were tried.
-        scores: their accuracies.
-        pool: recipes to choose from.
-        count: how many.
-    """
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import Matern, WhiteKernel
-
-    x, y = np.array([one.features() for one in tried]), np.array(scores)
-    middle, scale = x.mean(0), x.std(0) + 1e-9
-    kernel = Matern(length_scale=2.0, length_scale_bounds="fixed", nu=2.5) + WhiteKernel(
-        0.05, noise_level_bounds="fixed"
-    )
-    process = GaussianProcessRegressor(kernel, optimizer=None, normalize_y=True)
-    process.fit((x - middle) / scale, y)
-    features = np.array([one.features() for one in pool])
-    mean, deviation = process.predict((features - middle) / scale, return_std=True)
-    order = np.argsort(-(mean + 0.5 * deviation), kind="stable")
-    return [pool[int(at)] for at in order[:count]]
-
-
-def _trials(recipe: Candidate, share: float, seed: int, seeds: int) -> list[Trial]:
-    return [Trial(recipe=recipe, share=share, seed=seed + one) for one in range(seeds)]
-
-
-def _rank(one: Ranked) -> float:
-    """Sort key, the best first."""
-    return -one.mean
-
-
-def _check(point: Any, result: Any) -> None:
-    """Check that a line of a journal can be a trial's.
-
-    Raises:
-        ValueError: when it cannot.
-    """
-    if not isinstance(result, float) or not 0 <= result <= 1 or set(point) != {*Trial.model_fields}:
-        raise ValueError
 
 
 # -------------------------------------------------------------------------------------------------
@@ -358,9 +328,9 @@ def variations(
         classes: classes of the data, for partitions that are drawn.
 
     Raises:
-        InputError: for a spec whose clients take turns.
+        InputError: for a spec whose sampling law excludes forecasts.
     """
-    refuse_turns(spec.sampling, "sampling", "forecasts")
+    spec.sampling.law.require("forecasts", "sampling")
     source, drawn = np.random.default_rng([seed, 13]), []
 
     def factor(most: float) -> float:
@@ -543,16 +513,13 @@ def _check_proxy(point: Any, result: Any) -> None:
 
 # --- The text of a spec with what tuning or pretraining found; comments stay where they can. -----
 
-REPLACED = (*TUNED, "recipe")
-"""Top-level fields that a tuned recipe writes."""
-
 
 def tuned_data(data: dict[str, Any], found: Found, algorithm: str) -> dict[str, Any]:
     """A spec's plain data with the best recipe.
 
-    For ``planned`` the recipe is marked as tuned, with its evidence and the values before, which
-    baselines train with; for another algorithm its fields stand as given, with the evidence. Where
-    it trains best with the fields of before, they stay, so that ``planned`` keeps its recipe.
+    For ``planned`` the recipe is marked as tuned, with the values before, which baselines train
+    with; for another algorithm its fields stand as given. Where it trains best with the fields of
+    before, they stay, so that ``planned`` keeps its recipe.
 
     Args:
         data: plain data of the spec.
@@ -564,79 +531,43 @@ def tuned_data(data: dict[str, Any], found: Found, algorithm: str) -> dict[str, 
         return data
     fields = {key: value for key, value in best.fields().items() if value is not None}
     fields["local"] = best.local(data)
-    evidence = found.evidence.model_dump(mode="json")
-    fields["recipe"] = {"source": "none", "evidence": evidence}
+    fields["recipe"] = {"source": "none"}
     if algorithm == PLANNED:
         decided = [key for key in TUNED if key in fields]
         fields["recipe"] = {
             "source": "tuned",
             "decides": decided,
             "replaced": {key: data[key] for key in decided if data.get(key) is not None},
-            "evidence": evidence,
         }
-    return {**{key: value for key, value in data.items() if key not in REPLACED}, **fields}
+    rest = {key: value for key, value in data.items() if key not in (*TUNED, "recipe")}
+    return {**rest, **fields}
 
 
-def tuned_text(text: str, found: Found, algorithm: str) -> str:
+def tuned_text(text: str, found: Found, algorithm: str, evidence: str) -> str:
     """The text of a spec with the best recipe.
 
     Args:
         text: YAML of the spec.
         found: the result of the search.
         algorithm: the algorithm that was tuned.
+        evidence: name of the file with the evidence.
     """
-    wanted = tuned_data(load_yaml(text, "spec"), found, algorithm)
+    basis = found.evidence
+
+    def row(one: Ranked) -> str:
+        recipe = " ".join(f"{name}={value}" for name, value in one.recipe.numbers().items())
+        return f"{100 * one.mean:.2f} +- {100 * one.sd:.2f}: {recipe}"
+
     rows = [
-        f"# Tuned for {algorithm} by {found.evidence.runs} simulated runs on "
-        f"{found.evidence.dataset} ({found.evidence.partition}): public or proxy data only.",
-        "# The last runs, accuracy in percent over "
-        f"{found.evidence.seeds} seeds; best first, then as before:",
-        *(f"# {_row(one)}" for one in (*found.ranked[:3], found.default)),
+        f"Tuned for {algorithm} by {basis.runs} simulated runs on {basis.dataset} "
+        f"({basis.partition}): public or proxy data only.",
+        f"It holds at {basis.rounds} rounds and noise {basis.noise:.3g} in clipping norms; "
+        f"more in {evidence}.",
+        f"The last runs, accuracy in percent over {basis.seeds} seeds; best first, then as before:",
+        *map(row, (*found.ranked[:3], found.default)),
     ]
-    if wanted == load_yaml(text, "spec"):
-        return "\n".join(rows) + "\n" + text
-    return with_fields(text, wanted, REPLACED, rows)
-
-
-def with_fields(
-    text: str, wanted: dict[str, Any], fields: Collection[str], comments: Sequence[str]
-) -> str:
-    """The text of a spec with other values of some top-level fields, at its end.
-
-    Args:
-        text: YAML of the spec.
-        wanted: plain data of the result.
-        fields: the fields that differ.
-        comments: lines before the fields.
-    """
-    own = {key: wanted[key] for key in fields if key in wanted}
-    block = "\n".join(comments) + "\n" + yaml.safe_dump(own, sort_keys=False, width=100)
-    edited = _without(text, fields)
-    if edited is not None:
-        edited = f"{edited.rstrip()}\n\n{block}"
-        if load_yaml(edited, "spec") == wanted:
-            return edited
-    rest = {key: value for key, value in wanted.items() if key not in fields}
-    return yaml.safe_dump(rest, sort_keys=False, width=100) + "\n" + block
-
-
-def _row(one: Ranked) -> str:
-    recipe = " ".join(f"{name}={value}" for name, value in one.recipe.numbers().items())
-    return f"{100 * one.mean:.2f} +- {100 * one.sd:.2f}: {recipe}"
-
-
-def _without(text: str, fields: Collection[str]) -> str | None:
-    """The text without the fields that are replaced; None where it cannot be edited in place."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    if not isinstance(root, yaml.MappingNode) or root.flow_style:
-        return None
-    lines, gone = text.splitlines(), set[int]()
-    for key, value in root.value:
-        if key.value in fields:
-            last = value.end_mark.line
-            block = isinstance(value, yaml.CollectionNode) and not value.flow_style
-            gone |= set(range(key.start_mark.line, last if block else last + 1))
-    return "\n".join(line for number, line in enumerate(lines) if number not in gone)
+    data = load_yaml(text, "spec")
+    return _with_fields(text, data, tuned_data(data, found, algorithm), rows)
 
 
 def pretrained_text(text: str, found: Pretrained) -> str:
@@ -646,15 +577,35 @@ def pretrained_text(text: str, found: Pretrained) -> str:
         text: YAML of the spec.
         found: the parameters.
     """
-    rows = ["# Initial parameters: public or proxy data only."]
+    rows = ["Initial parameters: public or proxy data only."]
     if found.warm:
         warm, cold = (100 * fmean(scores) for scores in (found.warm, found.cold))
-        rows.append(
-            "# On classes of the public data that they were not trained on, mean accuracy of "
-            f"{len(found.warm)} seeds in percent:\n# {warm:.2f}, from random parameters "
-            f"{cold:.2f}; standard error of the gain {100 * found.error:.2f}."
-        )
+        rows += [
+            "On classes of the public data that they were not trained on, mean accuracy of "
+            f"{len(found.warm)} seeds in percent:",
+            f"{warm:.2f}, from random parameters {cold:.2f}; standard error of the gain "
+            f"{100 * found.error:.2f}.",
+        ]
+    data = load_yaml(text, "spec")
     if found.initial is None:
-        return "\n".join([*rows, "# So they are not used.", text])
-    wanted = with_initial(load_yaml(text, "spec"), found.initial)
-    return with_fields(text, wanted, ("model",), rows)
+        return _with_fields(text, data, data, [*rows, "So they are not used."])
+    return _with_fields(text, data, with_initial(data, found.initial), rows)
+
+
+def _with_fields(
+    text: str, data: dict[str, Any], wanted: dict[str, Any], comments: Sequence[str]
+) -> str:
+    """The text with other values of some top-level fields, at its end after the comments."""
+    own = [key for key in wanted if key not in data or wanted[key] != data[key]]
+    if not own and wanted == data:
+        return "".join(f"# {line}\n" for line in comments) + text
+
+    def edit(content: Any, convert: Convert) -> None:
+        for key in data:
+            if key not in wanted or key in own:
+                del content[key]
+        for key in own:
+            content[key] = convert(wanted[key])
+        content.yaml_set_comment_before_after_key(own[0], before="\n" + "\n".join(comments))
+
+    return edited(text, edit, wanted, "spec").rstrip() + "\n"

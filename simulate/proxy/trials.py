@@ -9,10 +9,11 @@ data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,8 +21,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
-from privplan.laws.cyclic import is_poisson
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
@@ -35,13 +36,14 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.loop import evaluate, initial_state, one_core, run_round
 from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger
+from simulate.runs.study import Space
 
 # --- Recipes to try: points around the recipe of a plan. -----------------------------------------
 
-SPREAD = 4.0
+FACTORS = MappingProxyType({"clipping_norm": 4.0, "step": 2.5, "local_rate": 2.0})
 """Largest factor between a recipe that is tried and the default recipe, in either direction."""
-MOMENTA = (0.0, 0.0, 0.5, 0.8)
-"""Values of the server's momentum, by frequency."""
+MOMENTA = (0.0, 0.5, 0.8)
+"""Values of the server's momentum."""
 DECAYS = (0.0, 0.7, 0.8, 0.9)
 """Values of the decay of averages; 0 releases the last model."""
 LOCAL_DECAYS = (0.98, 0.99, 1.0)
@@ -110,12 +112,6 @@ class Candidate(Value):
         }
         return {name: value for name, value in local.items() if value is not None}
 
-    def features(self) -> list[float]:
-        """Coordinates of the recipe for a surrogate, each of scale about 1."""
-        logs = (self.clipping_norm, self.step, self.local_rate, self.local_steps)
-        rest = (1 - self.momentum, 1 - self.decay)
-        return [*map(float, np.log([*logs, *rest])), 30 * (1 - self.local_decay), self.shift]
-
 
 def default_candidate(plan: Plan, *, own_server: bool = False) -> Candidate:
     """The recipe of a solved plan.
@@ -148,33 +144,31 @@ def default_candidate(plan: Plan, *, own_server: bool = False) -> Candidate:
     )
 
 
-def draws(
-    default: Candidate, source: np.random.Generator, shifts: Sequence[int]
-) -> Iterator[Candidate]:
-    """Endless random recipes around the default one; local work at most doubles.
+def space(default: Candidate, shifts: Sequence[int]) -> Space:
+    """The recipes to try around the default one; local work at most doubles.
 
     Args:
         default: the recipe in the middle.
-        source: where the recipes are drawn from.
-        shifts: largest shifts of images to draw from; none to keep that of the default recipe.
+        shifts: largest shifts of images to try; none to keep that of the default recipe.
     """
 
-    def near(value: float, factor: float = SPREAD) -> float:
-        return float(f"{value * factor ** source.uniform(-1, 1):.3g}")
+    def choices(name: str, values: Sequence[float]) -> list[float]:
+        return sorted({getattr(default, name), *values})
 
-    own, of_shifts = not default.server, source.spawn(1)[0]
-    while True:
-        yield Candidate(
-            server=default.server,
-            clipping_norm=near(default.clipping_norm),
-            step=default.step if own else near(default.step, 2.5),
-            momentum=default.momentum if own else float(source.choice(MOMENTA)),
-            decay=default.decay if own else float(source.choice(DECAYS)),
-            local_rate=near(default.local_rate, 2.0),
-            local_decay=float(source.choice(LOCAL_DECAYS)),
-            local_steps=max(1, round(default.local_steps * source.choice([0.5, 1, 2]))),
-            shift=int(of_shifts.choice(shifts)) if len(shifts) else default.shift,
-        )
+    steps = default.local_steps
+    ranges: Space = {
+        name: (getattr(default, name) / factor, getattr(default, name) * factor)
+        for name, factor in FACTORS.items()
+        if default.server or name != "step"
+    }
+    own = {"momentum": choices("momentum", MOMENTA), "decay": choices("decay", DECAYS)}
+    return {
+        **ranges,
+        **(own if default.server else {}),
+        "local_decay": choices("local_decay", LOCAL_DECAYS),
+        "local_steps": choices("local_steps", (max(1, round(steps / 2)), 2 * steps)),
+        **({"shift": choices("shift", shifts)} if shifts else {}),
+    }
 
 
 def shifts_of(data: Dataset) -> tuple[int, ...]:
@@ -224,7 +218,7 @@ class Setting(Value):
 
 def smaller(plan: Plan, share: float) -> Plan:
     """The plan with a share of the cohort and the same noise of the mean; it certifies nothing."""
-    if share == 1 or not is_poisson(plan.spec.sampling):
+    if share == 1 or plan.spec.sampling.law.single != SamplingLaw.POISSON:
         return plan
     groups = tuple(
         group.model_copy(

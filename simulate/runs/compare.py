@@ -247,7 +247,7 @@ def _caption(rows: Sequence[ComparisonRow]) -> str:
 TABLE = "results.csv"
 CURVES = "accuracy.csv"
 PLOT = "accuracy.png"
-TUNING = "tuning.jsonl"
+TUNING = "tuning.db"
 
 
 def select(names: str, base: Request, *, one_unit: bool = False) -> tuple[list[str], list[str]]:
@@ -396,7 +396,7 @@ def require_own(folder: Path) -> None:
     if not folder.is_dir():
         raise InputError.one("output", "must be a folder", str(folder))
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
-    if names == {TUNING}:
+    if names and names <= {TUNING, f"{TUNING}-journal"}:
         return
     if names and (RECORD in names or names.isdisjoint(ALGORITHMS)):
         rule = "must be a comparison's folder, a new folder or an empty one"

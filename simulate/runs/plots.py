@@ -13,7 +13,6 @@ import numpy as np
 
 from privplan.files import write_bytes
 from privplan.plan import Plan
-from privplan.processes import uncollected
 from privplan.record import ACCURACY, RunRecord
 from privplan.report.plots import BLUE, GREY, ORANGE, shortened, tidy, undocumented
 
@@ -155,14 +154,13 @@ def _curve(record: RunRecord) -> list[float]:
 
 def _literal_text() -> AbstractContextManager[None]:
     """Text without TeX formulas in dollar signs."""
-    with uncollected():
-        from matplotlib import rc_context
+    from matplotlib import rc_context
 
     return rc_context({"text.parse_math": False})
 
 
 def _figure(panels: int, widths: Sequence[float], wide: float) -> tuple[Any, Any]:
-    with uncollected(), undocumented():
+    with undocumented():
         from matplotlib.figure import Figure
 
     figure = Figure(figsize=(wide, HEIGHT), dpi=120)

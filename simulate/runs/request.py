@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 
-from privplan.attestation.attestor import signer_of
-from privplan.attestation.keys import SigningKey
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import RECORD
 from privplan.streams import NoiseKey
+from privplan.witness import Witnessing
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
 from simulate.data.dataset import Dataset, validation_split
 from simulate.data.own import Data
@@ -68,7 +67,7 @@ class Request:
         noise: ``seeded``; ``secure``, from a secret key; or ``secure-discrete``, on a grid too.
         noise_key_file: where the key of a new run is written, or read to continue a run; None to
             keep it in memory only, so that the run can be neither continued nor replayed.
-        signing_key_file: secret key of a server in the plan's signers; None for no signatures.
+        witnessing: opens what testifies to the run; None for nothing.
         validation_share: share of the training records that stand in for the test records, while
             hyperparameters are tuned; None for the data set as it is.
     """
@@ -92,7 +91,7 @@ class Request:
     precision: str = "float32"
     noise: str = "seeded"
     noise_key_file: Path | None = None
-    signing_key_file: Path | None = None
+    witnessing: Witnessing | None = None
     validation_share: float | None = None
 
     @property
@@ -118,8 +117,8 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
         PrivplanError: for an unknown name, missing data, or components that do not match.
     """
     chosen, key = scheme(request.partition), _noise_key(request, ranks)
-    if request.signing_key_file is not None:
-        signer_of(request.plan, SigningKey.load(request.signing_key_file), "server")
+    if request.witnessing is not None:
+        request.witnessing.check(request.plan)
     require_trackers(request.track)
     ALGORITHMS.get(request.algorithm).complete(request.hyperparameters)
     metric = _metric(request)

@@ -21,8 +21,6 @@ import torch
 from torch import Tensor
 
 from privplan.accounting.curve import compose
-from privplan.attestation.attestor import Attestor
-from privplan.attestation.keys import SigningKey
 from privplan.auditing import AuditEvidence
 from privplan.errors import Fault, InputError, PrivplanError, UnsupportedError
 from privplan.evidence import (
@@ -42,6 +40,7 @@ from privplan.files import locked, write_bytes, write_text
 from privplan.ledger import history_of, read_ledger
 from privplan.plan import Plan
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RoundMetrics, RunRecord
+from privplan.witness import Witness
 from simulate import audit as traces
 from simulate.algorithm import extra_coordinates
 from simulate.algorithms.registry import ALGORITHMS
@@ -635,13 +634,13 @@ class _OpenedFolder:
         record: the run's record.
         progress: state of training to continue from; None when the run is finished.
         ledger: where further releases are written.
-        attestor: signs statements about them; None without signatures.
+        witness: learns of them before they are used; None without one.
     """
 
     record: RunRecord
     progress: Progress | None
     ledger: LedgerWriter
-    attestor: Attestor | None = None
+    witness: Witness | None = None
 
 
 def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> _OpenedFolder:
@@ -676,12 +675,11 @@ def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> 
     keep(plan.spec.model.initial, folder)
     progress = load(folder, experiment.device) or initial_state(experiment)
     ledger = FileLedger(folder, plan.digest, progress.chain)
-    attestor = None
-    if request.signing_key_file is not None:
-        key = SigningKey.load(request.signing_key_file)
-        attestor = Attestor(folder, plan, key, progress.chain)
-        attestor.start("" if experiment.key is None else experiment.key.commitment)
-    return _OpenedFolder(before or initial, progress, ledger, attestor)
+    witness = None
+    if request.witnessing is not None:
+        commitment = "" if experiment.key is None else experiment.key.commitment
+        witness = request.witnessing.open(folder, plan, [progress.chain], commitment)
+    return _OpenedFolder(before or initial, progress, ledger, witness)
 
 
 def _train(
@@ -723,7 +721,7 @@ def _train(
     for callback in callbacks:
         callback.on_start(plan, record_at(record, start, wall_seconds()))
     try:
-        end = train(experiment, opened.ledger, start, after, opened.attestor)
+        end = train(experiment, opened.ledger, start, after, opened.witness)
     except (KeyboardInterrupt, LostRankError) as stop:
         save(folder, latest)
         record_at(record, latest, wall_seconds()).save(folder)
@@ -733,8 +731,8 @@ def _train(
         line = f"interrupted: {done}; the same command resumes"
         raise InterruptedRunError(line) from None
     save(folder, end)
-    if opened.attestor is not None:
-        opened.attestor.end(end.chain)
+    if opened.witness is not None:
+        opened.witness.end(end.chain)
     spent = spent_by_group(folder, plan)
     finished = write_finished(
         folder, experiment, end, record_at(record, end, wall_seconds()), spent

@@ -1,7 +1,7 @@
 """Tuning of each method of a comparison by itself, with the same number of runs for all.
 
-Half of the runs of a method are its defaults and random values, the other half values around the
-best so far. Each run trains for all rounds of the plan, under the method's own plan, on a part of
+Each method has a study of its own (``simulate.runs.study``), whose first trial has its defaults.
+Each run trains for all rounds of the plan, under the method's own plan, on a part of
 the training records, and is scored on the others (``simulate.data.dataset``); test records are
 not used. In a deployment the validation records would have to be public or proxy data: choosing by
 private records is a release of its own.
@@ -15,10 +15,8 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 from pydantic import Field
 
@@ -29,7 +27,7 @@ from privplan.planning.solver import solve
 from privplan.spec.planning import QuantileClipping
 from privplan.spec.spec import Spec
 from privplan.spec.training import without_recipe
-from privplan.sweeps import Journal, Progress, finish, in_jobs, key_of, resumable
+from privplan.sweeps import Progress, resumable
 from privplan.values import Value, digest
 from privplan.verification.verify import load_run
 from simulate.algorithms.registry import (
@@ -52,6 +50,7 @@ from simulate.runs.compare import (
 )
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request, prepare
+from simulate.runs.study import Study, opened, search
 
 # --- What ``compare --tune`` varies of a method, and the plan with other values of it. -----------
 
@@ -63,8 +62,6 @@ QUANTILE = (0.1, 0.9)
 """Least and largest share of updates that an adaptive clipping norm leaves whole."""
 FACTOR = 4.0
 """Largest factor between a hyperparameter that is tried and its default, in either direction."""
-NEAR = 0.35
-"""Standard deviation of the logarithms of values drawn around the best so far, over the range's."""
 
 
 class Point(Value):
@@ -113,51 +110,31 @@ class SearchSpace:
             self.ranges[name] = (low, high)
 
     @property
-    def default(self) -> Point:
-        """The plan's values and the defaults."""
-        return self._point({})
+    def default(self) -> dict[str, float]:
+        """The plan's values and the defaults of what is varied, by name."""
+        known = {"clipping": 1.0, "rate": 1.0, **self._defaults}
+        if self._quantile is not None:
+            known["quantile"] = self._quantile
+        return {name: known[name] for name in self.ranges}
 
-    def draws(self, source: np.random.Generator) -> Iterator[Point]:
-        """Endless points, uniform in the logarithms."""
-        while True:
-            drawn = {name: source.uniform(*np.log(ends)) for name, ends in self.ranges.items()}
-            yield self._point({name: math.exp(value) for name, value in drawn.items()})
-
-    def near(self, best: Point, source: np.random.Generator) -> Iterator[Point]:
-        """Endless points around one, log-normal, within the ranges."""
-        middle = _by_name(best)
-        while True:
-            found = {}
-            for name, (low, high) in self.ranges.items():
-                width = NEAR * math.log(high / low) / 2
-                value = middle[name] * math.exp(width * source.normal())
-                found[name] = min(max(value, low), high)
-            yield self._point(found)
+    def point(self, found: Mapping[str, Any]) -> Point:
+        """The values of a trial, with those that are not varied."""
+        own = {name: found.get(name, value) for name, value in self._defaults.items()}
+        return Point(
+            clipping=found.get("clipping", 1.0),
+            rate=found.get("rate", 1.0),
+            quantile=found.get("quantile", self._quantile),
+            values={**own, **self._given},
+        )
 
     def at_edge(self, point: Point) -> list[str]:
         """Names of the values within a tenth of an end of their range, on the log scale."""
-        values = _by_name(point)
+        values = {**point.model_dump(exclude={"values"}), **point.values}
         names = []
         for name, (low, high) in self.ranges.items():
             place = math.log(values[name] / low) / math.log(high / low)
             names += [name] if not 0.1 < place < 0.9 else []
         return names
-
-    def _point(self, found: Mapping[str, float]) -> Point:
-        rounded = {name: float(f"{value:.3g}") for name, value in found.items()}
-        own = {name: rounded.get(name, value) for name, value in self._defaults.items()}
-        return Point(
-            clipping=rounded.get("clipping", 1.0),
-            rate=rounded.get("rate", 1.0),
-            quantile=rounded.get("quantile", self._quantile),
-            values={**own, **self._given},
-        )
-
-
-def _by_name(point: Point) -> dict[str, float]:
-    """All values of a point; a hyperparameter has its own name."""
-    quantile = {} if point.quantile is None else {"quantile": point.quantile}
-    return {"clipping": point.clipping, "rate": point.rate, **quantile, **point.values}
 
 
 def retuned(plan: Plan, point: Point) -> Plan:
@@ -251,13 +228,13 @@ def tune(
     """The best values of each method, by name.
 
     Args:
-        base: plan, data and device; trials are journalled in its folder and not run again.
+        base: plan, data and device; trials are stored in its folder and not run again.
         algorithms: names of the catalogue.
         trials: runs of each method, 2 or more, of which the first has the defaults.
         validation_share: share of the training records on which runs are scored.
         seed: seed of the runs and of the values that are drawn.
         jobs: runs at the same time.
-        progress: called with the number of finished and of all runs of each half.
+        progress: called with the number of finished and of all runs.
 
     Raises:
         InterruptedSweepError: on Ctrl-C; the same call resumes.
@@ -269,40 +246,32 @@ def tune(
         raise InputError.one("validation_share", "must be in (0, 1)", validation_share)
     require_own(base.folder)
     request = replace(base, validation_share=validation_share, seed=seed)
-    identity = {
-        "plan": base.plan.digest,
-        "data": [base.dataset, base.partition_name, validation_share],
-        "given": [base.hyperparameters.aggregation, dict(base.hyperparameters.values)],
-        "trials": trials,
-        "seed": seed,
-    }
-    given = base.hyperparameters.values
-    spaces = {
-        name: SearchSpace(ALGORITHMS.get(name), given, _quantile(name, base)) for name in algorithms
-    }
-    journal: Journal[float] = Journal(base.folder / TUNING, digest(identity), _check)
-    scores: dict[str, list[tuple[Point, float]]] = {name: [] for name in algorithms}
-    with resumable(base.folder):
-        first = trials - trials // 2
-        for half in range(2):
-            items: dict[str, _Trial] = {}
-            for number, name in enumerate(algorithms):
-                source, space = np.random.default_rng([seed, half, number]), spaces[name]
-                if half == 0:
-                    points = [space.default, *islice(space.draws(source), first - 1)]
-                else:
-                    points = [*islice(space.near(_best(scores[name])[0], source), trials - first)]
-                for index, point in enumerate(points):
-                    key = {"algorithm": name, "half": half, "trial": index}
-                    one = replace(request, algorithm=name)
-                    items[key_of({**key, **point.model_dump(exclude_none=True)})] = _Trial(
-                        one, point
-                    )
-            spread = in_jobs(min(jobs, len(items)))
-            done = finish(items, _score, spread=spread, journal=journal, progress=progress)
-            for key_text, trial in items.items():
-                scores[trial.request.algorithm].append((trial.point, done[key_text]))
-    return {name: _tuned(name, spaces[name], scores[name]) for name in algorithms}
+    given = base.hyperparameters
+    identity = digest(
+        {
+            "plan": base.plan.digest,
+            "data": [base.dataset, base.partition_name, validation_share],
+            "given": [given.aggregation, dict(given.values)],
+            "seed": seed,
+        }
+    )
+    spaces, requests = {}, {name: replace(request, algorithm=name) for name in algorithms}
+    for name, one in requests.items():
+        if (metric := prepare(one).metric) is not None:
+            rule = "must be left out of a tuned comparison, whose measure is the accuracy"
+            raise InputError.one("metric", rule, metric.name)
+        spaces[name] = SearchSpace(ALGORITHMS.get(name), given.values, _quantile(name, base))
+
+    def trial(name: str, key: str, params: dict[str, Any]) -> _Trial:
+        return _Trial(requests[name], spaces[name].point(params))
+
+    with resumable(base.folder), opened(base.folder / TUNING) as storage:
+        studies = {
+            name: Study(storage, name, identity, space.ranges, [space.default], seed=seed)
+            for name, space in spaces.items()
+        }
+        search(studies, trial, _score, trials=trials, jobs=jobs, progress=progress)
+        return {name: _tuned(name, spaces[name], study) for name, study in studies.items()}
 
 
 def tuned_request(base: Request, found: Tuned) -> Request:
@@ -324,23 +293,18 @@ def _quantile(name: str, base: Request) -> float | None:
     return None if followed is None else followed.quantile
 
 
-def _tuned(name: str, space: SearchSpace, scores: list[tuple[Point, float]]) -> Tuned:
-    point, score = _best(scores)
-    return Tuned(name, point, score, scores[0][1], len(scores), tuple(space.at_edge(point)))
-
-
-def _best(scores: list[tuple[Point, float]]) -> tuple[Point, float]:
-    """The first of the points with the best score."""
-    return max(scores, key=lambda pair: pair[1])
+def _tuned(name: str, space: SearchSpace, study: Study) -> Tuned:
+    trials = study.finished()
+    scores = [one.scores[0] for one in trials if one.scores is not None]
+    score = max(scores)
+    point = space.point(trials[scores.index(score)].params)
+    return Tuned(name, point, score, scores[0], len(scores), tuple(space.at_edge(point)))
 
 
 def _score(trial: _Trial) -> float:
     """Validation score of a run: what ``accuracy`` of a run is; 0 where it is not finite."""
     torch.set_num_threads(1)
     experiment = prepare(trial.request)
-    if experiment.metric is not None:
-        rule = "must be left out of a tuned comparison, whose measure is the accuracy"
-        raise InputError.one("metric", rule, experiment.metric.name)
     entry = ALGORITHMS.get(trial.request.algorithm)
     aggregation = trial.request.hyperparameters.aggregation
     plan = retuned(experiment.algorithm.plan, trial.point)
@@ -352,17 +316,6 @@ def _score(trial: _Trial) -> float:
             now = run_round(experiment, now, ledger)
         score = evaluate(experiment, now, VALIDATION_CLIENTS).accuracy
     return score if math.isfinite(score) else 0.0
-
-
-def _check(point: Any, result: Any) -> None:
-    """Check that a line of a journal can be a trial's.
-
-    Raises:
-        ValueError: when it cannot.
-    """
-    fields = {"algorithm", "half", "trial", *Point.model_fields}
-    if not isinstance(result, float) or set(point) | {"quantile"} != fields:
-        raise ValueError
 
 
 # --- The table of a tuned comparison: per method its values, what it spent, and its accuracies. --
@@ -549,11 +502,6 @@ def _lines(one: TunedRow) -> Iterator[list[object]]:
 TUNED_TABLE = "tuned.csv"
 
 
-def tuned_plan(base: Request) -> Request:
-    """The request with a plan that is calibrated as all methods of the comparison are."""
-    return replace(base, plan=same_accountant(base.plan))
-
-
 def tuned_comparison(
     base: Request,
     algorithms: Sequence[str],
@@ -568,7 +516,7 @@ def tuned_comparison(
     """Tune each method, train all with their own values, and write the table.
 
     Args:
-        base: plan (of ``tuned_plan``), data and device.
+        base: plan (of ``same_accountant``), data and device.
         algorithms: names of the catalogue.
         seeds: seeds of the runs that are compared.
         trials: runs per method to tune it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,57 @@ class Callback:
 
     def close(self) -> None:
         """Called at last, also when the run was interrupted or failed."""
+
+
+class Tracker(Callback):
+    """A callback that writes metrics for another program, whose package it needs.
+
+    Args:
+        folder: folder to write into; of an interrupted run it holds what that wrote.
+
+    Raises:
+        InputError: when the package is not installed.
+    """
+
+    package: str
+    module: str
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self._library: Any = import_module(self.module)
+        except ImportError:
+            raise missing(self.package, self.package) from None
+        self._folder = folder
+
+    def write(self, values: Mapping[str, float], round_: int, *, final: bool = False) -> None:
+        """Write metrics of a round, or of the finished run.
+
+        Args:
+            values: metrics by name.
+            round_: the last completed round.
+            final: whether they are of the finished run.
+        """
+        raise NotImplementedError
+
+    def on_round(self, record: RunRecord) -> None:
+        """Write the metrics of the round; score and loss where it was evaluated."""
+        values = {"seconds": record.wall_seconds}
+        if record.metrics and record.metrics[-1].round == record.rounds_done:
+            point = record.metrics[-1]
+            if point.accuracy is not None:
+                values[record.metric] = point.accuracy
+            if point.loss is not None:
+                values["loss"] = point.loss
+        self.write(values, record.rounds_done)
+
+    def on_end(self, record: RunRecord, spent: Mapping[str, float]) -> None:
+        """Write the final metrics; an infinite epsilon is left out."""
+        name = f"final/{record.metric}"
+        values = {} if record.accuracy is None else {name: record.accuracy}
+        values |= {f"{name}_by_group/{n}": one for n, one in record.accuracy_by_group.items()}
+        finite = {n: one for n, one in spent.items() if math.isfinite(one)}
+        values |= {f"final/epsilon_by_group/{n}": one for n, one in finite.items()}
+        self.write(values, record.rounds_done, final=True)
 
 
 TrackerFactory = Callable[[Path], Callback]
@@ -127,26 +179,3 @@ def configuration(plan: Plan, record: RunRecord) -> dict[str, Any]:
         "delta": max(group.delta for group in plan.groups),
         **budgets,
     }
-
-
-def round_values(record: RunRecord) -> dict[str, float]:
-    """Metrics of the round that was completed last; score and loss where it was evaluated."""
-    values = {"seconds": record.wall_seconds}
-    if record.metrics and record.metrics[-1].round == record.rounds_done:
-        point = record.metrics[-1]
-        if point.accuracy is not None:
-            values[record.metric] = point.accuracy
-        if point.loss is not None:
-            values["loss"] = point.loss
-    return values
-
-
-def final_values(record: RunRecord, spent: Mapping[str, float]) -> dict[str, float]:
-    """Metrics of the finished run; an infinite epsilon is left out."""
-    values = {} if record.accuracy is None else {f"final/{record.metric}": record.accuracy}
-    values |= {
-        f"final/{record.metric}_by_group/{name}": one
-        for name, one in record.accuracy_by_group.items()
-    }
-    values |= {f"final/epsilon_by_group/{n}": one for n, one in spent.items() if math.isfinite(one)}
-    return values

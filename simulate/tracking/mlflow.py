@@ -15,14 +15,7 @@ from typing import Any
 from privplan.files import write_text
 from privplan.plan import Plan
 from privplan.record import RunRecord
-from simulate.tracking.callback import (
-    TRACKERS,
-    Callback,
-    configuration,
-    final_values,
-    missing,
-    round_values,
-)
+from simulate.tracking.callback import TRACKERS, Tracker, configuration
 
 EXPERIMENT = "privplan"
 RUN_ID = "run-id.txt"
@@ -33,31 +26,19 @@ _FORBIDDEN = re.compile(r"[^\w./ -]")
 """Characters that names of metrics must not have."""
 
 
-class MLflow(Callback):
-    """Writes parameters, and metrics by round.
+class MLflow(Tracker):
+    """Writes parameters, and metrics by round."""
 
-    Args:
-        folder: folder of the store, and of the run's identifier.
-
-    Raises:
-        InputError: when mlflow is not installed.
-    """
-
-    package = "mlflow"
+    package, module = "mlflow", "mlflow.tracking"
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from mlflow.tracking import MlflowClient
-        except ImportError:
-            raise missing("mlflow", "mlflow") from None
-        self._folder = folder
+        super().__init__(folder)
         address = os.environ.get("MLFLOW_TRACKING_URI")
         if not address:
             address = folder.absolute().as_uri()
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-        self._client: Any = MlflowClient(tracking_uri=address)
-        self._run = ""
-        self._status = "KILLED"
+        self._client: Any = self._library.MlflowClient(tracking_uri=address)
+        self._run, self._status = "", "KILLED"
 
     def on_start(self, plan: Plan, record: RunRecord) -> None:
         """Create the run, or continue the one that the folder names."""
@@ -74,17 +55,11 @@ class MLflow(Callback):
         for key, value in configuration(plan, record).items():
             self._client.log_param(self._run, _FORBIDDEN.sub("_", key), value)
 
-    def on_round(self, record: RunRecord) -> None:
-        """Write the metrics of the round."""
-        for name, value in round_values(record).items():
-            self._client.log_metric(self._run, name, value, step=record.rounds_done)
-
-    def on_end(self, record: RunRecord, spent: Mapping[str, float]) -> None:
-        """Write the final metrics at the last round."""
-        for name, value in final_values(record, spent).items():
-            name = _FORBIDDEN.sub("_", name)
-            self._client.log_metric(self._run, name, value, step=record.rounds_done)
-        self._status = "FINISHED"
+    def write(self, values: Mapping[str, float], round_: int, *, final: bool = False) -> None:
+        """Write metrics at a round."""
+        for name, value in values.items():
+            self._client.log_metric(self._run, _FORBIDDEN.sub("_", name), value, step=round_)
+        self._status = "FINISHED" if final else self._status
 
     def close(self) -> None:
         """End the run in the store."""

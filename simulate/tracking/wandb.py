@@ -8,40 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from privplan.plan import Plan
 from privplan.record import RunRecord
-from simulate.tracking.callback import (
-    TRACKERS,
-    Callback,
-    configuration,
-    final_values,
-    missing,
-    round_values,
-)
+from simulate.tracking.callback import TRACKERS, Tracker, configuration
 
 
-class WeightsAndBiases(Callback):
-    """Writes a configuration, metrics by round, and a summary.
+class WeightsAndBiases(Tracker):
+    """Writes a configuration, metrics by round, and a summary."""
 
-    Args:
-        folder: folder of the offline run.
+    package, module = "wandb", "wandb"
 
-    Raises:
-        InputError: when wandb is not installed.
-    """
-
-    package = "wandb"
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            import wandb
-        except ImportError:
-            raise missing("wandb", "wandb") from None
-        self._library: Any = wandb
-        self._folder, self._run = folder, None
+    _run: Any = None
 
     def on_start(self, plan: Plan, record: RunRecord) -> None:
         """Start the run; a resumed one has the same identifier, so that it is one after upload."""
@@ -56,15 +35,12 @@ class WeightsAndBiases(Callback):
             settings=self._library.Settings(silent=True, console="off"),
         )
 
-    def on_round(self, record: RunRecord) -> None:
-        """Write the metrics of the round."""
-        if self._run is not None:
-            self._run.log(round_values(record), step=record.rounds_done)
-
-    def on_end(self, record: RunRecord, spent: Mapping[str, float]) -> None:
-        """Write the final metrics as the run's summary."""
-        if self._run is not None:
-            self._run.summary.update(final_values(record, spent))
+    def write(self, values: Mapping[str, float], round_: int, *, final: bool = False) -> None:
+        """Write metrics at a round; the final ones are the run's summary."""
+        if self._run is not None and final:
+            self._run.summary.update(values)
+        elif self._run is not None:
+            self._run.log(values, step=round_)
 
     def close(self) -> None:
         """Finish the run on disk."""

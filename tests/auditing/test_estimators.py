@@ -77,12 +77,9 @@ def test_f_dp_matches_a_linear_program(epsilon: float, delta: float) -> None:
         rows += [right - np.exp(epsilon) * wrong, right - np.exp(-epsilon) * wrong]
         limits += [delta, 1 - np.exp(-epsilon) * (1 - delta)]
     found = linprog(
-        -(counts >= correct).astype(float),
-        A_ub=np.array(rows),
-        b_ub=np.array(limits),
-        A_eq=np.ones((1, guesses + 1)),
-        b_eq=[1.0],
-    )
+        -(counts >= correct).astype(float), A_ub=np.array(rows), b_ub=np.array(limits),
+        A_eq=np.ones((1, guesses + 1)), b_eq=[1.0],
+    )  # fmt: skip
     most, tries = -found.fun, [Guesses(guesses, correct)]
     for level, refuted in ((most * 1.01, True), (most * 0.99, False)):
         answer = f_dp.rejected(canaries, tries, level, np.array([epsilon]), f_dp.family(delta))

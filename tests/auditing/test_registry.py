@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
-
 import numpy as np
 import pytest
 
@@ -17,7 +15,6 @@ from privplan.auditing import (
     empirical_epsilons,
     exceeded,
 )
-from privplan.errors import InputError
 from privplan.registry import Registry
 
 NAMES = ["one run", "f-DP", "f-DP, Gaussian", "Gaussian", "one-shot"]
@@ -60,21 +57,6 @@ def test_a_registered_auditor_is_used(registry: Registry[Auditor]) -> None:
     registry.register("toy", toy)
     assert list(auditors()) == [*NAMES, "toy"]
     check_toy()
-
-
-@pytest.mark.usefixtures("registry")
-def test_an_auditor_of_another_distribution_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("toy", f"{__name__}:toy", "privplan.auditors")
-    monkeypatch.setattr("privplan.registry.entry_points", lambda group: [point])
-    check_toy()
-
-
-@pytest.mark.usefixtures("registry")
-def test_an_entry_point_that_is_no_auditor_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("toy", f"{__name__}:constant", "privplan.auditors")
-    monkeypatch.setattr("privplan.registry.entry_points", lambda group: [point])
-    with pytest.raises(InputError, match="must be an Auditor, found function"):
-        auditors()
 
 
 @pytest.mark.parametrize(

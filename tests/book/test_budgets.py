@@ -1,15 +1,13 @@
-"""Accounts, reservations, expiry, refills, ceilings, members, declared runs; on both databases."""
+"""Accounts, reservations, expiry, ceilings, declared runs; on both databases."""
 
 from __future__ import annotations
 
-import time
-
-import numpy as np
 import pytest
+from sqlalchemy import update
 
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.book import spending as filters
-from privplan.book.accounts import DAY, Budgets
+from privplan.book.accounts import ACCOUNTS, Budgets
 from privplan.errors import InfeasibleError, InputError, UnsupportedError
 
 
@@ -106,20 +104,6 @@ def test_an_expired_reservation_returns_the_rest_and_spends_no_more(
     assert budgets.state("a").reserved_units == 0 < budgets.state("a").spent_units
 
 
-def test_a_refill_returns_what_was_spent_and_keeps_reservations(
-    budgets: Budgets, clock: Clock
-) -> None:
-    budgets.open("a", 1.0, 1e-5, period=365 * DAY)
-    budgets.commit(budgets.reserve("one", {"a": sampled(50)}))
-    open_run = budgets.reserve("two", {"a": sampled(10)}, expires_in=800 * DAY)
-    clock.now += 366 * DAY
-    state = budgets.state("a")
-    assert (state.spent_units, state.refills) == (0, 1)
-    assert state.reserved_units > 0
-    budgets.commit(open_run)
-    assert budgets.state("a").spent_units == state.reserved_units
-
-
 def test_a_ceiling_holds_for_the_worst_group_of_a_site(budgets: Budgets) -> None:
     budgets.open("site:a", 0.5, 1e-5)
     budgets.open("a/strict", 1.0, 1e-5, ceilings=["site:a"])
@@ -133,30 +117,28 @@ def test_a_ceiling_holds_for_the_worst_group_of_a_site(budgets: Budgets) -> None
         budgets.reserve("two", {"a/loose": sampled(4000)})
 
 
-def test_members_have_budgets_of_their_own(budgets: Budgets) -> None:
-    budgets.open("people", 0.8, 1e-5, members_count=100_000)
-    half = np.arange(0, 100_000, 2)
-    state = budgets.state("people")
-    budgets.commit(budgets.reserve("r", {"people": sampled(200)}, chosen={"people": half}))
-    times = state.capacity // budgets.state("people").spent_units
-    assert times > 2
-    for _ in range(times - 1):
-        budgets.commit(budgets.reserve("r", {"people": sampled(200)}, chosen={"people": half}))
-    with pytest.raises(InfeasibleError, match="member 0:"):
-        budgets.reserve("r", {"people": sampled(200)}, chosen={"people": half})
-    name = budgets.reserve("odd", {"people": sampled(20)}, chosen={"people": half + 1})
-    with pytest.raises(InfeasibleError, match="member 0:"):
-        budgets.reserve("all", {"people": sampled(200)})
-    budgets.close(name)
-    with pytest.raises(InputError, match="members: must be whole numbers below 100000"):
-        budgets.reserve("x", {"people": sampled(1)}, chosen={"people": [100_000]})
-
-
-def test_a_million_members_in_ten_seconds(budgets: Budgets) -> None:
-    budgets.open("people", 1.0, 1e-5, members_count=1_000_000)
-    start = time.perf_counter()
-    budgets.commit(budgets.reserve("run", {"people": sampled(50)}))
-    assert time.perf_counter() - start < 10
+@pytest.mark.parametrize("kind", [{"members": 5}, {"period": 60.0}])
+def test_a_removed_kind_of_account_is_refused_and_the_rest_of_the_book_works(
+    budgets: Budgets, clock: Clock, kind: dict, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("old", "kept"):
+        budgets.open(name, 2.0, 1e-5)
+    held = budgets.reserve("run", {"old": sampled(5), "kept": sampled(5)}, expires_in=60)
+    budgets._run(lambda connection: connection.execute(
+        update(ACCOUNTS).where(ACCOUNTS.c.name == "old").values(**kind)))  # fmt: skip
+    refused = r"^account: with members or a refill period was removed in 0\.2; use .*found 'old'$"
+    for attempt in (
+        lambda: budgets.state("old"),
+        lambda: budgets.reserve("more", {"old": sampled(5)}),
+        lambda: budgets.commit(held),
+    ):
+        with pytest.raises(InputError, match=refused):
+            attempt()
+    clock.now += 61  # what was reserved returns
+    [state] = budgets.states()
+    assert (state.name, state.reserved_units) == ("kept", 0)
+    assert "old" in caplog.text
+    budgets.commit(budgets.reserve("later", {"kept": sampled(5)}))
 
 
 def test_declared_runs_are_composed_exactly_and_cannot_be_chosen_later(budgets: Budgets) -> None:
@@ -195,7 +177,6 @@ def test_a_run_is_declared_in_all_its_accounts_or_in_none(budgets: Budgets) -> N
         ({"epsilon": -1.0}, "budget: must have epsilon"),
         ({"delta": 1.0}, "budget: must have epsilon"),
         ({"rule": "naive"}, "rule: must be one of renyi, gaussian, exact"),
-        ({"period": 0.0}, "period: must be positive"),
         ({"ceilings": ["nowhere"]}, "account: must be in the book"),
         ({"name": ""}, "account: must be a name"),
     ],

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from privplan.accounting.release import Release, SamplingLaw
-from privplan.attestation.statements import ATTESTATION, Signed
 from privplan.book.entry import booking_of
 from privplan.book.store import add, address_of, runs
 from privplan.cli import main
+from privplan.contrib.attestation.statements import ATTESTATION, Signed
 from privplan.errors import BrokenRunError, InputError
 from privplan.record import ReleaseRecord
 from tests.book.runs import run, two_groups
@@ -140,8 +140,8 @@ def test_an_edited_verdict_is_found(tmp_path: Path) -> None:
 
 def test_a_run_signed_by_an_unknown_party_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
-    from privplan.attestation import new_key
-    from tests.attestation import signed_run
+    from privplan.contrib.attestation import new_key
+    from tests.contrib.attestation import signed_run
 
     server, stranger = new_key(tmp_path / "a.pem"), new_key(tmp_path / "b.pem")
     plan = signed_run.signed_plan(server)

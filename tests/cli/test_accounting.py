@@ -167,7 +167,7 @@ def test_infeasible_is_one_line_and_exit_code_3():
             "noise_multiplier: must be in [1e-30, 1e+40], found 1e-200",
         ),
         (
-            ["tradeoff", *DELTA, "--noise-multiplier=1", "--sampling-ratio=1e-320", "--rounds=5"],
+            ["account", *DELTA, "--noise-multiplier=1", "--sampling-ratio=1e-320", "--rounds=5"],
             "sampling_ratio: must be in [1e-30, 1], found 1e-320",
         ),
         (
@@ -198,7 +198,11 @@ def test_infeasible_is_one_line_and_exit_code_3():
             ["calibrate", "--epsilon", "1", *DELTA, *MECHANISM],
             "noise_multiplier: must not be given when it is the unknown",
         ),
-        (["tradeoff", *MECHANISM, *DELTA, "-o", "curve.doc"], "must end in .png"),
+        (["account", *MECHANISM, *DELTA, "--tradeoff", "curve.doc"], "must end in .png"),
+        (
+            ["account", *MECHANISM, *DELTA, "--all", "--tradeoff"],
+            "all: cannot go with --tradeoff, found 'True'",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments, found):
@@ -211,11 +215,11 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, found):
 
 def test_tradeoff_reads_the_attackers_power(tmp_path):
     curve = tmp_path / "curve.png"
-    done = run("tradeoff", *MECHANISM, *DELTA, "-o", curve)
+    done = run("account", *MECHANISM, *DELTA, "--tradeoff", curve)
     assert done.exit_code == 0, done.stderr
     assert curve.read_bytes().startswith(b"\x89PNG")
     assert "advantage, at most" in done.stdout
-    (row,) = rows("tradeoff", *MECHANISM, *DELTA)
+    (row,) = rows("account", "--tradeoff", *MECHANISM, *DELTA)
     assert set(row) >= FIELDS | {"gdp_mu", "advantage", "tpr_at_fpr_0.01"}
     assert 0.01 < row["tpr_at_fpr_0.01"] < 0.01 * math.exp(row["epsilon_upper"]) + row["delta"]
 
@@ -224,9 +228,8 @@ def test_tradeoff_of_a_gaussian_is_exact():
     # One full release: mu = 1 / sigma, the best attack has rate Phi(Phi^-1(a) + mu).
     from scipy.special import ndtr, ndtri
 
-    (row,) = rows(
-        "tradeoff", "--noise-multiplier", 2, "--rounds", 1, "--delta", 1e-5, "--sampling", "full"
-    )
+    release = ["--noise-multiplier", 2, "--rounds", 1, "--delta", 1e-5, "--sampling", "full"]
+    (row,) = rows("account", "--tradeoff", *release)
     assert row["gdp_mu"] == pytest.approx(0.5, rel=2e-3)
     assert row["advantage"] == pytest.approx(2 * ndtr(0.25) - 1, rel=2e-3)
     assert row["tpr_at_fpr_0.1"] == pytest.approx(ndtr(ndtri(0.1) + 0.5), rel=5e-3)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from click.testing import CliRunner
 
 from privplan.cli import COMMANDS, main
 
-BACKEND = ("pilot", "algorithms", "simulate", "compare")
+BACKEND = ("simulate", "compare", "attack", "replay", "check-data", "proxy")
+DECLARED = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+POINTS = DECLARED["entry-points"]["privplan.commands"]
 
 
 def _privplan(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -27,13 +30,12 @@ def test_every_command_has_help(name: str) -> None:
 
 
 def test_the_table_of_commands_misses_no_file() -> None:
-    from pathlib import Path
-
     import privplan.cli
 
     files = [path for path in Path(privplan.cli.__path__[0]).glob("*.py") if path.stem[0] != "_"]
     commands = {path.stem for path in files if "\n@click." in path.read_text(encoding="utf-8")}
-    assert commands == {name.replace("-", "_") for name in COMMANDS}
+    declared = {value.removesuffix(":command").rpartition(".")[2] for value in POINTS.values()}
+    assert commands - declared == {name.replace("-", "_") for name in COMMANDS}
 
 
 def test_help_lists_all_commands_and_imports_no_backend() -> None:
@@ -69,7 +71,11 @@ def third_party(monkeypatch: pytest.MonkeyPatch) -> None:
             "hello": "hello", "needing": "needing", "broken": "broken", "absent": "absent",
             "solve": "hello",
         }.items()
-    ] + [EntryPoint("nowhere", "nowhere.cli:command", "privplan.commands")]  # fmt: skip
+    ] + [
+        EntryPoint("nowhere", "nowhere.cli:command", "privplan.commands"),
+        EntryPoint("book.hello", f"{__name__}:hello", "privplan.commands"),
+        EntryPoint("book.broken", f"{__name__}:broken", "privplan.commands"),
+    ]  # fmt: skip
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
 
 
@@ -81,6 +87,27 @@ def test_a_command_of_another_package_is_listed_and_called() -> None:
     assert "Nothing else" not in shown
     solve = CliRunner().invoke(main, ["solve", "--help"]).stdout
     assert "certificate" in solve  # a command of this project is never replaced
+
+
+@pytest.mark.usefixtures("third_party")
+def test_an_entry_point_with_a_dot_is_a_command_of_a_group() -> None:
+    assert CliRunner().invoke(main, ["book", "hello"]).stdout == "hello\n"
+    assert "book.hello" not in CliRunner().invoke(main, ["--help"]).stdout
+    shown = CliRunner().invoke(main, ["book", "--help"]).stdout
+    assert "Say hello." in shown
+    assert "must be a click command, found str" in shown
+    assert "Verify RUN" in shown  # its own commands stay
+    assert CliRunner().invoke(main, ["book", "broken"]).exit_code == 2
+    assert CliRunner().invoke(main, ["book.hello"]).exit_code == 2
+
+
+@pytest.mark.usefixtures("third_party")
+def test_help_shows_the_commands_in_sections() -> None:
+    shown = CliRunner().invoke(main, ["--help"]).stdout
+    places = [shown.index(f"\n{section.capitalize()}:") for section in ("plan", "verify", "tools")]
+    assert places == sorted(places)
+    assert shown.index("  solve ") < places[1] < shown.index("  book ") < places[2]
+    assert places[2] < shown.index("  hello ")  # it names no section
 
 
 @pytest.mark.usefixtures("third_party")
@@ -101,21 +128,64 @@ def test_a_command_that_cannot_be_loaded_is_one_line(name: str, said: str) -> No
     assert said in line
 
 
-def test_solve_with_data_names_the_extra_of_the_backend(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def without_torch(own: object) -> None:
-        raise ModuleNotFoundError("No module named 'torch'", name="torch")
-
-    monkeypatch.setattr("privplan.cli.plan.measured", without_torch)
-    (tmp_path / "spec.yaml").write_text("name: x\n")
-    words = ["solve", str(tmp_path / "spec.yaml"), "--data", "x.npz"]
-    done = CliRunner().invoke(main, words)
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("frontier s.yaml", "frontier: was removed in 0.2; use privplan what-if SPEC --frontier"),
+        ("algorithms", "algorithms: was removed in 0.2; use privplan simulate --algorithms"),
+        ("tradeoff --rounds 5", "tradeoff: was removed in 0.2; use privplan account --tradeoff"),
+        ("pretrain s.yaml", "pretrain: was removed in 0.2; use privplan proxy pretrain"),
+        ("what-if s.yaml --forecast p.json",
+         "what-if --forecast: was removed in 0.2; use privplan solve SPEC --forecast PROXY"),
+        ("--quiet solve s.yaml --max-uploads 9",
+         "solve --max-uploads: was removed in 0.2; use --for uploads=N"),
+    ],
+)  # fmt: skip
+def test_an_old_spelling_is_one_line_that_names_the_new_one(words: str, line: str) -> None:
+    done = CliRunner().invoke(main, words.split())
     assert done.exit_code == 2
-    [line] = done.stderr.splitlines()
-    assert line.endswith(
-        "solve: needs the simulation backend (no torch); pip install 'privplan[simulate]'"
-    )
+    assert done.stderr == f"privplan: {line}\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("pilot", "proxy pilot"), ("tune", "proxy tune"), ("forecast-proxy", "proxy forecast")],
+)
+def test_hidden_names_of_older_versions_are_still_taken(old: str, new: str) -> None:
+    first, again = (CliRunner().invoke(main, [*one.split(), "--help"]) for one in (old, new))
+    assert first.exit_code == 0, first.output
+    assert first.output.partition("\n")[2] == again.output.partition("\n")[2]
+    lines = CliRunner().invoke(main, ["--help"]).stdout.splitlines()
+    assert not [line for line in lines if line.split()[:1] == [old]]
+
+
+def _own_commands(group: click.Group, words: str = "privplan") -> list[tuple[str, click.Command]]:
+    context, found = click.Context(group), []
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        own = f"{words} {name}"
+        nested = _own_commands(command, own) if isinstance(command, click.Group) else []
+        found += nested or [(own, command)]
+    return found
+
+
+@pytest.mark.parametrize(("words", "command"), _own_commands(main))
+def test_the_example_in_the_help_of_a_command_is_one_of_it(
+    words: str, command: click.Command
+) -> None:
+    start, _, example = (command.epilog or "").partition(": ")
+    assert start == "Example"
+    assert example.startswith(f"{words} ")
+    options = {word for one in command.params for word in (*one.opts, *one.secondary_opts)}
+    named = {word.partition("=")[0] for word in example.split() if word.startswith("-")}
+    assert named <= options
+
+
+def test_help_lists_at_most_twenty_commands() -> None:
+    context = click.Context(main)
+    listed = [name for name in main.list_commands(context) if main.listed(context, name)]
+    assert len(listed) <= 20, listed
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,8 @@ def test_mistyped_fields_are_answered_with_fields_of_their_place(tmp_path) -> No
     assert "(did you mean local?)" in lines["locale"]
 
 
-NO_RESULT = {"init", "keys new", "keys show", "export", "tune", "pretrain", "forecast-proxy"}
+NO_RESULT = {"init", "attest keys new", "attest keys show", "export", "proxy tune",
+             "proxy pretrain", "proxy forecast"}  # fmt: skip
 """Commands that write a file, or print one as it is."""
 
 

@@ -18,7 +18,7 @@ COMMANDS = {
     "solve": [],
     "what-if": ["--vary", "rounds=9:10:2", "--workers", "1"],
     "what-if as JSON": ["--vary", "rounds=9:10:2", "--workers", "1", "--format", "json"],
-    "frontier": [],
+    "what-if as a frontier": ["--frontier"],
 }
 
 

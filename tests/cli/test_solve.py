@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -99,7 +100,7 @@ def test_a_risk_that_cannot_be_met_is_named(
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("solve-for", "cohort"), ("rule", "renyi"), ("population", "p"), ("anchor", "p=1")],
+    [("solve-for", "cohort"), ("rule", "renyi"), ("population", "p"), ("known-accuracy", "p=1")],
 )
 def test_an_option_without_effect_on_a_horizon_is_refused(
     option: str, value: str, tmp_path: Path
@@ -187,11 +188,49 @@ def test_a_plan_is_no_spec(tmp_path: Path) -> None:
     assert line.startswith("privplan: spec: must be a spec, not a plan that was solved from one")
 
 
-def test_solve_for_needs_a_target(tmp_path: Path) -> None:
-    failed = solve(tmp_path, "--solve-for", "epsilon")
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ("--solve-for epsilon", "solve_for: needs --for noise or --for accuracy, found 'epsilon'"),
+        ("--for uploads=9 --solve-for rounds", "solve_for: needs --for noise or --for accuracy"),
+        ("--for accuracy=80", "for: needs --forecast PROXY, found 'accuracy=80'"),
+        ("--for colour=3", "for: must be NAME=NUMBER with one of accuracy, noise, uploads, found"),
+        ("--for noise=loud", "for: must be NAME=NUMBER with one of accuracy, noise, uploads"),
+        ("--for noise=1 --from-book=b.sqlite", "for: cannot go with --from-book, found 'noise=1'"),
+        ("--known-accuracy p=1", "known_accuracy: needs --forecast PROXY, found 'p=1'"),
+        ("--coverage c.json", "coverage: needs --forecast PROXY, found 'c.json'"),
+        ("--rule exact", "rule: needs --from-book, found 'exact'"),
+        ("--population p", "population: needs --from-book, found 'p'"),
+        ("--target-noise 1", "solve --target-noise: was removed in 0.2; use --for noise=NORM"),
+        ("--data x.npz", "solve --data: was removed in 0.2; use the numbers of privplan check-dat"),
+    ],
+)
+def test_options_that_need_another_one_or_are_gone_are_refused(
+    options: str, rule: str, tmp_path: Path
+) -> None:
+    failed = solve(tmp_path, *options.split())
     assert failed.exit_code == 2
-    rule = "solve_for: needs --target-noise or --target-accuracy, found 'epsilon'"
-    assert failed.stderr == f"privplan: {rule}\n"
+    [line] = failed.stderr.splitlines()
+    assert line.startswith(f"privplan: {rule}")
+
+
+def test_uploads_and_noise_are_kept(tmp_path: Path) -> None:
+    for target in ("uploads=300", "noise=5"):
+        done = solve(tmp_path, "--for", target, "-o", str(tmp_path / "plan.json"))
+        assert done.exit_code == 0, done.stderr
+        plan, (name, _, value) = Plan.load(tmp_path / "plan.json"), target.partition("=")
+        noise = plan.noise_std * plan.spec.model.parameters**0.5
+        found = plan.spec.rounds * plan.spec.expected_cohort if name == "uploads" else noise
+        assert found <= float(value) * 1.001
+
+
+def test_solve_has_at_most_fifteen_options() -> None:
+    context = click.Context(main)
+    _, command, _ = main.resolve_command(context, ["solve"])
+    assert command is not None
+    params = command.get_params(click.Context(command))
+    options = [one for one in params if isinstance(one, click.Option)]
+    assert len(options) <= 15, [one.name for one in options]
 
 
 def test_an_edited_value_that_the_recipe_decides_is_replaced_and_said(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sympy
 
 from privplan.errors import InputError
 from privplan.planning.bounds import missing, number, step_constants, symbol
-from privplan.planning.explain import bound, explain, symbolic_bounds, values_of
+from privplan.planning.explain import bound, explain, symbolic_bounds
 from privplan.planning.solver import solve
 from tests.planning.problems import make_spec
 
@@ -95,18 +95,6 @@ def test_numbers_need_every_symbol() -> None:
         number(term, {"L": 1.0})
     values = {"L": 2.0, "M_eta": 3.0, "G": 0.5, "Delta": 4.0, "T": 6.0}
     assert number(term, values) == pytest.approx(2 * math.sqrt(2 * 3 * 0.25 * 4 / 12))
-
-
-def test_an_unknown_bound_is_refused() -> None:
-    with pytest.raises(InputError, match="bound: must be one of balanced"):
-        bound("magic")
-
-
-def test_values_of_a_plan_are_its_own() -> None:
-    plan = solve(make_spec())
-    values = values_of(plan)
-    assert values["T"] == 10
-    assert values["r_2"] == plan.groups[1].expected_cohort
 
 
 def test_constants_by_hand() -> None:

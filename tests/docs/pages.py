@@ -47,7 +47,7 @@ ELSEWHERE = {
     "docs/accounting.md": "test_accounting.py",
     "docs/adapters.md": "test_guard.py",
     "docs/guard.md": "test_guard.py",
-    "docs/attestation.md": "test_attestation.py",
+    "docs/attestation.md": "../contrib/attestation/test_docs.py",
     "docs/horizons.md": "test_planning_pages.py",
     "docs/inverse.md": "test_planning_pages.py",
     "docs/lint.md": "test_lint.py",

@@ -15,7 +15,3 @@ def test_the_example_runs(block):
     if "opacus" in block:
         pytest.importorskip("opacus")
     exec(compile(block, str(PAGE), "exec"), {})
-
-
-def test_there_are_examples():
-    assert len(BLOCKS) == 5

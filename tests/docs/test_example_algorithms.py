@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from privplan import Plan, Spec, accountant, judge, load_run, solve
 from privplan.accounting.families import NOISE_FAMILIES
 from privplan.accounting.release import History, Release, SamplingLaw
-from privplan.errors import InputError
 from privplan.laws import law as laws
 from privplan.laws.law import LAWS
 from privplan.verification.checks.check import CHECKS
 from simulate.algorithm import Algorithm
-from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
+from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 from simulate.contrib.sensitivity import bench_plans, check_sensitivity
 from simulate.runs.request import Request
 from simulate.runs.run import execute
@@ -169,13 +168,6 @@ def test_a_run_in_turns_is_kept_and_a_broken_epoch_is_not(
     records = run.ledger.records[:-1]
     cut = replace(run, ledger=run.ledger.model_copy(update={"records": records}))
     assert not examples["dp_ftrl"].whole_epochs(cut).passed
-
-
-def test_plans_that_are_no_turns_are_refused(examples: dict[str, ModuleType]) -> None:
-    with pytest.raises(InputError, match=r"plan\.sampling: must be turns for DP-FTRL"):
-        algorithm("DP-FTRL", bench_plans()["per group"])
-    with pytest.raises(InputError, match=r"plan\.rounds: must be a multiple of the 4 turns"):
-        algorithm("DP-FTRL", turns_plan(rounds=6))
 
 
 @pytest.mark.parametrize("name", ["DP-FedProx", "DP-SCAFFOLD-like", "DP-FTRL"])

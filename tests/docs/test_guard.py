@@ -60,8 +60,3 @@ def test_projects_are_exported() -> None:
         assert done.exit_code == 0, done.output
     done = CliRunner().invoke(main, shlex.split(last)[1:])
     assert (done.exit_code, done.stderr) == (2, refusal)
-
-
-def test_three_lines_of_a_flower_project_change() -> None:
-    changed = "".join(printed("adapters.md")[1:])
-    assert sum(line.startswith("+") for line in changed.splitlines()) <= 3

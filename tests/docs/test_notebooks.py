@@ -22,10 +22,7 @@ for cell in nbformat.read(sys.argv[1], 4).cells:
 """Cell by cell in the shell of a notebook's kernel, without a second process to talk to."""
 
 
-def test_there_are_four() -> None:
-    assert len(NOTEBOOKS) == 4
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(path: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "IPYTHONDIR": str(tmp_path), "MPLBACKEND": "agg"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import sys
@@ -69,14 +68,3 @@ def test_the_shell_example_trains() -> None:
     record = RunRecord.load(Path("run-csv"))
     assert (record.dataset, record.partition, record.model) == ("patients.csv", "clients", "my-net")
     assert record.accuracy is not None
-
-
-def test_the_inputs_of_the_example_are_those_of_the_statistics() -> None:
-    from simulate.data.sources import encode, input_names
-
-    statistics = json.loads(STATISTICS)
-    names = input_names(statistics, statistics)
-    assert f"{len(names)} inputs: {', '.join(names)}" in PAGE
-    table = {"age": ["60", ""], "sex": ["m", "x"], "bmi": ["NA", "30"]}
-    expected = [[1.0, 0, 1, 0], [-0.2, 0, 0, 1.0]]
-    np.testing.assert_allclose(encode(table, statistics, statistics), expected, rtol=1e-6)

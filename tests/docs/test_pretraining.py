@@ -9,7 +9,6 @@ from privplan.files import load_yaml
 from privplan.planning.choices import recipe_lines
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from simulate.cli.pretrain import command
 from tests.planning.test_recipe import DATA
 
 TEXT = (Path(__file__).parents[2] / "docs/pretraining.md").read_text()
@@ -20,11 +19,3 @@ def test_the_example_is_a_model_of_a_spec() -> None:
     plan = solve(Spec.parse({**DATA, **load_yaml(block, "example")}), second_opinion=False)
     assert plan.spec.model.initial is not None
     assert any("trained on cifar-10" in line for line in recipe_lines(plan))
-
-
-def test_options_and_defaults_are_the_commands() -> None:
-    line = next(line for line in TEXT.splitlines() if "privplan pretrain" in line)
-    named = {one.opts[-1]: one for one in command.params}
-    assert set(re.findall(r"--[a-z-]+", line)) <= set(named)
-    for option, value in re.findall(r"\[(--[a-z-]+) ([0-9.]+)\]", line):
-        assert float(value) == named[option].default

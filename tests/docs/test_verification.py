@@ -6,9 +6,9 @@ import ast
 import re
 from pathlib import Path
 
-from privplan.attestation.anchors import ANCHORS
-from privplan.attestation.statements import ATTESTATION
 from privplan.auditing import AUDIT
+from privplan.contrib.attestation.anchors import ANCHORS
+from privplan.contrib.attestation.statements import ATTESTATION
 from privplan.evidence import CLIENTS, EVIDENCE, NOISE_EVIDENCE
 from privplan.record import LEDGER, PLAN, RECORD, REPLAY
 

@@ -21,6 +21,7 @@ from simulate.runs.run import InterruptedRunError
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ("images", "patients", "residual", "text", "regression")
+QUICK = ("images", "regression")
 LIBRARIES = {"text": ("peft", "lora"), "regression": ("pyarrow", "tables")}
 MODULES = ("data", "nets", "train")
 
@@ -46,7 +47,10 @@ def example(request, tmp_path, monkeypatch) -> Iterator[Path]:
 @pytest.mark.filterwarnings("ignore")  # of other libraries
 @pytest.mark.parametrize(
     "example",
-    [pytest.param(name, marks=pytest.mark.slow if name == "text" else ()) for name in EXAMPLES],
+    [
+        pytest.param(name, marks=() if name in ("images", "regression") else pytest.mark.slow)
+        for name in EXAMPLES
+    ],
     indirect=True,
 )
 def test_from_python_interrupted_and_resumed(example: Path) -> None:

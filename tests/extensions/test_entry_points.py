@@ -55,14 +55,9 @@ def installed(tmp_path_factory) -> Path:
 def run(installed: Path, cwd: Path, *arguments: str, code: int = 0) -> str:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{installed}"}
     done = subprocess.run(
-        [sys.executable, "-m", "privplan", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment,
-        timeout=300,
-        check=False,
-    )
+        [sys.executable, "-m", "privplan", *arguments], capture_output=True, text=True, cwd=cwd,
+        env=environment, timeout=300, check=False,
+    )  # fmt: skip
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout if code == 0 else done.stderr

@@ -23,7 +23,7 @@ import torch
 from click.testing import CliRunner
 
 from privplan.cli import main
-from privplan.errors import InputError, PrivplanError
+from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, PLAN
@@ -88,8 +88,8 @@ def failing(
         yield
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
-@pytest.mark.parametrize("after", [0, 1, 2, 4])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("after", [0, 2])
 def test_a_disk_that_fails_at_any_write(
     code: int, after: int, plan: Plan, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,43 +125,6 @@ def test_a_file_that_outgrows_its_limit(plan: Plan, whole: Path, tmp_path: Path)
     assert os.strerror(errno.EFBIG) in line
     execute(_request(plan, tmp_path / "run"))
     same(tmp_path / "run", whole)
-
-
-@pytest.mark.parametrize("place", ["/proc/nowhere", "/dev/null/run", "file/run", "file"])
-def test_a_folder_that_cannot_be_written(place: str, plan: Plan, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    plan.save(tmp_path / PLAN)
-    output = str(tmp_path / place)
-    named = ["simulate", str(tmp_path / PLAN), "--algorithm", "GDPFed+", "-o", output]
-    done = CliRunner().invoke(main, named)
-    assert done.exit_code == 2, done.stderr
-    [line] = done.stderr.splitlines()
-    assert line.startswith("privplan: output: must be a folder")
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_standard_output_that_is_full(plan: Plan, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "privplan", "init"]
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert "Traceback" not in done.stderr
-    assert done.returncode == 2
-    assert "No space left on device" in done.stderr
-
-
-def test_a_sweep_in_use_is_refused(tmp_path: Path) -> None:
-    from privplan.planning.sweep import parse_vary, sweep
-    from tests.planning.problems import spec_data
-
-    varies, met = [parse_vary("rounds=5:6:2")], []
-
-    def progress(done: int, total: int) -> None:
-        with pytest.raises(InputError, match="must not be in use by another run"):
-            sweep(spec_data(), varies, tmp_path)
-        met.append(done)
-
-    sweep(spec_data(), varies, tmp_path, progress=progress)
-    assert met == [0, 1, 2]
 
 
 class Bomb:
@@ -226,25 +189,6 @@ def test_a_torn_ledger_line(cut: int, plan: Plan, whole: Path, tmp_path: Path) -
     same(tmp_path / "run", whole)
 
 
-@pytest.mark.parametrize("step", [-1e6, 1e9])
-def test_a_clock_that_is_set(
-    step: float, plan: Plan, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ticks, now = [], time.monotonic
-
-    def clock() -> float:
-        ticks.append(1)
-        return now() + step * len(ticks)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(time, "monotonic", clock)
-        patch.setattr(time, "time", lambda: -1.0)
-        request = _begun(plan, tmp_path / "run")
-        execute(request)
-    same(tmp_path / "run", whole)
-    assert execute(request).record.wall_seconds >= 0
-
-
 def test_ctrl_c_at_a_terminal(tmp_path: Path) -> None:
     """All processes of a sweep hear it; one line is said, and the sweep goes on later."""
     import yaml
@@ -269,18 +213,3 @@ def test_ctrl_c_at_a_terminal(tmp_path: Path) -> None:
     assert process.returncode == 130, said
     [line] = said.splitlines()
     assert "same command" in line
-
-
-def test_a_report_that_fails_loses_nothing(plan: Plan, whole: Path, tmp_path: Path) -> None:
-    class UnforeseenError(PrivplanError):
-        """Anything else."""
-
-    def report(done: int, rounds: int) -> None:
-        if done == 2:
-            raise UnforeseenError
-
-    request = _request(plan, tmp_path / "run")
-    with pytest.raises(UnforeseenError):
-        execute(request, report)
-    execute(request)
-    same(tmp_path / "run", whole)

@@ -33,15 +33,11 @@ def runs(count: int, seed: int, noise: float = 0.1, shift: float = 0.0) -> tuple
     for number in range(count):
         weight = source.uniform(0.1, 0.5)
         plan = PlanFeatures(
-            rounds=int(source.integers(20, 80)),
-            noise=float(4 ** source.uniform(-1, 1)),
-            clipping_norm=0.1,
-            travel=0.2,
-            rate=float(8 * 2 ** source.uniform(-1, 1)),
-            averaged=float(source.choice([1.0, 5.0])),
-            parameters=1000,
+            rounds=int(source.integers(20, 80)), noise=float(4 ** source.uniform(-1, 1)),
+            clipping_norm=0.1, travel=0.2, rate=float(8 * 2 ** source.uniform(-1, 1)),
+            averaged=float(source.choice([1.0, 5.0])), parameters=1000,
             weights=(weight, 1 - weight),
-        )
+        )  # fmt: skip
         apart = ((0.7, 0.1, 0.1, 0.1), (0.1, 0.3, 0.3, 0.3))
         shares = apart if number % 2 else ((0.25,) * 4,) * 2
         held = Coverage(shares=shares, clients=(0.5, 0.5))

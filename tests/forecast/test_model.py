@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from privplan.errors import InputError
 from privplan.forecast.features import Coverage, PlanFeatures, ProxyRun, ProxyTable
-from privplan.forecast.model import OTHER_KIND, Anchor, Forecaster, Point, forecaster_with
+from privplan.forecast.model import Anchor, Forecaster, Point
 from tests.forecast.table import runs, table
 
 
@@ -68,23 +65,6 @@ def test_intervals_are_wider_far_from_the_proxy_runs(model: Forecaster) -> None:
     assert width(far_one.lower, far_one.upper) > width(near_one.lower, near_one.upper)
 
 
-def test_other_changes_of_images_than_the_proxy_runs_are_far(model: Forecaster) -> None:
-    run = runs(1, seed=10)[0]
-    moved = PlanFeatures.model_validate({**run.plan.model_dump(), "augmentation": {"shift": 1}})
-    same = model.forecast(run.plan, run.coverage, ["a", "b"])
-    other = model.forecast(moved, run.coverage, ["a", "b"])
-    assert other.distance == pytest.approx(same.distance + OTHER_KIND)
-    assert other.accuracy == same.accuracy
-
-
-def test_clients_do_not_count_for_runs_that_do_not_name_theirs(model: Forecaster) -> None:
-    run = runs(1, seed=10)[0]
-    drawn = run.plan.model_copy(update={"clients": 50.0})
-    assert model.forecast(drawn, run.coverage, ["a", "b"]) == model.forecast(
-        run.plan, run.coverage, ["a", "b"]
-    )
-
-
 def test_an_anchor_moves_forecasts_to_other_data() -> None:
     harder = runs(40, seed=11, noise=0.02, shift=-1.0)
     known = harder[0]
@@ -122,13 +102,6 @@ def test_coverages_that_no_run_has_are_a_category_of_their_own() -> None:
     assert other.upper - other.lower > 1.5 * (known.upper - known.lower)
 
 
-def test_frequencies_of_classes_may_be_given() -> None:
-    held = Coverage(shares=((1.0, 0.0), (0.0, 1.0)), clients=(0.5, 0.5), frequency=(30.0, 10.0))
-    assert held.overall() == pytest.approx([0.75, 0.25])
-    assert held.frequencies()[0] == pytest.approx([0.75, 0.25])
-    assert held.exposure((0.75, 0.25)) == pytest.approx([1.0, 1.0])
-
-
 def test_accuracies_of_classes_show_which_are_hard() -> None:
     found = runs(30, seed=12, noise=0.02)
     by_class = [(0.9, 0.5, 0.5, 0.5) if run.accuracy > 0.5 else None for run in found]
@@ -138,20 +111,3 @@ def test_accuracies_of_classes_show_which_are_hard() -> None:
     )
     fitted = Forecaster(ProxyTable(dataset="made", model="none", classes=4, runs=rows))
     assert fitted._curve.theta[-4] == min(fitted._curve.theta[-4:])
-
-
-def test_a_table_is_written_and_read(tmp_path: Path) -> None:
-    written = table(12)
-    written.save(tmp_path / "proxy.json")
-    assert ProxyTable.load(tmp_path / "proxy.json") == written
-
-
-def test_faults_of_a_table_are_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"runs: must be 12 proxy runs or more, found 3"):
-        table(3)
-    (tmp_path / "proxy.json").write_text("{")
-    with pytest.raises(InputError, match=r"forecast: must be JSON"):
-        ProxyTable.load(tmp_path / "proxy.json")
-    table(12).save(tmp_path / "proxy.json")
-    with pytest.raises(InputError, match=r"anchor: must be PLAN.json=ACCURACY"):
-        forecaster_with(str(tmp_path / "proxy.json"), "80", None)

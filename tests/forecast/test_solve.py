@@ -1,4 +1,4 @@
-"""``solve --forecast`` and ``--target-accuracy``: forecasts in plans, and plans for forecasts."""
+"""``solve --forecast`` and ``--for accuracy``: forecasts in plans, and plans for forecasts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from privplan.cli.plan import explain_command as explain
-from privplan.cli.plan import frontier_command as frontier
 from privplan.cli.plan import solve_command as solve_command
-from privplan.cli.plan import what_if_command as what_if
-from privplan.errors import InfeasibleError, InputError, PrivplanError
+from privplan.errors import InfeasibleError
 from privplan.files import load_yaml
 from privplan.forecast.features import even_coverage, features_of, plan_features
 from privplan.forecast.model import Forecaster
-from privplan.forecast.target import FAR, reached_line, solve_for_accuracy
+from privplan.forecast.target import reached_line, solve_for_accuracy
 from privplan.plan import Plan
 from privplan.planning.inverse import noise_and_weights
 from privplan.planning.solver import solve
@@ -66,10 +64,6 @@ def test_a_plan_keeps_its_forecast_and_without_one_its_digest(folder: Path) -> N
     assert "OUTSIDE the interval" in line
 
 
-def test_without_proxy_runs_a_plan_says_so(folder: Path) -> None:
-    assert "forecast: none" in call(folder).output
-
-
 def test_features_are_those_of_the_solved_plan() -> None:
     spec = Spec.parse(load_yaml(TEXT, "spec"))
     noise, weights = noise_and_weights(spec)
@@ -109,67 +103,3 @@ def test_a_target_out_of_reach_names_the_largest_forecast() -> None:
     spec, model = Spec.parse(load_yaml(TEXT, "spec")), Forecaster(table(16))
     with pytest.raises(InfeasibleError, match=r"99\.9 cannot be reached by rounds; the largest"):
         solve_for_accuracy(spec, 99.9, model, even_coverage(spec, 4), "rounds")
-
-
-def test_a_target_below_every_forecast_is_said_to_be() -> None:
-    spec, model = Spec.parse(load_yaml(TEXT, "spec")), Forecaster(table(16))
-    plan = solve_for_accuracy(spec, 0.88, model, even_coverage(spec, 4), second_opinion=False)
-    assert plan.warnings[0].startswith("target_accuracy: 0.88 (percent) is below every forecast")
-    assert "epsilon x 0.01563" in plan.warnings[0]
-
-
-def test_what_a_spec_cannot_be_asked_is_said_and_not_out_of_reach() -> None:
-    data = load_yaml(TEXT, "spec") | {"tuning": {"runs": 20, "law": "geometric"}}
-    spec, model = Spec.parse(data), Forecaster(table(16))
-    with pytest.raises(InputError, match="tuning: must be left out"):
-        solve_for_accuracy(spec, 80, model, even_coverage(spec, 4))
-
-
-def test_points_far_from_the_proxy_runs_are_said_to_extrapolate(folder: Path) -> None:
-    proxy, spec = f"--forecast={folder / 'proxy.json'}", str(folder / "spec.yaml")
-    words = [spec, "--vary=rounds=40:400000:2:log", proxy, "--workers=1"]
-    near, far = (
-        json.loads(CliRunner().invoke(what_if, [*words, "--format=json"]).stdout)[row]
-        for row in (0, -1)
-    )
-    assert near["forecast_distance"] < FAR < far["forecast_distance"]
-    shown = CliRunner().invoke(what_if, words, terminal_width=250).stdout
-    assert shown.count("extrapolates") == 1
-    (folder / "far.yaml").write_text(TEXT.replace("rounds: 40", "rounds: 400000"))
-    found = json.loads(
-        CliRunner().invoke(frontier, [str(folder / "far.yaml"), proxy, "--format=json"]).stdout
-    )
-    assert all("extrapolates: " in point["note"] for point in found if "accuracy" in point)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--target-accuracy=80"], "target_accuracy: needs --forecast PROXY, found 80"),
-        (["--forecast=PROXY", "--target-accuracy=0"], "target_accuracy: must be in (0, 100)"),
-        (["--forecast=none.json"], "forecast: must be a file that exists"),
-        (["--forecast=PROXY", "--coverage=PROXY"], "coverage: must name the groups"),
-        (["--forecast=PROXY", "--anchor=x"], "anchor: must be PLAN.json=ACCURACY"),
-    ],
-)
-def test_wrong_input_is_one_line(folder: Path, words: list[str], message: str) -> None:
-    proxy = str(folder / "proxy.json")
-    words = [word.replace("=PROXY", f"={proxy}") for word in words]
-    done = call(folder, *words)
-    assert isinstance(done.exception, PrivplanError)
-    assert message in str(done.exception)
-
-
-def test_what_if_and_frontier_have_accuracies(folder: Path) -> None:
-    proxy, spec = f"--forecast={folder / 'proxy.json'}", str(folder / "spec.yaml")
-    words = [spec, "--vary=cohort=50:200:2", proxy, "--format=json", "--workers=1"]
-    rows = json.loads(CliRunner().invoke(what_if, words).stdout)
-    by_cohort = [row["accuracy"] for row in rows if row["group"] == "strict"]
-    assert by_cohort[0] < by_cohort[1]
-    assert all(row["accuracy_lower"] < row["accuracy"] < row["accuracy_upper"] for row in rows)
-    found = json.loads(CliRunner().invoke(frontier, [spec, proxy, "--format=json"]).stdout)
-    prices = [point["points"] for point in found if point["question"] == "shadow_price"]
-    assert len(prices) == 2
-    assert min(prices) > 0
-    plain = json.loads(CliRunner().invoke(frontier, [spec, "--format=json"]).stdout)
-    assert not any("accuracy" in point for point in plain)

@@ -22,12 +22,9 @@ def fed(entry: Property, count: int) -> Callable[[], None]:
     """A function that feeds a reader with so many malformed inputs, the same in every run."""
 
     @settings(
-        max_examples=count,
-        derandomize=True,
-        database=None,
-        deadline=None,
+        max_examples=count, derandomize=True, database=None, deadline=None,
         suppress_health_check=list(HealthCheck),
-    )
+    )  # fmt: skip
     @given(entry.inputs)
     def feed(value: Any) -> None:
         entry.check(value)

@@ -8,13 +8,9 @@ from tests.golden.refusals import refusals
 from tests.golden.steps import SPECS, Call, Case, Edit, Put, Step, call, spec
 
 PRESETS = (
-    "digits",
-    "gdpfed-fmnist",
-    "gdpfed-svhn",
-    "gdpfed-shakespeare",
-    "gdpfed-cifar10",
+    "digits", "gdpfed-fmnist", "gdpfed-svhn", "gdpfed-shakespeare", "gdpfed-cifar10",
     "robust-hdp-fmnist",
-)
+)  # fmt: skip
 
 # Specs whose certificate is recorded with the rows of prv-accountant, too.
 SECOND_OPINION = ("given-ratios",)
@@ -39,12 +35,9 @@ def _plans() -> Iterator[Case]:
         opinion = "" if name in SECOND_OPINION else " --no-second-opinion"
         budgets = (spec("budgets.csv", "budgets.csv"),) if name == "budgets-from-file" else ()
         steps = (
-            spec(name),
-            *budgets,
-            call(f"solve spec.yaml{opinion} -o plan.json", "plan.json"),
-            call("explain plan.json"),
-            call("explain plan.json --format json"),
-        )
+            spec(name), *budgets, call(f"solve spec.yaml{opinion} -o plan.json", "plan.json"),
+            call("explain plan.json"), call("explain plan.json --format json"),
+        )  # fmt: skip
         yield Case(f"plan-{name}", steps)
     steps = (spec("full-balanced"), call("solve spec.yaml --format json --plot plan.png"))
     yield Case("solve-json", steps)
@@ -92,10 +85,10 @@ def _accounting() -> Iterator[Case]:
     )
     yield Case("calibrate", calibrate)
     tradeoff = (
-        call(f"tradeoff {MECHANISM} {delta} -o curve.png", "./"),
-        call(f"tradeoff {MECHANISM} {delta} --format json"),
-        call(f"tradeoff {full} --format json"),
-        call(f"tradeoff {MECHANISM} {delta} --sampling fixed_size --format json"),
+        call(f"account {MECHANISM} {delta} --tradeoff curve.png", "./"),
+        call(f"account {MECHANISM} {delta} --tradeoff --format json"),
+        call(f"account {full} --tradeoff --format json"),
+        call(f"account {MECHANISM} {delta} --sampling fixed_size --tradeoff --format json"),
     )
     yield Case("tradeoff", tradeoff)
 
@@ -109,14 +102,14 @@ def _sweeps() -> Iterator[Case]:
     yield Case("what-if-infeasible", steps)
     steps = (
         spec("full-balanced"),
-        call("frontier spec.yaml --plot frontier.png"),
-        call("frontier spec.yaml --format json"),
+        call("what-if spec.yaml --frontier -o out"),
+        call("what-if spec.yaml --frontier --format json"),
     )
     yield Case("frontier", steps)
     steps = (
         spec("budgets-from-file"),
         spec("budgets.csv", "budgets.csv"),
-        call("frontier spec.yaml --format json"),
+        call("what-if spec.yaml --frontier --format json"),
     )
     yield Case("frontier-budgets", steps, slow=True)
 
@@ -167,11 +160,11 @@ def _runs() -> Iterator[Case]:
     files = ("out/", "out/results.csv", "out/accuracy.csv")
     compare = call(f"compare plan.json {names} -o out", *files)
     yield Case("compare", (*_solved("digits-short"), compare))
-    pilot = "pilot spec.yaml --dataset digits --rounds 2 --clients 8 --seed 1"
+    pilot = "proxy pilot spec.yaml --dataset digits --rounds 2 --clients 8 --seed 1"
     steps = (spec("balanced-joint"), call(pilot), call(f"{pilot} -o new.yaml", "new.yaml"))
     yield Case("pilot", steps)
-    listed = (call("algorithms"), call("algorithms --format json"))
-    yield Case("algorithms", (*listed, call("algorithms --format markdown")))
+    listed = (call("simulate --algorithms"), call("simulate --algorithms json"))
+    yield Case("algorithms", (*listed, call("simulate --algorithms markdown")))
 
 
 def _broken_runs() -> Iterator[Case]:
@@ -179,14 +172,11 @@ def _broken_runs() -> Iterator[Case]:
     simulate = "simulate plan.json --algorithm GDPFed+ --seed 3 --device cpu -o run"
     begun = (*_solved("digits-short"), call(simulate))
     steps = (
-        *begun,
-        call(simulate),
+        *begun, call(simulate),
         call("simulate plan.json --algorithm GDPFed+ --seed 4 --device cpu -o run"),
-        Edit("run/ledger.jsonl", '"round":3', '"round":4'),
-        call("verify run"),
-        call("book add run --address book.sqlite"),
-        call(simulate),
-    )
+        Edit("run/ledger.jsonl", '"round":3', '"round":4'), call("verify run"),
+        call("book add run --address book.sqlite"), call(simulate),
+    )  # fmt: skip
     yield Case("broken-ledger", steps)
     steps = (*begun, Edit("run/record.json", '"rounds_done": 4', '"rounds_done": 3'))
     steps = (*steps, call("verify run"), call("verify run --format json"))

@@ -40,7 +40,7 @@ from tests.golden.steps import Call, Case, Edit, Put  # noqa: E402
 TOLERANCE, OF_TRAINING = 1e-6, 1e-4
 """Relative distance of numbers, whose last digits follow the processor and package versions."""
 NOTHING = 1e-12
-TRAINING = {"simulate", "compare", "pilot"}
+TRAINING = {"simulate", "compare", "proxy"}
 
 # Variables that would change what is printed, or where it is looked for.
 CLEARED = ("PRIVPLAN_BOOK", "PRIVPLAN_DATA", "FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES")
@@ -200,12 +200,9 @@ def difference(name: str, found: str, exact: bool = False) -> str:
     if found == stored or (not exact and close(found, stored, tolerance)):
         return ""
     lines = difflib.unified_diff(
-        stored.splitlines(keepends=True),
-        found.splitlines(keepends=True),
-        fromfile=f"expected/{name}.txt",
-        tofile=f"found/{name}.txt",
-        n=2,
-    )
+        stored.splitlines(keepends=True), found.splitlines(keepends=True),
+        fromfile=f"expected/{name}.txt", tofile=f"found/{name}.txt", n=2,
+    )  # fmt: skip
     return "".join(lines)
 
 

@@ -216,8 +216,8 @@ ACCOUNTING = (
     "calibrate --epsilon 1 --solve-for cohort --noise-multiplier 1",
     "calibrate --epsilon 1e-5 --delta 1e-10 --sampling-ratio 1 --rounds 1000",
     f"calibrate --epsilon 1e-3 {DELTA} --solve-for rounds --noise-multiplier 1 --sampling-ratio 1",
-    f"tradeoff {MECHANISM} {DELTA} -o curve.doc",
-    f"tradeoff --noise-multiplier 1 --sampling-ratio 1e-320 --rounds 5 {DELTA}",
+    f"account {MECHANISM} {DELTA} --tradeoff curve.doc",
+    f"account --noise-multiplier 1 --sampling-ratio 1e-320 --rounds 5 {DELTA} --tradeoff",
 )
 
 SWEEPS = (
@@ -232,10 +232,11 @@ SWEEPS = (
     "what-if spec.yaml --vary groups.nobody.epsilon=1:2:2",
     "what-if spec.yaml --vary nothing.there=1:2:2",
     "what-if nosuch.yaml --vary rounds=1:2:2",
+    "what-if spec.yaml --frontier",
+    "what-if records.yaml --frontier",
+    "what-if nosuch.yaml --frontier",
+    "what-if spec.yaml --frontier --vary rounds=1:2:2",
     "frontier spec.yaml",
-    "frontier records.yaml",
-    "frontier nosuch.yaml",
-    "frontier spec.yaml --plot a.doc",
 )
 
 RUNS = (
@@ -265,9 +266,9 @@ RUNS = (
     "compare plan.json --algorithms ,",
     "compare plan.json --algorithms FedAvg -o busy",
     "compare plan.json --algorithms FedAvg --first-seed 18446744073709551615",
-    "pilot spec.yaml --dataset nosuch",
-    "pilot spec.yaml --dataset digits --clients 100000",
-    "pilot spec.yaml --dataset digits -o spec.yaml",
+    "proxy pilot spec.yaml --dataset nosuch",
+    "proxy pilot spec.yaml --dataset digits --clients 100000",
+    "proxy pilot spec.yaml --dataset digits -o spec.yaml",
     "verify nosuch",
     "verify busy",
     "verify plan.json",

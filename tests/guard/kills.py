@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from privplan import files
-from privplan.attestation import SigningKey
+from privplan.contrib.attestation import Signing, SigningKey
 from privplan.guard import Guard, guard, storage
 from privplan.plan import Plan
 from tests.guard.plans import SIZE, plan_of
@@ -43,7 +43,8 @@ def logged(path: Path, kind: str, round_: int, vector: np.ndarray) -> None:
 
 def train(plan: Plan, folder: Path, log: Path, key: Path | None) -> None:
     """Train to the last round, from what the folder holds."""
-    with Guard(plan, folder, keep=None, signing_key=key) as one:
+    witnessing = None if key is None else Signing(key)
+    with Guard(plan, folder, keep=None, witnessing=witnessing) as one:
         model = np.zeros(SIZE) if one.model is None else one.model["model"]
         if (found := one.interrupted) is not None:
             logged(log, "released", found.round, found.mean)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privplan.attestation import new_key
+from privplan.contrib.attestation import new_key
 from privplan.guard.storage import Storage
 from privplan.ledger import read_ledger
 from privplan.verification.verify import judge, load_run

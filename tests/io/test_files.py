@@ -7,9 +7,6 @@ import stat
 import threading
 from pathlib import Path
 
-import pytest
-
-from privplan.errors import InputError
 from privplan.files import write_bytes
 
 
@@ -40,18 +37,3 @@ def test_a_pipe_is_written_into(tmp_path: Path) -> None:
     reader.join(10)
     assert read == [b"content"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_device_stays_a_device_and_its_refusal_is_one_line(tmp_path: Path) -> None:
-    link = tmp_path / "full"
-    link.symlink_to("/dev/full")
-    with pytest.raises(InputError, match="must be writable"):
-        write_bytes(link, b"content")
-    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
-    assert os.listdir(tmp_path) == ["full"]
-
-
-def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="output: must be writable"):
-        write_bytes(tmp_path, b"content")

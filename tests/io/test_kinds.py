@@ -76,12 +76,6 @@ def test_a_file_of_another_kind_is_one_line(
     assert ", found 'fields " in line
 
 
-@pytest.mark.parametrize("kind", CLASSES)
-def test_data_of_each_kind_are_known_as_it(kind: str) -> None:
-    data = dict.fromkeys(CLASSES[kind].model_fields)
-    kinds.refuse_other_kind(data, kind, "file")
-
-
 def test_a_spec_in_yaml_for_a_plan_is_named(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text("name: a\nrounds: 3\nmodel: {name: own, parameters: 3}\n")
@@ -91,35 +85,3 @@ def test_a_spec_in_yaml_for_a_plan_is_named(tmp_path: Path) -> None:
     path.write_text("rounds: 3\n")
     done = CliRunner().invoke(main, ["explain", str(path)])
     assert done.stderr == f"privplan: plan: must be JSON, found '{path}'\n"
-
-
-PROXY = ["--dataset", "digits", "-o", "out"]
-
-
-@pytest.mark.parametrize("content", ["", "client,epsilon\n1,2\n", "[1, 2]", "null"])
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["solve"],
-        ["frontier"],
-        ["what-if", "--vary", "rounds=1:3:2"],
-        *([name, *PROXY] for name in ("pilot", "tune", "pretrain", "forecast-proxy")),
-    ],
-)
-def test_what_is_no_spec_is_one_line_that_names_the_file(
-    words: list[str], content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("given").write_text(content)
-    done = CliRunner().invoke(main, [*words, "given"])
-    assert done.exit_code == 2
-    assert done.stderr == "privplan: spec: must be a mapping of fields, found 'given'\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["given"]
-
-
-@pytest.mark.parametrize("words", [["verify"], ["replay"], ["anchor", "--log", "log"]])
-def test_a_file_for_a_run_folder_is_one_line(words: list[str], folder: Path) -> None:
-    path = folder / "horizon-run-1.json"
-    done = CliRunner().invoke(main, [*words, str(path)])
-    assert done.exit_code == 2
-    assert done.stderr == f"privplan: run: must be a run folder, found '{path}'\n"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,7 +19,6 @@ from privplan.sweeps import (
     sweeps_in,
 )
 
-ROOT = Path(__file__).parents[2]
 POINTS = [{"number": number} for number in range(4)]
 ITEMS = {key_of(point): point["number"] for point in POINTS}
 SQUARES = {key_of(point): point["number"] ** 2 for point in POINTS}
@@ -64,17 +60,6 @@ def test_only_missing_items_are_computed(tmp_path: Path) -> None:
 
     assert finish(ITEMS, recorded, spread=in_jobs(1), journal=journal(tmp_path)) == SQUARES
     assert asked == [2, 3]
-
-
-def test_an_error_leaves_finished_items_stored(tmp_path: Path) -> None:
-    def failing(number: int) -> int:
-        if number == 2:
-            raise InputError.one("number", "must not be 2", number)
-        return square(number)
-
-    with pytest.raises(InputError, match="must not be 2"):
-        finish(ITEMS, failing, spread=in_jobs(1), journal=journal(tmp_path))
-    assert journal(tmp_path).load() == dict(list(SQUARES.items())[:2])
 
 
 def test_ctrl_c_names_the_folder_and_releases_it(tmp_path: Path) -> None:
@@ -136,59 +121,6 @@ def test_an_incomplete_last_line_is_removed(tmp_path: Path) -> None:
     assert journal(tmp_path).load() == {key_of({"number": 2}): 4}
     assert journal(tmp_path).begin() == {key_of({"number": 2}): 4}
     assert path.read_text() == whole
-
-
-STOP = """
-import os, runpy, signal, sys
-
-class Stop:
-    def find_spec(name, path=None, target=None):
-        if name == module:
-            os.kill(os.getpid(), signal.SIGINT)
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # also in a background job of a shell
-module, sys.argv = sys.argv[1], ["privplan", *sys.argv[2:]]
-sys.meta_path.insert(0, Stop)
-runpy.run_module("privplan", run_name="__main__")
-"""
-"""Ctrl-C while a command imports a module, where Python's own exception would be swallowed."""
-PROXY = "--dataset digits -o out.yaml"
-SWEEPS = {
-    "tune": (f"tune spec.yaml {PROXY}", "simulate.proxy.search", "out.yaml.trials"),
-    "forecast-proxy": (
-        f"forecast-proxy spec.yaml {PROXY}", "simulate.proxy.search", "out.yaml.runs",
-    ),
-    "pretrain": (
-        f"pretrain spec.yaml {PROXY}", "simulate.proxy.pretraining", "out.yaml.pretraining",
-    ),
-    "compare": (
-        "compare plan.json --algorithms FedAvg --dataset digits -o out", "simulate.runs.compare",
-        "out",
-    ),
-    "what-if": (
-        "what-if spec.yaml --vary rounds=1:2:2 -o out", "privplan.planning.sweep", "out",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("begun", [True, False])
-@pytest.mark.parametrize("name", SWEEPS)
-def test_ctrl_c_before_a_begun_sweep_goes_on_names_its_folder(
-    name: str, begun: bool, tmp_path: Path
-) -> None:
-    arguments, module, folder = SWEEPS[name]
-    if begun:
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / LOCK).touch()
-    done = subprocess.run(
-        [sys.executable, "-c", STOP, module, *arguments.split()],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    kept = f": what is done is kept in {folder}; the same command resumes" if begun else ""
-    assert (done.returncode, done.stderr) == (130, f"privplan: interrupted{kept}\n")
 
 
 def test_ctrl_c_outside_the_sweep_of_a_command_names_its_folder(tmp_path: Path) -> None:

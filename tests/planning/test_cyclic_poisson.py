@@ -107,7 +107,7 @@ def test_rounds_that_a_spec_leaves_out_are_no_fault() -> None:
     groups = [{"name": "one", "clients": 400, "noise_multiplier": 1.0, "epsilon": 1.0}]
     bare = {**data(groups=groups), "planning": {"ratios": "uniform"}}
     del bare["rounds"]
-    for given, field in ((bare, "groups"), ({**bare, "rounds": 52}, "rounds")):
+    for given, field in ((bare, "planning.ratios"), ({**bare, "rounds": 52}, "rounds")):
         with pytest.raises(InputError) as caught:
             Spec.parse(given)
         assert str(caught.value).startswith(f"{field}")
@@ -131,7 +131,7 @@ def test_rounds_that_a_spec_leaves_out_are_no_fault() -> None:
         ({"tuning": {"runs": 20, "law": "geometric"}}, "tuning: must be left out"),
         (
             {"groups": [{"name": "one", "clients": 400, "noise_multiplier": 1.0}]},
-            "groups.one.noise_multiplier: must be left out",
+            "groups.one.noise_multiplier: is only for planning.ratios: given, uniform",
         ),
         (
             {"groups": [{"name": "one", "clients": 4, "epsilon": 1.0}], "cohort": 1},

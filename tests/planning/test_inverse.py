@@ -249,7 +249,7 @@ def test_the_rounds_that_fit_are_the_most() -> None:
         (
             _fixed(),
             {"ratios": "uniform", "release": "joint"},
-            "groups.all.noise_multiplier: needs release: per_group",
+            "groups.all.noise_multiplier: is only for planning.release: per_group",
         ),
         ({"name": "all", "clients": 400}, {}, "groups.all.epsilon: is required"),
     ],

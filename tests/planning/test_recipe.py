@@ -66,11 +66,6 @@ def test_the_step_with_its_noise_has_one_length() -> None:
             {"recipe": {"source": "none", "decides": ["clipping_norm"]}},
             "recipe.decides: must be empty for source: none, found 'clipping_norm'",
         ),
-        (
-            {"recipe": "tuned"},
-            "recipe.evidence: is required for source: tuned, which privplan tune writes, "
-            "found 'nothing'",
-        ),
         ({"planning": {"free": 5}}, "planning.free: must be a list, found 5"),
         ({"planning": {"free": False}}, "planning.free: must be a list, found False"),
     ],

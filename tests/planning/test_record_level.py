@@ -21,12 +21,12 @@ from privplan.planning.records import (
     local_steps,
     mean_variance,
     minimum_epsilon,
+    most_participations,
     noise_variances,
     oracle_weights,
     record_level,
     record_spec,
     solve_records,
-    turns,
     unclipped_gradient_variance,
     update_variance,
 )
@@ -134,7 +134,7 @@ def spent(plan: Plan) -> dict[str, float]:
 
 def test_every_budget_is_kept_and_used_up() -> None:
     plan = solve(records(cohort=2, local={"epochs": 2}))
-    assert turns(plan.spec) == 2
+    assert most_participations(plan.spec) == 2
     for group in plan.groups:
         assert 0.99 * group.epsilon <= spent(plan)[group.name] <= group.epsilon
         release = Release(group.noise_multiplier, group.record_sampling_ratio or 0)
@@ -272,7 +272,7 @@ def test_every_epsilon_on_screen_names_the_record(tmp_path: Any) -> None:
     assert [row["value"] for row in rows] == pytest.approx(
         [*noise_variances(Plan.load(plan)), *client_weights(Plan.load(plan))]
     )
-    refused = CliRunner().invoke(main, ["frontier", str(spec)])
+    refused = CliRunner().invoke(main, ["what-if", "--frontier", str(spec)])
     assert (refused.exit_code, refused.stderr) == (
         2,
         "privplan: unit: must be client for a frontier, found 'record'\n",

@@ -93,7 +93,7 @@ def test_solve_minimises_it_and_explain_shows_its_bound(installed: Path) -> None
 
 @pytest.mark.slow
 def test_frontier_varies_its_assumed_constant(installed: Path) -> None:
-    done = privplan(installed, "frontier", "spec.json", "--format", "json")
+    done = privplan(installed, "what-if", "spec.json", "--frontier", "--format", "json")
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)
     wrong = {answer["what"] for answer in answers if answer["question"] == "wrong_constant"}

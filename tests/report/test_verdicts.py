@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from privplan.record import RoundMetrics
 from privplan.report.tables import (
-    closing_line,
     group_caption,
     group_columns,
     group_rows,
@@ -17,27 +12,6 @@ from privplan.report.tables import (
 )
 from privplan.verification.verify import judge, load_run
 from tests.verification import honest_run
-
-
-@pytest.mark.parametrize(
-    ("metrics", "said"),
-    [
-        ((), "not measured"),
-        ((RoundMetrics(round=30, accuracy=None, loss=None),), "not finite"),
-        ((RoundMetrics(round=20, accuracy=0.5, loss=1.0),), "not measured"),
-    ],
-)
-def test_a_score_that_is_not_finite_is_not_one_that_was_not_measured(
-    tmp_path: Path, metrics: tuple[RoundMetrics, ...], said: str
-) -> None:
-    honest_run.write_run(tmp_path)
-    run = load_run(tmp_path)
-    record = run.record.model_copy(
-        update={"accuracy": None, "accuracy_by_group": {}, "metrics": metrics}
-    )
-    verdict = judge(replace(run, record=record))
-    assert closing_line(verdict).partition("; test ")[2].startswith(f"accuracy {said} (")
-    assert {row[-2] for row in group_rows(verdict)} == {said if said == "not finite" else ""}
 
 
 def test_the_best_of_several_runs_names_the_accountant_that_bounds_it(tmp_path: Path) -> None:

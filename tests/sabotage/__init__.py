@@ -15,16 +15,8 @@ from tests.sabotage.noise import NOISE
 from tests.sabotage.own_noise import OWN_NOISE
 
 __all__ = [
-    "COLLECTED",
-    "FAULTS",
-    "Fault",
-    "Finding",
-    "honest",
-    "honest_runs",
-    "plan",
-    "planted",
-    "tried",
-]
+    "COLLECTED", "FAULTS", "Fault", "Finding", "honest", "honest_runs", "plan", "planted", "tried",
+]  # fmt: skip
 
 COLLECTED: tuple[Fault, ...] = tuple(
     fault
@@ -33,10 +25,5 @@ COLLECTED: tuple[Fault, ...] = tuple(
 )
 """Faults of the modules of ``kinds``: a new file there needs no other change."""
 FAULTS: tuple[Fault, ...] = (
-    *NOISE,
-    *CONTRIBUTIONS,
-    *OWN_NOISE,
-    *COHORTS,
-    *BOOKS,
-    *COLLECTED,
-)
+    *NOISE, *CONTRIBUTIONS, *OWN_NOISE, *COHORTS, *BOOKS, *COLLECTED,
+)  # fmt: skip

@@ -15,13 +15,9 @@ MISSED = 4
 
 @click.command("sabotage")
 @click.option(
-    "--honest",
-    "runs",
-    type=click.IntRange(min=0),
-    default=20,
-    show_default=True,
+    "--honest", "runs", type=click.IntRange(min=0), default=20, show_default=True,
     help="Runs that nobody broke, over the algorithms and sampling laws; all must pass.",
-)
+)  # fmt: skip
 @click.option(
     "--format", "form", type=click.Choice(["table", "markdown"]), default="table", show_default=True
 )

@@ -9,16 +9,9 @@ from tests.sabotage.bench import Finding
 from tests.sabotage.fault import EXTERNAL
 
 COLUMNS = (
-    "fault",
-    "how the run is broken",
-    "author",
-    "check",
-    "what the verdict says",
-    "detected by",
-    "seeds",
-    "what the replay says",
-    "canaries",
-)
+    "fault", "how the run is broken", "author", "check", "what the verdict says", "detected by",
+    "seeds", "what the replay says", "canaries",
+)  # fmt: skip
 Findings = Sequence[Sequence[Finding]]
 """Findings of each fault, one per seed."""
 
@@ -32,16 +25,10 @@ def _row(of_seeds: Sequence[Finding]) -> list[str]:
     found, right = of_seeds[0], sum(one.as_documented for one in of_seeds)
     fault = found.fault
     return [
-        fault.name,
-        fault.what,
-        fault.author,
-        fault.check,
-        found.reason or fault.why,
-        fault.level if right == len(of_seeds) else "NO",
-        f"{right} of {len(of_seeds)}",
-        found.difference,
-        "" if found.seen is None else ("seen" if found.seen else "not seen"),
-    ]
+        fault.name, fault.what, fault.author, fault.check, found.reason or fault.why,
+        fault.level if right == len(of_seeds) else "NO", f"{right} of {len(of_seeds)}",
+        found.difference, "" if found.seen is None else ("seen" if found.seen else "not seen"),
+    ]  # fmt: skip
 
 
 def summary(findings: Findings) -> str:

@@ -64,28 +64,16 @@ def plan(release: str = "joint") -> Plan:
     )
     groups = [
         GroupPlan(
-            name=group.name,
-            clients=CLIENTS,
-            epsilon=group.epsilon,
-            delta=0.01,
-            sampling_ratio=0.5,
-            expected_cohort=CLIENTS / 2,
-            noise_multiplier=1e-15,
-            kept_fraction=1.0,
-            weight=weight,
+            name=group.name, clients=CLIENTS, epsilon=group.epsilon, delta=0.01, sampling_ratio=0.5,
+            expected_cohort=CLIENTS / 2, noise_multiplier=1e-15, kept_fraction=1.0, weight=weight,
         )
         for group, weight in zip(spec.groups, WEIGHTS, strict=True)
-    ]
+    ]  # fmt: skip
     return Plan(
-        spec=spec,
-        release=release,
-        groups=tuple(groups),
-        objective=ObjectiveValue(name="given", value=0.0),
-        bound={},
-        noise_std=0.0,
-        status="given",
+        spec=spec, release=release, groups=tuple(groups),
+        objective=ObjectiveValue(name="given", value=0.0), bound={}, noise_std=0.0, status="given",
         certificate=(),
-    )
+    )  # fmt: skip
 
 
 @cache
@@ -147,15 +135,9 @@ def mini_batches(world: Experiment, round_: int, number: int) -> Batches:
     """A client's mini-batches of a round, without padding."""
     local = world.local
     x, y = batches(
-        world.data,
-        world.partition,
-        np.array([number]),
-        seed=world.seed,
-        round_=round_,
-        steps=local.steps,
-        size=local.batch_size,
-        device=world.device,
-    )
+        world.data, world.partition, np.array([number]), seed=world.seed, round_=round_,
+        steps=local.steps, size=local.batch_size, device=world.device,
+    )  # fmt: skip
     return [
         (images[rows != PADDING], rows[rows != PADDING])
         for images, rows in zip(x[0], y[0], strict=True)

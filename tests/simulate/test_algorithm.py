@@ -11,7 +11,7 @@ import simulate
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
 from simulate.aggregators import literal
-from simulate.algorithm import Algorithm, by_law, compose
+from simulate.algorithm import by_law, compose
 from simulate.components import Transform
 from simulate.mechanisms import gaussian_joint, gaussian_per_group
 from simulate.transforms import clip
@@ -41,12 +41,9 @@ def test_the_sampler_executes_the_plan_s_law() -> None:
 def test_a_joint_sum_has_one_weight() -> None:
     with pytest.raises(InputError, match="the same weight"):
         compose(
-            "uneven",
-            tiny.plan(),
-            transforms=(clip(1.0),),
-            mechanism=gaussian_joint(),
+            "uneven", tiny.plan(), transforms=(clip(1.0),), mechanism=gaussian_joint(),
             aggregator=literal(),
-        )
+        )  # fmt: skip
 
 
 def test_every_law_has_a_sampler() -> None:
@@ -71,13 +68,5 @@ def test_only_the_mechanisms_draw_normal_noise() -> None:
         "models/validation.py",  # made-up records on which a user's module is tried
         "pilot/observation.py",  # directions in which a pilot looks; nothing is protected by them
         "replay/rounds.py",  # draws a run's noise again, to compare; nothing is protected by it
-        "runs/search_space.py",  # hyperparameters to try
         "testing/neighbours.py",  # a generator that draws zeros
     ]
-
-
-def test_an_algorithm_is_frozen() -> None:
-    algorithm = compose("plain", tiny.plan())
-    assert isinstance(algorithm, Algorithm)
-    with pytest.raises(AttributeError):
-        algorithm.name = "other"  # type: ignore[misc]

@@ -53,13 +53,6 @@ def test_full_takes_everybody() -> None:
     np.testing.assert_array_equal(by_law(SamplingLaw.FULL).draw(generator, 5, 1.0, 1), np.arange(5))
 
 
-def test_the_executed_ratio_is_the_planned_one_when_it_can_be() -> None:
-    assert by_law(SamplingLaw.POISSON).ratio(30, 0.123) == 0.123
-    assert by_law(SamplingLaw.FIXED_SIZE).ratio(30, 0.1) == 0.1
-    assert by_law(SamplingLaw.FIXED_SIZE).ratio(30, 0.12) == 4 / 30
-    assert by_law(SamplingLaw.FULL).ratio(30, 1.0) == 1.0
-
-
 def test_no_two_streams_start_alike() -> None:
     names = [
         (seed, purpose, *indices)

@@ -11,7 +11,7 @@ from torch import nn
 
 import simulate
 from privplan.errors import InputError
-from simulate.models.network import CROSS_ENTROPY, Objective, with_seeds, without_seeds
+from simulate.models.network import Objective, with_seeds, without_seeds
 from simulate.models.own import OwnModel
 from simulate.tasks import TASKS, is_accuracy, metric_of, objective_of, task_of
 
@@ -86,93 +86,43 @@ def test_labels_and_seeds_come_back() -> None:
     assert without_seeds(packed[0, 1])[1] == 0
 
 
-def test_the_plain_loss_is_the_one_with_fast_kernels() -> None:
-    assert objective_of("multi-class", None, None) is CROSS_ENTROPY
-    assert objective_of("multi-class", nn.CrossEntropyLoss(), None) is not CROSS_ENTROPY
+WRONG = [
+    ("task", lambda: task_of("ranking")), ("metric", lambda: metric_of("regression", "accuracy")),
+    ("metric", lambda: metric_of("regression", 3)),
+    ("loss", lambda: objective_of("regression", 3, None)),
+    ("loss", lambda: objective_of("regression", nn.Linear, None)),
+    ("metric", lambda: metric_of("regression", lambda o, t: o[9])(LOGITS, LABELS)),
+    ("metric", lambda: metric_of("regression", lambda o, t: o)(LOGITS, LABELS)),
+]  # fmt: skip
 
 
-WRONG = {
-    "task": (lambda: task_of("ranking"), "task: must be one of multi-class, binary"),
-    "metric": (lambda: metric_of("regression", "accuracy"), "metric: must be one of rmse, mae, r2"),
-    "number": (lambda: metric_of("regression", 3), "metric: must be a function of outputs"),
-    "loss": (lambda: objective_of("regression", 3, None), "loss: must be a function of outputs"),
-    "class": (
-        lambda: objective_of("regression", nn.Linear, None),
-        'loss: must be built without arguments; else name an instance, found "TypeError',
-    ),
-    "failing metric": (
-        lambda: metric_of("regression", lambda outputs, targets: outputs[9])(LOGITS, LABELS),
-        "metric: must compute a number from outputs and targets (<lambda>), found 'IndexError",
-    ),
-    "no number": (
-        lambda: metric_of("regression", lambda outputs, targets: outputs)(LOGITS, LABELS),
-        "metric: must compute a number from outputs and targets (<lambda>), found",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_tasks_losses_and_metrics(name: str) -> None:
-    make, line = WRONG[name]
-    with pytest.raises(InputError) as caught:
+@pytest.mark.parametrize(("field", "make"), WRONG)
+def test_wrong_tasks_losses_and_metrics(field, make) -> None:
+    with pytest.raises(InputError, match=f"^{field}: "):
         make()
-    assert str(caught.value).startswith(line), str(caught.value)
 
 
 X = np.random.default_rng(0).normal(size=(12, 4))
-WRONG_DATA = {
-    "binary of three": (
-        {"y": np.arange(12) % 3, "task": "binary"},
-        "data.y: must be 0 or 1 for binary, found 2.0",
-    ),
-    "binary names": (
-        {"y": ["a", "b"] * 6, "task": "binary"},
-        "data.y: must be numbers for binary",
-    ),
-    "one label": (
-        {"y": np.ones(12), "task": "multi-label"},
-        "data.y: must have shape [records, labels] for multi-label, found (12,)",
-    ),
-    "three dimensions": (
-        {"y": np.ones((12, 2, 2)), "task": "regression"},
-        "data.y: must have shape [records] for regression",
-    ),
-    "nan": (
-        {"y": np.where(np.arange(12) == 7, np.nan, 1.0), "task": "regression"},
-        "data.y: must be finite, found 'NaN or infinity in row 7'",
-    ),
-    "no labels": ({"task": "regression"}, "data.y: is required with an array of records"),
-    "unknown": ({"y": np.ones(12), "task": "rank"}, "task: must be one of multi-class"),
-    "floats": ({"task": "next-token"}, "data.x: must be token ids of shape [records, 2"),
-    "classes": (
-        {"y": np.ones(12), "task": "regression", "classes": ["a"]},
-        "data.classes: is only for multi-class",
-    ),
-    "short": (
-        {"y": np.ones(11), "task": "regression"},
-        "data.y: must have 12 labels, one per record, found 11",
-    ),
-    "other test": (
-        {"y": np.ones(12), "task": "regression", "test": simulate.Data(X, np.arange(12) % 2)},
-        "data.test: must be for regression, found 'multi-class'",
-    ),
-    "wide test": (
-        {
-            "y": np.ones(12),
-            "task": "regression",
-            "test": simulate.Data(X, np.ones((12, 2)), task="regression"),
-        },
-        "data.test: must have labels of shape () per record, found (2,)",
-    ),
-}
+REAL = {"y": np.ones(12), "task": "regression"}
+WRONG_DATA = [
+    ("data.y", {"y": np.arange(12) % 3, "task": "binary"}),
+    ("data.y", {"y": ["a", "b"] * 6, "task": "binary"}),
+    ("data.y", {"y": np.ones(12), "task": "multi-label"}),
+    ("data.y", {"y": np.ones((12, 2, 2)), "task": "regression"}),
+    ("data.y", {"y": np.where(np.arange(12) == 7, np.nan, 1.0), "task": "regression"}),
+    ("data.y", {"task": "regression"}), ("task", {"y": np.ones(12), "task": "rank"}),
+    ("data.x", {"task": "next-token"}),
+    ("data.classes", {"y": np.ones(12), "task": "regression", "classes": ["a"]}),
+    ("data.y", {"y": np.ones(11), "task": "regression"}),
+    ("data.test", {**REAL, "test": simulate.Data(X, np.arange(12) % 2)}),
+    ("data.test", {**REAL, "test": simulate.Data(X, np.ones((12, 2)), task="regression")}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WRONG_DATA)
-def test_wrong_labels(name: str) -> None:
-    changes, line = WRONG_DATA[name]
-    with pytest.raises(InputError) as caught:
+@pytest.mark.parametrize(("field", "changes"), WRONG_DATA)
+def test_wrong_labels(field, changes) -> None:
+    with pytest.raises(InputError, match=f"^{field}: "):
         simulate.Data(X, **changes)
-    assert str(caught.value).startswith(line), str(caught.value)
 
 
 def _first(outputs, targets):
@@ -183,44 +133,22 @@ def _square_of_mean(outputs, targets):
     return (outputs - targets).mean().square()
 
 
-WRONG_LOSSES = {
-    "vector": (_first, False, "loss: must return a scalar tensor, the mean over the records"),
-    "constant": (lambda o, t: torch.tensor(1.0), False, "loss: must be differentiable"),
-    "number": (lambda o, t: 1.0, False, "loss: must return a scalar tensor"),
-    "infinite": (lambda o, t: (o - t).square().mean() / 0, False, "loss: must be finite on"),
-    "failing": (lambda o: o, False, "loss: must take outputs and targets without an error"),
-    "not by record": (_square_of_mean, True, "loss: must be the mean of the losses of single"),
-}
+WRONG_LOSSES = [
+    ("loss", _first, False), ("loss", lambda o, t: torch.tensor(1.0), False),
+    ("loss", lambda o, t: 1.0, False), ("loss", lambda o, t: (o - t).square().mean() / 0, False),
+    ("loss", lambda o: o, False), ("loss", _square_of_mean, True),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WRONG_LOSSES)
-def test_wrong_losses(name: str) -> None:
-    loss, by_record, line = WRONG_LOSSES[name]
+@pytest.mark.parametrize(("field", "loss", "by_record"), WRONG_LOSSES)
+def test_wrong_losses(field, loss, by_record) -> None:
     dataset, _ = simulate.Data(X, X[:, 0], task="regression").prepared(())
     objective = Objective(loss, dataset.targets)
     model = OwnModel(nn.Linear, {"in_features": 4, "out_features": 1}, "Linear")
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=f"^{field}: "):
         model.model("linear", dataset, objective=objective, by_record=by_record)
-    assert str(caught.value).startswith(line), str(caught.value)
-    if name == "not by record":  # a client's loss may be any function of its records
+    if by_record:  # a client's loss may be any function of its records
         model.model("linear", dataset, objective=objective)
-
-
-WRONG_OUTPUTS = {
-    "wide": (nn.Linear(4, 2), "model: must return outputs of shape (3,) for 3 records"),
-    "scalar": (nn.Sequential(nn.Linear(4, 1), nn.Flatten(0), nn.AdaptiveAvgPool1d(1)), "model: "),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_OUTPUTS)
-def test_outputs_that_do_not_fit_the_task(name: str) -> None:
-    module, line = WRONG_OUTPUTS[name]
-    dataset, _ = simulate.Data(X, X[:, 0], task="regression").prepared(())
-    with pytest.raises(InputError) as caught:
-        OwnModel(module, {}, "m").model(
-            "m", dataset, objective=objective_of("regression", None, dataset.targets)
-        )
-    assert str(caught.value).startswith(line), str(caught.value)
 
 
 def test_metrics_of_torchmetrics() -> None:

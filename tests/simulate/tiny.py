@@ -60,31 +60,19 @@ def plan(
     the_spec = spec(**changes)
     groups = [
         GroupPlan(
-            name=group.name,
-            clients=2,
-            epsilon=group.epsilon,
-            delta=0.01,
-            sampling_ratio=1.0,
-            expected_cohort=2.0,
-            noise_multiplier=sigma,
-            kept_fraction=kept,
-            weight=weight,
+            name=group.name, clients=2, epsilon=group.epsilon, delta=0.01, sampling_ratio=1.0,
+            expected_cohort=2.0, noise_multiplier=sigma, kept_fraction=kept, weight=weight,
             scale=scale,
         )
         for group, sigma, weight, scale in zip(
             the_spec.groups, sigmas, WEIGHTS, scales, strict=True
         )
-    ]
+    ]  # fmt: skip
     return Plan(
-        spec=the_spec,
-        release=release,
-        groups=tuple(groups),
-        objective=ObjectiveValue(name="given", value=0.0),
-        bound={},
-        noise_std=0.0,
-        status="given",
+        spec=the_spec, release=release, groups=tuple(groups),
+        objective=ObjectiveValue(name="given", value=0.0), bound={}, noise_std=0.0, status="given",
         certificate=(),
-    )
+    )  # fmt: skip
 
 
 def three_four(work: ClientBatch) -> LocalResult:

@@ -33,14 +33,9 @@ def spec(**changes: object) -> Spec:
     """Two groups, thirty rounds."""
     groups = [{"name": k, "clients": v[0], "epsilon": v[1]} for k, v in GROUPS.items()]
     data = {
-        "name": "two",
-        "groups": groups,
-        "rounds": 30,
-        "cohort": 51,
-        "delta": 1e-4,
-        "clipping_norm": NORM,
-        "model": {"name": "cnn-digits", "parameters": DIMENSION},
-    }
+        "name": "two", "groups": groups, "rounds": 30, "cohort": 51, "delta": 1e-4,
+        "clipping_norm": NORM, "model": {"name": "cnn-digits", "parameters": DIMENSION},
+    }  # fmt: skip
     return Spec.parse({**data, **changes})
 
 
@@ -53,31 +48,20 @@ def plan(the_spec: Spec | None = None) -> Plan:
         delta = the_spec.delta_of(group)
         groups.append(
             GroupPlan(
-                name=group.name,
-                clients=group.clients,
-                epsilon=group.epsilon,
-                delta=delta,
-                sampling_ratio=ratio,
-                expected_cohort=ratio * group.clients,
-                noise_multiplier=sigma,
-                kept_fraction=1.0,
-                weight=0.5,
+                name=group.name, clients=group.clients, epsilon=group.epsilon, delta=delta,
+                sampling_ratio=ratio, expected_cohort=ratio * group.clients, noise_multiplier=sigma,
+                kept_fraction=1.0, weight=0.5,
             )
-        )
+        )  # fmt: skip
         history = History.repeated(Release(sigma, ratio, the_spec.sampling), the_spec.rounds)
         relation = Relation(the_spec.relation)
         rows += certify(
             history, group=group.name, delta=delta, relation=relation, accountants=("pld",)
         )
     return Plan(
-        spec=the_spec,
-        groups=tuple(groups),
-        objective=ObjectiveValue(name="given", value=0.0),
-        bound={},
-        noise_std=0.1,
-        status="given",
-        certificate=tuple(rows),
-    )
+        spec=the_spec, groups=tuple(groups), objective=ObjectiveValue(name="given", value=0.0),
+        bound={}, noise_std=0.1, status="given", certificate=tuple(rows),
+    )  # fmt: skip
 
 
 def releases(the_plan: Plan, seed: int = 1) -> list[ReleaseRecord]:
@@ -89,30 +73,21 @@ def releases(the_plan: Plan, seed: int = 1) -> list[ReleaseRecord]:
             std = group.noise_multiplier * NORM
             drawn = rng.random(group.clients) < group.sampling_ratio
             share = GroupShare(
-                group=group.name,
-                clients=group.clients,
-                sampling=the_plan.spec.sampling,
-                sampling_ratio=group.sampling_ratio,
-                cohort=int(drawn.sum()),
-                participants=tuple(np.flatnonzero(drawn).tolist()),
-                clip_bound=NORM,
-                largest_norm=NORM,
-                clipped=3,
-                weight=RULES["mean"](group, the_plan),
-            )
+                group=group.name, clients=group.clients, sampling=the_plan.spec.sampling,
+                sampling_ratio=group.sampling_ratio, cohort=int(drawn.sum()),
+                participants=tuple(np.flatnonzero(drawn).tolist()), clip_bound=NORM,
+                largest_norm=NORM, clipped=3, weight=RULES["mean"](group, the_plan),
+            )  # fmt: skip
             noise = rng.normal(0, std, DIMENSION)
             made.append(
                 ReleaseRecord(
-                    round=number,
-                    family="gaussian",
-                    noise_std=std,
-                    dimension=DIMENSION,
+                    round=number, family="gaussian", noise_std=std, dimension=DIMENSION,
                     noise_sum_squares=float((noise**2).sum()),
                     noise_state=f"{seed} {number} {group.name}",
                     residual=Residual(sum_squares=float((noise**2).sum()), along_sum=noise[0]),
                     shares=(share,),
                 )
-            )
+            )  # fmt: skip
     return made
 
 
@@ -136,13 +111,9 @@ def write_evidence(folder: Path, the_plan: Plan) -> None:
     }
     np.savez(folder / CLIENTS, **clients)  # type: ignore[arg-type]
     header = EvidenceHeader(
-        data="0" * 64,
-        clients=clients_digest(clients),
-        parameters=DIMENSION,
-        model="0" * 64,
-        models_every=1,
-        releases_every=1,
-    )
+        data="0" * 64, clients=clients_digest(clients), parameters=DIMENSION, model="0" * 64,
+        models_every=1, releases_every=1,
+    )  # fmt: skip
     (folder / EVIDENCE).write_text(chained_line(header, the_plan.digest)[0])
 
 

@@ -32,9 +32,6 @@ def few_releases(run: Run) -> Check:
     return checks.failed("few releases", f"{found} releases, at most 9")
 
 
-no_check = 3
-
-
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> Registry[RunCheck]:
     """A registry of its own for each test, with the checks of this project."""
@@ -82,14 +79,3 @@ def test_a_check_of_another_distribution_is_part_of_the_verdict(
     code, rows, _ = verified(tmp_path)
     assert code == 4
     assert rows[len(NAMES)] == ("few releases", "failed")
-
-
-def test_an_entry_point_that_is_no_check_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    point = EntryPoint("few releases", f"{__name__}:no_check", "privplan.checks")
-    monkeypatch.setattr("privplan.registry.entry_points", lambda group: [point])
-    code, rows, error = verified(tmp_path)
-    assert (code, rows) == (2, [])
-    [line] = error.splitlines()
-    assert "must be a function of a run, found int" in line

@@ -15,9 +15,10 @@ from privplan.evidence import (
     project,
     read_noise_evidence,
 )
-from privplan.verification import power, statistics
+from privplan.verification import statistics
 from privplan.verification.statistics import EVIDENCE_FALSE_ALARM
 from privplan.verification.verify import judge, load_run
+from tests.verification import power
 from tests.verification.honest_run import releases, write_run
 
 DOCS = Path(__file__).parents[2] / "docs" / "verification.md"

@@ -28,26 +28,17 @@ def forged(the_plan: Plan) -> Made:
         for group in the_plan.groups:
             std = group.noise_multiplier * honest_run.NORM
             share = GroupShare(
-                group=group.name,
-                clients=group.clients,
-                sampling=the_plan.spec.sampling,
+                group=group.name, clients=group.clients, sampling=the_plan.spec.sampling,
                 sampling_ratio=group.sampling_ratio,
                 cohort=int(rng.binomial(group.clients, group.sampling_ratio)),
-                clip_bound=honest_run.NORM,
-                largest_norm=honest_run.NORM,
-                clipped=3,
-                weight=0.1,
-            )
+                clip_bound=honest_run.NORM, largest_norm=honest_run.NORM, clipped=3, weight=0.1,
+            )  # fmt: skip
             made.append(
                 ReleaseRecord(
-                    round=number,
-                    family="gaussian",
-                    noise_std=std,
-                    dimension=honest_run.DIMENSION,
-                    noise_sum_squares=std**2 * rng.chisquare(honest_run.DIMENSION),
-                    shares=(share,),
+                    round=number, family="gaussian", noise_std=std, dimension=honest_run.DIMENSION,
+                    noise_sum_squares=std**2 * rng.chisquare(honest_run.DIMENSION), shares=(share,),
                 )
-            )
+            )  # fmt: skip
     return made
 
 
@@ -73,14 +64,11 @@ def test_a_forged_run_without_optional_evidence_is_unverified(tmp_path: Path) ->
     expected = {
         "ledger": ["the hash of the last line in the record"],
         "coordinates": ["the released coordinates in the record"],
-        "noise fresh": ["states of the generator (60 of 60)"],
-        "sums": ["residuals (60 of 60)"],
-        "cohorts": ["participants (60 of 60)"],
-        "participation": ["participants (60 of 60)"],
-        "weights": ["the aggregation rule in the record"],
-        "replay": ["a replay (replay.json)"],
+        "noise fresh": ["states of the generator (60 of 60)"], "sums": ["residuals (60 of 60)"],
+        "cohorts": ["participants (60 of 60)"], "participation": ["participants (60 of 60)"],
+        "weights": ["the aggregation rule in the record"], "replay": ["a replay (replay.json)"],
         "audit": ["canaries"],
-    }
+    }  # fmt: skip
     assert {name: missing[name] for name in expected} == expected
     statistics = {"cohort independence", "noise coverage", "noise distribution"}
     assert statistics <= set(missing) - set(expected)
@@ -209,20 +197,11 @@ def write_replay(folder: Path, **changes: object) -> None:
     """A result file of a replay of three rounds that agreed."""
     run = load_run(folder)
     result = {
-        "schema_version": 1,
-        "plan_digest": run.plan.digest,
-        "chain": run.ledger.chain,
-        "outcome": "passed",
-        "rounds": [2, 7, 11],
-        "reason": "releases agree to 1e-06",
-        "of": 20,
-        "selection_seed": 5,
-        "tolerance": 1e-5,
-        "comparisons": [],
-        "differences": [],
-        "versions": {},
-        "seconds": 1.0,
-    }
+        "schema_version": 1, "plan_digest": run.plan.digest, "chain": run.ledger.chain,
+        "outcome": "passed", "rounds": [2, 7, 11], "reason": "releases agree to 1e-06", "of": 20,
+        "selection_seed": 5, "tolerance": 1e-5, "comparisons": [], "differences": [],
+        "versions": {}, "seconds": 1.0,
+    }  # fmt: skip
     result["record"] = run.record.digest
     (folder / REPLAY).write_text(json.dumps({**result, **changes}))
 

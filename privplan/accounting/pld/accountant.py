@@ -1,4 +1,4 @@
-"""The accountant of privacy loss distributions, and the composed loss that it reads."""
+"""The accountant of privacy loss distributions, and the composed loss that it evaluates."""
 
 from __future__ import annotations
 
@@ -29,18 +29,22 @@ from privplan.accounting.release import History, Relation
 from privplan.errors import TooLittleNoiseError, UnsupportedError
 from privplan.laws.law import AnyPair, DiscretePair, Kind, Pair
 
-# --- One direction of a history, discretised: pairs in, lattices and a reading plan out. ---------
+# --- One direction of a history, discretised: pairs in, lattices and a plan of evaluation out. ---
 
 _CHUNK = 256
+"""Most pairs whose lattices are in memory as one array."""
 _COARSE = 0.3
 _COARSE_GROWTH = 0.06
+"""Step of the lattice that is planned with, in deviations of a round, and how it widens."""
 _SPREAD_OUT = 0.4
+"""How much wider points may stand far from the tilted loss, per step and deviation."""
 _COARSENING = 1.1
 _SHARE = 0.35
+"""Share of the tolerance that the lattice of one bound takes."""
 
 
 @dataclass(frozen=True)
-class Side:
+class Direction:
     """Pairs of one direction, with how often each is composed; upper or lower bound."""
 
     pairs: tuple[tuple[AnyPair, int], ...]
@@ -54,10 +58,7 @@ class Side:
     def parts(self, step: float, tail: float, spacing: Spacing = EVEN) -> list[Part]:
         """The lattices, of at most ``_CHUNK`` pairs of one kind each.
 
-        Args:
-            step: distance of neighbouring losses.
-            tail: mass that each round may leave out on each side.
-            spacing: where the points stand further apart.
+        Each round may leave out a mass of ``tail`` at either end.
         """
         bound = upper if self.from_above else lower
         made = [(bound(rows, step, tail, spacing), counts) for rows, counts in self._chunks()]
@@ -83,15 +84,12 @@ class Side:
             for first in range(0, len(same), _CHUNK):
                 chunk = same[first : first + _CHUNK]
                 counts = np.array([float(count) for _, count in chunk])
-                yield _rows(kind, [pair for pair, _ in chunk]), counts
+                shift = np.array([[pair.shift] for pair, _ in chunk])
+                ratio = np.array([[pair.ratio] for pair, _ in chunk])
+                yield Rows(kind, shift, ratio), counts
 
     def _discrete(self) -> list[tuple[DiscretePair, int]]:
         return [(pair, count) for pair, count in self.pairs if isinstance(pair, DiscretePair)]
-
-
-def _rows(kind: Kind, pairs: list[Pair]) -> Rows:
-    shift = np.array([[pair.shift] for pair in pairs])
-    return Rows(kind, shift, np.array([[pair.ratio] for pair in pairs]))
 
 
 def _second_moments(rows: Rows) -> Array:
@@ -108,12 +106,12 @@ def _second_moments(rows: Rows) -> Array:
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read one side at one place: where to tilt, how finely, what to leave out.
+    """How to evaluate a direction at one place: where to tilt, how finely, what to leave out.
 
     Attributes:
         tilt: of Chernoff's bound there.
         step: lattice step at which the bounds should be within the tolerance.
-        tail: mass that each round may leave out on each side.
+        tail: mass that each round may leave out at either end.
         spacing: where the points may stand further apart, at that step.
         spread: standard deviation of the tilted composed loss.
     """
@@ -126,44 +124,49 @@ class Reading:
 
 
 @lru_cache(maxsize=64)
-def reading_at_delta(side: Side, delta: float, tolerance: float) -> Reading:
-    """Plan to read epsilon at ``delta`` within a relative ``tolerance``; only a plan.
+def reading_at_delta(direction: Direction, delta: float, tolerance: float) -> Reading:
+    """Plan to evaluate epsilon at ``delta`` within a relative ``tolerance``; only a plan.
 
     A lattice of step s adds ``s^2 / 6`` to the variance of a round from above and takes
     ``s^2 / 12`` from below; a change dv of the composed variance moves epsilon by
     ``(1 + tilt) dv / 2``, since the mean moves with it.
     """
     delta = max(delta, 1e-200)  # so that no tail underflows
-    parts = _coarse(side, 1e-4 * delta / side.rounds)
+    parts = _coarse(direction, 1e-4 * delta / direction.rounds)
     tilt = best_tilt(parts, math.log(1 / delta))
     moments = tilted_moments(parts, tilt)
     spread = moments.spread
     prefactor = max(math.log(tilt * (1 + tilt) * math.sqrt(2 * math.pi) * spread), 0.0)
     epsilon = (cumulant(parts, tilt) + math.log(1 / delta) - prefactor) / tilt
     change = _SHARE * tolerance * max(epsilon, 0.05 * spread) / (1 + tilt)
-    tail = min(0.03 * tolerance * tilt * max(epsilon, spread), 1e-3) * delta / side.rounds
-    return _plan(side, parts, tilt, moments, change, tail)
+    tail = min(0.03 * tolerance * tilt * max(epsilon, spread), 1e-3) * delta / direction.rounds
+    return _plan(direction, parts, tilt, moments, change, tail)
 
 
 @lru_cache(maxsize=64)
-def reading_at_epsilon(side: Side, epsilon: float, tolerance: float) -> Reading:
-    """Plan to read delta at ``epsilon`` within a relative ``tolerance``; only a plan."""
-    parts = _coarse(side, 1e-20 / side.rounds)
+def reading_at_epsilon(direction: Direction, epsilon: float, tolerance: float) -> Reading:
+    """Plan to evaluate delta at ``epsilon`` within a relative ``tolerance``; only a plan."""
+    parts = _coarse(direction, 1e-20 / direction.rounds)
     tilt = best_tilt(parts, epsilon, at_loss=True)
     chernoff = math.exp(min(0.0, cumulant(parts, tilt) - tilt * epsilon))
-    tail = min(0.01 * tolerance, 1e-4) * max(chernoff, 1e-200) / side.rounds
+    tail = min(0.01 * tolerance, 1e-4) * max(chernoff, 1e-200) / direction.rounds
     change = 2 * tolerance / (tilt * (1 + tilt))
-    return _plan(side, parts, tilt, tilted_moments(parts, tilt), change, tail)
+    return _plan(direction, parts, tilt, tilted_moments(parts, tilt), change, tail)
 
 
-def _coarse(side: Side, tail: float) -> list[Part]:
-    step = _COARSE * side.deviation()
-    above = Side(side.pairs, from_above=True)
+def _coarse(direction: Direction, tail: float) -> list[Part]:
+    step = _COARSE * direction.deviation()
+    above = Direction(direction.pairs, from_above=True)
     return above.parts(step, tail, Spacing(0.0, 0.0, _COARSE_GROWTH))
 
 
 def _plan(
-    side: Side, parts: list[Part], tilt: float, moments: Moments, change: float, tail: float
+    direction: Direction,
+    parts: list[Part],
+    tilt: float,
+    moments: Moments,
+    change: float,
+    tail: float,
 ) -> Reading:
     """Keep the points dense where the tilted loss lies, and the composed window in memory.
 
@@ -172,8 +175,8 @@ def _plan(
     they say nothing, so they may only make up a part of ``change``.
     """
     least = 1e-3 * tilted_moments(parts, 0.0).spread
-    typical = max(moments.spread, least) / math.sqrt(side.rounds)
-    step = math.sqrt(4 * change / side.rounds)
+    typical = max(moments.spread, least) / math.sqrt(direction.rounds)
+    step = math.sqrt(4 * change / direction.rounds)
     while step < typical:
         coarser = _COARSENING * step
         if moments.counts @ np.minimum(coarser, moments.deviations) * coarser / 4 > change:
@@ -190,51 +193,56 @@ def _plan(
     return Reading(tilt, step, tail, Spacing(float(low), float(high), growth), moments.spread)
 
 
-def read(side: Side, reading: Reading, scale: float) -> Composed | None:
-    """The side composed for a reading at ``scale`` times its step; None if out of memory."""
+def composed_at(direction: Direction, reading: Reading, scale: float) -> Composed | None:
+    """The direction composed for a plan at ``scale`` times its step; None if out of memory."""
     spacing = replace(reading.spacing, growth=reading.spacing.growth * scale)
-    return compose_at(side.parts(reading.step * scale, reading.tail, spacing), reading.tilt)
+    return compose_at(direction.parts(reading.step * scale, reading.tail, spacing), reading.tilt)
 
 
-# --- The accountant of privacy loss distributions, and the composed loss that it reads. ----------
+# --- The accountant of privacy loss distributions, and the composed loss that it evaluates. ------
 
 TOLERANCE = 1e-4
 _REFINEMENTS = 7
 _RETRIES = 6
 _FLOOR = 0.05
-_GLANCE = 3.0
+"""The tolerance is of at least this share of the spread of the loss, for an epsilon near 0."""
+_ACCOUNTANT_COARSE = 3.0
+"""Step of a direction that probably spends less, in steps of the first."""
 _FINER = 0.4
 _WORTH = 8.0
 """A bound that is above a budget by so many tolerances at most may meet it at a finer step."""
 _DELTA_TOLERANCE = 1e-3
 _ESTIMATE_TOLERANCE = 3e-4
+"""Where a calibration starts: three times as fast as the tolerance of a certificate."""
 _SAME_SHIFT = 1e-5
 """Relative distance of shifts that moves epsilon by less than the tolerance."""
 
 
+Directions = tuple[tuple[Direction, Direction], ...]
+"""Pairs from above and from below, for each direction."""
+
+
 @dataclass(frozen=True)
 class ComposedLoss:
-    """The composed privacy loss of a history, to be read at any epsilon or delta.
+    """The composed privacy loss of a history: epsilon at any delta, delta at any epsilon.
 
     Attributes:
         mu: of the Gaussian that the history is, when nobody was sampled; else None.
-        directions: upper and lower sides of each direction, when sampled.
+        directions: pairs from above and from below, of each direction, when sampled.
         tolerance: relative distance of the bounds on epsilon that is aimed at.
         unbounded: whether something was released without noise.
     """
 
     mu: float | None
-    directions: tuple[tuple[Side, Side], ...]
+    directions: Directions
     tolerance: float
     unbounded: bool = False
 
     def epsilon(self, delta: float, enough: float | None = None) -> Interval:
         """Bounds on epsilon at ``delta``.
 
-        Args:
-            delta: failure probability, in (0, 1).
-            enough: an upper bound up to this and within the tolerance of it ends the search, with
-                a lower bound of 0; None without.
+        An upper bound up to ``enough`` and within the tolerance of it ends the search, with a lower
+        bound of 0.
         """
         if self.unbounded:
             return Interval(math.inf, math.inf)
@@ -253,67 +261,66 @@ class ComposedLoss:
         """An epsilon that suffices at ``delta``: one evaluation per direction, no lower bound."""
         if self.unbounded or self.mu is not None:
             return self.epsilon(delta).upper
-        sides = dict.fromkeys(above for above, _ in self.directions)
+        distinct = dict.fromkeys(above for above, _ in self.directions)
         return max(
-            _epsilon(side, delta, _reading(side, delta, self.tolerance), 1.0) for side in sides
+            _epsilon(one, delta, _reading(one, delta, self.tolerance), 1.0) for one in distinct
         )
 
     def estimate(self, delta: float, plan: Reading | None = None) -> tuple[float, Reading | None]:
-        """Epsilon at ``delta`` within some 1e-4, and the plan by which it was read.
+        """Epsilon at ``delta`` within some 1e-4, and the plan by which it was computed.
 
         An upper bound of one direction: that in which the client is removed, where the other one
         is its turned form, which spends less; of all directions otherwise. Not for guarantees.
-
-        Args:
-            delta: failure probability, in (0, 1).
-            plan: how a loss nearby was read, which saves half of the time; None to make one.
+        The plan of a loss nearby saves half of the time.
         """
         if self.unbounded or self.mu is not None:
             return self.epsilon(delta).upper, None
-        sides = list(dict.fromkeys(above for above, _ in self.directions))
-        if all(isinstance(pair, Pair) for pair, _ in sides[0].pairs):
-            sides = sides[:1]
-        if plan is None or len(sides) > 1:
-            plan = _reading(sides[0], delta, _ESTIMATE_TOLERANCE)
-        return max(_epsilon(side, delta, plan, 1.0) for side in sides), plan
+        distinct = list(dict.fromkeys(above for above, _ in self.directions))
+        if all(isinstance(pair, Pair) for pair, _ in distinct[0].pairs):
+            distinct = distinct[:1]
+        if plan is None or len(distinct) > 1:
+            plan = _reading(distinct[0], delta, _ESTIMATE_TOLERANCE)
+        return max(_epsilon(direction, delta, plan, 1.0) for direction in distinct), plan
 
-    def delta(self, epsilon: float) -> Interval:
-        """Bounds on delta at ``epsilon``."""
+    def delta(self, epsilon: float, tolerance: float = _DELTA_TOLERANCE) -> Interval:
+        """Bounds on delta at ``epsilon``; their relative distance is aimed to be ``tolerance``."""
         if self.unbounded:
             return Interval(1.0, 1.0)
         if self.mu is not None:
             return Interval(*profile.gaussian_delta(self.mu, epsilon))
-        above = max(_delta(side, epsilon) for side in {above for above, _ in self.directions})
-        below = max(_delta(side, epsilon) for side in {below for _, below in self.directions})
+        distinct = {direction for pair in self.directions for direction in pair}
+        found = {direction: _delta(direction, epsilon, tolerance) for direction in distinct}
+        above = max(found[above] for above, _ in self.directions)
+        below = max(found[below] for _, below in self.directions)
         return Interval(min(above, below), above)
 
 
-def _between(directions: tuple[tuple[Side, Side], ...], delta: float, tolerance: float) -> Interval:
-    """Bounds on epsilon: the worst direction is read ever more finely until they are close.
+def _between(directions: Directions, delta: float, tolerance: float) -> Interval:
+    """Bounds on epsilon: the worst direction is composed ever more finely until they are close.
 
     The gap shrinks with the square of the step, which tells the next step. A direction that is
-    not the worst is only glanced at, by the plan of the first, and needs no lower bound. Where
-    the lower pairs are others than the upper ones, the gap is that of the cell and cannot be
+    not the worst is only composed coarsely, by the plan of the first, and needs no lower bound.
+    Where the lower pairs are others than the upper ones, the gap is that of the cell and cannot be
     closed; but where they differ by rounding, as of the discrete Gaussian, the upper bound is that
     which equal ones have, so that a ledger meets the certificate of its plan.
     """
-    equal = tuple((above, Side(above.pairs, False)) for above, _ in directions)
+    equal = tuple((above, Direction(above.pairs, False)) for above, _ in directions)
     if equal != directions and all(_nearly_equal(above, below) for above, below in directions):
         upper = _between(equal, delta, tolerance).upper
         plans = [(below, _reading(below, delta, tolerance)) for _, below in directions]
         lower = max(_epsilon(below, delta, plan, 1.0) for below, plan in plans)
         return Interval(min(lower, upper), upper)
-    sides = list(dict.fromkeys(above for above, _ in directions))
-    scales = {above: 1.0 if above == sides[0] else _GLANCE for above in sides}
-    glance = _reading(sides[0], delta, tolerance)
-    uppers = {above: _epsilon(above, delta, glance, scales[above]) for above in sides}
+    distinct = list(dict.fromkeys(above for above, _ in directions))
+    scales = {above: 1.0 if above == distinct[0] else _ACCOUNTANT_COARSE for above in distinct}
+    first = _reading(distinct[0], delta, tolerance)
+    uppers = {above: _epsilon(above, delta, first, scales[above]) for above in distinct}
     lowest = 0.0
     for _ in range(_REFINEMENTS):
-        worst = max(uppers, key=lambda side: uppers[side])
+        worst = max(uppers, key=lambda direction: uppers[direction])
         if uppers[worst] == 0:
             break
         reading = _reading(worst, delta, tolerance)
-        if scales[worst] == _GLANCE:
+        if scales[worst] == _ACCOUNTANT_COARSE:
             scales[worst] = 1.0
             uppers[worst] = min(uppers[worst], _epsilon(worst, delta, reading, 1.0))
             continue
@@ -335,23 +342,26 @@ def _between(directions: tuple[tuple[Side, Side], ...], delta: float, tolerance:
 
 
 def _from_above(
-    directions: tuple[tuple[Side, Side], ...], delta: float, tolerance: float, scale: float
+    directions: Directions,
+    delta: float,
+    tolerance: float,
+    scale: float,
 ) -> float:
     """An upper bound; at scale 1 that of ``_between`` where the lower one is close at once."""
     first, *others = dict.fromkeys(above for above, _ in directions)
     reading = _reading(first, delta, tolerance)
     found = _epsilon(first, delta, reading, scale)
-    for side in others:
-        glanced = _epsilon(side, delta, reading, _GLANCE)
-        if glanced > found:
-            own = _reading(side, delta, tolerance)
-            glanced = min(glanced, _epsilon(side, delta, own, scale))
-        found = max(found, glanced)
+    for direction in others:
+        other = _epsilon(direction, delta, reading, _ACCOUNTANT_COARSE)
+        if other > found:
+            own = _reading(direction, delta, tolerance)
+            other = min(other, _epsilon(direction, delta, own, scale))
+        found = max(found, other)
     return found
 
 
-def _nearly_equal(above: Side, below: Side) -> bool:
-    """Whether the Gaussian pairs of two sides differ in their shifts by ``_SAME_SHIFT`` at most."""
+def _nearly_equal(above: Direction, below: Direction) -> bool:
+    """Whether the Gaussian pairs differ in their shifts by ``_SAME_SHIFT`` at most."""
     return len(above.pairs) == len(below.pairs) and all(
         isinstance(one, Pair)
         and isinstance(other, Pair)
@@ -361,25 +371,25 @@ def _nearly_equal(above: Side, below: Side) -> bool:
     )
 
 
-def _reading(side: Side, delta: float, tolerance: float) -> Reading:
-    """The plan of a side, which the bounds from above and from below share."""
-    return reading_at_delta(Side(side.pairs, from_above=True), delta, tolerance)
+def _reading(direction: Direction, delta: float, tolerance: float) -> Reading:
+    """The plan of a direction, which the bounds from above and from below share."""
+    return reading_at_delta(Direction(direction.pairs, from_above=True), delta, tolerance)
 
 
-def _epsilon(side: Side, delta: float, reading: Reading, scale: float) -> float:
-    """One bound on epsilon from one side.
+def _epsilon(direction: Direction, delta: float, reading: Reading, scale: float) -> float:
+    """One bound on epsilon from one direction.
 
     Retried coarser when memory does not suffice, and tilted less when nothing is shown.
     """
-    if side.rounds == 1:
-        return profile.epsilon_of(side.pairs[0][0], delta, from_above=side.from_above)
-    found = math.inf if side.from_above else 0.0
+    if direction.rounds == 1:
+        return profile.epsilon_of(direction.pairs[0][0], delta, from_above=direction.from_above)
+    found = math.inf if direction.from_above else 0.0
     for _ in range(_RETRIES):
-        composed = read(side, reading, scale)
+        composed = composed_at(direction, reading, scale)
         if composed is None:
             scale *= 2
             continue
-        if not side.from_above:
+        if not direction.from_above:
             return composed.epsilon_lower(delta)
         found = composed.epsilon_upper(delta)
         if math.isfinite(found):
@@ -388,16 +398,16 @@ def _epsilon(side: Side, delta: float, reading: Reading, scale: float) -> float:
     return found
 
 
-def _delta(side: Side, epsilon: float) -> float:
-    """One bound on delta from one side."""
-    if side.rounds == 1 and epsilon >= 0:
-        return profile.delta_of(side.pairs[0][0], epsilon)[int(side.from_above)]
-    composed = read(
-        side, reading_at_epsilon(Side(side.pairs, True), epsilon, _DELTA_TOLERANCE), 1.0
+def _delta(direction: Direction, epsilon: float, tolerance: float) -> float:
+    """One bound on delta from one direction."""
+    if direction.rounds == 1 and epsilon >= 0:
+        return profile.delta_of(direction.pairs[0][0], epsilon)[int(direction.from_above)]
+    composed = composed_at(
+        direction, reading_at_epsilon(Direction(direction.pairs, True), epsilon, tolerance), 1.0
     )
     if composed is None:
-        return float(side.from_above)
-    return composed.delta(epsilon, 1 if side.from_above else -1)
+        return float(direction.from_above)
+    return composed.delta(epsilon, 1 if direction.from_above else -1)
 
 
 def compose(history: History, relation: Relation, *, tolerance: float = TOLERANCE) -> ComposedLoss:
@@ -429,14 +439,14 @@ def compose(history: History, relation: Relation, *, tolerance: float = TOLERANC
             f"noise_multiplier: pld needs {1 / LARGEST_SHIFT:g} times the distance or more "
             f"under sampling, found {1 / largest:g}"
         )
-    sides = [
+    directions = [
         (
-            Side(_merged([(b.upper[way], n) for b, n in bounds]), True),
-            Side(_merged([(b.lower[way], n) for b, n in bounds]), False),
+            Direction(_merged([(b.upper[way], n) for b, n in bounds]), True),
+            Direction(_merged([(b.lower[way], n) for b, n in bounds]), False),
         )
         for way in (0, 1)
     ]
-    return ComposedLoss(None, tuple(dict.fromkeys(sides)), tolerance)
+    return ComposedLoss(None, tuple(dict.fromkeys(directions)), tolerance)
 
 
 def _merged(counted: list[tuple[AnyPair, int]]) -> tuple[tuple[AnyPair, int], ...]:
@@ -477,12 +487,7 @@ class PldAccountant:
         return None
 
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
-        """Bounds on epsilon at ``delta``.
-
-        Raises:
-            UnsupportedError: when ``why_not`` gives a reason.
-            InputError: when delta is not in (0, 1).
-        """
+        """Bounds on epsilon at ``delta``."""
         checked_delta(delta)
         return _bounds(history, Relation(relation), delta, self.tolerance, self.enough)
 

@@ -9,7 +9,7 @@ and a window of a few standard deviations suffices. Every rounding error is boun
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from privplan.accounting.pld.lattice import Lattice
 from privplan.accounting.pld.pairs import UNIT, Array
 from privplan.accounting.pld.profile import Composed, suffix_deltas
-from privplan.scipy_functions import next_fast_len
 
 Placed = tuple[NDArray[np.int64], Array, float]
 """Places modulo the number of points, masses that sum to one, and how often to convolve."""
 
 FFT_UNITS = 6.0
+"""The constant of an FFT's rounding error, in units per stage."""
 FADED = -80.0
+"""Log of what a product of transforms must exceed to be kept."""
 
 
 def convolved(rounds: Iterable[Placed], points: int) -> tuple[Array, float]:
@@ -38,12 +39,6 @@ def convolved(rounds: Iterable[Placed], points: int) -> tuple[Array, float]:
     the rounding of logarithms and angles, which the constant includes. Frequencies whose
     product is below ``e^-80`` are dropped. Parseval turns the errors into one of the masses.
 
-    Args:
-        rounds: what to convolve.
-        points: length of the circle, N.
-
-    Returns:
-        Masses of shape (points,) and the bound.
     """
     every = points // 2 + 1
     alive = np.arange(every)
@@ -73,15 +68,37 @@ def convolved(rounds: Iterable[Placed], points: int) -> tuple[Array, float]:
     return total, norm
 
 
+def fast_length(size: int) -> int:
+    """The smallest product of powers of 2, 3 and 5 that is at least ``size``.
+
+    That of ``scipy.fft.next_fast_len(size, real=True)``, whose import takes longer than a plan's
+    transforms.
+    """
+    best = 1 << (size - 1).bit_length()
+    fives = 1
+    while fives < best:
+        odd = fives
+        while odd < best:
+            best = min(best, odd << (-(-size // odd) - 1).bit_length())
+            odd *= 3
+        fives *= 5
+    return best
+
+
 Part = tuple[Lattice, NDArray[np.float64]]
 """Lattices of one kind and how often each is composed, shape (rows,)."""
 
 MOST_POINTS = 1 << 21
+"""Longest circle, 16 MB for each of its arrays."""
 ALIASED = 1e-12
+"""Tilted mass that may lie outside the window on either side."""
 _LARGEST_WEIGHT = 300.0
+"""Largest exponent of a weight, so that sums of weighted masses stay finite."""
 _FORGONE = 4.0
+"""Log of how far the bound on delta at the chosen tilt may be above the best."""
 _IN_MEMORY = 1 << 19
 _GENTLE = 2.0 ** -np.arange(2.0, 11.0)
+"""Shares of the usual exponent of a window that are tried for heavy tails."""
 
 
 def cumulant(parts: Sequence[Part], tilt: float) -> float:
@@ -115,8 +132,7 @@ def cumulants(parts: Sequence[Part], tilts: Array) -> Array:
 def tilted_masses(one: Lattice, tilt: float) -> tuple[Array, Array]:
     """Tilted masses that sum to one, and the log of what they are to be multiplied with.
 
-    Returns:
-        Shapes (rows, points) and (rows, 1); not to be changed, since the last ones are kept.
+    Shapes (rows, points) and (rows, 1); not to be changed, since the last ones are kept.
     """
     exponent = np.where(one.masses > 0, tilt * one.losses, -np.inf)
     top = exponent.max(axis=1, keepdims=True)
@@ -129,14 +145,9 @@ def tilted_masses(one: Lattice, tilt: float) -> tuple[Array, Array]:
 def best_tilt(parts: Sequence[Part], goal: float, *, at_loss: bool = False) -> float:
     """A tilt near that of Chernoff's bound, a power of the square root of 2.
 
-    The smallest one at which the bound on delta is at most ``e^_FORGONE`` times the best: the
-    window then centres a little above the loss to be read, and rare large losses, which a larger
-    tilt would bring in, stay out.
-
-    Args:
-        parts: the lattices.
-        goal: ``log(1 / delta)``, or the loss to read at with ``at_loss``.
-        at_loss: whether ``goal`` is a loss.
+    The goal is ``log(1 / delta)``, or the loss to evaluate at with ``at_loss``. The smallest tilt
+    at which the bound on delta is at most ``e^_FORGONE`` times the best: the window then centres a
+    little above that loss, and rare large losses, which a larger tilt would bring in, stay out.
     """
     octave = round(-math.log2(tilted_moments(parts, 0.0).spread))
     tilts = 2.0 ** np.arange(octave - 20, octave + 10.25, 0.5)
@@ -175,24 +186,67 @@ def tilted_moments(parts: Sequence[Part], tilt: float) -> Moments:
     return Moments(np.concatenate(means), np.concatenate(deviations), counts)
 
 
-@dataclass(frozen=True)
-class _Window:
-    bottom: float
-    top: float
-    missed: float
-    aliased: float
+def compose_at(parts: Sequence[Part], tilt: float) -> Composed | None:
+    """Compose the lattices at one tilt; None when the window would be too large.
+
+    Mass above the window is missed, which is given back as ``outside``; the tilted mass that wraps
+    around the window is at most twice ``ALIASED``.
+    """
+    step = parts[0][0].step
+    bottom, top, missed = _window(parts, tilt, 2 * step)
+    wanted = (top - bottom) / step + 3
+    if wanted > MOST_POINTS:
+        return None
+    points = fast_length(int(wanted))
+    offset = sum(float(counts @ one.offset) for one, counts in parts)
+    start = math.floor((bottom - offset) / step)
+    losses = offset + step * np.arange(start, start + points, dtype=np.float64)
+
+    # What the tilted masses are to be multiplied with, and the relative error of the tilting.
+    log_scale = drift = 0.0
+    for one, counts in parts:
+        log_scale += float(counts @ tilted_masses(one, tilt)[1][:, 0])
+        drift += float(counts @ (tilt * _largest(one) + 8.0)) * UNIT
+    circle, error = convolved(
+        (
+            (one.index[row] % points, tilted_masses(one, tilt)[0][row], float(count))
+            for one, counts in parts
+            for row, count in enumerate(counts)
+        ),
+        points,
+    )
+    turn = start % points
+    masses = np.concatenate([circle[turn:], circle[:turn]])
+    infinite = sum(float(counts @ (one.infinite + one.slack)) for one, counts in parts)
+    blur = 8 * UNIT * sum(float(counts @ _largest(one)) for one, counts in parts)
+
+    # Untilt. Where the weight would overflow nothing is known, and the error is infinite.
+    exponent = log_scale - tilt * losses
+    heavy = exponent[0] > _LARGEST_WEIGHT
+    weights = np.exp(np.minimum(exponent, _LARGEST_WEIGHT) if heavy else exponent)
+    values = suffix_deltas(masses * weights, step)
+
+    # Cauchy-Schwarz turns the 2-norm of the rounding error into an error of delta, with the norm
+    # of the weights e^(-tilt x) min(1, x) at distances x from each loss on.
+    decay, gap = math.exp(-2 * tilt * step), -math.expm1(-2 * tilt * step)
+    norm = min(1 / math.sqrt(gap), step * math.sqrt(decay * (1 + decay) / gap) / gap)
+    rounding = (error * norm + 2 * ALIASED * min(1.0, 1 / (math.e * tilt))) * weights
+    rounding += (drift + 4 * points * UNIT) * np.abs(values)
+    if heavy:
+        rounding[exponent > _LARGEST_WEIGHT] = math.inf
+    return Composed(losses, values, rounding, missed + infinite, blur)
 
 
-def _window(parts: Sequence[Part], tilt: float, scale: float) -> _Window:
-    """Losses outside of which little is left, and bounds on what is left.
+def _window(parts: Sequence[Part], tilt: float, scale: float) -> tuple[float, float, float]:
+    """Bottom and top of the losses outside of which little is left, and the mass above the top.
 
-    ``missed`` bounds the mass above the top; ``aliased`` bounds the tilted mass outside.
-    Both are Chernoff bounds, the best over a few exponents.
+    Chernoff bounds, the best over a few exponents.
     """
     spread = tilted_moments(parts, tilt).spread
     quiet = -math.log(ALIASED)
     pull = math.sqrt(2 * quiet) / spread
-    lowest, highest = _extremes(parts)
+    lowest = sum(float(counts @ one.losses[:, 0]) for one, counts in parts)
+    highest = sum(float(counts @ one.losses[:, -1]) for one, counts in parts)
     usual = pull * np.array([0.0, 0.1, 0.7, 1.0, -0.1, -0.7, -1.0])
     known = cumulants(parts, tilt + usual)
     base = float(known[0])
@@ -202,7 +256,7 @@ def _window(parts: Sequence[Part], tilt: float, scale: float) -> _Window:
         centre = float((known[start] - base) / usual[start])
         rises = (known[start + 1 : start + 3] - base + quiet) / usual[start + 1 : start + 3]
         best = float((sign * rises).min())
-        if best - sign * centre > 3 * quiet / pull:
+        if best - sign * centre > 3 * quiet / pull:  # a heavy tail: try exponents nearer to 0
             gentle = sign * pull * _GENTLE
             rises = (cumulants(parts, tilt + gentle) - base + quiet) / gentle
             best = min(best, float((sign * rises).min()))
@@ -210,110 +264,11 @@ def _window(parts: Sequence[Part], tilt: float, scale: float) -> _Window:
 
     top, bottom = needed(1, 1), needed(-1, 4)
     if top >= highest:
-        return _Window(max(bottom, lowest), highest + scale, 0.0, 2 * ALIASED)
+        return max(bottom, lowest), highest + scale, 0.0
     missed = math.exp(min(0.0, base - quiet - tilt * top))
-    return _Window(max(bottom, lowest), max(top, bottom + scale), missed, 2 * ALIASED)
-
-
-def _extremes(parts: Sequence[Part]) -> tuple[float, float]:
-    """Least and largest composed loss of the lattices."""
-    low = sum(float(counts @ one.losses[:, 0]) for one, counts in parts)
-    return low, sum(float(counts @ one.losses[:, -1]) for one, counts in parts)
-
-
-def compose_at(parts: Sequence[Part], tilt: float) -> Composed | None:
-    """Compose the lattices at one tilt; None when the window would be too large."""
-    step = parts[0][0].step
-    window = _window(parts, tilt, 2 * step)
-    wanted = (window.top - window.bottom) / step + 3
-    if wanted > MOST_POINTS:
-        return None
-    points = next_fast_len(int(wanted))
-    offset = sum(float(counts @ one.offset) for one, counts in parts)
-    start = math.floor((window.bottom - offset) / step)
-    turn = start % points
-    log_scale, drift = _scale(parts, tilt)
-    masses, error = convolved(_placed(parts, tilt, points), points)
-    infinite = sum(float(counts @ (one.infinite + one.slack)) for one, counts in parts)
-    blur = 8 * UNIT * sum(float(counts @ _largest(one)) for one, counts in parts)
-    return untilted(
-        Tilted(np.concatenate([masses[turn:], masses[:turn]]), error, tilt, log_scale, drift, step),
-        offset + step * np.arange(start, start + points, dtype=np.float64),
-        aliased=window.aliased,
-        outside=window.missed + infinite,
-        blur=blur,
-    )
-
-
-@dataclass(frozen=True)
-class Tilted:
-    """Tilted composed masses.
-
-    Attributes:
-        masses: shape (points,).
-        error: bound on the 2-norm of the error of the masses.
-        tilt: what they are tilted by.
-        log_scale: log of what they are to be multiplied with.
-        drift: bound on the relative error that the tilting itself brings in.
-        step: distance of neighbouring losses.
-    """
-
-    masses: Array
-    error: float
-    tilt: float
-    log_scale: float
-    drift: float
-    step: float
-
-
-def untilted(
-    found: Tilted, losses: Array, *, aliased: float, outside: float, blur: float
-) -> Composed:
-    """Delta at each loss of a window from tilted masses.
-
-    Mass above the window is missed, which ``outside`` gives back; mass that wraps around
-    the window is at most ``aliased`` in tilted measure. Cauchy-Schwarz turns the norm of the
-    rounding error into an error of delta, with the norm of the weights
-    ``e^(-tilt x) min(1, x)`` at distances x from each loss on.
-
-    Args:
-        found: the masses on the losses.
-        losses: ascending and equally spaced, shape (points,).
-        aliased: bound on the tilted mass outside the window.
-        outside: bound on the mass that the window misses, and on infinite losses.
-        blur: bound on the rounding of the losses.
-    """
-    points, tilt, step = len(losses), found.tilt, found.step
-    exponent = found.log_scale - tilt * losses
-    heavy = exponent[0] > _LARGEST_WEIGHT
-    weights = np.exp(np.minimum(exponent, _LARGEST_WEIGHT) if heavy else exponent)
-    values = suffix_deltas(found.masses * weights, step)
-    decay, gap = math.exp(-2 * tilt * step), -math.expm1(-2 * tilt * step)
-    norm = min(1 / math.sqrt(gap), step * math.sqrt(decay * (1 + decay) / gap) / gap)
-    rounding = (found.error * norm + aliased * min(1.0, 1 / (math.e * tilt))) * weights
-    rounding += (found.drift + 4 * points * UNIT) * np.abs(values)
-    if heavy:
-        rounding[exponent > _LARGEST_WEIGHT] = math.inf
-    return Composed(losses, values, rounding, outside, blur)
-
-
-def _scale(parts: Sequence[Part], tilt: float) -> tuple[float, float]:
-    """Log of the scale of the tilted masses, and their relative error by the tilting."""
-    log_scale = drift = 0.0
-    for one, counts in parts:
-        log_scale += float(counts @ tilted_masses(one, tilt)[1][:, 0])
-        drift += float(counts @ (tilt * _largest(one) + 8.0)) * UNIT
-    return log_scale, drift
+    return max(bottom, lowest), max(top, bottom + scale), missed
 
 
 def _largest(one: Lattice) -> Array:
     """Largest absolute loss of each row, shape (rows,)."""
     return np.maximum(np.abs(one.losses[:, 0]), np.abs(one.losses[:, -1]))
-
-
-def _placed(parts: Sequence[Part], tilt: float, points: int) -> Iterator[Placed]:
-    """Tilted rounds on the circle, a chunk of pairs in memory at a time."""
-    for one, counts in parts:
-        weighted = tilted_masses(one, tilt)[0]
-        for row, count in enumerate(counts):
-            yield one.index[row] % points, weighted[row], float(count)

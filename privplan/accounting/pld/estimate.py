@@ -19,10 +19,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtr
 
+from privplan.accounting.pld.convolution import fast_length
 from privplan.accounting.pld.pairs import Array, log_mixture
 from privplan.laws.law import AnyPair, Kind, Pair
-from privplan.scipy_functions import ndtr, next_fast_len
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _REACH = 8.0
@@ -71,14 +72,10 @@ class _Rule:
 
 
 def epsilon_estimate(pair: AnyPair, rounds: int, delta: float, near: float) -> float | None:
-    """Epsilon at ``delta`` of equal rounds; None where the method does not serve.
+    """Epsilon at ``delta`` of equal rounds, from one of the same order (``near``).
 
-    Args:
-        pair: dominating pair of a round, of the direction that spends more; ``ADD``, full
-            participation and discrete pairs are not served.
-        rounds: number of rounds.
-        delta: failure probability.
-        near: an epsilon of the same order.
+    The pair is of the direction that spends more; None where the method does not serve: for
+    ``ADD``, full participation and discrete pairs.
     """
     served = isinstance(pair, Pair) and pair.kind != Kind.ADD and pair.ratio < 1
     if not isinstance(pair, Pair) or not served or not 0 < near < math.inf:
@@ -138,7 +135,7 @@ def _read(
         step = 2 * (_SPLIT / rounds) ** (1 / 6) / highest
         if not period / step < _MOST_POINTS:
             return None
-        points = next_fast_len(int(period / step) + 8)
+        points = fast_length(int(period / step) + 8)
         rule = _tilted(*_outcomes(pair, tilt, highest), tilt)
         moments = np.fft.rfft(_split(rule, period / points, points))
         apart = 2 * math.pi / period
@@ -201,10 +198,7 @@ def _tilted(losses: Array, log_masses: Array, tilt: float) -> _Rule:
 def _outcomes(pair: Pair, tilt: float, frequency: float) -> tuple[Array, Array]:
     """Losses of one round and the logs of their masses under P, shape (points,) each.
 
-    Args:
-        pair: ``REMOVE``, ``SWAP`` or ``STITCHED``.
-        tilt: by which the masses are to be tilted.
-        frequency: up to which the transform of the tilted masses is to be exact.
+    The transform of the masses tilted by ``tilt`` is exact up to the frequency.
     """
     losses, masses = [], []
     for kind, outcome, weight in _pieces(pair, tilt, frequency):

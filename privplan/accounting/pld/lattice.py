@@ -388,14 +388,6 @@ def discretise(pair: DiscretePair, step: float, *, from_above: bool) -> Lattice:
     From above each loss is split between its two neighbours so that its mass under P and under Q
     is kept (connect the dots, Doroshenko et al. 2022). From below each loss moves down to its
     lower neighbour, and an infinite loss is left out.
-
-    Args:
-        pair: the pair.
-        step: distance of neighbouring losses.
-        from_above: whether the profile is an upper bound.
-
-    Returns:
-        A lattice of one row.
     """
     losses, masses = np.array(pair.losses), np.array(pair.masses)
     below = np.floor(losses / step).astype(np.int64)

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from privplan.laws.law import Kind
-from privplan.scipy_functions import ndtr
 
 Array = NDArray[np.float64]
 UNIT = float(np.finfo(np.float64).eps)

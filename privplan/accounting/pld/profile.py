@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import log_ndtr, ndtr
 
 from privplan.accounting.pld import pairs as dominating_pairs
 from privplan.accounting.pld.pairs import UNIT, Array, Rows
 from privplan.laws.law import AnyPair, DiscretePair, Kind
-from privplan.scipy_functions import log_ndtr, ndtr
 
 _BLOCK = 400.0
 
@@ -98,13 +98,6 @@ def suffix_deltas(masses: Array, step: float) -> Array:
 
     ``sum_j>k m_j (1 - e^-(j-k)step)`` is ``1 - e^-step`` times the sum of the tails beyond k,
     discounted by ``e^-step`` for each further loss: sums of positive terms only.
-
-    Args:
-        masses: shape (points,).
-        step: distance of neighbouring losses.
-
-    Returns:
-        Shape (points,); the last is 0.
     """
     tails = np.cumsum(masses[::-1])[::-1]
     block = max(1, int(_BLOCK / step))

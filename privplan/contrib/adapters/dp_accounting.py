@@ -16,7 +16,6 @@ from dp_accounting.privacy_accountant import NeighboringRelation, PrivacyAccount
 from privplan.accounting.curve import TOLERANCE, PrivacyCurve, checked_rounds
 from privplan.accounting.release import GAUSSIAN, History, Relation, Release, SamplingLaw
 from privplan.errors import InputError, UnsupportedError
-from privplan.laws.cyclic import is_poisson
 
 RELATIONS = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: Relation.ADD_REMOVE,
@@ -111,7 +110,7 @@ def _event(release: Release, clients: int | None) -> dp_event.DpEvent:
     gaussian = dp_event.GaussianDpEvent(release.noise_multiplier)
     if release.sampling == SamplingLaw.FULL:
         return gaussian
-    if is_poisson(release.sampling):
+    if release.sampling.law.single == SamplingLaw.POISSON:
         return dp_event.PoissonSampledDpEvent(release.sampling_ratio, gaussian)
     if release.sampling != SamplingLaw.FIXED_SIZE:
         raise UnsupportedError(

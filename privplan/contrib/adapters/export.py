@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from privplan.cli import in_section
 from privplan.errors import InputError
 from privplan.files import write_text
 from privplan.guard.guard import check_settings
@@ -18,7 +19,12 @@ from privplan.guard.lines import planned_noise_std, planned_shares
 from privplan.plan import Plan
 
 
-@click.command("export")
+@in_section("tools")
+@click.command(
+    "export",
+    short_help="Write a runnable project of another framework under a plan.",
+    epilog="Example: privplan export plan.json --to flower -o project",
+)
 @click.argument("plan", metavar="PLAN")
 @click.option(
     "--to",

@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from privplan.cli import render
+from privplan.cli import in_section, render
 
 if TYPE_CHECKING:
     from privplan.contrib.lint.judge import Report
 
 
-@click.command(name="lint", help="The true epsilon of a configuration of another framework.")
+@in_section("tools")
+@click.command(
+    name="lint",
+    short_help="The true epsilon of a configuration of another framework.",
+    epilog="Example: privplan lint train.py --of opacus --population 60000 --delta 1e-5",
+)
 @click.argument("file", metavar="CONFIG|SCRIPT|LOG")
 @click.option("--of", required=True, metavar="FRAMEWORK", help="flower, nvflare, opacus, pfl, tff.")
 @click.option("--population", type=int, help="Clients (opacus: records) that may be drawn.")
@@ -31,7 +36,7 @@ def command(
     delta: float | None,
     form: str,
 ) -> None:
-    """Read FILE without executing it: law, protection, epsilon beside the claim, known traps.
+    """Read FILE without executing it: law, protection, epsilon beside the claim, known faults.
 
     Exit codes: 0 no alarm, 6 alarms, 2 bad input.
     """

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.gdp import epsilon_of
@@ -28,7 +29,6 @@ from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.contrib.lint.reading import FRAMEWORKS, Alarm, Claim, Mechanism, Options, Reading
 from privplan.contrib.lint.script import load, refuse_foreign
 from privplan.errors import Fault, InputError, PrivplanError
-from privplan.scipy_functions import log_ndtr
 
 _SPENT_ON_TAILS = 1e-3
 _GRID = 400

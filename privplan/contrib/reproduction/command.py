@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from privplan.cli import render
-from privplan.cli.render import refuse_given
+from privplan.cli import in_section, render
 
 if TYPE_CHECKING:
     from privplan.contrib.reproduction.claims import Result
@@ -23,7 +22,12 @@ _OF_RUNS = ("seeds", "jobs", "data_dir", "download", "device")
 """Options that only tables of runs take."""
 
 
-@click.command(name="reproduce", help="Compute or train a published table again.")
+@in_section("tools")
+@click.command(
+    name="reproduce",
+    short_help="Compute or train a published table again.",
+    epilog="Example: privplan reproduce gdpfed-plus-table-1 --format json",
+)
 @click.argument("table", metavar="[TABLE]", required=False)
 @click.option("--list", "show_list", is_flag=True, help="List the tables of all papers.")
 @click.option(
@@ -85,7 +89,8 @@ def command(
     if chosen.planned is not None:
         if size == "reduced":
             raise InputError.one("size", f"must be full for {chosen.name}, a table of plans", size)
-        refuse_given(context, _OF_RUNS, f"must be left out for {chosen.name}, a table of plans")
+        rule = f"must be left out for {chosen.name}, a table of plans"
+        render.refuse_options(context, _OF_RUNS, rule)
         result = Result(table=chosen.name, size="full", cells=tuple(chosen.planned()))
     else:
         from privplan.contrib.reproduction.runs import run_table

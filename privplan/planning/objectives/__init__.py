@@ -36,7 +36,6 @@ from privplan.planning.published import kept_fractions
 from privplan.spec.grouping import Costs
 from privplan.spec.objectives import OBJECTIVES, ObjectiveRequirements
 from privplan.spec.spec import Spec
-from privplan.spec.turns import noise_left
 
 
 class Objective(ObjectiveRequirements, ABC):
@@ -151,7 +150,7 @@ def variance_coefficients(spec: Spec) -> tuple[float, float]:
     """
     constants = spec.planning.constants
     if constants is None:
-        return noise_left(spec) ** 2 / spec.rounds, 1 / spec.rounds
+        return spec.noise_left**2 / spec.rounds, 1 / spec.rounds
     length = spec.local.learning_rate * spec.local.steps
     noise = constants.noise_curvature or constants.smoothness
     sampling = constants.sampling_curvature or constants.smoothness

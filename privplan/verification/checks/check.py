@@ -16,7 +16,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from privplan.attestation.anchors import AnchorLog
 from privplan.auditing import AuditEvidence
 from privplan.evidence import EVIDENCE, EvidenceHeader, read_evidence
 from privplan.ledger import LedgerText
@@ -93,7 +92,7 @@ class Run:
     Attributes:
         audit: the canaries; None in a run without canaries.
         folder: the run folder; None for a run that is in memory only.
-        logs: external logs that the reader trusts to confirm anchors.
+        trusted: what the reader trusts and gives to checks; each takes what it knows.
     """
 
     plan: Plan
@@ -101,7 +100,7 @@ class Run:
     record: RunRecord
     audit: AuditEvidence | None = None
     folder: Path | None = None
-    logs: tuple[AnchorLog, ...] = ()
+    trusted: tuple[object, ...] = ()
 
     def shares(self, group: str) -> Shares:
         """Releases that a group took part in, each with the group's share."""
@@ -149,12 +148,14 @@ class RunCheck:
         order: verdicts list checks by increasing order.
         applies: whether a verdict on a run lists the check.
         false_alarm: largest rate at which it fails on an honest run; 0 without a random test.
+        of_signers: whether it verifies what the plan's signers signed.
     """
 
     inspect: Inspect
     order: int = LAST
     applies: Callable[[Run], bool] = lambda run: True
     false_alarm: float = 0.0
+    of_signers: bool = False
 
 
 def _as_check(component: object) -> RunCheck:
@@ -204,6 +205,8 @@ def run_checks(run: Run) -> list[Check]:
     """
     ordered = sorted((check for _, check in CHECKS.items()), key=lambda check: check.order)
     lines = [check.inspect(run) for check in ordered if check.applies(run)]
+    if run.plan.spec.signers and not any(check.of_signers for check in ordered):
+        lines.append(not_shown("signers", ["a check of signatures (group privplan.checks)"]))
     if run.ledger.records:
         return lines
     return [

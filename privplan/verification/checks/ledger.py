@@ -15,7 +15,6 @@ from privplan.evidence import CLIENTS, clients_digest, read_clients, read_noise_
 from privplan.plan import GroupPlan
 from privplan.planning.error import rule_of
 from privplan.record import METRIC, GroupShare, ReleaseRecord, RunRecord
-from privplan.spec.turns import mixture
 from privplan.verification.checks.check import (
     Check,
     Run,
@@ -408,7 +407,7 @@ def sums_bounded(run: Run) -> Check:
     def problems() -> Iterator[str]:
         if fault is not None:
             yield fault
-        factors, before = mixture(run.plan.spec), dict[int, list[float | None]]()
+        factors, before = run.plan.spec.mixture, dict[int, list[float | None]]()
         for index, release in releases:
             one = measured.get((release.round, index))
             past = before.setdefault(index, [])
@@ -471,10 +470,10 @@ def weights(run: Run) -> Check:
     """
     executed = run.record.executed
     rule = None if executed is None else rule_of(executed.aggregator, run.plan)
-    turns = run.plan.spec.sampling.law.turns
+    mixed = len(run.plan.spec.mixture) > 1
 
     def problems() -> Iterator[str]:
-        if executed is not None and (turns > 1) != executed.aggregator.startswith("unmixed, "):
+        if executed is not None and mixed != executed.aggregator.startswith("unmixed, "):
             yield f"aggregator {executed.aggregator} under {run.plan.spec.sampling} sampling"
         for group in run.plan.groups:
             seen: dict[tuple[float, float], float] = {}
@@ -503,5 +502,5 @@ def weights(run: Run) -> Check:
 
 def _group_in_round(run: Run, group: GroupPlan, release: ReleaseRecord) -> GroupPlan:
     ratio, _ = run.plan.at_round(group, min(release.round, run.plan.spec.rounds))
-    turns = run.plan.spec.sampling.law.turns
-    return group.model_copy(update={"expected_cohort": ratio * group.clients / turns})
+    drawable = run.plan.spec.sampling.law.drawable(group.clients)
+    return group.model_copy(update={"expected_cohort": ratio * drawable})

@@ -7,7 +7,7 @@ the law's distribution of that number, so that no client takes part more often t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -91,7 +91,9 @@ def cohorts(run: Run) -> Check:
     def problems() -> Iterator[str]:
         for group in run.plan.groups:
             for release, share in run.shares(group.name):
-                fault = _inconsistent(share, group.clients) or _not_its_turn(share, release.round)
+                fault = _inconsistent(share, group.clients) or _not_its_turn(
+                    share, group.clients, release.round
+                )
                 if fault is not None:
                     yield f"round {release.round}, {group.name}: {fault}"
 
@@ -122,10 +124,9 @@ def _inconsistent(share: GroupShare, clients: int) -> str | None:
     return None
 
 
-def _not_its_turn(share: GroupShare, round_: int) -> str | None:
-    law = share.sampling.law
-    turn, who = law.turn(round_), share.participants or ()
-    others = [] if turn is None else [client for client in who if client % law.turns != turn]
+def _not_its_turn(share: GroupShare, clients: int, round_: int) -> str | None:
+    places = share.sampling.law.places(round_, clients)
+    others = [client for client in share.participants or () if client not in places]
     return f"client {others[0]} is in the sum, and it was not its turn" if others else None
 
 
@@ -209,15 +210,24 @@ def cohort_independence(run: Run) -> Check:
         for group in run.plan.groups:
             for fault in _wrong_ratio(run, group, level):
                 yield f"{group.name}: {fault}"
-            for turn in range(law.turns):
-                cohorts, clients = _of_turn(_cohorts(run, group), group.clients, turn, law.turns)
-                where = f", rounds {turn + 1}, {turn + 1 + law.turns}, ... counted from 1"
+            cohorts = dict(_cohorts(run, group))
+            parts: dict[Sequence[int], list[int]] = {}  # rounds that draw from the same clients
+            for round_ in range(1, max([run.plan.spec.rounds, *cohorts]) + 1):
+                parts.setdefault(law.places(round_, group.clients), []).append(round_)
+            for places, rounds in parts.items():
+                where = f", rounds {', '.join(map(str, rounds[:2]))}, ... counted from 1"
+                number = {client: at for at, client in enumerate(places)}
+                own = [
+                    (at, tuple(number[one] for one in cohorts[round_] if one in number))
+                    for at, round_ in enumerate(rounds, 1)
+                    if round_ in cohorts
+                ]
                 for fault in (
-                    *_dependent_rounds(cohorts, clients, level / law.turns),
-                    *_one_half(cohorts, clients, level / law.turns),
-                    *_neighbours(cohorts, clients, level / law.turns),
+                    *_dependent_rounds(own, len(places), level / len(parts)),
+                    *_one_half(own, len(places), level / len(parts)),
+                    *_neighbours(own, len(places), level / len(parts)),
                 ):
-                    yield f"{group.name}{where if law.turns > 1 else ''}: {fault}"
+                    yield f"{group.name}{where if len(parts) > 1 else ''}: {fault}"
 
     rate = f"false alarms at most {EVIDENCE_FALSE_ALARM:g}"
     check = first(problems(), name, f"lags, pairs, halves and ratio fit the law, {rate}")
@@ -236,17 +246,6 @@ def _cohorts(run: Run, group: GroupPlan) -> Cohorts:
         and len(set(share.participants)) == len(share.participants)
     }
     return sorted(found.items())
-
-
-def _of_turn(cohorts: Cohorts, clients: int, turn: int, turns: int) -> tuple[Cohorts, int]:
-    """The cohorts of one turn and its number of clients, both numbered within the turn."""
-    places = range(turn, clients, turns)
-    found = [
-        ((round_ - 1) // turns + 1, tuple(one // turns for one in cohort if one in places))
-        for round_, cohort in cohorts
-        if (round_ - 1) % turns == turn
-    ]
-    return found, len(places)
 
 
 def _dependent_rounds(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
@@ -313,11 +312,14 @@ def _neighbours(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
 def _wrong_ratio(run: Run, group: GroupPlan, level: float) -> Iterator[str]:
     """The total of the cohorts, by planned ratio, where their size is random."""
     law = run.plan.spec.sampling.law
-    if law.whole_cohorts or law.turns > 1:  # "sampling law" tests each turn
+    if law.whole_cohorts:
         return
     found = stretches(run, group)
     for ratio, pairs in found.items():
-        counts = [share.drawn_size for _, share in pairs if share.drawn_size is not None]
-        if counts and total_p_value(counts, group.clients, ratio) < level / len(found):
-            expected = ratio * group.clients * len(counts)
-            yield f"{sum(counts)} participations where about {expected:.0f} are expected"
+        known = [
+            (one.round, size) for one, share in pairs if (size := share.drawn_size) is not None
+        ]
+        total = sum(size for _, size in known)
+        trials = sum(len(law.places(round_, group.clients)) for round_, _ in known)
+        if known and total_p_value([total], trials, ratio) < level / len(found):
+            yield f"{total} participations where about {ratio * trials:.0f} are expected"

@@ -7,6 +7,7 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
+import scipy.fft
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from privplan.accounting import families as noise_families
 from privplan.accounting.pld import lattice, profile
 from privplan.accounting.pld import pairs as dominating_pairs
 from privplan.accounting.pld.accountant import PldAccountant, compose
-from privplan.accounting.pld.convolution import convolved
+from privplan.accounting.pld.convolution import convolved, fast_length
 from privplan.accounting.pld.lattice import convex
 from privplan.accounting.pld.pairs import Rows
 from privplan.accounting.pld.profile import suffix_deltas
@@ -163,6 +164,12 @@ def test_convolution_errors_are_within_their_bound():
             found, norm = convolved(rounds, 512)
             error = mp.sqrt(sum((a - mp.mpf(b)) ** 2 for a, b in zip(exact, found, strict=False)))
             assert error <= norm < 1e-12
+
+
+def test_lengths_of_transforms_are_those_of_scipy():
+    sizes = [*range(1, 2000), *(2**k + 1 for k in range(11, 28)), 10_000_019]
+    expected = [scipy.fft.next_fast_len(n, real=True) for n in sizes]
+    assert [fast_length(n) for n in sizes] == expected
 
 
 @pytest.mark.parametrize("step", [1e-9, 1e-3, 0.5, 30.0, 900.0])

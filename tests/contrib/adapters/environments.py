@@ -23,23 +23,11 @@ import pytest
 ROOT = Path(__file__).parents[3]
 FLOWER_141 = ("flwr==1.41.*",)
 FLOWER_142_NEEDS = (
-    "grpcio<2",
-    "grpcio-health-checking",
-    "protobuf>=5.28,<7",
-    "cryptography>=50,<51",
-    "pycryptodome<4",
-    "iterators<0.0.3",
-    "typer<0.21",
-    "tomli",
-    "tomli-w",
-    "rich>=14,<15",
-    "httpx<1",
-    "packaging<26",
-    "alembic",
-    "uvicorn>=0.49,<0.50",
-    "fastapi>=0.138,<0.139",
+    "grpcio<2", "grpcio-health-checking", "protobuf>=5.28,<7", "cryptography>=50,<51",
+    "pycryptodome<4", "iterators<0.0.3", "typer<0.21", "tomli", "tomli-w", "rich>=14,<15",
+    "httpx<1", "packaging<26", "alembic", "uvicorn>=0.49,<0.50", "fastapi>=0.138,<0.139",
     "starlette>=1.3.1,<1.4",
-)
+)  # fmt: skip
 """What flwr 1.42 needs beside itself, which is installed without dependencies."""
 
 
@@ -79,26 +67,17 @@ def flower(version: str) -> str:
 def run(command: list[str], *, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     """Run a command at the root of the repository, which it can import."""
     return subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=timeout, check=False,
+    )  # fmt: skip
 
 
 def started(command: list[str], output: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     """Start a command in a process group of its own; its standard output goes nowhere."""
     return subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        stdout=output,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        stdout=output, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
 
 
 def kill_all(process: subprocess.Popen[bytes]) -> None:

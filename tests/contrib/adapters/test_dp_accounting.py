@@ -5,7 +5,6 @@ from dp_accounting import dp_event as events
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
 
-from privplan.accounting.curve import compose
 from privplan.accounting.release import History, Release, SamplingLaw
 from privplan.contrib.adapters.dp_accounting import (
     RELATIONS,
@@ -13,7 +12,7 @@ from privplan.contrib.adapters.dp_accounting import (
     event_from_history,
     history_from_event,
 )
-from privplan.errors import InputError, UnsupportedError
+from privplan.errors import UnsupportedError
 
 GAUSSIAN = events.GaussianDpEvent(1.2)
 POISSON = events.PoissonSampledDpEvent(0.05, GAUSSIAN)
@@ -83,26 +82,3 @@ def test_unsupported_events_are_refused_in_one_line():
     with pytest.raises(UnsupportedEventError):
         one.compose(wrong[-2])
     assert one.get_epsilon(1e-5) == 0
-
-
-def test_numbers_out_of_range_are_refused():
-    for event in (
-        events.GaussianDpEvent(-1.0),
-        events.PoissonSampledDpEvent(1.5, GAUSSIAN),
-        events.SampledWithoutReplacementDpEvent(10, 11, GAUSSIAN),
-        events.SampledWithoutReplacementDpEvent(0, 0, GAUSSIAN),
-        events.SelfComposedDpEvent(GAUSSIAN, -1),
-    ):
-        with pytest.raises(InputError):
-            history_from_event(event)
-    cohort = History([(Release(1.0, 0.15, SamplingLaw.FIXED_SIZE), 1)])
-    for clients in (None, 0, 7):
-        with pytest.raises(InputError, match="clients"):
-            event_from_history(cohort, clients=clients)
-
-
-def test_a_fixed_size_cohort_is_poisson_at_half_the_noise():
-    found = compose(history_from_event(COHORT, 20)).epsilon(1e-5)
-    half = compose([(Release(0.6, 0.15), 20)]).epsilon(1e-5)
-    assert found.lower <= half.upper
-    assert half.lower <= found.upper

@@ -55,14 +55,10 @@ def deployed(folder: Path, version: str) -> Iterator[None]:
     address = f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{link}"\n'
     (home / ".flwr" / "config.toml").write_text(f"{address}insecure = true\n")
     environment = {
-        **os.environ,
-        "HOME": str(home),
-        "PATH": f"{binaries}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-        "FLWR_TELEMETRY_ENABLED": "0",
+        **os.environ, "HOME": str(home), "PATH": f"{binaries}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0",
         "GUARDED_FOLDER": str(folder / "project"),
-    }
+    }  # fmt: skip
     started: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, *arguments: str) -> None:
@@ -77,22 +73,13 @@ def deployed(folder: Path, version: str) -> Iterator[None]:
             config = f"partition-id={number} num-partitions={CLIENTS}"
             here = f"127.0.0.1:{link}"
             start(
-                "flower-supernode",
-                "--superlink",
-                here,
-                "--port",
-                str(port),
-                "--node-config",
+                "flower-supernode", "--superlink", here, "--port", str(port), "--node-config",
                 config,
-            )
+            )  # fmt: skip
         done = subprocess.run(
-            [str(binaries / "flwr"), "run", str(folder / "project"), "here"],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+            [str(binaries / "flwr"), "run", str(folder / "project"), "here"], env=environment,
+            capture_output=True, text=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
         assert "Successfully started run" in done.stdout, done.stdout + done.stderr
         yield
     finally:

@@ -34,12 +34,9 @@ def test_bounds_are_within_the_interval_of_prv_on_the_settings_of_its_tests(nois
 @pytest.mark.parametrize(("target", "rate", "steps"), [(8, 0.04, 2250), (0.5, 0.01, 300)])
 def test_the_noise_multiplier_never_overshoots(target, rate, steps):
     noise = get_noise_multiplier(
-        target_epsilon=target,
-        target_delta=1e-5,
-        sample_rate=rate,
-        steps=steps,
+        target_epsilon=target, target_delta=1e-5, sample_rate=rate, steps=steps,
         accountant="privplan",
-    )
+    )  # fmt: skip
     history = History.repeated(Release(noise, rate), steps)
     certified = accountant("pld").epsilon(history, 1e-5, Relation.ADD_REMOVE)
     assert target - 0.02 <= certified.lower <= certified.upper <= target
@@ -79,14 +76,10 @@ def test_a_privacy_engine_counts_its_steps_and_keeps_its_budget(tmp_path):
     model = torch.nn.Linear(3, 2)
     engine = PrivacyEngine(accountant="privplan")
     model, optimizer, loader = engine.make_private_with_epsilon(
-        module=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-        data_loader=torch.utils.data.DataLoader(data, batch_size=16),
-        target_epsilon=3.0,
-        target_delta=1e-3,
-        epochs=2,
-        max_grad_norm=1.0,
-    )
+        module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=torch.utils.data.DataLoader(data, batch_size=16), target_epsilon=3.0,
+        target_delta=1e-3, epochs=2, max_grad_norm=1.0,
+    )  # fmt: skip
     for _ in range(2):
         for inputs, labels in loader:
             optimizer.zero_grad()

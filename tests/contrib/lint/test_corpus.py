@@ -99,57 +99,6 @@ def test_bad_input_is_one_line(words: list[str], said: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("a.py", "def"), ("a.json", "{"), ("a.toml", "= 1"), ("a.yaml", "a: [1")]
-)
-def test_a_file_that_cannot_be_parsed_is_one_line(name: str, text: str, tmp_path) -> None:
-    (tmp_path / name).write_text(text)
-    done = CliRunner().invoke(main, ["lint", str(tmp_path / name), "--of", "flower"])
-    assert done.exit_code == 2
-    assert done.stderr.count("\n") == 1
-
-
-OWN = """
-name: own
-groups: [{name: all, clients: 300, epsilon: 1.0}]
-rounds: 20
-cohort: 40
-model: {name: mlp-digits, parameters: 2410}
-"""
-
-
-@pytest.mark.parametrize("of", ["flower", "nvflare", "opacus", "pfl", "tff"])
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("empty.log", "", "shows nothing of it"),
-        ("budgets.csv", "client,epsilon\n1,2\n", "shows nothing of it"),
-        ("list.json", "[1, 2]", "shows nothing of it"),
-        ("spec.yaml", OWN, "not a spec"),
-        ("plan.json", '{"spec": {"rounds": 9}, "certificate": [], "delta": 1}', "not a plan"),
-    ],
-)
-def test_a_file_without_the_framework_is_refused(
-    of: str, name: str, text: str, said: str, tmp_path
-) -> None:
-    (tmp_path / name).write_text(text)
-    done = CliRunner().invoke(main, ["lint", str(tmp_path / name), "--of", of])
-    assert done.exit_code == 2
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("a.py", ""), ("a.toml", "[tool.flwr.app.config]\nlr = 1"), ("a.log", "flwr 1.9: round 1")],
-)
-def test_a_file_of_the_framework_without_privacy_is_read(name: str, text: str, tmp_path) -> None:
-    (tmp_path / name).write_text(text)
-    done = CliRunner().invoke(main, ["lint", str(tmp_path / name), "--of", "flower"])
-    assert done.exit_code == 0
-    assert "the file shows no privacy mechanism of flower" in done.stdout
-
-
 def test_the_command_line_and_json() -> None:
     case = next(one for one in SOUND if one.file == "flower_accounted.py")
     done = CliRunner().invoke(main, ["lint", str(case.path), "--of", "flower", "--format", "json"])
@@ -179,18 +128,3 @@ def test_shuffled_batches_are_bounded_by_the_sum_and_by_full_participation() -> 
     full = PLDAccountant().compose(dp_accounting.GaussianDpEvent(1.1), 10).get_epsilon(1e-6)
     assert row.upper == pytest.approx(full, rel=1e-3)
     assert 0 < row.lower < math.inf
-
-
-def test_upper_bounds_name_the_alarms_that_they_exclude() -> None:
-    case = next(one for one in BROKEN if one.file == "flower_num_examples.py")
-    assert report(case).excluded == ("private-weights",)
-    assert report(case).plain()["upper_bounds_exclude"] == ["private-weights"]
-    done = CliRunner().invoke(main, ["lint", str(case.path), "--of", "flower"])
-    assert "leave out the loss by private-weights" in done.stdout
-
-
-def test_the_cohort_of_pfl_is_that_of_training() -> None:
-    case = next(one for one in BROKEN if one.file == "pfl_random.py")
-    mechanism, row = report(case).mechanisms[0], report(case).rows[0]
-    assert mechanism.cohort == 100
-    assert 0 < row.lower <= row.upper < math.inf

@@ -15,7 +15,6 @@ from privplan.cli import main
 from privplan.contrib.reproduction import gdpfed_plus as printed
 from privplan.contrib.reproduction.papers import gdpfed_plus
 from privplan.contrib.reproduction.robust_hdp import noise_scale
-from privplan.contrib.reproduction.tables import table_of
 from tests.planning.published import papertables
 
 
@@ -60,11 +59,6 @@ def test_figure_2_of_gdpfed_plus(tmp_path: Path) -> None:
         column = f"epsilon_1 = {first:g}"
         ratios = [cells[f"q{group}, FMNIST", column]["values"][0] for group in "123"]
         assert sum(ratios) / 3 == pytest.approx(2.0)
-
-
-def test_table_8_of_gdpfed_plus_has_14_clients_of_the_strict_group(tmp_path: Path) -> None:
-    cells, _ = reproduced("gdpfed-plus-table-8-cohorts", tmp_path)
-    assert round(cells["strict", "3:2:1"]["values"][0]) == 14
 
 
 def test_settings_of_dp_fedpgn_and_dp2_fedsam(tmp_path: Path) -> None:
@@ -117,37 +111,3 @@ def test_the_reduced_size_keeps_noise_and_privacy() -> None:
     assert small["cohort"] / clients[0] == full["cohort"] / clients[1]
     assert small["delta"] == pytest.approx(clients[1] ** -1.1)
     assert small["rounds"] == full["rounds"]
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["gdpfed-plus-table-22"], "did you mean gdpfed-plus-table-2?"),
-        ([], "table: must be one of privplan reproduce --list, found 'nothing'"),
-        (["gdpfed-plus-table-4"], "table: cannot be reproduced: it has no results"),
-        (["gdpfed-plus-table-2", "--size", "huge"], "size: must be one of full, reduced, found"),
-        (
-            ["gdpfed-plus-table-5", "--size", "reduced"],
-            "size: must be full for gdpfed-plus-table-5",
-        ),
-        (
-            ["gdpfed-plus-table-5", "--seeds", "5"],
-            "seeds: must be left out for gdpfed-plus-table-5, a table of plans, found '5'",
-        ),
-        (["hyperfl-table-1", "--list"], "table: must be left out with --list"),
-        (["hyperfl-table-1", "--seeds", "0"], "Invalid value for '--seeds'"),
-    ],
-)
-def test_wrong_input_is_one_line(words: list[str], line: str, tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, ["reproduce", *words, "-o", str(tmp_path)])
-    assert done.exit_code == 2
-    assert line in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_list_names_every_table() -> None:
-    done = CliRunner().invoke(main, ["reproduce", "--list", "--format", "json"])
-    names = [one["table"] for one in json.loads(done.stdout)]
-    assert len(names) == len(set(names)) >= 45
-    assert table_of("GDPFed_Plus-Table-2").name in names

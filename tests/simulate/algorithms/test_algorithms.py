@@ -12,7 +12,6 @@ import torch
 import yaml
 from torch import nn
 
-from privplan.ledger import history_of
 from privplan.plan import Plan
 from privplan.planning.error import rule_of
 from privplan.planning.solver import solve
@@ -73,37 +72,14 @@ REACHES = {
 protect records and HyperFL-LPM train for 20 rounds only."""
 
 
-LONG = (
-    "DP-FedAvg-FT",
-    "CENTAUR",
-    "DP-FedAvg-BLUR+LUS",
-    "DP-FedPGN-LS",
-    "DP-FedSAM",
-    "DP-FedSAM-FT",
-    "DP2-FedSAM",
-    "DPFedAvg",
-    "GDPFed-op",
-    "HyperFL",
-    "HyperFL-LPM",
-    "IDP-FedAvg-Sample",
-    "Local-only",
-    "P-FedSAM",
-    "PPSGD",
-    "Robust-HDP",
-    "Robust-HDP-norms",
-    "Robust-HDP-oracle",
-    "Time-adaptive HDPFL",
-    "minimum-epsilon",
-    "pFedHN",
-    "pFedHN-PC",
-)
-"""Long runs; methods beside them share most of their code."""
+QUICK = {"DP-FedPGN", "Fed-SMP", "FedAvg", "GDPFed+", "PFA", "planned"}
+"""Short runs, whose code the others share for the most part."""
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in LONG else ())
+        pytest.param(name, marks=pytest.mark.slow if name not in QUICK else ())
         for name in ALGORITHMS.names()
     ],
 )
@@ -165,15 +141,9 @@ def sequential_mean(setting: Experiment, theta: torch.Tensor) -> torch.Tensor:
         expected += group.expected_cohort
     for client in np.concatenate(participants(setting, 1)):
         x, y = batches(
-            setting.data,
-            setting.partition,
-            np.array([client]),
-            seed=setting.seed,
-            round_=1,
-            steps=local.steps,
-            size=local.batch_size,
-            device=setting.device,
-        )
+            setting.data, setting.partition, np.array([client]), seed=setting.seed, round_=1,
+            steps=local.steps, size=local.batch_size, device=setting.device,
+        )  # fmt: skip
         network = setting.model.module()
         nn.utils.vector_to_parameters(theta.clone(), network.parameters())
         optimiser = torch.optim.SGD(network.parameters(), lr=local.learning_rate)
@@ -229,10 +199,3 @@ def test_without_noise_and_clipping_it_is_fedavg(name: str, digits_plan: Plan) -
     expected = run_round(plain, begin, MemoryLedger("")).theta - begin.theta
     torch.testing.assert_close(step, expected, rtol=1e-5, atol=1e-7)
     assert [share.clipped for record in journal.records for share in record.shares] == [0, 0, 0]
-
-
-def test_the_ledger_alone_gives_the_plan_s_history(digits_plan: Plan, tmp_path: Path) -> None:
-    execute(Request(digits_plan, "GDPFed+", "digits", tmp_path, seed=1))
-    run = load_run(tmp_path)
-    for group in digits_plan.groups:
-        assert history_of(run.ledger.records, group.name) == digits_plan.history(group)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from simulate.models.hypernetwork import Hypernetwork, generated, initial, pull_back, spreads
+from simulate.models.hypernetwork import Hypernetwork, generated, initial, pull_back
 from simulate.models.network import Model
 from tests.simulate import small
 from tests.simulate.algorithms.references.hypernetworks import CASES, CLIENT
@@ -53,9 +53,3 @@ def test_the_chain_rule_against_autograd(batch: int) -> None:
     torch.testing.assert_close(into, 0.5 * free.grad)
     torch.testing.assert_close(pull_back(sizes, weights, embeddings, slopes, weights, -1.0), found)
     torch.testing.assert_close(weights, free.detach() - free.grad)
-
-
-def test_a_tensor_of_equal_values_has_no_spread() -> None:
-    start = torch.tensor([1.0, 1.0, 0.0, 2.0])
-    found = spreads((("ones", (2,)), ("weights", (1, 2))), start)
-    torch.testing.assert_close(found, torch.tensor([0.0, 0.0, 1.0, 1.0]))

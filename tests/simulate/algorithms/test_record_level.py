@@ -158,16 +158,9 @@ def test_poisson_batches_take_each_record_with_its_chance(short_plan: Plan) -> N
     run = setting("DPFedAvg", short_plan)
     clients = np.arange(200)
     _, y = batches(
-        run.data,
-        run.partition,
-        clients,
-        seed=1,
-        round_=1,
-        steps=40,
-        size=10,
-        device=run.device,
+        run.data, run.partition, clients, seed=1, round_=1, steps=40, size=10, device=run.device,
         ratio=0.3,
-    )
+    )  # fmt: skip
     trials = 40 * sum(len(run.partition.records(int(client))) for client in clients)
     found = int((y >= 0).sum())
     assert abs(found - 0.3 * trials) < 6 * math.sqrt(trials * 0.21)
@@ -205,16 +198,9 @@ def test_a_plan_of_records_is_refused_by_methods_for_clients(short_plan: Plan) -
         algorithm("GDPFed", plan)
     assert executable(short_plan) == list(ALGORITHMS)
     assert set(executable(plan)) == {
-        "CENTAUR",
-        "PPSGD",
-        "WeiAvg",
-        "PFA",
-        "DPFedAvg",
-        "minimum-epsilon",
-        "Robust-HDP",
-        "Robust-HDP-norms",
-        "Robust-HDP-oracle",
-    }
+        "CENTAUR", "PPSGD", "WeiAvg", "PFA", "DPFedAvg", "minimum-epsilon", "Robust-HDP",
+        "Robust-HDP-norms", "Robust-HDP-oracle",
+    }  # fmt: skip
 
 
 @given(

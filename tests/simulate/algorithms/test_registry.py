@@ -8,7 +8,6 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,17 @@ import pytest
 from click.testing import CliRunner, Result
 
 from privplan.cli import main as privplan
-from privplan.errors import InfeasibleError, InputError
+from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.baselines import strictest
 from privplan.record import RECORD
-from privplan.registry import Registry
 from simulate.algorithm import Algorithm, compose
-from simulate.algorithms import registry
 from simulate.algorithms.registry import (
     ALGORITHMS,
     GROUP,
     AlgorithmEntry,
     Hyperparameter,
     Hyperparameters,
-    Records,
     algorithm,
     executable,
     from_spec,
@@ -71,24 +67,6 @@ def test_each_default_is_allowed(name: str) -> None:
     assert list(complete.values) == list(entry.hyperparameters)
 
 
-def test_names_are_listed_in_alphabetical_order_whatever_was_imported_first() -> None:
-    names = ALGORITHMS.names()
-    assert list(names) == sorted(names, key=str.casefold)
-    assert len(names) >= 33
-
-
-@pytest.mark.parametrize("name", ["gdpfed+", "GDPFED+", " GDPFed+ "])
-def test_names_are_matched_in_any_case(name: str) -> None:
-    assert ALGORITHMS.get(name).name == "GDPFed+"
-
-
-def test_an_unknown_name_lists_all_names() -> None:
-    with pytest.raises(InputError) as caught:
-        ALGORITHMS.get("nope")
-    [fault] = caught.value.faults
-    assert str(fault) == f"algorithm: must be one of {', '.join(ALGORITHMS)}, found 'nope'"
-
-
 def test_gdpfed_plus_refuses_a_joint_plan() -> None:
     changes: dict[str, Any] = {"sampling": "poisson", "cohort": 2, "model": KNOWN}
     joint = tiny.plan(release="joint", sigmas=(2.0, 2.0), **changes)
@@ -108,78 +86,21 @@ def test_ratios_of_their_own_need_poisson_sampling(law: str) -> None:
     assert not_executable(plan)[f"plan.sampling: must be poisson, found '{law}'"] == own
 
 
-@pytest.mark.parametrize(("model", "fits"), [("mlp-digits", True), ("lstm", False)])
-def test_adapters_need_a_row_of_blocks(model: str, fits: bool) -> None:
-    plan = tiny.plan(model={"name": model, "parameters": 2})
-    assert ("HyperFL-LPM" in executable(plan)) is fits
-
-
-def test_an_infeasible_plan_names_the_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(plan: Plan, records: Records) -> Plan:
-        raise InfeasibleError("no noise meets the budget")
-
-    changed: Registry[AlgorithmEntry] = Registry("algorithm", "privplan.none")
-    changed.register("GDPFed", replace(ALGORITHMS.get("GDPFed"), plan=fails))
-    monkeypatch.setattr(registry, "ALGORITHMS", changed)
-    with pytest.raises(InfeasibleError, match="GDPFed: no noise meets the budget"):
-        algorithm("GDPFed", tiny.plan(rounds=4))
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "said"),
-    [
-        ("GDPFed+", {"foo": 1}, "set: must be left out for GDPFed+, which has no hyperparameters"),
-        ("HyperFL", {"foo": 1}, "set: must be one of hidden, head_rate for HyperFL, found 'foo'"),
-        ("DP-FedSAM", {"rho": -1}, "set.rho: must be in [0, 1e+06], found -1"),
-    ],
-)
-def test_numbers_that_a_method_cannot_have(name: str, values: dict[str, float], said: str) -> None:
-    with pytest.raises(InputError, match=re.escape(said)):
-        ALGORITHMS.get(name).complete(Hyperparameters(values=values))
-
-
-COUNTS = [
-    (name, one)
-    for name, entry in ALGORITHMS.items()
-    for one, known in entry.hyperparameters.items()
-    if known.integer
-]
-
-
-@pytest.mark.parametrize(("name", "number"), COUNTS)
-@pytest.mark.parametrize("value", [10.5, 0.0, float("nan"), float("inf")])
-def test_a_number_that_counts_is_whole(name: str, number: str, value: float) -> None:
-    with pytest.raises(InputError, match=rf"set\.{number}: must be"):
-        ALGORITHMS.get(name).complete(Hyperparameters(values={number: value}))
-
-
-def test_the_hyperparameters_that_count() -> None:
-    hidden = [(name, "hidden") for name in ("HyperFL", "HyperFL-LPM", "pFedHN", "pFedHN-PC")]
-    robust = [("Robust-HDP", "rows"), ("Robust-HDP", "matrices")]
-    assert set(COUNTS) == {("PFA", "directions"), *robust, *hidden}
-
-
 def toy(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with a smoothed step, defined outside the package."""
     return compose(
-        "any name",
-        plan,
-        transforms=(clip(plan.spec.clipping_norm),),
-        mechanism=gaussian_joint(),
+        "any name", plan, transforms=(clip(plan.spec.clipping_norm),), mechanism=gaussian_joint(),
         server=laplacian(hyperparameters["strength"]),
-    )
+    )  # fmt: skip
 
 
 def registered(name: str) -> Any:
     """The decorator that registers ``toy`` under a name."""
     return register(
-        name,
-        plan=from_spec(strictest),
-        unit="client",
-        released="one noisy sum per round",
+        name, plan=from_spec(strictest), unit="client", released="one noisy sum per round",
         source="this test",
         hyperparameters={"strength": Hyperparameter(0.5, "strength of the smoothing")},
-    )
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -203,12 +124,12 @@ def test_an_algorithm_from_outside_is_listed_trained_compared_and_verified(
 ) -> None:
     assert registered("Toy")(toy) is toy
     listed = {
-        one["algorithm"]: one for one in json.loads(call("algorithms", "--format=json").stdout)
+        one["algorithm"]: one for one in json.loads(call("simulate", "--algorithms=json").stdout)
     }
     assert listed["Toy"]["released"] == "one noisy sum per round"
     assert listed["Toy"]["hyperparameters"]["strength"]["default"] == 0.5
     row = "| Toy | client | one noisy sum per round | this test | strength=0.5 |"
-    assert row in call("algorithms", "--format=markdown").stdout.splitlines()
+    assert row in call("simulate", "--algorithms=markdown").stdout.splitlines()
 
     run = tmp_path / "run"
     options = ("--seed", 3, "--device", "cpu")
@@ -274,20 +195,3 @@ def test_algorithms_of_entry_points(
     assert listed == sorted([*before, "Mine", "Second"], key=str.casefold)
     assert algorithm("mine", short_plan).name == "Mine"
     assert "Second" in executable(short_plan)
-
-
-@pytest.mark.usefixtures("restored")
-@pytest.mark.parametrize(
-    ("name", "function", "rule"),
-    [
-        ("Bare", "bare", "the function must be decorated with @register"),
-        ("Other", "mine", "the entry point must have the registered name, Mine"),
-        ("Missing", "nothing", "has no attribute 'nothing'"),
-    ],
-)
-def test_an_entry_point_that_is_no_algorithm(
-    name: str, function: str, rule: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with_entry_points(monkeypatch, tmp_path, **{name: function})
-    with pytest.raises(InputError, match=re.escape(rule)):
-        ALGORITHMS.get(name)

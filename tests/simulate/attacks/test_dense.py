@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.attacks.closed_form import ANNEALED, _pooled, dense_objective, known
-from simulate.attacks.hyperfl import NOT_AVAILABLE, body_gradient, restored, rog
-from simulate.attacks.inversion import PAPER, _released, ig
+from simulate.attacks.hyperfl import body_gradient, rog
+from simulate.attacks.inversion import _released, ig
 from simulate.attacks.measures import psnr
 from simulate.attacks.settings import PlanScene
 from simulate.attacks.view import Options, View
@@ -25,16 +24,11 @@ from simulate.data.registry import load
 
 def _plan(network: str, parameters: int) -> Plan:
     spec = {
-        "name": "attacked",
-        "groups": [{"name": "all", "clients": 40, "epsilon": 4.0}],
-        "delta": 0.01,
-        "rounds": 4,
-        "cohort": 40,
-        "sampling": "full",
-        "clipping_norm": 1.0,
+        "name": "attacked", "groups": [{"name": "all", "clients": 40, "epsilon": 4.0}],
+        "delta": 0.01, "rounds": 4, "cohort": 40, "sampling": "full", "clipping_norm": 1.0,
         "local": {"steps": 5, "batch_size": 5, "learning_rate": 0.01},
         "model": {"name": network, "parameters": parameters},
-    }
+    }  # fmt: skip
     return solve(Spec.parse(spec))
 
 
@@ -83,11 +77,6 @@ def test_the_objective_is_zero_at_the_truth_for_hyperfl() -> None:
     _assert_zero_at_the_truth([body.view for body in bodies], _inputs(scene, views))
 
 
-def test_a_private_head_above_convolutions_leaves_no_dense_layer(plan: Plan) -> None:
-    views = _views(_scene(plan, "HyperFL"))
-    assert dense_objective([body_gradient(view).view for view in views]) is None
-
-
 def test_annealed_pooling_ends_at_the_maximum(plan: Plan) -> None:
     x = torch.randn(2, 3, 5, 4, generator=torch.Generator().manual_seed(0))
     largest = functional.max_pool2d(x, 2)
@@ -116,49 +105,9 @@ def test_sums_and_noise_leave_the_closed_form_unused(plan: Plan) -> None:
     assert all(known(view) is None for view in _views(_scene(plan, "DP-FedAvg")))
 
 
-def test_the_papers_schedule_divides_by_ten() -> None:
-    found = [PAPER.rate_at(share) for share in (0.0, 0.374, 0.375, 0.625, 0.875)]
-    assert found == pytest.approx([0.1, 0.1, 1e-2, 1e-3, 1e-4])
-
-
-class _Halved(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x / 2
-
-
-class _Cut(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x[..., :2]
-
-
 def _saved(module: nn.Module, path: Path) -> str:
     torch.export.save(torch.export.export(module, (torch.zeros(1, 1, 8, 8),)), path)
     return str(path)
-
-
-@pytest.mark.slow
-def test_rog_needs_a_network_and_applies_it(plan: Plan, tmp_path: Path) -> None:
-    views = _views(_scene(plan))[:2]
-    assert {guess.note for guess in rog(views, Options(), _quiet)} == {NOT_AVAILABLE}
-    whole = _saved(nn.Identity(), tmp_path / "identity.pt2")
-    halved = _saved(_Halved(), tmp_path / "halved.pt2")
-    first, second = (
-        rog(views, Options(rog_network=path), _quiet)[0].images for path in (whole, halved)
-    )
-    assert first is not None
-    assert second is not None
-    torch.testing.assert_close(second, first / 2)
-    assert float(first.max()) > 0.3
-
-
-@pytest.mark.slow
-def test_rog_is_null_on_another_update(plan: Plan, tmp_path: Path) -> None:
-    scene = _scene(plan)
-    path = _saved(nn.Identity(), tmp_path / "identity.pt2")
-    guesses = rog(_views(scene), Options(rog_network=path), _quiet)
-    found = torch.cat([guess.images for guess in guesses if guess.images is not None])
-    truth = torch.cat([scene.truth(index).images for index in range(len(scene))])
-    assert (psnr(found, truth) - psnr(found.roll(1, 0), truth)).mean() > 1
 
 
 def test_the_lower_level_of_the_tailored_attack_is_zero_at_the_truth() -> None:
@@ -173,19 +122,6 @@ def test_the_lower_level_of_the_tailored_attack_is_zero_at_the_truth() -> None:
     torch.testing.assert_close(generated, expected, atol=1e-3, rtol=1e-3)
     assert float(released.distance(embeddings, hidden, slopes).max()) < 1e-4
     assert float(released.distance(embeddings, hidden, slopes.roll(1, 0)).min()) > 0.05
-
-
-def test_a_wrong_network_of_rog_is_refused(plan: Plan, tmp_path: Path) -> None:
-    views = _views(_scene(plan))[:1]
-    (tmp_path / "text.pt2").write_text("no network")
-    for name in ("missing.pt2", "text.pt2"):
-        options = Options(rog_network=str(tmp_path / name))
-        with pytest.raises(InputError, match="rog-network: must be a file written by"):
-            rog(views, options, _quiet)
-    with pytest.raises(InputError, match="rog-network: must return images of shape"):
-        restored(torch.zeros(1, 1, 8, 8), _Cut())
-    with pytest.raises(InputError, match="rog-network: must return images of shape"):
-        restored(torch.zeros(1, 1, 8, 8), nn.Linear(3, 3))
 
 
 def test_rog_on_the_hypernetwork_is_null(plan: Plan, tmp_path: Path) -> None:

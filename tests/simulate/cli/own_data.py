@@ -77,9 +77,7 @@ def write_own_data(folder: Path) -> None:
     np.savez(folder / "other.npz", records=known["x"], y=known["y"])
     (folder / "broken.npz").write_text("no archive")
     (folder / "own_code.py").write_text(MODULE)
-    (folder / "own_fault.py").write_text("import no_such_package\n")
     (folder / "own_exit.py").write_text("raise SystemExit(0)\n")
-    (folder / "empty").mkdir()
     lines = [
         f"{50 + 10 * x[0]:.2f},{'fm'[row % 2]},{25 + x[1]:.2f},{y},p{client},{group}"
         for row, (x, y, client, group) in enumerate(zip(*known.values(), strict=True))
@@ -87,9 +85,6 @@ def write_own_data(folder: Path) -> None:
     header = "age,sex,bmi,ill,patient,unit"
     (folder / "mine.csv").write_text("\n".join([header, *lines]) + "\n")
     (folder / "text.csv").write_text("\n".join([header, "old,f,1,0,p0,strict"]) + "\n")
-    (folder / "short.csv").write_text("\n".join([header, "1,f"]) + "\n")
-    (folder / "header.csv").write_text(header + "\n")
-    (folder / "lacking.csv").write_text("\n".join([header, "1,f,1,,p0,strict"]) + "\n")
     for name, change in {
         "stats": {},
         "no-bmi": {"bmi": None},
@@ -114,11 +109,6 @@ def write_own_data(folder: Path) -> None:
     np.savez(folder / "objects.npz", x=known["x"], y=np.array([{}, None] * 200, object))
     strangers = {name: known[name] for name in ("x", "y")}
     np.savez(folder / "strangers.npz", **strangers, client=known["client"] + 15)
-    image = Image.fromarray(np.zeros((4, 4), np.uint8))
-    for kind in ("hollow/c/one", "hollow/d", "bare/one", "bare/two", "bare/.cache"):
-        (folder / kind).mkdir(parents=True)
-    image.save(folder / "hollow" / "c" / "one" / "0.png")
-    image.save(folder / "bare" / "one" / "0.png")
     for name, size in (("one", 4), ("two", 5)):
         path = folder / "mixed" / "c" / "class" / f"{name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -40,11 +40,3 @@ def test_half_the_size_keeps_the_mean() -> None:
     assert means[0] == pytest.approx(means[1], abs=0.2)
     flat = fitted(images((1, 4, 4)), (1, 9, 5))
     assert flat.test_x.shape == (5, 1, 9, 5)
-
-
-def test_other_records_stay_as_they_are() -> None:
-    data = images((3, 8, 8))
-    assert fitted(data, (3, 8, 8)) is data
-    assert fitted(data, (2, 8, 8)) is data
-    tokens = images((12,), kind="tokens")
-    assert fitted(tokens, (1, 8, 8)) is tokens

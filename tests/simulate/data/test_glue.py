@@ -47,16 +47,10 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     datasets.DatasetDict(parts).save_to_disk(str(tmp_path / "GLUE" / "sst2"))
     folder = tmp_path / "weights"
     config = transformers.RobertaConfig(
-        vocab_size=len(WORDS),
-        max_position_embeddings=130,
-        num_labels=2,
-        pad_token_id=WORDS["<pad>"],
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=24,
-        initializer_range=0.2,
-    )
+        vocab_size=len(WORDS), max_position_embeddings=130, num_labels=2,
+        pad_token_id=WORDS["<pad>"], hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=24, initializer_range=0.2,
+    )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         transformers.RobertaForSequenceClassification(config).save_pretrained(folder)
@@ -66,7 +60,10 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.mark.parametrize("algorithm", ["FedAvg", "planned", "HyperFL-LPM"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["planned", *(pytest.param(one, marks=pytest.mark.slow) for one in ("FedAvg", "HyperFL-LPM"))],
+)
 def test_it_trains_and_is_judged(algorithm: str, spec: Path, tmp_path: Path) -> None:
     plan, run = tmp_path / "plan.json", tmp_path / "run"
     asked = ["--algorithm", algorithm, "--dataset", "sst2", "--data-dir", str(tmp_path)]

@@ -12,18 +12,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privplan.errors import InputError, MissingDataError
-from simulate.data.dataset import Dataset, personal_test_records
+from simulate.data.dataset import personal_test_records
 from simulate.data.formats.leaf import (
     CHARACTERS,
     WINDOW,
     sliding_windows,
     split_windows,
-    tokens,
 )
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
-from simulate.engine.round import batches
 from tests.simulate import tiny
 
 
@@ -60,12 +57,6 @@ def test_a_window_and_what_comes_next() -> None:
     x, y = sliding_windows(LINE + "fer")
     assert [text_of(row) for row in x] == [(LINE + "fer")[first : first + 80] for first in range(4)]
     assert text_of(y) == "ffer"
-
-
-def test_the_vocabulary_is_leaf_s() -> None:
-    assert len(CHARACTERS) == len(set(CHARACTERS)) == 80
-    assert tokens(CHARACTERS).tolist() == list(range(80))
-    assert tokens("$\u2019\ud800").tolist() == [79, 79, 79]
 
 
 @given(st.integers(0, 1000))
@@ -155,110 +146,3 @@ def test_femnist_by_writer(tmp_path: Path) -> None:
             assert found.tolist() == [0, 1]
         else:  # nobody has a test record of that label
             assert found.tolist() == []
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"[]",
-        b"{}",
-        b'{"users": ["a"], "user_data": {}}',
-        b'{"users": 3, "user_data": {}}',
-        leaf_file({"a": ([[0.5] * 783], [1])}),
-        leaf_file({"a": ([[0.5] * 784], [1, 2])}),
-        leaf_file({"a": ([[2.0] * 784], [1])}),
-        leaf_file({"a": (["text"], [1])}),
-        leaf_file({"a": ([], [])}),
-    ],
-)
-def test_a_damaged_file_is_one_line(content: bytes, tmp_path: Path) -> None:
-    written(tmp_path / "femnist" / "all_data" / "a.json", content)
-    with pytest.raises(InputError, match="data: must ") as caught:
-        load("femnist", tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("x", "y"),
-    [
-        ([[0.5] * 784], [10**400]),
-        ([[0.5] * 784], [float("inf")]),
-        ([[0.5] * 784], [float("nan")]),
-        ([[0.5] * 784], [1e30]),
-        ([[0.5] * 784], [3.7]),
-        ([[0.5] * 784], ["3"]),
-        ([[0.5] * 784], [[3]]),
-        ([[0.5] * 784], {"3": 3}),
-        ([[10**400] * 784], [1]),
-        ([[float("nan")] * 784], [1]),
-        ([["0.5"] * 784], [1]),
-        ([[0.5] * 1568], [1, 2]),
-    ],
-)
-def test_labels_and_grey_values_are_numbers_in_range(x: list, y: list, tmp_path: Path) -> None:
-    femnist_files(tmp_path)
-    written(tmp_path / "femnist" / "data" / "all_data" / "b.json", leaf_file({"a": (x, y)}))
-    with pytest.raises(
-        InputError, match=r"must be in LEAF's format \(.*\), found .*b\.json"
-    ) as caught:
-        load("femnist", tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_damaged_archive_and_an_empty_folder(tmp_path: Path) -> None:
-    path = tmp_path / "femnist" / "all_data" / "a.json.gz"
-    path.parent.mkdir(parents=True)
-    with pytest.raises(MissingDataError, match=r"holds no \.json"):
-        load("femnist", tmp_path)
-    path.write_bytes(gzip.compress(b"{}")[:-4])
-    with pytest.raises(InputError, match="data: must be readable JSON"):
-        load("femnist", tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"{}", b'{"text": {"a": 3}}', b'{"text": []}'])
-def test_roles_without_text_are_refused(content: bytes, tmp_path: Path) -> None:
-    written(tmp_path / "shakespeare" / "roles.json", content)
-    with pytest.raises(InputError, match="data: must have the text of each role"):
-        load("shakespeare", tmp_path)
-
-
-def test_windows_of_another_length_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "shakespeare" / "all_data" / "a.json"
-    for held in (
-        (["short"], ["x"]),
-        ([80 * "a"], ["xy"]),
-        ([80 * "a"], [3]),
-        ([80 * "a"], [10**400]),
-        ([80 * "a"], "x"),
-        ([80 * ["a"]], ["x"]),
-    ):
-        written(path, leaf_file({"a": held}))
-        with pytest.raises(InputError, match="must be in LEAF's format"):
-            load("shakespeare", tmp_path)
-
-
-def test_tokens_take_the_path_of_images(tmp_path: Path) -> None:
-    said = roles()
-    content = json.dumps({"text": said}).encode()
-    written(tmp_path / "shakespeare" / "roles.json", content)
-    data: Dataset = load("shakespeare", tmp_path)
-    pair = tuple(group.model_copy(update={"clients": 1}) for group in tiny.plan().groups)
-    held = partition(scheme("natural"), data.train_y.numpy(), pair, 0, data.train_people)
-    x, y = batches(
-        data,
-        held,
-        np.array([0, 1]),
-        seed=0,
-        round_=1,
-        steps=2,
-        size=3,
-        device=torch.device("cpu"),
-    )
-    assert x.shape == (2, 2, 3, 80)
-    assert x.dtype == torch.int64
-    assert x.min() >= 0 and x.max() < 80  # noqa: PT018
-    for client, row in ((0, x[0, 0, 0]), (1, x[1, 1, 2])):
-        name = sorted(said)[held.person(client)]
-        assert text_of(row) in said[name]
-    assert y.shape == (2, 2, 3)

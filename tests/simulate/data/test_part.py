@@ -6,17 +6,14 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from click.testing import CliRunner
 
 from privplan.cli import main
-from privplan.errors import InputError
 from privplan.files import load_yaml
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from simulate.data.dataset import part_of
 from simulate.data.registry import load
 
 
@@ -29,35 +26,6 @@ def test_a_part_keeps_the_classes_and_the_test_records() -> None:
     assert load("digits:100").digest == part.digest != whole.digest
     everything = load(f"digits:{len(whole.train_y)}")
     assert torch.equal(everything.train_x, whole.train_x)
-
-
-def test_records_keep_their_labels_and_people() -> None:
-    whole = load("digits")
-    people = np.arange(len(whole.train_y))
-    part = part_of(type(whole)(**{**vars(whole), "train_people": people}), 50)
-    rows = part.train_people
-    assert rows is not None
-    assert len(set(rows.tolist())) == 50
-    assert torch.equal(part.train_x, whole.train_x[rows])
-    assert torch.equal(part.train_y, whole.train_y[rows])
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("digits:", "must be digits or digits:RECORDS"),
-        ("digits:-5", "must be digits or digits:RECORDS"),
-        ("digits:1e3", "must be digits or digits:RECORDS"),
-        ("digits:0", "must have from 1 to 1442 training records"),
-        ("digits:1443", "must have from 1 to 1442 training records"),
-        ("digit:5", "did you mean digits"),
-        ("own:digits", "must be one of"),
-    ],
-)
-def test_bad_numbers_are_refused(name: str, words: str) -> None:
-    with pytest.raises(InputError, match=words) as caught:
-        load(name)
-    assert "dataset" in str(caught.value)
 
 
 def test_a_run_on_a_part_is_recorded_and_replayed(tmp_path: Path) -> None:

@@ -6,19 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import simulate
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.planning.baselines import by_record
-from simulate.cli.train import simulate_command as command
 from simulate.data.partition.clients import Partition, first_shared_record
 from simulate.data.partition.schemes import (
     dominant_sets,
-    forms,
     partition,
     require_disjoint,
     scheme,
@@ -27,7 +23,6 @@ from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
 from tests.simulate import tiny
 
-ROOT = Path(simulate.__file__).parent
 LABELS = np.random.default_rng(0).integers(0, 10, 4000)
 GROUPS = tiny.plan().groups
 CLIENTS = 400
@@ -40,13 +35,9 @@ def label_counts(held: Partition) -> np.ndarray:
 
 
 WRITTEN = [
-    "iid",
-    "dirichlet:0.3",
-    "by-class:strict=0,8,9",
-    "shards:2",
-    "pathological:400,2",
+    "iid", "dirichlet:0.3", "by-class:strict=0,8,9", "shards:2", "pathological:400,2",
     "pathological:3",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", WRITTEN)
@@ -60,14 +51,6 @@ def test_every_record_is_at_one_client_and_nobody_is_empty(text: str) -> None:
     np.testing.assert_array_equal(held.order, again.order)
     other = partition(scheme(text), LABELS, WIDE, seed=4)
     assert not np.array_equal(held.order, other.order)
-
-
-def test_groups_are_drawn_independently_of_the_records() -> None:
-    members = [
-        partition(scheme(text), LABELS, WIDE, seed=3).members for text in ("iid", "dirichlet:1")
-    ]
-    for one, two in zip(*members, strict=True):
-        np.testing.assert_array_equal(one, two)
 
 
 def test_dirichlet_is_skewed_and_even_in_size() -> None:
@@ -87,38 +70,6 @@ def test_by_class_gives_the_labels_to_one_group_alone() -> None:
     assert counts[held.members[1]][:, [0, 8, 9]].sum() == 0
     assert counts[held.members[0]][:, [0, 8, 9]].sum() == np.isin(LABELS, [0, 8, 9]).sum()
     assert abs(counts[held.members[0]].sum() - 2000) <= 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "IID",
-        "iid:",
-        "iid:0",
-        "natural:1",
-        "dirichlet",
-        "dirichlet:0",
-        "dirichlet:nan",
-        "by-class:strict",
-        "by-class:strict=0+correlated:0.5",
-        "shards:1.5",
-        "shards:²",
-        "pathological:1,2,3",
-        "pathological:0",
-        "dominant:101",
-        "dominant:-1",
-        "iid+correlated:1.1",
-        "iid+correlated:",
-        "iid+",
-        "x",
-    ],
-)
-def test_an_unknown_partition_is_refused(text: str) -> None:
-    with pytest.raises(
-        InputError, match="partition: must be by-class:GROUP=LABEL,LABEL, dirichlet:ALPHA"
-    ):
-        scheme(text)
 
 
 def test_partitions_that_do_not_fit_are_refused() -> None:
@@ -161,11 +112,6 @@ def test_a_million_clients_hold_records_without_a_list_of_them() -> None:
     )
     with pytest.raises(InputError, match="must not exceed the 4000 training records in iid:SIZE"):
         partition(scheme("iid:4001"), LABELS, many, seed=3)
-
-
-@pytest.mark.parametrize("text", WRITTEN)
-def test_no_record_is_shared_unless_clients_draw_their_own(text: str) -> None:
-    assert first_shared_record(partition(scheme(text), LABELS, WIDE, seed=3), len(LABELS)) is None
 
 
 def test_a_shared_record_is_found_after_few_clients() -> None:
@@ -223,18 +169,6 @@ def test_a_shard_is_a_run_of_the_records_sorted_by_label() -> None:
 HALVES = (slice(0, 5), slice(5, 10))
 
 
-@pytest.mark.parametrize("classes", [1, 2, 5, 10])
-def test_pathological_clients_hold_exactly_s_classes(classes: int) -> None:
-    labels = np.arange(4000) % 10
-    held = partition(scheme(f"pathological:{CLIENTS},{classes}"), labels, WIDE, seed=3)
-    counts = np.array([np.bincount(labels[held.records(c)], minlength=10) for c in range(CLIENTS)])
-    assert set((counts > 0).sum(axis=1)) == {classes}
-    assert set(counts.sum(axis=1)) == {10}
-    assert set((counts > 0).sum(axis=0)) == {CLIENTS * classes // 10}
-    if classes == 2:
-        assert len(set(map(tuple, counts > 0))) == 45  # every pair of ten classes
-
-
 @given(
     sizes=st.lists(st.integers(1, 60), min_size=3, max_size=6),
     clients=st.integers(1, 6),
@@ -274,17 +208,6 @@ def test_dominant_classes_make_up_the_rest_of_a_client() -> None:
     assert len(set(np.diff(held.starts))) == 1
 
 
-@given(st.floats(0, 100), st.integers(1, 12), st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
-def test_dominant_clients_are_of_one_size_and_share_no_record(
-    share: float, clients: int, seed: int
-) -> None:
-    groups = (GROUPS[0].model_copy(update={"clients": clients}),)
-    held = partition(scheme(f"dominant:{share}%"), LABELS[:500], groups, seed)
-    assert len(set(np.diff(held.starts))) == 1
-    assert len(set(held.order)) == len(held.order)
-
-
 def test_the_sets_of_dominant_classes_are_the_published_ones() -> None:
     ten = [set(kind.tolist()) for kind in dominant_sets(10)]
     assert ten == [{0, 1, 2}, {2, 3, 4}, {4, 5, 6}, {6, 7, 8}, {8, 9, 0}]
@@ -314,18 +237,6 @@ def test_groups_follow_labels_as_strongly_as_asked() -> None:
     assert abs(correlation(none)) < 0.15
     assert abs(correlation(half) - np.sqrt(3) / 4) < 0.15
     assert correlation(whole) == pytest.approx(np.sqrt(3) / 2, abs=1e-3)
-
-
-def test_every_scheme_is_documented() -> None:
-    shown = CliRunner().invoke(command, ["--help"], terminal_width=10_000).output
-    page = (ROOT.parent / "docs" / "data.md").read_text()
-    with pytest.raises(InputError) as caught:
-        scheme("x")
-    for form in forms():
-        assert form in str(caught.value)
-        assert form in shown
-        for written in form.split(" or "):
-            assert f"`{written}`" in page
 
 
 @pytest.mark.parametrize("text", ["iid:20", "dominant:20%", "shards:2+correlated:1"])

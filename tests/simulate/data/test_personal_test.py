@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from simulate.data.dataset import personal_test_records, proportional_counts
+from simulate.data.dataset import personal_test_records
 from simulate.data.partition.clients import Partition
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
@@ -58,22 +56,3 @@ def test_people_are_tested_on_their_own_records(most: int) -> None:
         else:
             assert len(found) == min(most, (data.test_people == person).sum())
             assert set(data.test_people[found]) == {person}
-
-
-counts = st.lists(st.integers(0, 30), min_size=3, max_size=3)
-
-
-@given(counts, counts, st.integers(1, 50))
-def test_numbers_follow_the_mix(mix: list[int], there: list[int], most: int) -> None:
-    wanted, found = np.array(mix), proportional_counts(np.array(mix), np.array(there), most)
-    wanted = np.where(np.array(there) > 0, wanted, 0)
-    assert (found <= there).all()
-    assert found.sum() <= most
-    if not wanted.sum():
-        assert not found.sum()
-        return
-    share = wanted / wanted.sum()
-    assert found.sum() >= 1
-    assert (np.abs(found - share * found.sum()) < 1).all()
-    more = (found.sum() + 1) * share
-    assert found.sum() == most or (more > np.array(there) + 1e-9).any()

@@ -78,30 +78,3 @@ def test_the_attack_of_this_test_works_where_it_is_not_refused(tmp_path: Path) -
     mark = tmp_path / MARK
     pickle.loads(pickle.dumps(BAD["system"](mark)))
     assert mark.exists()
-
-
-def raw(text: bytes) -> bytes:
-    return b"\x80\x02" + text + b"."
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"not a pickle",
-        pickle.dumps([1, 2]),
-        pickle.dumps({b"data": ARRAY})[:-5],
-        raw(b"c_codecs\nencode\nU\x03abcU\x05rot13\x86R"),
-        raw(b"cnumpy\ndtype\n)R"),
-        raw(b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\ndtype\nK\x00\x85U\x01b\x87R"),
-        raw(b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n\x8a\x07"
-            b"\0\0\0\0\0\0\x10\x85U\x01b\x87R"),
-        raw(b"cnumpy\nndarray\n}b"),
-    ],
-)  # fmt: skip
-def test_a_damaged_file_is_one_line(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "batch"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match="data: must be a pickle") as caught:
-        read_pickle(path)
-    assert "\n" not in str(caught.value)

@@ -139,16 +139,3 @@ def test_components_of_another_package_are_found_by_name(tmp_path: Path) -> None
     assert scheme("striped+correlated:0.5").correlation == 0.5
     with pytest.raises(InputError, match=r"must be by-class.*, striped, SCHEME\+correlated:RHO"):
         scheme("striped:2")
-
-
-@pytest.mark.parametrize("name", COMPONENTS)
-def test_an_entry_point_of_another_type_is_refused(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kind = COMPONENTS[name][0]
-    cleanup = restored(kind)
-    next(cleanup)
-    declare(monkeypatch, {name: "a text"})
-    with pytest.raises(InputError, match=f"{kind.field}: entry point .* must be a .*'{name}'"):
-        kind.get(name)
-    next(cleanup, None)

@@ -24,15 +24,6 @@ def test_mini_batches_pass_over_the_records() -> None:
     assert len(set(chosen[3:].flatten())) == 4
 
 
-def test_a_batch_of_all_records_is_shuffled_in_each_step() -> None:
-    records, again = np.array([5, 6, 7]), stream(0, Purpose.CLIENT, 1, 0)
-    chosen = schedule(records, steps=4, size=5, generator=stream(0, Purpose.CLIENT, 1, 0))
-    for row in chosen:
-        expected = records.copy()
-        again.shuffle(expected)  # one after the other: stored runs were drawn like this
-        np.testing.assert_array_equal(row, [*expected, ABSENT, ABSENT])
-
-
 def test_batches_do_not_depend_on_who_else_is_trained() -> None:
     data = load("digits")
     held = partition(scheme("iid"), data.train_y.numpy(), WIDE, seed=1)

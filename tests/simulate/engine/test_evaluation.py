@@ -17,7 +17,7 @@ from simulate.engine.evaluation import (
     by_group,
     measure,
 )
-from simulate.evaluation_schedule import interval, records_within_share
+from simulate.evaluation_schedule import records_within_share
 from simulate.models.registry import model
 from simulate.runs import run as checkpoint
 from simulate.runs.request import Request, prepare
@@ -56,17 +56,6 @@ def test_measuring_against_plain_predictions_on_any_number_of_threads() -> None:
     assert found.loss == again.loss
 
 
-def test_measuring_on_some_of_the_test_records() -> None:
-    data, network = load("digits"), model("mlp-digits")
-    theta = network.initial(torch.Generator().manual_seed(0))
-    rows = torch.arange(3, 350, 2)
-    part = replace(data, test_x=data.test_x[rows], test_y=data.test_y[rows])
-    found, expected = measure(network, theta, data, rows=rows), measure(network, theta, part)
-    np.testing.assert_array_equal(found.correct, expected.correct)
-    np.testing.assert_array_equal(found.total, expected.total)
-    assert found.loss == expected.loss
-
-
 def test_all_test_records_are_evaluated_in_the_end_only(
     short_plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,23 +82,6 @@ def test_all_test_records_are_evaluated_in_the_end_only(
     assert loop.evaluation_rows(setting, len(setting.data.test_y)) is None
 
 
-def test_a_mini_batch_has_no_more_rows_than_the_largest_client_has_records(
-    short_plan: Plan,
-) -> None:
-    spec = short_plan.spec
-    local = spec.local.model_copy(update={"batch_size": 500})
-    large = short_plan.model_copy(update={"spec": spec.model_copy(update={"local": local})})
-    setting = prepare(Request(large, "FedAvg", "digits", Path("unused"), seed=4))
-    sizes = [len(setting.partition.records(client)) for client in range(setting.clients)]
-    assert setting.batch_rows == max(sizes) < 500
-
-
-def test_a_loss_that_is_not_finite_is_none() -> None:
-    data, network = load("digits"), model("mlp-digits")
-    theta = torch.full((network.parameters,), torch.inf)
-    assert measure(network, theta, data).loss is None
-
-
 @pytest.mark.parametrize(
     ("rounds", "every", "cohort", "images", "test", "expected"),
     [
@@ -123,16 +95,3 @@ def test_the_records_of_an_evaluation_during_training(
     rounds: int, every: int, cohort: int, images: int, test: int, expected: int
 ) -> None:
     assert records_within_share(rounds, every, cohort, images, test) == expected
-
-
-@pytest.mark.parametrize(
-    ("rounds", "cohort", "images", "test", "expected"),
-    [
-        (50, 120, 50, 10_000, 5),  # 10,000 in 5 rounds of 18,000 passes are 11%
-        (60, 90, 25, 357, 1),
-        (8, 10, 5, 10_000, 1),  # too short a run: a fifth of its rounds at most
-        (4, 1, 1, 10_000, 1),
-    ],
-)
-def test_how_often(rounds: int, cohort: float, images: int, test: int, expected: int) -> None:
-    assert interval(rounds, cohort, images, test) == expected

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from click.testing import CliRunner
 
-from privplan.cli import main
 from privplan.errors import InputError
 from privplan.plan import Plan
 from simulate.algorithms.registry import algorithm
@@ -19,16 +15,6 @@ CUDA = torch.device("cuda")
 
 def _allowed() -> tuple[bool, bool]:
     return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-
-
-def test_the_flags_are_set_inside_the_block_only() -> None:
-    before = _allowed()
-    with products_in_tf32(False):
-        assert _allowed() == (False, False)
-        with products_in_tf32(True):
-            assert _allowed() == (True, True)
-        assert _allowed() == (False, False)
-    assert _allowed() == before
 
 
 def test_only_local_training_is_wrapped(short_plan: Plan) -> None:
@@ -64,11 +50,3 @@ def test_it_is_refused_where_it_has_no_meaning_or_touches_a_bound(
 ) -> None:
     with pytest.raises(InputError, match=rule):
         with_precision(algorithm("planned", short_plan), precision, device, unit)
-
-
-def test_the_command_line_refuses_it_on_a_cpu(short_path: Path, tmp_path: Path) -> None:
-    words = ["simulate", str(short_path), "--algorithm=planned", "--device=cpu"]
-    run = str(tmp_path / "run")
-    done = CliRunner().invoke(main, [*words, "--precision=tf32", "-o", run])
-    assert done.exit_code == 2
-    assert done.stderr == "privplan: precision: must be float32 on cpu, found 'tf32'\n"

@@ -10,13 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from privplan.errors import InputError
 from simulate import parallel as threads
 from simulate.local import sgd
 from simulate.local.sgd import PADDING, gradients, local_sgd
 from simulate.models import fast as chain
 from simulate.models.fast import Chain
-from simulate.models.layers import Conv, Linear, Pool, Relu
 from simulate.models.network import Model
 from simulate.models.registry import MODELS, model
 
@@ -73,34 +71,6 @@ def test_updates_are_those_of_a_plain_loop(name, momentum):
     torch.testing.assert_close(found, expected, atol=1e-5 * scale, rtol=0)
 
 
-def test_any_stack_of_layers_is_trained_like_the_plain_module():
-    """Images that are not square, odd sides, two channels, a hidden dense layer."""
-    layers = (
-        Conv(2, 3, 3, 1),
-        Relu(),
-        Pool(),
-        Conv(3, 5, 2, 0),
-        Linear(30, 7),
-        Relu(),
-        Linear(7, 4),
-    )
-    network = Chain(name="odd", input_shape=(2, 7, 8), classes=4, layers=layers)
-    theta = network.initial(generator())
-    x, y = batches(network)
-    expected = sequential(network, theta, x, y, 0.1, 0.5)
-    found = local_sgd(network, theta, x, y, learning_rate=0.1, momentum=0.5)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-
-
-def test_results_carry_no_autograd_history():
-    network = model("mlp-digits")
-    theta = network.initial(generator()).requires_grad_()
-    x, y = batches(network)
-    assert not local_sgd(network, theta, x, y, learning_rate=0.1).requires_grad
-    starts = theta.expand(CLIENTS, -1)
-    assert not gradients(network, starts, x[:, 0], y[:, 0]).requires_grad
-
-
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_step_without_records_leaves_the_client_as_it_is(momentum):
     network = model("cnn-digits")
@@ -111,15 +81,6 @@ def test_a_step_without_records_leaves_the_client_as_it_is(momentum):
     found = local_sgd(network, theta, x, y, learning_rate=0.1, momentum=momentum)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
     assert not found[3].any()
-
-
-def test_padding_rows_may_hold_anything():
-    network = model("cnn-digits")
-    theta = network.initial(generator())
-    x, y = batches(network)
-    expected = local_sgd(network, theta, x, y, learning_rate=0.1)
-    x[1, :, 3:] = 7.0
-    torch.testing.assert_close(local_sgd(network, theta, x, y, learning_rate=0.1), expected)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -178,24 +139,6 @@ def test_chunks_are_worked_on_one_core_each_and_leave_the_setting_alone():
     assert torch.get_num_threads() == before
 
 
-def test_threads_are_started_once():
-    def name(rows: slice) -> str:
-        return threading.current_thread().name
-
-    seen = [threads.by_chunk(name, 8, 1, workers=2) for _ in range(20)]
-    assert len({one for names in seen for one in names}) <= 2
-
-
-def test_chunks_of_a_chunk_are_worked_on_by_its_thread():
-    def inner(rows: slice) -> int:
-        return threading.get_ident()
-
-    def outer(rows: slice) -> set[int]:
-        return {threading.get_ident(), *threads.by_chunk(inner, 4, 1, workers=2)}
-
-    assert {len(own) for own in threads.by_chunk(outer, 6, 1, workers=2)} == {1}
-
-
 def test_a_forked_process_starts_threads_of_its_own():
     threads.by_chunk(lambda rows: rows.start, 4, 1, workers=2)
     child = os.fork()
@@ -216,13 +159,6 @@ def test_a_failing_chunk_is_raised_and_leaves_the_setting_alone():
     assert torch.get_num_threads() == before
 
 
-def test_chunks_hold_four_clients_of_the_published_workload():
-    assert model("cnn-2").clients_per_chunk(batch=10) == 4
-    assert model("cnn-2").clients_per_chunk(batch=10_000) == 1
-    assert model("mlp-digits").clients_per_chunk(batch=10) == chain.CHUNK_OF_FEW
-    assert model("mlp-digits").clients_per_chunk(batch=100) == 81
-
-
 def test_each_client_may_have_its_own_start():
     network = model("mlp-digits")
     starts = torch.stack([network.initial(generator(seed)) for seed in range(CLIENTS)])
@@ -234,57 +170,3 @@ def test_each_client_may_have_its_own_start():
         alone = local_sgd(network, starts[client], x[one], y[one], learning_rate=0.1)
         torch.testing.assert_close(found[one], alone, atol=1e-6, rtol=0)
     assert torch.equal(starts, kept)
-
-
-def test_bytes_are_taken_as_fractions_of_255():
-    network = model("cnn-digits")
-    theta = network.initial(generator())
-    x, y = batches(network)
-    pixels = (x * 255).to(torch.uint8)
-    found = local_sgd(network, theta, pixels, y, learning_rate=0.1)
-    expected = local_sgd(network, theta, pixels.float() / 255, y, learning_rate=0.1)
-    assert torch.equal(found, expected)
-
-
-def test_an_empty_cohort_has_no_updates():
-    network = model("cnn-digits")
-    x, y = (value[:0] for value in batches(network))
-    theta = network.initial(generator())
-    assert local_sgd(network, theta, x, y, learning_rate=0.1).shape == (0, network.parameters)
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"theta": torch.zeros(3)}, "theta"),
-        ({"x": torch.zeros(CLIENTS, STEPS, BATCH, 1, 9, 9)}, "x"),
-        ({"y": torch.zeros(CLIENTS, BATCH, dtype=torch.int64)}, "y"),
-        ({"learning_rate": -0.1}, "learning_rate"),
-        ({"learning_rate": float("nan")}, "learning_rate"),
-        ({"momentum": 1.0}, "momentum"),
-        ({"workers": 0}, "workers"),
-    ],
-)
-def test_bad_input_is_named(change, field):
-    network = model("cnn-digits")
-    x, y = batches(network)
-    given = {"theta": network.initial(generator()), "x": x, "y": y, "learning_rate": 0.1}
-    with pytest.raises(InputError, match=f"(?m)^{field}: must "):
-        local_sgd(network, **(given | change))
-
-
-@pytest.mark.parametrize("name", ["cnn-digits", "mlp-digits"])
-def test_digits_are_learnt_beyond_nine_in_ten(name):
-    """Federated averaging, not private: 150 clients of 10 real digits, cohorts of 30."""
-    images, labels = pytest.importorskip("sklearn.datasets").load_digits(return_X_y=True)
-    draw, network = generator(), model(name)
-    order = torch.randperm(len(labels), generator=draw)
-    x = torch.tensor(images, dtype=torch.float32).view(-1, 1, 8, 8)[order] / 16
-    y = torch.tensor(labels)[order]
-    theta = network.initial(draw)
-    for _ in range(50):
-        clients = torch.randperm(150, generator=draw)[:30].view(-1, 1, 1)
-        rows = clients * 10 + torch.rand(30, 5, 10, generator=draw).argsort(2)
-        theta = theta + local_sgd(network, theta, x[rows], y[rows], learning_rate=0.3).mean(0)
-    accuracy = (network.logits(theta, x[1500:]).argmax(1) == y[1500:]).float().mean()
-    assert accuracy > 0.9

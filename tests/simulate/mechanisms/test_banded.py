@@ -14,7 +14,6 @@ from scipy.linalg import toeplitz
 from privplan import judge, load_run
 from privplan.errors import InputError
 from privplan.evidence import EVIDENCE
-from privplan.guard.guard import Guard
 from privplan.laws.builtin import Poisson
 from privplan.laws.cyclic import CyclicPoisson, coefficients
 from privplan.plan import Plan
@@ -152,8 +151,3 @@ def test_what_does_not_go_with_turns(
     with pytest.raises(InputError) as caught:
         execute(replace(request_, folder=tmp_path / "run", **changes))
     assert message in str(caught.value)
-
-
-def test_a_guard_refuses_turns(plan: Plan, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="every round draws from all clients, for a guard"):
-        Guard(plan, tmp_path / "ledger")

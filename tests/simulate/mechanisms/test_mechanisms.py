@@ -23,18 +23,12 @@ WEIGHTS = {"strict": 0.3, "loose": 0.3}
 def sums(bound: float | None = 5.0) -> list[GroupSum]:
     return [
         GroupSum(
-            group=group,
-            total=torch.full((SIZE,), 3.0, dtype=torch.float64),
-            sampling=SamplingLaw.FULL,
-            ratio=1.0,
-            participants=(0, 1),
-            bound=bound,
-            largest_norm=4.0,
-            clipped=1,
-            excluded=0,
+            group=group, total=torch.full((SIZE,), 3.0, dtype=torch.float64),
+            sampling=SamplingLaw.FULL, ratio=1.0, participants=(0, 1), bound=bound,
+            largest_norm=4.0, clipped=1, excluded=0,
         )
         for group in tiny.plan().groups
-    ]
+    ]  # fmt: skip
 
 
 def noise(index: int) -> np.random.Generator:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from privplan.errors import InputError
 from privplan.planning.choices import recipe_lines
 from privplan.spec.training import Initial
 from simulate.algorithms.registry import algorithm
@@ -38,11 +36,6 @@ def pretrained(path: Path, source: str) -> Initial:
 def of(path: Path, content: bytes) -> Initial:
     path.write_bytes(content)
     return Initial(file=str(path), sha256=hashlib.sha256(content).hexdigest())
-
-
-def test_all_parameters_are_loaded(file: Path) -> None:
-    initial = pretrained(file, "digits").model_copy(update={"head": "loaded"})
-    assert torch.equal(started(NET, initial).initial(source()), VALUES)
 
 
 @pytest.mark.parametrize("name", ["mlp-digits", "cnn-2-valid"])
@@ -74,39 +67,3 @@ def test_every_method_starts_from_them(file: Path) -> None:
     assert "trained on digits" in line
     assert "no budget counts them" in line
     assert planned.digest != plan().digest
-
-
-def test_files_that_do_not_fit_are_one_line(tmp_path: Path, file: Path) -> None:
-    good = pretrained(file, "digits")
-    short, broken = tmp_path / "short.npy", tmp_path / "broken.npy"
-    np.save(short, np.zeros(7))
-    integers = tmp_path / "integers.npy"
-    np.save(integers, np.zeros(NET.parameters, dtype=int))
-    infinite = tmp_path / "infinite.npy"
-    np.save(infinite, np.full(NET.parameters, 1e300))
-    pickled = tmp_path / "pickled.npy"
-    np.save(pickled, np.array([{}] * 3, dtype=object), allow_pickle=True)
-    cases = {
-        "file: must be a file that can be read": good.model_copy(update={"file": "none.npy"}),
-        "sha256: must be that of": good.model_copy(update={"sha256": "0" * 64}),
-        f"must have one array of the {NET.parameters} parameters": of(short, short.read_bytes()),
-        "must be a .npy file": of(broken, b"not an array"),
-        "must be a .npy file with floating-point": of(integers, integers.read_bytes()),
-        "must have numbers that are finite": of(infinite, infinite.read_bytes()),
-        "file: must be a .npy file with": of(pickled, pickled.read_bytes()),
-    }
-    for said, initial in cases.items():
-        with pytest.raises(InputError, match=said) as caught:
-            started(NET, initial)
-        assert len(caught.value.faults) == 1
-
-
-def test_solving_warns_of_a_file_that_runs_will_refuse(tmp_path: Path, file: Path) -> None:
-    good = pretrained(file, "digits")
-    assert good.warnings() == []
-    assert Initial(file=good.file, sha256=good.sha256.upper()) == good.model_copy(
-        update={"head": "loaded", "source": None}
-    )
-    file.write_bytes(b"other")
-    [line] = good.warnings()
-    assert line.startswith("runs of this plan are refused until model.initial.sha256: must be")

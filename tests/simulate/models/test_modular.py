@@ -15,7 +15,6 @@ from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import PADDING, gradients, local_sgd
 from simulate.models import modular
 from simulate.models.fast import Chain
-from simulate.models.modular import Modular
 from simulate.models.network import Model
 from simulate.models.registry import MODELS, model
 
@@ -155,26 +154,3 @@ def test_a_resnet_is_the_published_one():
     assert next(tensors, None) is None
     with torch.no_grad():
         torch.testing.assert_close(network.logits(theta, x), expected, atol=1e-5, rtol=1e-4)
-
-
-class Shifted(nn.Module):
-    """A module with a buffer and a head that is not the last thing it holds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("shift", torch.tensor([1.0, 2.0]), persistent=False)
-        self.head = nn.Linear(2, 3)
-        self.scale = nn.Parameter(torch.ones(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(x + self.shift) * self.scale
-
-
-def test_buffers_stay_and_the_head_is_found_wherever_it_is():
-    network = Modular("shifted", (2,), 3, Shifted)
-    assert network.shapes == (("scale", (3,)), ("head.weight", (3, 2)), ("head.bias", (3,)))
-    assert network.head == slice(3, 12)
-    theta, x = torch.arange(12.0), torch.tensor([[1.0, 1.0]])
-    expected = (theta[3:9].view(3, 2) @ torch.tensor([2.0, 3.0]) + theta[9:]) * theta[:3]
-    assert torch.equal(network.logits(theta, x)[0], expected)
-    assert torch.equal(network.logits_each(theta[None], x[None])[0, 0], expected)

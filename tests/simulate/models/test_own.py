@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 
 import numpy as np
 import pytest
@@ -93,15 +92,6 @@ def test_dropout_of_records_that_are_protected_one_by_one() -> None:
     assert not torch.allclose(same.total, 4 * single.total)  # a mask of its own per record
 
 
-def test_evaluation_has_no_dropout() -> None:
-    model = dropped()
-    theta = model.initial(torch.Generator().manual_seed(0))
-    x = torch.randn(4, 4)
-    module = model.module().eval()
-    nn.utils.vector_to_parameters(theta, module.parameters())
-    torch.testing.assert_close(model.logits(theta, x), module(x))
-
-
 def test_fix_replaces_batch_normalisation_and_keeps_its_scale() -> None:
     def build() -> nn.Module:
         norm = nn.BatchNorm2d(6)
@@ -173,22 +163,6 @@ def test_only_adapters_of_a_peft_model_are_parameters() -> None:
     assert all("lora_" in name for name, _ in model.shapes)
 
 
-def test_outputs_of_a_library_s_model_are_its_logits() -> None:
-    class Output:
-        def __init__(self, logits: Tensor) -> None:
-            self.logits = logits
-
-    class Wrapped(Net):
-        def forward(self, x: Tensor) -> Output:
-            return Output(super().forward(x))
-
-    x = np.random.default_rng(0).normal(size=(12, 4))
-    dataset, _ = simulate.Data(x, np.arange(12) % 2).prepared(())
-    plain, wrapped = (OwnModel(kind, {}, "Net").model("m", dataset) for kind in (Net, Wrapped))
-    theta = plain.initial(torch.Generator())
-    assert torch.equal(plain.logits(theta, dataset.test_x), wrapped.logits(theta, dataset.test_x))
-
-
 @pytest.mark.parametrize("whole", [False, True])
 def test_gradients_of_other_losses_are_those_of_autograd(whole: bool) -> None:
     from simulate.local.sgd import _gradients_whole
@@ -207,97 +181,3 @@ def test_gradients_of_other_losses_are_those_of_autograd(whole: bool) -> None:
     loss.backward()
     expected = torch.cat([part.grad.flatten() for part in module.parameters()])
     torch.testing.assert_close(found[1], expected)
-
-
-class Scaled(nn.Module):
-    """A module with a parameter without dimensions, such as a learned temperature."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale, self.last = nn.Parameter(torch.tensor(2.0)), nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.scale * self.last(x)
-
-
-def test_a_parameter_may_be_a_single_number() -> None:
-    x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
-    model = OwnModel(Scaled, {}, "Scaled").model("m", simulate.Data(x, y).prepared(())[0])
-    theta, module = model.initial(torch.Generator().manual_seed(0)), model.module()
-    nn.utils.vector_to_parameters(theta, module.parameters())
-    records, labels = torch.randn(5, 4, generator=torch.Generator().manual_seed(1)), torch.arange(5)
-    loss = functional.cross_entropy(module(records), labels % 2)
-    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, module.parameters())])
-    found = gradients(model, theta[None], records[None], labels[None] % 2)[0]
-    torch.testing.assert_close(found, expected)
-
-
-class Holding(nn.Module):
-    """A linear module that holds something else, or ends the program."""
-
-    def __init__(self, held: str) -> None:
-        super().__init__()
-        self.layer, self.held = nn.Linear(4, 2), held
-        if held == "lock":
-            self.lock = threading.Lock()
-        elif held == "computed":
-            self.scale = self.layer.weight.norm()
-        elif held == "complex":
-            self.turn = nn.Parameter(torch.ones(2, dtype=torch.complex64))
-        elif held == "lazy":
-            self.layer = nn.LazyLinear(2)
-        elif held == "meta":
-            self.layer = nn.Linear(4, 2, device="meta")
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.held == "exit":
-            raise SystemExit(0)
-        return self.layer(x)
-
-
-@pytest.mark.parametrize(
-    ("held", "message"),
-    [
-        ("lock", "model: must be copied by copy.deepcopy; .*found .TypeError: cannot pickle"),
-        ("computed", "model: must be copied by copy.deepcopy; .*found .RuntimeError: Only Tensors"),
-        ("complex", "model: must have real parameters, not complex ones, found 'turn'"),
-        ("lazy", "model: must give the input sizes of its lazy .*, found 'layer.weight, "),
-        ("meta", "model: must have values, not be on torch's meta device, found 'layer.weight, "),
-        ("exit", "model: must take records of shape 4 .*, found 'SystemExit: 0'"),
-    ],
-)
-@pytest.mark.parametrize("given", [False, True])
-def test_modules_without_usable_values_are_refused_in_one_line(
-    held: str, message: str, given: bool
-) -> None:
-    source = Holding(held) if given else Holding
-    own = OwnModel(source, {} if given else {"held": held}, "Holding")
-    x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
-    with pytest.raises(InputError, match=message) as raised:
-        own.model("m", simulate.Data(x, y).prepared(())[0])
-    assert len(str(raised.value).splitlines()) == 1
-    with pytest.raises(InputError, match=message):
-        own.check(simulate.Data(x, y))
-
-
-class Picky(nn.Linear):
-    """A module that fails for 7 records."""
-
-    def __init__(self) -> None:
-        super().__init__(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if len(x) == 7:
-            raise KeyError("no\nseven")
-        return super().forward(x)
-
-
-def test_a_module_that_fails_in_training_ends_in_one_line() -> None:
-    x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
-    own = OwnModel(Picky, {}, "Picky").model("m", simulate.Data(x, y).prepared(())[0])
-    theta = own.initial(torch.Generator().manual_seed(0))
-    records, labels = torch.randn(7, 4), torch.zeros(7, dtype=torch.int64)
-    with pytest.raises(InputError, match=r"model: must compute the outputs of every batch.*seven"):
-        own.logits(theta, records)
-    with pytest.raises(InputError, match=r"model: must compute the outputs of every batch.*seven"):
-        own.packed_gradients(own.pack(theta[None]), records[None], labels[None])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from torch.nn import functional
 
-from privplan.errors import InputError
 from simulate.local import sgd
 from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import PADDING, gradients, local_sgd
@@ -100,31 +98,3 @@ def test_another_number_of_classes_gets_a_fresh_head_and_keeps_the_rest(weights)
     assert torch.equal(theta, network.initial(generator()))
     assert not torch.equal(theta[network.head], network.initial(generator(1))[network.head])
     assert network.logits(theta, some((1, 28, 28), (2,))).shape == (2, 10)
-
-
-def test_records_may_be_shorter_than_the_transformer_reads(weights):
-    network = model(f"roberta:{weights / 'roberta'}:x9:2")
-    assert (network.input_shape, network.classes) == ((9,), 2)
-    x = some((9,), (2,))
-    assert network.logits(network.initial(generator()), x).shape == (2, 2)
-
-
-def test_folders_that_hold_no_such_transformer_are_refused(weights, tmp_path):
-    for name in (
-        f"vit:{tmp_path}",
-        f"vit:{tmp_path / 'none'}",
-        f"vit:{weights / 'roberta'}",
-        "vit",
-    ):
-        with pytest.raises(InputError, match=r"^model\.name: must ") as caught:
-            model(name)
-        assert "\n" not in str(caught.value)
-    (tmp_path / "config.json").write_text((weights / "vit" / "config.json").read_text())
-    with pytest.raises(InputError, match=r"^model\.name: must name a folder with weights"):
-        model(f"vit:{tmp_path}").initial(generator())
-
-
-def test_without_the_library_the_message_says_what_to_install(weights, monkeypatch):
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(InputError, match=r"privplan\[hub\]"):
-        model(f"vit:{weights / 'vit'}")

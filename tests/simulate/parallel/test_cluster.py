@@ -33,19 +33,6 @@ def call(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
-def test_without_the_extra_it_is_one_line(
-    short_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    options = ("--algorithms=planned", "--cluster=auto", "-o", tmp_path / "results")
-    done = call("compare", short_path, *options)
-    assert done.exit_code == 2
-    [line] = done.stderr.splitlines()
-    assert line.startswith("privplan: cluster: needs the library Ray")
-    assert "privplan[cluster]" in line
-    assert not (tmp_path / "results").exists()
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """The address of a cluster of two cores, to which this process is connected."""
@@ -109,18 +96,6 @@ def test_ctrl_c_that_the_library_swallows_is_raised(monkeypatch: pytest.MonkeyPa
         list(on_cluster(refuse, [3], 1, address="auto"))
     assert cancelled == [3]
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_no_cluster_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def init(**options: object) -> None:
-        raise ConnectionError
-
-    absent = ModuleType("ray")
-    monkeypatch.setattr(absent, "is_initialized", lambda: False, raising=False)
-    monkeypatch.setattr(absent, "init", init, raising=False)
-    monkeypatch.setitem(sys.modules, "ray", absent)
-    with pytest.raises(InputError, match="cluster: must be the address of a Ray cluster that runs"):
-        list(on_cluster(refuse, [3], 1, address="auto"))
 
 
 @pytest.mark.slow

@@ -39,14 +39,6 @@ def test_largest_curvature_of_a_quadratic_whatever_the_step() -> None:
         assert found == pytest.approx(4.0, rel=1e-6)
 
 
-def test_largest_curvature_may_be_downwards_or_nothing() -> None:
-    start = drawn(SIZE)
-    down = estimators.largest_curvature(lambda x: -quadratic(x), start, start, 0.1)
-    assert down == pytest.approx(4.0, rel=1e-6)
-    flat = estimators.largest_curvature(lambda x: torch.ones(SIZE), start, start, 0.1)
-    assert flat == 0
-
-
 def test_mean_curvature_is_the_trace_over_the_dimension() -> None:
     directions = list(drawn(400, SIZE))
     found = estimators.mean_curvature(quadratic, torch.zeros(SIZE), directions, 0.5)
@@ -95,44 +87,8 @@ def test_heterogeneity_does_not_count_the_scatter_of_clients() -> None:
     assert 0.8 * spread < typical < 1.4 * spread
 
 
-def test_heterogeneity_of_equal_groups_is_of_either_sign() -> None:
-    means = torch.ones(3, 40, dtype=torch.float64)
-    third = np.full(3, 1 / 3)
-    values = [estimators.heterogeneity(*grouped(means, 5, s), third).value for s in range(100)]
-    assert 20 < sum(value < 0 for value in values) < 80
-
-
-def test_heterogeneity_is_exact_without_scatter() -> None:
-    means = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
-    owners = np.repeat([0, 1], 4)
-    found = estimators.heterogeneity(means[owners], owners, np.array([0.5, 0.5]))
-    assert found.value == pytest.approx(0.5)
-    assert found.error == pytest.approx(0.0, abs=1e-9)
-
-
 def test_coherence_of_equal_and_of_unrelated_updates() -> None:
     same = torch.ones(20, 7, dtype=torch.float64)
     assert estimators.coherence(same).value == pytest.approx(1.0)
     values = [estimators.coherence(drawn(20, 50, seed=seed)).value for seed in range(100)]
     assert near(estimators.mean_of(np.array(values)), 0.0)
-
-
-def test_coherence_of_a_common_part() -> None:
-    """Updates m + z with |m|^2 = 9 and |z|^2 about d: c^2 = 9 / (E |u|)^2."""
-    common = torch.zeros(400, dtype=torch.float64)
-    common[0] = 3.0
-    updates = common + drawn(500, 400, seed=8)
-    mean_norm = float(estimators.norms(updates).mean())
-    assert near(estimators.coherence(updates), 9 / mean_norm**2)
-
-
-def test_root_mean_square_and_its_error() -> None:
-    values = drawn(4000).abs().numpy()
-    found = estimators.root_mean_square(values)
-    assert near(found, 1.0)
-    assert found.error == pytest.approx(math.sqrt(2 / 4000) / 2, rel=0.1)
-
-
-def test_pooled_errors_add_in_squares() -> None:
-    pooled = estimators.pooled([Estimate(1.0, 0.3), Estimate(2.0, 0.4)])
-    assert (pooled.value, pooled.error) == (1.5, pytest.approx(0.25))

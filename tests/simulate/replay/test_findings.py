@@ -172,19 +172,3 @@ def test_other_data_are_refused(run: Path) -> None:
     record.model_copy(update={"configuration": changed}).save(run)
     with pytest.raises(InputError, match=r"^dataset: must be the data of the run"):
         replayed(run)
-
-
-@pytest.mark.parametrize("missing", ["folder", PLAN, "record.json", LEDGER])
-def test_no_run_is_one_line(missing: str, run: Path) -> None:
-    folder = run / "nothing" if missing == "folder" else run
-    if missing != "folder":
-        (run / missing).unlink()
-    with pytest.raises(InputError, match=": must be a file that exists"):
-        replayed(folder)
-
-
-@pytest.mark.parametrize("rounds", ["0", "-1", "some", "1.5", ""])
-def test_a_number_of_rounds_is_refused(rounds: str) -> None:
-    done = CliRunner().invoke(command, ["run", f"--rounds={rounds}"])
-    assert done.exit_code == 2
-    assert "must be a number from 1 or all" in done.output

@@ -33,13 +33,10 @@ def run_of(folder: Path, planning: str, algorithm: str = "GDPFed+") -> Path:
 @pytest.mark.parametrize(
     ("algorithm", "name"),
     [
-        ("GDPFed+", "GDPFed"),
-        ("GDPFed+", "DP-FedAvg"),
-        ("GDPFed+", "FedAvg"),
-        ("DP-FedAvg", "FedAvg"),
-        ("FedAvg", "DP-FedAvg"),
+        ("GDPFed+", "GDPFed"), ("GDPFed+", "DP-FedAvg"), ("GDPFed+", "FedAvg"),
+        ("DP-FedAvg", "FedAvg"), ("FedAvg", "DP-FedAvg"),
     ],
-)
+)  # fmt: skip
 def test_a_run_that_names_another_algorithm_fails(
     algorithm: str, name: str, tmp_path: Path
 ) -> None:

@@ -167,64 +167,12 @@ def test_a_key_is_for_one_run(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["--noise-key-file", "k"], "noise-key-file: is only for --noise secure"),
-        (["--noise", "magic"], "'magic' is not one of"),
-        (["--noise", "secure-discrete", "--algorithm", "FedAvg"], "without noise on sums"),
-        (["--noise", "secure-discrete", "--algorithm", "DPFedAvg"], "without noise on sums"),
-        (["--signing-key", "none.pem"], "signing-key: must be a file that can be read"),
-    ],
-)
-def test_wrong_options_are_one_line(
-    arguments: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if "--signing-key" in arguments:
-        pytest.importorskip("cryptography")
-    monkeypatch.chdir(tmp_path)
-    short_plan().save(tmp_path / "plan.json")
-    words = ["simulate", "plan.json", "--algorithm", "GDPFed+", *arguments]
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == 2
-    assert text in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_key_for_a_seeded_run_is_refused_by_replay(tmp_path: Path) -> None:
     asked = request(tmp_path)
     execute(Request(**{**vars(asked), "noise": "seeded", "noise_key_file": None}))
     NoiseKey.new().save(tmp_path / "noise.key")
     with pytest.raises(InputError, match="noise-key: is only for runs with secure noise"):
         replay(asked.folder, tmp_path / "noise.key")
-
-
-def test_a_signed_run_is_attested_also_after_an_interruption(tmp_path: Path) -> None:
-    pytest.importorskip("cryptography")
-    from privplan.attestation import new_key
-
-    key = new_key(tmp_path / "server.pem")
-    plan = short_plan()
-    signers = [{"name": "server", "role": "server", "key": key.public}]
-    spec = type(plan.spec).model_validate({**plan.spec.model_dump(), "signers": signers})
-    asked = Request(
-        plan.model_copy(update={"spec": spec}), "GDPFed+", "digits", tmp_path / "run", seed=3,
-        signing_key_file=tmp_path / "server.pem",
-    )  # fmt: skip
-
-    def stop(done: int, rounds: int) -> None:
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(InterruptedRunError):
-        execute(asked, stop)
-    execute(asked)
-    verdict = judge(load_run(asked.folder))
-    assert verdict.outcome == "kept"
-    assert verdict.evidence == ("declared", "attested")
-    with pytest.raises(InputError, match="must be the key of a server in the plan's signers"):
-        execute(Request(**{**vars(asked), "plan": plan, "folder": tmp_path / "unsigned"}))
 
 
 def test_secure_noise_without_its_measurements_is_unverified(tmp_path: Path) -> None:

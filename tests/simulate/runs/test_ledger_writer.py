@@ -74,14 +74,6 @@ def test_a_torn_last_line_is_dropped_and_written_again(tmp_path: Path, cut: int)
     assert (tmp_path / LEDGER).read_bytes() == whole
 
 
-def test_a_round_cut_between_its_releases_is_completed(tmp_path: Path) -> None:
-    chain = written(tmp_path)
-    whole = (tmp_path / LEDGER).read_bytes()
-    (tmp_path / LEDGER).write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
-    FileLedger(tmp_path, DIGEST, chain).append(releases()[4:])
-    assert (tmp_path / LEDGER).read_bytes() == whole
-
-
 def test_an_edited_line_is_refused_and_located(tmp_path: Path) -> None:
     chain = written(tmp_path)
     text = (tmp_path / LEDGER).read_text()

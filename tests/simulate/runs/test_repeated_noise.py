@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.cli import main
-from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.record import LEDGER, RECORD
 from simulate.contrib.sensitivity import bench_plans
@@ -60,11 +59,3 @@ def test_releases_without_noise_states_are_no_repetition(comparison: Path, tmp_p
     (tmp_path / LEDGER).write_text(2 * (json.dumps(line) + "\n"))
     (tmp_path / RECORD).write_text((run / RECORD).read_text())
     assert list(repeated_noise([tmp_path])) == []
-
-
-def test_a_folder_without_a_run_is_refused(comparison: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="against: must be a run folder"):
-        run_folders(tmp_path)
-    done = compared(comparison, "iid", "third", "--against", str(tmp_path))
-    assert done.exit_code == 2
-    assert not (comparison / "third").exists()

@@ -9,21 +9,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from privplan.errors import InputError
 from privplan.evidence import EVIDENCE, VECTORS
 from privplan.files import load_yaml
 from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, RunRecord
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
-from privplan.spec.training import HYPERPARAMETERS, Averaging, ServerOptimiser
-from simulate.algorithms.registry import ALGORITHMS, algorithm
+from privplan.spec.training import Averaging, ServerOptimiser
+from simulate.algorithms.registry import ALGORITHMS
 from simulate.components import Server
 from simulate.engine.evaluation import measure
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import InterruptedRunError, execute, run_prepared
 from simulate.server import add
-from simulate.server_optimisers import SERVER_OPTIMISERS, averaged, server_of
+from simulate.server_optimisers import SERVER_OPTIMISERS, averaged
 from tests.simulate import tiny
 
 START = torch.tensor([1.0, -2.0, 0.5])
@@ -42,10 +41,6 @@ def path(server: Server, steps: list[Tensor] = STEPS) -> list[Tensor]:
 def made(**options: object) -> Server:
     chosen = ServerOptimiser.model_validate(options)
     return SERVER_OPTIMISERS.get(chosen.optimizer)(chosen)
-
-
-def test_the_spec_knows_the_hyperparameters_of_every_registered_optimiser() -> None:
-    assert sorted(SERVER_OPTIMISERS.names()) == sorted(HYPERPARAMETERS)
 
 
 @pytest.mark.parametrize(("name", "momentum"), [("sgd", 0.0), ("momentum", 0.7)])
@@ -95,16 +90,6 @@ def test_a_tail_is_the_mean_of_the_last_models() -> None:
     torch.testing.assert_close(averages[2], (models[1] + models[2]) / 2)
 
 
-@pytest.mark.parametrize("name", ["DP-FedAvg-LS", "DP-FedPGN", "DP-FedPGN-LS"])
-@pytest.mark.parametrize("asked", [{"server": {"optimizer": "adam"}}, {"averaging": {}}])
-def test_algorithms_with_their_own_server_refuse(name: str, asked: dict[str, object]) -> None:
-    plan = tiny.plan(release="joint", sampling="poisson", **asked)
-    with pytest.raises(
-        InputError, match=rf"plan\.{next(iter(asked))}: must be left out for {name}"
-    ):
-        algorithm(name, plan)
-
-
 def test_exactly_the_algorithms_with_their_own_server_refuse() -> None:
     known = {"name": "mlp-digits", "parameters": 2410}
     plain, asked = tiny.plan(model=known), tiny.plan(model=known, server={"optimizer": "momentum"})
@@ -114,27 +99,6 @@ def test_exactly_the_algorithms_with_their_own_server_refuse() -> None:
         if entry.unmet_requirement(plain) != entry.unmet_requirement(asked)
     }
     assert refusing == {"DP-FedAvg-LS", "DP-FedPGN", "DP-FedPGN-LS"}
-
-
-def test_a_server_that_the_recipe_decided_is_left_out_by_them() -> None:
-    decided = {"source": "default", "decides": ["server", "averaging"]}
-    plan = tiny.plan(
-        release="joint",
-        sampling="poisson",
-        server={"optimizer": "sgd"},
-        averaging={},
-        recipe=decided,
-    )
-    built = algorithm("DP-FedPGN", plan)
-    assert built.plan.spec.server is None
-    assert built.server.name == "remembering"
-
-
-def test_a_server_of_another_distribution_is_not_replaced() -> None:
-    own = Server("mine", lambda theta: {}, lambda theta, step, state: (theta, state))
-    with pytest.raises(InputError, match="which has its own server, found 'mine'"):
-        server_of(tiny.spec(averaging={}), own, "Mine")
-    assert server_of(tiny.spec(), own, "Mine") is own
 
 
 def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path: Path) -> None:

@@ -14,15 +14,13 @@ from click.testing import CliRunner
 
 import privplan
 from privplan.cli import main
-from privplan.errors import InputError
 from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.record import RunRecord
 from privplan.spec.presets import preset
 from simulate.runs.request import Request, prepare
-from simulate.runs.run import InterruptedRunError, run_prepared
+from simulate.runs.run import run_prepared
 from simulate.tracking.callback import TRACKERS, Callback
-from simulate.tracking.tensorboard import TensorBoard
 
 ROOT = Path(privplan.__file__).parents[1]
 
@@ -77,17 +75,6 @@ def test_a_callback_sees_start_every_round_and_the_end(plan: Path, tmp_path: Pat
         assert lower <= recorder.spent[group.group] <= upper * (1 + 2e-3)
 
 
-def test_an_interrupted_run_resumes_its_callbacks(plan: Path, tmp_path: Path) -> None:
-    request, first, second = _request(plan, tmp_path / "run"), Recorder(stop_at=2), Recorder()
-    with pytest.raises(InterruptedRunError):
-        run_prepared(request, prepare(request), callbacks=[first])
-    assert first.calls[-2:] == [("round", 2), ("close", 0)]
-    run_prepared(request, prepare(request), callbacks=[second])
-    assert second.calls[0][0] == "start"
-    assert second.calls[0][1] in (1, 2)  # the round in which the interruption fell may be repeated
-    assert second.calls[-2:] == [("end", 3), ("close", 0)]
-
-
 def test_a_tracker_changes_nothing_of_the_run(
     plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,25 +91,6 @@ def test_a_tracker_changes_nothing_of_the_run(
     assert records[0].chain == records[1].chain
     assert records[0].metrics == records[1].metrics
     assert folders == [tmp_path / "tracked" / "tracking" / "recorder"]
-
-
-def test_an_unknown_tracker_is_refused_before_anything_is_written(
-    plan: Path, tmp_path: Path
-) -> None:
-    words = ["simulate", str(plan), "--algorithm", "planned", "--track", "tensorbord"]
-    done = CliRunner().invoke(main, [*words, "-o", str(tmp_path / "run")])
-    assert done.exit_code == 2
-    assert "track: must be one of" in done.stderr
-    assert "did you mean tensorboard?" in done.stderr
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_missing_package_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("torch.utils.tensorboard", "mlflow.tracking", "wandb"):
-        monkeypatch.setitem(sys.modules, name, None)
-    for name in ("tensorboard", "mlflow", "wandb"):
-        with pytest.raises(InputError, match=rf"pip install 'privplan\[{name}\]'"):
-            TRACKERS.get(name)(tmp_path)
 
 
 def test_a_missing_package_is_named_before_anything_is_written(
@@ -188,7 +156,3 @@ def test_trackers_write_what_their_programs_read(kind: str, plan: Path, tmp_path
     if kind == "mlflow":
         assert found["params"]["algorithm"] == "planned"
         assert "final/epsilon_by_group/strict" in found
-
-
-def test_tensorboard_is_registered_under_its_name() -> None:
-    assert TRACKERS.get("tensorboard") is TensorBoard

@@ -15,7 +15,7 @@ from privplan.files import load_yaml
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
-from simulate.cli.pretrain import command
+from simulate.cli.proxy import pretrain as command
 from simulate.models.registry import model
 from simulate.proxy import pretraining
 from simulate.proxy.pretraining import PublicTraining, pretrain

@@ -15,7 +15,7 @@ from privplan.forecast.model import Forecaster
 from privplan.planning.choices import relative_noise
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from simulate.cli.forecast_proxy import command
+from simulate.cli.proxy import forecast as command
 from simulate.data.partition.schemes import scheme
 from simulate.proxy.search import DRAWN, Variation, label_skew, proxy_run, variations, varied
 from simulate.proxy.search import PROXY_JOURNAL as JOURNAL

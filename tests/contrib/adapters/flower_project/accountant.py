@@ -53,16 +53,11 @@ replace.compose(EVENT, 50)
 print(
     json.dumps(
         {
-            "theirs": theirs,
-            "ours": ours.get_epsilon(DELTA),
-            "lower": ours.curve.epsilon(DELTA).lower,
-            "replace_one": replace.get_epsilon(DELTA),
-            "again": again.get_epsilon(DELTA),
-            "delta": ours.get_delta(ours.get_epsilon(DELTA)),
-            "refused_round": refused,
-            "before": spent.epsilon,
-            "releases": spent.num_releases,
+            "theirs": theirs, "ours": ours.get_epsilon(DELTA),
+            "lower": ours.curve.epsilon(DELTA).lower, "replace_one": replace.get_epsilon(DELTA),
+            "again": again.get_epsilon(DELTA), "delta": ours.get_delta(ours.get_epsilon(DELTA)),
+            "refused_round": refused, "before": spent.epsilon, "releases": spent.num_releases,
             "error": error,
         }
     )
-)
+)  # fmt: skip

@@ -24,12 +24,8 @@ from tests.simulate.algorithms.references import CASES as REFERENCES
 from tests.simulate.case import Case
 
 CASES: tuple[Case, ...] = (
-    *sums.CASES,
-    *sparse.CASES,
-    *records.CASES,
-    *personal_records.CASES,
-    *hypernetworks.CASES,
-)
+    *sums.CASES, *sparse.CASES, *records.CASES, *personal_records.CASES, *hypernetworks.CASES,
+)  # fmt: skip
 MUTATIONS = [(case, name) for case in CASES for name in case.mutations]
 SURVIVORS: dict[str, str] = {}
 """Mutations that nothing catches, with the reason; none are known."""

@@ -14,11 +14,6 @@ from tests.simulate.algorithms.references import (
 from tests.simulate.case import Case
 
 CASES: tuple[Case, ...] = (
-    *alone.CASES,
-    *joint.CASES,
-    *pgn.CASES,
-    *groups.CASES,
-    *individual.CASES,
-    *own.CASES,
+    *alone.CASES, *joint.CASES, *pgn.CASES, *groups.CASES, *individual.CASES, *own.CASES,
     *hypernetworks.CASES,
-)
+)  # fmt: skip

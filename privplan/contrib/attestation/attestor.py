@@ -1,0 +1,253 @@
+"""The writer of a run's statements, which the server owns, and the statement of a client."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from privplan.contrib.attestation.keys import SigningKey, signed_by
+from privplan.contrib.attestation.statements import (
+    ATTESTATION,
+    WRITERS,
+    Kind,
+    Signed,
+    Statement,
+    cohort_commitment,
+    read_attestation,
+)
+from privplan.errors import InputError
+from privplan.plan import Plan
+
+
+def signer_of(plan: Plan, key: SigningKey, role: str) -> str:
+    """Name of the party of the plan that has a key.
+
+    Raises:
+        InputError: when no party of that role has it.
+    """
+    for signer in plan.spec.signers:
+        if signer.key == key.public and signer.role == role:
+            return signer.name
+    rule = f"must be the key of a {role} in the plan's signers"
+    raise InputError.one("signing-key", rule, key.public)
+
+
+def client_statement(
+    plan: Plan, key: SigningKey, round_: int, previous: str, content: bytes
+) -> str:
+    """The line with which a client signs what it sends.
+
+    Args:
+        plan: the plan, whose signers include the client.
+        key: the client's secret key.
+        round_: training round, from 1.
+        previous: head of the attestation after the cohort statement of the round, which the
+            client receives with the model.
+        content: what the client sends.
+
+    Raises:
+        InputError: when the key is not that of a client in the plan.
+    """
+    statement = Statement(
+        kind="update",
+        signer=signer_of(plan, key, "client"),
+        previous=previous,
+        round=round_,
+        commitment=hashlib.sha256(content).hexdigest(),
+    )
+    return Signed(statement=statement, signature=key.sign(statement.message(plan.digest))).line
+
+
+class Attestor:
+    """Appends signed statements to ``attestation.jsonl``, synchronised to disk.
+
+    A server calls ``start`` once, then in each round ``cohort`` before the model is sent, ``add``
+    for each statement of a client, and ``release`` after the ledger's lines were written and
+    before a release is used; finally ``end``. After an interruption the calls since the last
+    checkpoint are repeated with equal arguments; a repeated statement is compared, not written.
+
+    Args:
+        folder: the run folder.
+        plan: the plan, whose signers include the server.
+        key: the server's secret key.
+        ledger: hash of the last ledger line before the calls that follow; the plan's digest
+            at the start of a run.
+
+    Raises:
+        InputError: when the key is not that of a server in the plan, or the file is damaged or
+            lacks statements about the ledger's lines.
+    """
+
+    def __init__(self, folder: Path, plan: Plan, key: SigningKey, ledger: str = "") -> None:
+        self._path, self._plan, self._key = folder / ATTESTATION, plan, key
+        self.signer = signer_of(plan, key, "server")
+        self.head, self.lines, self._salt = plan.digest, 0, b""
+        self._replayed: deque[Signed] = deque()
+        before = read_attestation(folder)
+        if before is None:
+            if ledger not in ("", plan.digest):
+                self._refuse("must state every line of the ledger, to be continued")
+            return
+        if before.fault is not None and not before.torn:
+            self._refuse(f"must be as it was written; {before.fault}")
+        if before.torn:
+            size = sum(len(signed.line.encode()) for signed in before.statements)
+            with open(self._path, "r+b") as file:
+                file.truncate(size)
+                os.fsync(file.fileno())
+        self._continue(before.statements, ledger or plan.digest)
+
+    def _continue(self, statements: Sequence[Signed], ledger: str) -> None:
+        """Take the statements up to that on a ledger line as done; the rest is repeated."""
+        found = ledger == self._plan.digest
+        repeated = deque(statements)
+        while repeated and not found:
+            signed = repeated.popleft()
+            self.head = signed.head(self.head)
+            if signed.statement.kind == "release":
+                self.lines = signed.statement.lines
+                found = signed.statement.ledger == ledger
+        if not found:
+            self._refuse("must state every line of the ledger, to be continued")
+        self._replayed = repeated
+
+    def _refuse(self, rule: str) -> None:
+        raise InputError.one("attestation", f"{rule}; use another folder", str(self._path))
+
+    @property
+    def started(self) -> bool:
+        """Whether the statement of the start precedes the calls that follow."""
+        return self.head != self._plan.digest
+
+    def start(self, noise_commitment: str = "") -> None:
+        """State the start of the run; does nothing when the run is continued.
+
+        Args:
+            noise_commitment: commitment to the key of the noise; empty for seeded noise.
+        """
+        if not self.started:
+            self._sign("start", commitment=noise_commitment)
+
+    def cohort(self, round_: int, cohort: Mapping[str, Sequence[int]], model: str = "") -> str:
+        """Commit to a round's participants, before they are used.
+
+        Args:
+            round_: training round, from 1.
+            cohort: positions of the participants in each group, by name of the group.
+            model: digest of the model that they receive.
+
+        Returns:
+            The head after it, on which statements of clients build.
+        """
+        self._salt = self._key.secret(f"{self._plan.digest}\n{self.head}\n{round_}")
+        commitment = cohort_commitment(self._salt, round_, cohort)
+        self._sign("cohort", round=round_, commitment=commitment, model=model)
+        return self.head
+
+    def add(self, line: str) -> None:
+        """Append the statement of a client.
+
+        Raises:
+            InputError: when it is none, or its signature is not that of a client in the plan.
+        """
+        signed = Signed.parse_line(line)
+        statement = signed.statement
+        keys = {one.name: one.key for one in self._plan.spec.signers if one.role == "client"}
+        message = statement.message(self._plan.digest)
+        known = WRITERS[statement.kind] == "client" and statement.signer in keys
+        if not (known and signed_by(keys[statement.signer], message, signed.signature)):
+            rule = "must be signed by a client in the plan's signers"
+            raise InputError.one("attestation", rule, line)
+        self._append(signed)
+
+    def release(
+        self, round_: int, releases: Sequence[str], ledger: str, *, reveal_cohort: bool = True
+    ) -> None:
+        """State new ledger lines and their releases, before the releases are used.
+
+        Args:
+            round_: training round, from 1.
+            releases: digest of each released vector, in the order of the new lines.
+            ledger: hash of the ledger's last line.
+            reveal_cohort: whether to open the commitment to the participants; false where the
+                ledger does not name them.
+        """
+        self.lines += len(releases)
+        self._sign(
+            "release",
+            round=round_,
+            releases=tuple(releases),
+            lines=self.lines,
+            ledger=ledger,
+            opening=self._salt.hex() if reveal_cohort else "",
+        )
+
+    def end(self, ledger: str) -> None:
+        """State the end of the run.
+
+        Args:
+            ledger: hash of the ledger's last line.
+        """
+        self._sign("end", lines=self.lines, ledger=ledger)
+
+    def _sign(self, kind: Kind, **fields: object) -> None:
+        values = {"kind": kind, "signer": self.signer, "previous": self.head, **fields}
+        statement = Statement.model_validate(values)
+        signature = self._key.sign(statement.message(self._plan.digest))
+        self._append(Signed(statement=statement, signature=signature))
+
+    def _append(self, signed: Signed) -> None:
+        """Write a statement, or compare a repeated one with the line in the file."""
+        if self._replayed:
+            if self._replayed.popleft() != signed:
+                self._refuse("must be repeated as it was signed (another key or machine?)")
+        else:
+            try:
+                with open(self._path, "ab") as file:
+                    file.write(signed.line.encode())
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as error:
+                rule = f"must be writable ({error.strerror})"
+                raise InputError.one("attestation", rule, str(self._path)) from None
+        self.head = signed.head(self.head)
+
+
+class Signing:
+    """Signs runs with the key of a server; a witness for the training loop and the guard.
+
+    Args:
+        key: the secret key, or its file.
+    """
+
+    def __init__(self, key: SigningKey | Path | str) -> None:
+        self._key = key
+
+    def _loaded(self) -> SigningKey:
+        return self._key if isinstance(self._key, SigningKey) else SigningKey.load(self._key)
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan whose signers do not include the server.
+
+        Raises:
+            InputError: when the key is not that of a server in the plan.
+        """
+        signer_of(plan, self._loaded(), "server")
+
+    def open(
+        self, folder: Path, plan: Plan, ledger: Sequence[str], noise_commitment: str = ""
+    ) -> Attestor:
+        """The attestor of a run, after the last of these ledger lines that was signed.
+
+        Raises:
+            InputError: as ``Attestor``.
+        """
+        key, found = self._loaded(), read_attestation(folder)
+        signed = {""} if found is None else {one.statement.ledger for one in found.statements}
+        last = next((line for line in reversed(ledger) if line in signed), ledger[0])
+        attestor = Attestor(folder, plan, key, last)
+        attestor.start(noise_commitment)
+        return attestor

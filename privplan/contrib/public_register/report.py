@@ -1,0 +1,178 @@
+"""The public report of a plan or run, with the fields that deployment registries ask for.
+
+The fields follow the registry of deployments of differential privacy by OpenDP and NIST: what is
+protected (unit and relation), by which mechanism and law, at which budget, who sees what, and what
+is not covered. A value that neither plan nor run holds is stated as not stated, never assumed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from privplan.accounting.release import named_law
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.verification.verify import Verdict, judge, load_run
+
+FORMAT = "privplan.registry/1"
+_NOT_STATED = "not stated"
+_RELATIONS = {
+    "add_remove": "one unit more or less",
+    "replace_one": "one unit's data replaced",
+    "zero_out": "one unit's contribution replaced by zero",
+}
+_NOT_COVERED = (
+    "the number of units, the groups and who belongs to which",
+    "evaluation results and statistics that were computed without noise",
+    "releases of other runs on the same units: see the budget book",
+    "side channels of the software: timing, floating-point rounding, logs",
+)
+
+
+def registry_report(path: Path | str) -> dict[str, Any]:
+    """The report of a plan file or a run folder, as plain data for strict JSON.
+
+    Args:
+        path: ``plan.json``, or the folder of a run, which is verified.
+
+    Raises:
+        InputError: when it is neither.
+    """
+    where = Path(path)
+    if not where.exists():
+        raise InputError.one("report", "must be a plan file or a run folder that exists", str(path))
+    if not where.is_dir():
+        return _report(Plan.load(where), None)
+    run = load_run(where)
+    return _report(run.plan, judge(run))
+
+
+def _report(plan: Plan, verdict: Verdict | None) -> dict[str, Any]:
+    spec = plan.spec
+    realised = {} if verdict is None else {group.group: group for group in verdict.groups}
+    groups = []
+    for group in plan.groups:
+        row = next(r for r in plan.certificate if r.guarantee and r.group == group.name)
+        found = realised.get(group.name)
+        groups.append(
+            {
+                "group": group.name,
+                "units": group.clients,
+                "epsilon_budget": group.epsilon,
+                "delta": group.delta,
+                "epsilon_planned": [row.epsilon_lower, row.epsilon_upper],
+                "epsilon_realised": None
+                if found is None
+                else [found.realised_lower, found.realised_upper],
+                "sampling_ratio": group.sampling_ratio,
+                "noise_multiplier": group.noise_multiplier,
+                "clipping_norm": plan.clip_bound(group),
+                "accountant": f"{row.accountant} ({row.version})",
+            }
+        )
+    return {
+        "format": FORMAT,
+        "status": "plan, not executed" if verdict is None else f"run, verdict {verdict.outcome}",
+        "deployment": {
+            "name": _NOT_STATED,
+            "curator": _NOT_STATED,
+            "intended_use": _NOT_STATED,
+            "data": _NOT_STATED if verdict is None else verdict.dataset or _NOT_STATED,
+            "algorithm": _NOT_STATED if verdict is None else verdict.algorithm,
+        },
+        "guarantee": {
+            "flavour": "approximate differential privacy (epsilon, delta)",
+            "unit": plan.unit,
+            "relation": str(spec.relation),
+            "neighbours": _RELATIONS[str(spec.relation)],
+            "period": f"all {spec.rounds} rounds of this run",
+            "groups": groups,
+        },
+        "mechanism": {
+            "noise": "Gaussian, on the sum of clipped updates" + _correlated(plan),
+            "release": {"joint": "one noisy sum of all groups per round",
+                        "per_group": "one noisy sum per group and round"}[plan.release],
+            "law": named_law(str(spec.sampling), plan.unit),
+            "clipping": "fixed norm" if plan.clipping is None
+            else "follows a quantile, which is released with noise and paid for",
+            "weights": {group.name: group.weight for group in plan.groups},
+        },
+        "adversary": {
+            "protected_from": "everyone who sees the released models and any number of rounds",
+            "trusted": "whoever adds the noise and sees the sum before it",
+            "noise_source": _NOT_STATED if verdict is None else verdict.noise,
+        },
+        "adaptivity": "rounds may depend on the releases of earlier rounds; sampling ratios and "
+        "noise are fixed in advance. A later run that is chosen after this one composes by a "
+        "privacy filter, not by exact composition",
+        "evidence": None if verdict is None else {
+            "levels": list(verdict.evidence),
+            "failed": [check.name for check in verdict.failed],
+            "not_shown": [c.name for c in verdict.checks if c.outcome == "not shown"],
+        },
+        "not_covered": [
+            *_NOT_COVERED,
+            *(["the noise is seeded: whoever has the seed draws it again (simulation only)"]
+              if verdict is not None and verdict.simulation_only else []),
+        ],
+        "plan_digest": plan.digest,
+    }  # fmt: skip
+
+
+def _correlated(plan: Plan) -> str:
+    """What else is trusted and public with correlated noise; empty elsewhere."""
+    if (rounds := len(plan.spec.mixture)) == 1:
+        return ""
+    return (
+        f", correlated over {rounds} rounds: whoever adds it keeps the sums of the last "
+        f"{rounds - 1} rounds, and in which rounds a client may take part is public"
+    )
+
+
+def page(report: dict[str, Any]) -> str:
+    """The report as one Markdown page."""
+    guarantee, lines = report["guarantee"], []
+    lines += ["# Differential privacy: deployment report", "", f"Status: {report['status']}.", ""]
+    lines += ["| group | units | epsilon budget | delta | planned | realised | ratio | noise |"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    for one in guarantee["groups"]:
+        cells = [
+            _cell(one["group"]),
+            str(one["units"]),
+            f"{one['epsilon_budget']:g}",
+            f"{one['delta']:.4g}",
+            _interval(one["epsilon_planned"]),
+            _interval(one["epsilon_realised"]),
+            f"{one['sampling_ratio']:.4g}",
+            f"{one['noise_multiplier']:.4g}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines.append("")
+    for name in ("deployment", "guarantee", "mechanism", "adversary"):
+        lines += [f"## {name.capitalize()}", ""]
+        for key, value in report[name].items():
+            if key != "groups":
+                shown = json.dumps(value) if isinstance(value, dict) else str(value)
+                lines.append(f"- {key.replace('_', ' ')}: {_cell(shown)}")
+        lines.append("")
+    lines += ["## Adaptivity", "", report["adaptivity"] + ".", ""]
+    if report["evidence"] is not None:
+        lines += ["## Evidence", ""]
+        for key, value in report["evidence"].items():
+            lines.append(f"- {key.replace('_', ' ')}: {', '.join(value) or 'none'}")
+        lines.append("")
+    lines += ["## Not covered", "", *(f"- {one}" for one in report["not_covered"]), ""]
+    lines += [f"Plan {report['plan_digest']}, format {report['format']}.", ""]
+    return "\n".join(lines)
+
+
+def _interval(bounds: list[float | None] | None) -> str:
+    if bounds is None:
+        return "not executed"
+    return " to ".join("inf" if one is None else f"{one:.4f}" for one in bounds)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")

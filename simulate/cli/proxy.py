@@ -1,0 +1,475 @@
+"""``privplan proxy``: what public or proxy data tell of the private ones before a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from privplan.cli import SuggestingGroup, in_section, render
+from privplan.sweeps import sweeps_in
+from simulate.cli.options import (
+    DATA_DIR,
+    JOBS,
+    SEED_OPTION,
+    FiniteRange,
+    own_of,
+    own_options,
+    proxy_options,
+)
+
+if TYPE_CHECKING:
+    from simulate.proxy.trials import Setting
+
+
+@in_section("data")
+@click.group(name="proxy", cls=SuggestingGroup)
+def command() -> None:
+    """Constants, recipes, initial parameters and forecasts from public or proxy data."""
+
+
+@command.command(
+    "pilot",
+    short_help="Measure the constants of planning on public or proxy data.",
+    epilog="Example: privplan proxy pilot spec.yaml --dataset digits -o measured.yaml",
+)
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option("--dataset", help="Public or proxy data, never the data that need protection.")
+@own_options
+@DATA_DIR
+@click.option("--download", is_flag=True, help="Fetch missing data into the user's cache.")
+@click.option(
+    "--partition",
+    default="iid",
+    show_default=True,
+    help="Who holds what, as in simulate: how much groups differ decides h.",
+)
+@click.option("--rounds", type=click.IntRange(min=1), default=10, show_default=True)
+@click.option(
+    "--clients",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="Clients per round, at most all of own data that name their clients.",
+)
+@click.option(
+    "--records",
+    type=click.IntRange(min=1),
+    help="Records of a client; if left out, as many as the spec's clients would have of this "
+    "data set, at least a mini-batch.",
+)
+@SEED_OPTION
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="json: the measured constants on standard output, instead of the spec or a table.",
+)
+@click.option("-o", "--output", metavar="SPEC", help="Spec to write; standard output if left out.")
+@click.pass_context
+def pilot(
+    context: click.Context,
+    /,
+    spec: Path,
+    dataset: str | None,
+    data_dir: Path | None,
+    download: bool,
+    partition: str,
+    rounds: int,
+    clients: int,
+    records: int | None,
+    seed: int,
+    form: str,
+    output: str | None,
+    **options: Any,
+) -> None:
+    """Train SPEC's model for a few rounds WITHOUT privacy, and write what planning needs to know.
+
+    Norms of updates, how much groups differ, curvatures, the loss to gain, variance and
+    dissimilarity of gradients go under planning, each with its interval. The same seed gives
+    the same file.
+    """
+    from privplan.accounting.release import SamplingLaw
+    from privplan.errors import InputError
+    from privplan.files import load_yaml, read_text, refuse_overwriting, spec_mapping, write_text
+    from privplan.spec.measured import provisional, written
+    from privplan.spec.spec import Spec
+    from simulate.proxy.pilot import Pilot, run
+
+    own = own_of(context, options)
+    name = dataset if own.data is None else own.data.name
+    if name is None:
+        raise InputError.one("dataset", "is required without --data", "none")
+    if own.metric is not None:
+        raise InputError.one("metric", "must be left out: a pilot computes none", str(own.metric))
+    before = read_text(spec, "spec")
+    named = spec_mapping(before, spec).get("sampling")
+    with suppress(ValueError):  # a law that is none is a fault of the spec
+        SamplingLaw(str(named)).law.require("a pilot", "sampling")
+    known = provisional(before, spec.parent)
+    refuse_overwriting(known.sources(spec), [output])
+    pilot = Pilot(
+        known, name, rounds, clients, seed, partition, records, data_dir, download,
+        own.data, own.model, own.loss,
+    )  # fmt: skip
+    render.warn(
+        "pilot: nothing here is private. Clients' updates are looked at one by one, without "
+        "noise, and what is measured is written down: the data must be public, or stand in for "
+        "the private ones (proxy data)"
+    )
+    with render.progress(f"pilot on {name}") as report:
+        measured = run(pilot, report)
+    text = written(before, measured)
+    folder = spec.parent if output is None else Path(output).parent
+    Spec.parse(load_yaml(text, "spec"), folder)  # what solve will read
+    if output is not None:
+        write_text(output, text)
+    if form == "json":
+        render.data(measured.model_dump(mode="json"))
+        return
+    if output is None:
+        render.text(text.rstrip("\n"))
+        return
+    rows = [
+        [name, f"{number.value:.4g}", f"{number.low:.4g}", f"{number.high:.4g}"]
+        for name, number in measured.numbers.items()
+    ]
+    render.table(
+        f"Pilot: {measured.source}", ["constant", "value", "at least", "at most"], rows,
+        "intervals of 95%",
+    )  # fmt: skip
+    render.text(f"wrote {output}")
+
+
+@command.command(
+    "tune",
+    short_help="Choose the training recipe by runs on public or proxy data.",
+    epilog="Example: privplan proxy tune spec.yaml --dataset digits -o tuned.yaml",
+)
+@click.argument("spec", type=click.Path(path_type=Path))
+@proxy_options
+@click.option("--partition", default="iid", show_default=True, help="Who holds what.")
+@click.option("--algorithm", default="planned", show_default=True, help="The algorithm to tune.")
+@click.option(
+    "--trials",
+    type=click.IntRange(min=4),
+    default=24,
+    show_default=True,
+    help="Recipes to try; the better third so far goes on to the next rung.",
+)
+@click.option(
+    "--sampler",
+    type=click.Choice(["tpe", "grid"]),
+    default="tpe",
+    show_default=True,
+    help="Optuna's sampler: tree-structured Parzen estimator, or a grid in random order.",
+)
+@click.option(
+    "--budget", type=FiniteRange(min=0, min_open=True), metavar="MINUTES",
+    help="Begin no further recipes after so many minutes.",
+)  # fmt: skip
+@click.option(
+    "--shifts", is_flag=True,
+    help="Try random shifts of images, too: only where the private images differ in position as "
+    "those of the proxy data do.",
+)  # fmt: skip
+@JOBS
+@SEED_OPTION
+@click.option(
+    "-o", "--output", metavar="SPEC", required=True,
+    help="Spec to write; the trials are kept in SPEC.trials/study.db, to resume and for "
+    "optuna-dashboard, and what the recipe rests on in SPEC.evidence.json.",
+)  # fmt: skip
+@sweeps_in(lambda options: Path(f"{options['output']}.trials"))
+def tune(
+    spec: Path,
+    dataset: str,
+    data_dir: Path | None,
+    partition: str,
+    algorithm: str,
+    trials: int,
+    sampler: str,
+    budget: float | None,
+    shifts: bool,
+    jobs: int,
+    seed: int,
+    output: str,
+) -> None:
+    """Train SPEC's model on proxy data with the plan's noise; write the best recipe into a copy.
+
+    Many recipes train with small cohorts, the best of them with the plan's. The same command
+    resumes an interrupted search. For another algorithm than planned the recipe stands in the spec
+    as given. Where none is better than before, that is kept: as planned's fields, for another
+    algorithm in the spec as it is.
+    """
+    from privplan.files import write_text
+    from simulate.proxy.search import Search, tuned_text
+
+    evidence = Path(output).with_suffix(".evidence.json")
+    text, setting = _setting(
+        spec,
+        [output, str(evidence)],
+        algorithm=algorithm,
+        dataset=dataset,
+        partition=partition,
+        data_dir=data_dir,
+    )
+    render.warn(
+        "tune: what is chosen by accuracy reveals something of the data: they must be public, or "
+        "stand in for the private ones (proxy data)"
+    )
+    folder = Path(f"{output}.trials")
+    search = Search(setting, trials, seed, jobs, folder, budget, shifts=shifts, sampler=sampler)
+    with render.progress(f"tune on {dataset}") as report:
+        found = search.run(report)
+    write_text(evidence, found.evidence.model_dump_json(indent=1) + "\n")
+    write_text(output, tuned_text(text, found, setting.algorithm, evidence.name))
+    names = dict.fromkeys(name for one in found.ranked for name in one.recipe.numbers())
+    rows = [
+        [
+            f"{100 * one.mean:.2f} ± {100 * one.sd:.2f}",
+            *(f"{one.recipe.numbers().get(name, 0):g}" for name in names),
+            "before" if one is found.default else "",
+        ]
+        for one in found.ranked
+    ]
+    columns = ["accuracy %", *names, ""]
+    render.table(
+        f"Recipes on {dataset} ({partition})", columns, rows,
+        f"{found.evidence.runs} runs; {found.evidence.seeds} seeds of the last rung",
+    )  # fmt: skip
+    for line in found.warnings:
+        render.warn(line)
+    render.text(f"wrote {output}, {evidence}")
+    render.warn_replaced(spec)
+
+
+@command.command(
+    "pretrain",
+    short_help="Train initial parameters on public or proxy data.",
+    epilog="Example: privplan proxy pretrain spec.yaml --dataset digits -o warm.yaml",
+)
+@click.argument("spec", type=click.Path(path_type=Path))
+@proxy_options
+@click.option("--partition", default="iid", show_default=True, help="Who holds what, in the test.")
+@click.option("--algorithm", default="planned", show_default=True, help="The algorithm to test.")
+@click.option(
+    "--epochs", type=click.IntRange(min=1, max=1000), default=4, show_default=True,
+    help="Times that every record is used.",
+)  # fmt: skip
+@click.option(
+    "--learning-rate", type=FiniteRange(min=0, min_open=True, max=1e6),
+    default=0.02, show_default=True,
+    help="That of the first epoch; the last one has a tenth of it.",
+)  # fmt: skip
+@JOBS
+@SEED_OPTION
+@click.option(
+    "-o", "--output", metavar="SPEC", required=True,
+    help="Spec to write, and SPEC.npy with the parameters, which the spec names as given here: "
+    "relative to the current folder; finished runs are kept in SPEC.pretraining, to resume.",
+)  # fmt: skip
+@sweeps_in(lambda options: Path(f"{options['output']}.pretraining"))
+def pretrain(
+    spec: Path,
+    dataset: str,
+    data_dir: Path | None,
+    partition: str,
+    algorithm: str,
+    epochs: int,
+    learning_rate: float,
+    jobs: int,
+    seed: int,
+    output: str,
+) -> None:
+    """Train SPEC's model on public data; write a copy of SPEC that starts from its parameters.
+
+    First it is tested what they are worth on other classes: parameters trained on half of the
+    classes start the spec's run on the other half, with the plan's noise, beside runs from random
+    parameters. Where nothing is gained the copy has no initial parameters. The last dense layer is
+    drawn at random, since the classes of the private data are other ones; `head: loaded` in the
+    spec takes it from the file. The same command resumes.
+    """
+    from privplan.files import write_text
+    from simulate.proxy.pretraining import PublicTraining, pretrain
+    from simulate.proxy.search import pretrained_text
+
+    parameters = Path(f"{output}.npy")
+    text, setting = _setting(
+        spec,
+        [output, str(parameters)],
+        algorithm=algorithm,
+        dataset=dataset,
+        partition=partition,
+        data_dir=data_dir,
+    )
+    render.warn(
+        "pretrain: the initial parameters reveal the data that they are trained on: these must be "
+        "public, or stand in for the private ones (proxy data)"
+    )
+    training = PublicTraining(epochs=epochs, learning_rate=learning_rate, seed=seed)
+    folder = Path(f"{output}.pretraining")
+    with render.progress(f"pretrain on {dataset}") as report:
+        found = pretrain(setting, training, parameters, folder, jobs, report)
+    write_text(output, pretrained_text(text, found))
+    if found.warm:
+        rows = [
+            [start, *(f"{100 * score:.2f}" for score in scores)]
+            for start, scores in (("pretrained", found.warm), ("random", found.cold))
+        ]
+        render.table(
+            f"Accuracy % on classes of {dataset} that the parameters were not trained on",
+            ["from", *(f"seed {number}" for number in range(len(found.warm)))], rows,
+            f"gain {100 * found.gain:+.2f} points, standard error {100 * found.error:.2f}",
+        )  # fmt: skip
+    else:
+        render.warn("too few classes to test the parameters on others: their gain is not known")
+    if found.initial is None:
+        render.warn("nothing was gained, so the spec starts from random parameters as before")
+    elif found.warm and found.gain < 2 * found.error:
+        render.warn("the gain is within twice its standard error")
+    render.text(f"wrote {output}" + (f" and {parameters}" if found.initial else ""))
+
+
+def _enough(context: click.Context, parameter: click.Parameter, value: int) -> int:
+    """The number of runs, if it is enough for a table; the import is slow, so it is made here."""
+    from privplan.forecast.features import LEAST_RUNS
+
+    if value < LEAST_RUNS:
+        raise click.BadParameter(f"must be {LEAST_RUNS} or more, found {value}")
+    return value
+
+
+@command.command(
+    "forecast",
+    short_help="Train plans on proxy data, to forecast accuracy.",
+    epilog="Example: privplan proxy forecast spec.yaml --dataset digits -o proxy.json",
+)
+@click.argument("spec", type=click.Path(path_type=Path))
+@proxy_options
+@click.option(
+    "--partition",
+    "partitions",
+    multiple=True,
+    default=("iid",),
+    show_default=True,
+    help="Who holds what; may be repeated, the runs take turns. random: each run draws IID, "
+    "Dirichlet, or classes that one group alone holds.",
+)
+@click.option(
+    "--runs",
+    type=int,
+    callback=_enough,
+    default=36,
+    show_default=True,
+    help="Plans around the spec's to train: budgets, rounds and recipe vary.",
+)
+@click.option(
+    "--share",
+    type=FiniteRange(min=0, max=1, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Share of the plans' cohorts that takes part, to save time; the noise stays.",
+)
+@JOBS
+@SEED_OPTION
+@click.option(
+    "-o", "--output", metavar="PROXY", required=True,
+    help="Table to write (JSON); the runs are kept in the folder PROXY.runs, to resume.",
+)  # fmt: skip
+@sweeps_in(lambda options: Path(f"{options['output']}.runs"))
+def forecast(
+    spec: Path,
+    dataset: str,
+    data_dir: Path | None,
+    partitions: tuple[str, ...],
+    runs: int,
+    share: float,
+    jobs: int,
+    seed: int,
+    output: str,
+) -> None:
+    """Train plans around SPEC's on proxy data; write the table that solve --forecast reads.
+
+    The same command resumes an interrupted sweep; with more --runs it goes on.
+    """
+    from privplan.errors import InputError
+    from privplan.files import refuse_overwriting
+    from privplan.forecast.model import Forecaster
+    from privplan.spec.horizon import refuse_horizon
+    from privplan.spec.spec import Spec
+    from simulate.data.partition.schemes import scheme
+    from simulate.data.registry import load
+    from simulate.proxy.search import DRAWN, proxy_table, variations
+    from simulate.proxy.trials import Setting
+
+    known = Spec.load(spec)
+    if known.unit != "client":
+        raise InputError.one("unit", "must be client for a forecast", known.unit)
+    refuse_horizon(known.horizon)
+    if known.tuning is not None:
+        rule = "must be left out for a forecast: one run is forecast"
+        raise InputError.one("tuning", rule, f"runs: {known.tuning.runs:g}")
+    refuse_overwriting(known.sources(spec), [output])
+    for text in partitions:
+        if text != DRAWN:
+            scheme(text)
+    classes = len(load(dataset, data_dir).classes) if DRAWN in partitions else 0
+    data = known.model_dump(mode="json", exclude={"groups_from"})
+    setting = Setting(
+        spec=data,
+        algorithm="planned",
+        dataset=dataset,
+        partition=",".join(partitions),
+        data_dir=None if data_dir is None else str(data_dir),
+    )
+    render.warn(
+        "forecast: the table reveals accuracies on the data: they must be public, or stand in for "
+        "the private ones (proxy data)"
+    )
+    todo = variations(known, partitions, runs, seed, share, classes)
+    with render.progress(f"forecast on {dataset}") as report:
+        table = proxy_table(setting, todo, Path(f"{output}.runs"), jobs, report)
+    table.save(output)
+    scores = [run.accuracy for run in table.runs]
+    held_out = [100 * abs(one) for one in Forecaster(table).held_out()]
+    render.text(
+        f"{len(scores)} plans on {dataset}, accuracy {min(scores):.1%} to {max(scores):.1%}; "
+        f"forecast when held out: mean error {sum(held_out) / len(held_out):.2f} points"
+    )
+    render.text(f"wrote {output}")
+    render.warn_replaced(spec)
+
+
+def _setting(
+    spec: Path,
+    outputs: Sequence[str],
+    *,
+    algorithm: str,
+    dataset: str,
+    partition: str,
+    data_dir: Path | None,
+) -> tuple[str, Setting]:
+    """The text of a spec and the setting of its runs on public or proxy data."""
+    from privplan.files import load_yaml, read_text, refuse_overwriting
+    from privplan.spec.spec import Spec
+    from simulate.algorithms.registry import ALGORITHMS
+    from simulate.proxy.trials import Setting
+
+    known = Spec.load(spec)
+    refuse_overwriting(known.sources(spec), outputs)
+    text = read_text(spec, "spec")
+    data = load_yaml(text, "spec")
+    if known.groups_from is not None:
+        data["groups_from"] = str(known.sources(spec)[1].resolve())
+    return text, Setting(
+        spec=data,
+        algorithm=ALGORITHMS.name_of(algorithm),
+        dataset=dataset,
+        partition=partition,
+        data_dir=None if data_dir is None else str(data_dir),
+    )

@@ -1,0 +1,46 @@
+"""A run folder with signed statements, as an honest server and its clients write them."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import groupby
+from pathlib import Path
+
+from privplan.contrib.attestation import Attestor, SigningKey, client_statement, new_key
+from privplan.ledger import read_ledger
+from privplan.plan import Plan
+from tests.verification import honest_run
+
+
+def keys(folder: Path, *names: str) -> dict[str, SigningKey]:
+    """New keys by name of the party."""
+    return {name: new_key(folder / f"{name}.pem") for name in names}
+
+
+def signed_plan(server: SigningKey, **clients: SigningKey) -> Plan:
+    """The honest plan with signers."""
+    signers = [{"name": "server", "key": server.public}]
+    signers += [{"name": k, "role": "client", "key": v.public} for k, v in clients.items()]
+    return honest_run.plan(honest_run.spec(signers=signers))
+
+
+def attest(
+    folder: Path, plan: Plan, server: SigningKey, reveal: bool = True, **clients: SigningKey
+) -> Attestor:
+    """Sign the ledger of a run folder after the fact, round by round, as a run does."""
+    ledger = read_ledger(folder, plan.digest)
+    attestor, done = Attestor(folder, plan, server), 0
+    attestor.start()
+    for round_, lines in groupby(ledger.records, lambda record: record.round):
+        records = list(lines)
+        cohort = {one.group: one.participants for record in records for one in record.shares}
+        head = attestor.cohort(round_, cohort, model="0" * 64)
+        for key in clients.values():
+            attestor.add(client_statement(plan, key, round_, head, b"an update"))
+        done += len(records)
+        digests = [
+            hashlib.sha256(f"{round_} {n}".encode()).hexdigest() for n in range(len(records))
+        ]
+        attestor.release(round_, digests, ledger.link(done), reveal_cohort=reveal)
+    attestor.end(ledger.chain)
+    return attestor

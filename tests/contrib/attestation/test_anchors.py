@@ -1,0 +1,202 @@
+"""Heads of statements in a local log and in time stamps of an authority made here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("cryptography")
+
+from privplan.cli import main
+from privplan.contrib.attestation import ATTESTATION, new_key
+from privplan.contrib.attestation.anchors import ANCHORS, LocalLog, TimeStamps, anchor, post_to
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.record import PLAN
+from tests.contrib.attestation import signed_run
+from tests.verification import honest_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    server = new_key(tmp_path / "server.pem")
+    plan = signed_run.signed_plan(server)
+    honest_run.write_run(tmp_path / "run", the_plan=plan)
+    signed_run.attest(tmp_path / "run", plan, server)
+    return tmp_path / "run"
+
+
+def verdict(run: Path, *options: str) -> tuple[int, dict[str, str]]:
+    done = CliRunner().invoke(main, ["verify", str(run), "--format", "json", *options])
+    rows = json.loads(done.stdout)["checks"] if done.exit_code in (0, 4, 5) else []
+    return done.exit_code, {row["name"]: f"{row['outcome']}: {row['reason']}" for row in rows}
+
+
+def test_a_head_in_a_local_log(run: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert "anchors" not in verdict(run)[1]
+    for _ in range(2):
+        done = CliRunner().invoke(main, ["attest", "anchor", str(run), "--log", str(log)])
+        assert done.exit_code == 0, done.stderr
+        assert "anchored 62 statements" in done.stdout
+    code, rows = verdict(run, "--anchor-log", str(log))
+    assert (code, rows["anchors"]) == (0, "passed: 2 heads, the last after 62 statements")
+    code, rows = verdict(run)
+    assert (code, rows["anchors"]) == (
+        0, "not shown: missing: the log of anchors (--anchor-log)",
+    )  # fmt: skip
+    LocalLog(tmp_path / "empty").submit("0" * 64)
+    code, rows = verdict(run, "--anchor-log", str(tmp_path / "empty"))
+    assert code == 4
+    assert "does not hold it" in rows["anchors"]
+
+
+def test_a_run_signed_anew_after_its_anchor_is_broken(run: Path, tmp_path: Path) -> None:
+    log, plan = tmp_path / "log", Plan.load(run / PLAN)
+    anchor(run, plan, LocalLog(log))
+    from privplan.contrib.attestation import SigningKey
+
+    (run / ATTESTATION).unlink()
+    honest_run.write_run(run, honest_run.releases(plan, seed=2), plan)
+    signed_run.attest(run, plan, SigningKey.load(tmp_path / "server.pem"))
+    code, rows = verdict(run, "--anchor-log", str(log))
+    assert code == 4
+    assert rows["attestation"].startswith("passed")
+    assert rows["anchors"].startswith("failed: 62 statements are not those")
+
+
+def test_a_run_without_receipts_is_unverified_where_the_reader_gives_a_log(
+    run: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    anchor(run, Plan.load(run / PLAN), LocalLog(log))
+    (run / ANCHORS).unlink()
+    code, rows = verdict(run, "--anchor-log", str(log))
+    assert (code, rows["anchors"]) == (
+        5, "not shown: missing: a head in the given log (anchors.jsonl)",
+    )  # fmt: skip
+    assert verdict(run)[0] == 0
+
+
+def test_a_shortened_log_and_damaged_files_are_one_line(run: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    anchor(run, Plan.load(run / PLAN), LocalLog(log))
+    log.write_text(log.read_text().replace('"head":"', '"head":"0'))
+    done = CliRunner().invoke(main, ["verify", str(run), "--anchor-log", str(log)])
+    assert done.exit_code == 2
+    assert "log: must be an unbroken log, but line 1 is not" in done.stderr
+    (run / ANCHORS).write_text("{}\n")
+    assert verdict(run)[0] == 2
+    (run / ANCHORS).unlink()
+    for arguments, text in (
+        (["attest", "anchor", str(run)], "exactly one of --log and --tsa must be given"),
+        (
+            ["attest", "anchor", str(run), "--tsa", "file:///x"],
+            "tsa: must be an address with https://",
+        ),
+        (
+            ["attest", "anchor", str(tmp_path), "--log", str(log)],
+            "plan: must be a file that exists",
+        ),
+    ):
+        done = CliRunner().invoke(main, arguments)
+        assert done.exit_code == 2
+        assert text in done.stderr
+    with pytest.raises(InputError, match="tsa: must respond"):
+        post_to("http://127.0.0.1:9/")(b"")
+
+
+def test_a_log_that_is_none_is_one_line_also_where_no_anchor_asks_for_it(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "run"
+    honest_run.write_run(run)
+    (tmp_path / "empty").touch()
+    (tmp_path / "image").write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
+    for path, text in (
+        (tmp_path / "none", "must be a file that exists"),
+        (tmp_path, "must be a file, not a directory"),
+        (
+            tmp_path / "empty",
+            "must be a log of anchors (privplan attest anchor --log), but it is empty",
+        ),
+        (tmp_path / "image", "must be UTF-8 text"),
+        (run / PLAN, "must be an unbroken log, but line 1 is not"),
+    ):
+        done = CliRunner().invoke(main, ["verify", str(run), "--anchor-log", str(path)])
+        assert done.exit_code == 2, path
+        assert done.stderr == f"privplan: log: {text}, found '{path}'\n"
+        assert not (run / "verdict.json").exists()
+
+
+CONFIGURATION = """
+[tsa]
+default_tsa = own
+[own]
+serial = {folder}/serial
+crypto_device = builtin
+signer_cert = {folder}/tsa.pem
+signer_key = {folder}/tsa.key
+signer_digest = sha256
+default_policy = 1.2.3.4.1
+digests = sha256, sha512
+ess_cert_id_alg = sha256
+accuracy = secs:1
+"""
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    """A time-stamping authority of the openssl command, in a folder."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    folder = tmp_path / "tsa"
+    folder.mkdir()
+    (folder / "serial").write_text("01\n")
+    (folder / "tsa.cnf").write_text(CONFIGURATION.format(folder=folder))
+    (folder / "extensions").write_text(
+        "keyUsage=critical,digitalSignature\nextendedKeyUsage=critical,timeStamping\n"
+    )
+    for words in (
+        "req -x509 -newkey rsa:2048 -nodes -keyout root.key -out root.pem -days 2 -subj /CN=root",
+        "req -new -newkey rsa:2048 -nodes -keyout tsa.key -out tsa.csr -subj /CN=tsa",
+        "x509 -req -in tsa.csr -CA root.pem -CAkey root.key -CAcreateserial -out tsa.pem -days 2 "
+        "-extfile extensions",
+    ):
+        subprocess.run(["openssl", *words.split()], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+def test_a_time_stamp_of_a_local_authority(run: Path, authority: Path, tmp_path: Path) -> None:
+    pytest.importorskip("rfc3161_client")
+
+    def post(request: bytes) -> bytes:
+        (authority / "query").write_bytes(request)
+        words = ["openssl", "ts", "-reply", "-queryfile", "query", "-config", "tsa.cnf"]
+        subprocess.run(
+            [*words, "-out", "reply"], cwd=authority, check=True, capture_output=True
+        )  # fmt: skip
+        return (authority / "reply").read_bytes()
+
+    plan = Plan.load(run / PLAN)
+    made = anchor(run, plan, TimeStamps(post))
+    root = str(authority / "root.pem")
+    code, rows = verdict(run, "--tsa-certificate", root)
+    assert (code, rows["anchors"]) == (0, "passed: 1 heads, the last after 62 statements")
+    assert "missing: the certificate" in verdict(run)[1]["anchors"]
+    stamps = TimeStamps(certificates=Path(root))
+    assert "not a time stamp" in str(stamps.problem("0" * 64, made.receipt))
+    assert "not a time stamp" in str(stamps.problem(made.head, "AAAA"))
+    other = tmp_path / "other"
+    other.mkdir()
+    words = "req -x509 -newkey rsa:2048 -nodes -keyout k -out c.pem -days 2 -subj /CN=other"
+    subprocess.run(["openssl", *words.split()], cwd=other, check=True, capture_output=True)
+    wrong = TimeStamps(certificates=other / "c.pem")
+    assert "not a time stamp" in str(wrong.problem(made.head, made.receipt))
+    with pytest.raises(InputError, match="tsa: must grant a time stamp"):
+        TimeStamps(lambda request: b"no").submit(made.head)

@@ -1,0 +1,293 @@
+"""Signed statements: what verify reports of honest ones, and of each way to change them."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("cryptography")
+
+from privplan.cli import main
+from privplan.contrib.attestation import (
+    ATTESTATION,
+    Attestor,
+    SigningKey,
+    new_key,
+    read_attestation,
+)
+from privplan.contrib.attestation.statements import Signed, Statement, cohort_commitment
+from privplan.errors import InputError
+from privplan.plan import Plan
+from privplan.record import LEDGER, PLAN
+from privplan.verification.verify import Verdict, judge, load_run
+from tests.contrib.attestation import signed_run
+from tests.verification import honest_run
+
+Lines = list[str]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> SigningKey:
+    return new_key(tmp_path / "server.pem")
+
+
+@pytest.fixture
+def run(tmp_path: Path, server: SigningKey) -> Path:
+    """A run folder whose ledger a server signed, with updates of two clients in each round."""
+    clients = signed_run.keys(tmp_path, "ada", "bob")
+    plan = signed_run.signed_plan(server, **clients)
+    honest_run.write_run(tmp_path / "run", the_plan=plan)
+    signed_run.attest(tmp_path / "run", plan, server, **clients)
+    return tmp_path / "run"
+
+
+def outcome(folder: Path) -> tuple[str, str, Verdict]:
+    """Outcome and reason of the attestation, and the verdict."""
+    verdict = judge(load_run(folder))
+    [check] = [check for check in verdict.checks if check.name == "attestation"]
+    return check.outcome, check.reason, verdict
+
+
+def test_an_honest_signed_run_is_kept_and_attested(run: Path) -> None:
+    found, reason, verdict = outcome(run)
+    assert (found, verdict.outcome, verdict.evidence) == (
+        "passed", "kept", ("declared", "attested"),
+    )  # fmt: skip
+    assert "server (server) signed 1 start, 30 cohort, 30 release, 1 end" in reason
+    assert "ada (client) signed 30 update" in reason
+    assert "all 60 lines signed" in reason
+
+
+def swapped(lines: Lines) -> Lines:
+    return [*lines[:5], lines[6], lines[5], *lines[7:]]
+
+
+def wrongly_signed(lines: Lines) -> Lines:
+    data = json.loads(lines[1])
+    letters = data["signature"]
+    return [lines[0], lines[1].replace(letters, letters[::-1]), *lines[2:]]
+
+
+def renamed(lines: Lines) -> Lines:
+    return [*lines[:4], lines[4].replace('"signer":"server"', '"signer":"mallory"'), *lines[5:]]
+
+
+def by_a_client(lines: Lines) -> Lines:
+    return [*lines[:4], lines[4].replace('"signer":"server"', '"signer":"ada"'), *lines[5:]]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (swapped, "dropped or reordered"),
+        (lambda lines: lines[:8] + lines[9:], "dropped or reordered"),
+        (lambda lines: lines[:2] + lines[3:], "dropped or reordered"),
+        (lambda lines: lines[1:], "dropped or reordered"),
+        (lambda lines: [*lines, lines[-1]], "dropped or reordered"),
+        (lambda lines: [*lines[:9], lines[5], *lines[9:]], "dropped or reordered"),
+        (wrongly_signed, "the signature is not that of server"),
+        (renamed, "mallory, who is not in the plan"),
+        (by_a_client, "a client cannot state release"),
+        (lambda lines: [lines[0], "{}\n", *lines[2:]], "line 2 is not a signed statement"),
+    ],
+)
+def test_changed_statements_are_broken(
+    run: Path, change: Callable[[Lines], Lines], expected: str
+) -> None:
+    path = run / ATTESTATION
+    path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
+    found, reason, verdict = outcome(run)
+    assert (found, verdict.outcome) == ("failed", "broken")
+    assert expected in reason
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda lines: lines[:-1], "the signed end of the run"),
+        (lambda lines: lines[:-6], "signatures of ledger lines 57 to 60"),
+        (lambda lines: [*lines[:-1], lines[-1][:40]], "the rest of a last line"),
+        (lambda lines: [], "signatures of ledger lines 1 to 60"),
+    ],
+)
+def test_missing_statements_are_not_shown(
+    run: Path, change: Callable[[Lines], Lines], expected: str
+) -> None:
+    path = run / ATTESTATION
+    path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
+    found, reason, verdict = outcome(run)
+    assert (found, verdict.outcome) == ("not shown", "unverified")
+    assert expected in reason
+    assert verdict.evidence == ("declared",)
+
+
+def test_a_plan_with_signers_needs_signatures(run: Path) -> None:
+    (run / ATTESTATION).unlink()
+    found, reason, verdict = outcome(run)
+    assert (found, verdict.outcome) == ("not shown", "unverified")
+    assert "signed statements (attestation.jsonl)" in reason
+
+
+def test_statements_under_a_plan_without_signers_are_not_shown(tmp_path: Path, run: Path) -> None:
+    honest_run.write_run(tmp_path / "plain")
+    (tmp_path / "plain" / ATTESTATION).write_text((run / ATTESTATION).read_text())
+    found, reason, verdict = outcome(tmp_path / "plain")
+    assert (found, verdict.outcome) == ("not shown", "kept")
+    assert "public keys in the plan" in reason
+
+
+def test_a_run_without_signers_has_no_line_about_them(tmp_path: Path) -> None:
+    honest_run.write_run(tmp_path)
+    assert "attestation" not in {check.name for check in judge(load_run(tmp_path)).checks}
+
+
+def test_another_ledger_than_the_signed_one_is_broken(run: Path) -> None:
+    plan = Plan.load(run / PLAN)
+    honest_run.write_run(run, honest_run.releases(plan, seed=2), plan)
+    found, reason, _ = outcome(run)
+    assert found == "failed"
+    assert "ledger line 2 is not the one that was signed" in reason
+
+
+def test_a_shorter_ledger_than_the_signed_one_is_broken(run: Path) -> None:
+    plan = Plan.load(run / PLAN)
+    honest_run.write_run(run, honest_run.releases(plan)[:-2], plan)
+    found, reason, _ = outcome(run)
+    assert found == "failed"
+    assert "60 ledger lines are signed, 58 are there" in reason
+
+
+def test_a_cohort_that_was_not_committed_is_broken(tmp_path: Path, server: SigningKey) -> None:
+    plan = signed_run.signed_plan(server)
+    honest_run.write_run(tmp_path / "run", the_plan=plan)
+    attestor = Attestor(tmp_path / "run", plan, server)
+    attestor.start()
+    attestor.cohort(1, {"strict": [1, 2, 3], "loose": [4]})
+    attestor.release(1, ["0" * 64] * 2, load_run(tmp_path / "run").ledger.link(2))
+    found, reason, _ = outcome(tmp_path / "run")
+    assert found == "failed"
+    assert "the participants of round 1 are not those committed" in reason
+
+
+def test_a_release_before_its_cohort_is_broken(tmp_path: Path, server: SigningKey) -> None:
+    plan = signed_run.signed_plan(server)
+    honest_run.write_run(tmp_path / "run", the_plan=plan)
+    attestor = Attestor(tmp_path / "run", plan, server)
+    attestor.start()
+    attestor.release(1, ["0" * 64] * 2, load_run(tmp_path / "run").ledger.link(2))
+    assert "was not committed before its release" in outcome(tmp_path / "run")[1]
+
+
+def test_closed_cohorts_are_not_shown_where_the_ledger_names_them(
+    tmp_path: Path, server: SigningKey
+) -> None:
+    plan = signed_run.signed_plan(server)
+    honest_run.write_run(tmp_path / "run", the_plan=plan)
+    signed_run.attest(tmp_path / "run", plan, server, reveal=False)
+    found, reason, _ = outcome(tmp_path / "run")
+    assert (found, reason) == ("not shown", "missing: openings of committed cohorts (30 of 30)")
+
+
+def test_an_interrupted_server_repeats_its_statements(run: Path, server: SigningKey) -> None:
+    before = (run / ATTESTATION).read_text()
+    plan, ledger = Plan.load(run / PLAN), load_run(run).ledger
+    statements = read_attestation(run).statements
+    (run / ATTESTATION).write_text("".join(one.line for one in statements[: 5 * 4 + 3]) + "{torn")
+    attestor = Attestor(run, plan, server, ledger.link(4))
+    for round_ in range(3, 31):
+        lines = ledger.records[2 * round_ - 2 : 2 * round_]
+        cohort = {one.group: one.participants for line in lines for one in line.shares}
+        attestor.cohort(round_, cohort, model="0" * 64)
+        offset = 1 + 4 * (round_ - 1)
+        for client in statements[offset + 1 : offset + 3]:
+            attestor.add(client.line)
+        digests = statements[offset + 3].statement.releases
+        attestor.release(round_, digests, ledger.link(2 * round_))
+    attestor.end(ledger.chain)
+    assert (run / ATTESTATION).read_text() == before
+
+
+def test_a_repeated_statement_that_differs_is_refused(run: Path, server: SigningKey) -> None:
+    attestor = Attestor(run, Plan.load(run / PLAN), server)
+    attestor.start()
+    with pytest.raises(InputError, match="must be repeated as it was signed"):
+        attestor.cohort(1, {"strict": [0]})
+
+
+def test_statements_of_others_are_refused(run: Path, server: SigningKey, tmp_path: Path) -> None:
+    plan = Plan.load(run / PLAN)
+    stranger = new_key(tmp_path / "stranger.pem")
+    with pytest.raises(InputError, match="must be the key of a server in the plan's signers"):
+        Attestor(run, plan, stranger)
+    attestor = Attestor(tmp_path, plan, server)
+    attestor.start()
+    statement = Statement(kind="update", signer="ada", previous=attestor.head, round=1)
+    forged = Signed(statement=statement, signature=stranger.sign(statement.message(plan.digest)))
+    with pytest.raises(InputError, match="must be signed by a client in the plan's signers"):
+        attestor.add(forged.line)
+
+
+def test_a_commitment_hides_and_binds_the_cohort() -> None:
+    first = cohort_commitment(b"s" * 32, 1, {"a": [3, 1], "b": []})
+    assert first == cohort_commitment(b"s" * 32, 1, {"a": (1, 3)})
+    others = [
+        (b"t" * 32, 1, {"a": [1, 3]}),
+        (b"s" * 32, 2, {"a": [1, 3]}),
+        (b"s" * 32, 1, {"a": [1]}),
+    ]
+    assert first not in {cohort_commitment(*other) for other in others}
+
+
+def test_keys_from_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "server.pem"
+    made = CliRunner().invoke(main, ["attest", "keys", "new", str(path)])
+    shown = CliRunner().invoke(main, ["attest", "keys", "show", str(path)])
+    assert made.exit_code == 0
+    assert made.stdout == shown.stdout
+    assert SigningKey.load(path).public in made.stdout
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for arguments, text in (
+        (["attest", "keys", "new", str(path)], "key: must be a new file; none is replaced"),
+        (
+            ["attest", "keys", "show", str(tmp_path / "none")],
+            "signing-key: must be a file that can be read",
+        ),
+        (["attest", "keys", "show", str(tmp_path)], "signing-key: must be a file that can be read"),
+        (
+            ["attest", "keys", "new", str(tmp_path / "b"), "--name", "a\nb"],
+            "name: must be printable text",
+        ),
+    ):
+        done = CliRunner().invoke(main, arguments)
+        assert done.exit_code == 2
+        assert text in done.stderr
+    path.chmod(0o644)
+    done = CliRunner().invoke(main, ["attest", "keys", "show", str(path)])
+    assert done.exit_code == 2
+    assert "must be accessible to its owner only (chmod 600)" in done.stderr
+
+
+def test_signers_are_checked(server: SigningKey) -> None:
+    entry = {"name": "server", "key": server.public}
+    assert honest_run.spec().model_dump(mode="json").get("signers") is None
+    assert honest_run.plan(honest_run.spec()).digest == honest_run.plan().digest
+    for signers, text in (
+        ([entry, entry], "signers.name: must be unique"),
+        ([{**entry, "key": "00"}], "must be 64 hexadecimal digits"),
+        ([{**entry, "role": "king"}], "must be one of 'server' or 'client'"),
+    ):
+        with pytest.raises(InputError, match=text):
+            honest_run.spec(signers=signers)
+
+
+def test_a_ledger_and_its_links(tmp_path: Path) -> None:
+    honest_run.write_run(tmp_path)
+    ledger = load_run(tmp_path).ledger
+    assert ledger.link(60) == ledger.chain
+    line = json.loads((tmp_path / LEDGER).read_text().splitlines()[6])
+    assert ledger.link(7) == line["chain"]

@@ -1,0 +1,56 @@
+"""The public report of a plan and of a run holds every field, and its page the same numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from privplan.cli import main
+from privplan.contrib.public_register.report import page, registry_report
+from privplan.plan import Plan
+from privplan.verification.verify import judge, load_run
+from tests.book.runs import run
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    made = run(path.parent / "run", 1)
+    Plan.load(Path(made) / "plan.json").save(path)
+    return path
+
+
+def test_a_plan_is_reported_as_not_executed(plan: Path) -> None:
+    report, solved = registry_report(plan), Plan.load(plan)
+    assert report["status"] == "plan, not executed"
+    assert report["evidence"] is None
+    assert report["mechanism"]["law"] == str(solved.spec.sampling)
+    for group, row in zip(solved.groups, report["guarantee"]["groups"], strict=True):
+        assert row["epsilon_budget"] == group.epsilon
+        assert row["epsilon_planned"][1] <= group.epsilon
+        assert row["epsilon_realised"] is None
+    assert f"| {solved.groups[0].clients} |" in page(report)
+
+
+def test_a_run_is_reported_with_its_verdict(plan: Path) -> None:
+    report = registry_report(plan.parent / "run")
+    assert report["status"].startswith("run, verdict ")
+    assert report["guarantee"]["groups"][0]["epsilon_realised"] is not None
+    assert any("seeded" in one for one in report["not_covered"])
+    assert "## Evidence" in page(report)
+    missing = [c.name for c in judge(load_run(plan.parent / "run")).checks if c.missing]
+    assert {"replay", "audit"} <= set(missing)
+    assert report["evidence"]["not_shown"] == missing
+    assert f"- not shown: {', '.join(missing)}" in page(report)
+
+
+def test_the_command_writes_both_files(plan: Path, tmp_path: Path) -> None:
+    output = tmp_path / "public"
+    done = CliRunner().invoke(main, ["report", "--registry", str(plan), "-o", str(output)])
+    assert done.exit_code == 0, done.output
+    report = json.loads(output.with_suffix(".json").read_text())
+    assert output.with_suffix(".md").read_text() == page(report)
+    assert {"guarantee", "mechanism", "adversary", "adaptivity", "not_covered"} <= set(report)

@@ -1,0 +1,84 @@
+"""Plans, runs, ledgers and books of earlier versions are read, verified and booked as they were.
+
+``stored/VERSION`` was written by that version; ``expected.json`` is what version 0.2.0-dev answered
+on all of them. Run this file to write the answers of the present code.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from privplan.cli import main
+
+STORED = Path(__file__).parent / "stored"
+EXPECTED = STORED / "expected.json"
+RUNS = sorted(str(path.relative_to(STORED)) for path in STORED.glob("v*/run-*"))
+BOOKS = sorted(str(path.relative_to(STORED)) for path in STORED.glob("v*/book.sqlite"))
+OTHERS = ("run-cyclic", "run-gdpfed")
+OF_GROUP = ("group", "budget", "planned", "realised_lower", "realised_upper", "delta", "sampling")
+OF_BOOK = ("group", "sampling", "delta", "runs", "releases", "epsilon_lower", "epsilon_upper")
+
+
+def verified(name: str, folder: Path) -> dict[str, Any]:
+    """Exit code of ``verify`` and what each group spent."""
+    shutil.copytree(STORED / name, folder / "run")
+    done = CliRunner().invoke(main, ["verify", str(folder / "run"), "--format", "json"])
+    groups = json.loads(done.stdout)["groups"]
+    return {
+        "exit": done.exit_code,
+        "groups": [{field: group[field] for field in OF_GROUP} for group in groups],
+    }
+
+
+def booked(name: str, folder: Path) -> list[dict[str, Any]]:
+    """What a stored book says after one more run of its version was added."""
+    book, run = folder / "book.sqlite", folder / "added"
+    shutil.copy(STORED / name, book)
+    version = (STORED / name).parent  # a run of a seed that the book does not have yet
+    shutil.copytree(next(version / one for one in OTHERS if (version / one).exists()), run)
+    environment = {"PRIVPLAN_BOOK": str(book)}
+    added = CliRunner(env=environment).invoke(main, ["book", "add", str(run)])
+    assert added.exit_code == 0, added.output
+    shown = CliRunner(env=environment).invoke(main, ["book", "show", "--format", "json"])
+    return [{field: row[field] for field in OF_BOOK} for row in json.loads(shown.stdout)]
+
+
+def _compare(found: Any, stored: Any) -> None:
+    if isinstance(stored, dict):
+        assert found.keys() == stored.keys()
+        for key in stored:
+            _compare(found[key], stored[key])
+    elif isinstance(stored, list):
+        assert len(found) == len(stored)
+        for one, other in zip(found, stored, strict=True):
+            _compare(one, other)
+    else:
+        assert found == (pytest.approx(stored, rel=1e-6) if isinstance(stored, float) else stored)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_of_earlier_versions_are_verified_as_before(name: str, tmp_path: Path) -> None:
+    _compare(verified(name, tmp_path), json.loads(EXPECTED.read_text())[name])
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_books_of_earlier_versions_are_continued_as_before(name: str, tmp_path: Path) -> None:
+    _compare(booked(name, tmp_path), json.loads(EXPECTED.read_text())[name])
+
+
+if __name__ == "__main__":
+    answers: dict[str, Any] = {}
+    for one in RUNS:
+        with tempfile.TemporaryDirectory() as scratch:
+            answers[one] = verified(one, Path(scratch))
+    for one in BOOKS:
+        with tempfile.TemporaryDirectory() as scratch:
+            answers[one] = booked(one, Path(scratch))
+    EXPECTED.write_text(json.dumps(answers, indent=1) + "\n")

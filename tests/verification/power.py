@@ -1,0 +1,214 @@
+"""Power of the tests of noise and of cohorts: the chance that a given fault is detected.
+
+The false-alarm rates are those of the checks, shared among their tests as there; the effects are
+stated by the caller. The chances are computed with the exact law of the statistic where it has a
+closed form, else with its normal approximation, and are compared with simulations by the tests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import bdtr, bdtrc, chdtr, chdtrc, ndtr
+
+from privplan.evidence import BLOCKS, PROJECTIONS, TAILS
+from privplan.verification import statistics
+from privplan.verification.checks import noise as noise_law
+from privplan.verification.checks import sampling as cohort_independence
+from privplan.verification.statistics import EVIDENCE_FALSE_ALARM
+
+_DISTRIBUTION = EVIDENCE_FALSE_ALARM / 5
+_FOURTH = EVIDENCE_FALSE_ALARM / 4
+
+
+def scale(factor: float, coordinates: int) -> float:
+    """Chance to detect noise of ``factor`` times the recorded deviation.
+
+    Args:
+        factor: drawn over recorded standard deviation.
+        coordinates: coordinates of all releases.
+    """
+    low, high = _chi_square_limits(coordinates, _DISTRIBUTION)
+    below, above = chdtr(coordinates, low / factor**2), chdtrc(coordinates, high / factor**2)
+    return float(below + above)
+
+
+def _chi_square_limits(count: int, level: float) -> tuple[float, float]:
+    """Sums of squares below and above which the two-sided chi-square test fails."""
+    width = 12 * math.sqrt(2 * count) + 12
+    start = max(1e-9, count - width)
+    low = brentq(lambda s: math.log(max(chdtr(count, s), 1e-300) / level * 2), start, count)
+    high = brentq(
+        lambda s: math.log(max(chdtrc(count, s), 1e-300) / level * 2), count, count + 4 * width
+    )
+    return float(low), float(high)
+
+
+def silent_block(coordinates: int, releases: int, deviation: float = 0.0) -> float:
+    """Chance to detect a block (one of ``BLOCKS``) with another deviation, in all releases.
+
+    Args:
+        coordinates: coordinates of one release.
+        releases: number of releases.
+        deviation: deviation in the block over the recorded one.
+    """
+    count = coordinates // BLOCKS * releases
+    low, high = _chi_square_limits(count, _FOURTH / 2 / BLOCKS)
+    if deviation == 0:
+        return 1.0 if low > 0 else 0.0
+    square = deviation**2
+    return float(chdtr(count, low / square) + chdtrc(count, high / square))
+
+
+def truncation(limit: float, coordinates: int) -> float:
+    """Chance to detect that no coordinate lies beyond a limit, one of ``TAILS``.
+
+    Args:
+        limit: the limit in deviations.
+        coordinates: coordinates of all releases.
+    """
+    chance = statistics.tail_probabilities([limit])
+    p = statistics.counts_p_values(np.array([0]), coordinates, chance)[0]
+    return float(p < _DISTRIBUTION / len(TAILS))
+
+
+def correlation(rho: float, rounds: int, groups: int) -> float:
+    """Chance to detect a correlation of a group's noise with that of the round before.
+
+    Args:
+        rho: the correlation.
+        rounds: number of rounds.
+        groups: groups with a release of their own.
+    """
+    tests = groups * noise_law.LAGS + groups * (groups - 1) // 2
+    normals, products = rounds * PROJECTIONS, (rounds - 1) * PROJECTIONS
+    limit = _smallest(
+        lambda s: float(statistics.lagged_p_values(np.array([s]), normals)[0]),
+        _FOURTH / tests,
+        float(normals),
+    )
+    deviation = math.sqrt(products * (1 + 4 * rho**2))
+    return float(ndtr((abs(rho) * products - limit) / deviation))
+
+
+def repeated_part(part: float, coordinates: int, releases: int) -> float:
+    """Chance to detect that the end of each noise vector repeats its beginning.
+
+    Args:
+        part: repeated part of the vector, at most 1/2.
+        coordinates: coordinates of one release.
+        releases: number of releases.
+    """
+    level = _FOURTH / releases / (coordinates - 1)
+    limit = _smallest(
+        lambda s: float(statistics.lagged_p_values(np.array([s]), coordinates)[0]),
+        level,
+        float(coordinates),
+    )
+    mean, deviation = part * coordinates, math.sqrt(coordinates * (1 + 2 * part))
+    one = float(ndtr((mean - limit) / deviation))
+    return 1 - (1 - one) ** releases
+
+
+def _smallest(p_value: Callable[[float], float], level: float, most: float) -> float:
+    """The smallest statistic whose p-value is below a level; infinite if there is none."""
+    if p_value(most) >= level:
+        return math.inf
+    return float(brentq(lambda s: math.log(max(p_value(s), 1e-300) / level), 1e-6, most))
+
+
+def sampling_ratio(factor: float, clients: int, ratio: float, rounds: int, groups: int) -> float:
+    """Chance to detect a sampling ratio of ``factor`` times the recorded one, without the seed.
+
+    Args:
+        factor: executed over recorded ratio.
+        clients: clients of the group.
+        ratio: recorded sampling ratio of Poisson sampling.
+        rounds: number of rounds.
+        groups: groups of the plan.
+    """
+    level = EVIDENCE_FALSE_ALARM / groups / cohort_independence.KINDS
+    trials = clients * rounds
+    totals = np.arange(trials + 1)
+    below, above = bdtr(totals, trials, ratio), np.ones(trials + 1)
+    above[1:] = bdtrc(totals[:-1], trials, ratio)
+    rejected = 2 * np.minimum(below, above) < level
+    low = int(np.argmin(rejected))
+    high = trials - int(np.argmin(rejected[::-1]))
+    executed = min(1.0, factor * ratio)
+    inside = bdtr(high, trials, executed) - (bdtr(low - 1, trials, executed) if low else 0.0)
+    return float(1 - inside)
+
+
+def repeated_clients(factor: float, clients: int, ratio: float, rounds: int, groups: int) -> float:
+    """Chance to detect that consecutive cohorts have ``factor`` times the usual overlap.
+
+    Args:
+        factor: 0 where no client takes part twice in a row, 1 / ratio for one cohort for all.
+        clients: clients of the group.
+        ratio: sampling ratio.
+        rounds: number of rounds.
+        groups: groups of the plan.
+    """
+    size = round(ratio * clients)
+    level = EVIDENCE_FALSE_ALARM / groups / cohort_independence.KINDS / cohort_independence.LAGS
+    sizes = [(size, size)] * (rounds - 1)
+    expected = (rounds - 1) * size**2 / clients
+    found = factor * expected
+    step = 1 if factor > 1 else -1
+    limit = round(expected)
+    most = size * (rounds - 1)
+    while 0 <= limit <= most and statistics.overlaps_p_value([limit], sizes, clients) >= level:
+        limit += step
+    if not 0 <= limit <= most:
+        return 0.0
+    deviation = math.sqrt((rounds - 1) * size**2 / clients * (1 - ratio) ** 2 * max(factor, 1e-9))
+    return float(ndtr(step * (found - limit) / deviation))
+
+
+def power_table() -> list[tuple[str, str, float]]:
+    """Tests, faults and their chance of detection in the runs that the documentation names.
+
+    Bench: 3 groups of 100 clients, ratio 0.3, 20 rounds, 2,410 coordinates. Image: 3 groups of
+    2,000 clients, ratio 0.02, 50 rounds, 18,378 coordinates.
+    """
+    runs = (("bench", 2_410, 20, 100, 0.3), ("image", 18_378, 50, 2_000, 0.02))
+    rows: list[tuple[str, str, float]] = []
+    for name, coordinates, rounds, clients, ratio in runs:
+        releases = 3 * rounds
+        total = coordinates * releases
+        faults = (
+            ("deviation 0.7% too small", scale(0.993, total)),
+            ("deviation 2% too small", scale(0.98, total)),
+            ("truncation at 3 deviations", truncation(3.0, total)),
+            ("truncation at 4 deviations", truncation(4.0, total)),
+            ("half the deviation in one of 32 blocks", silent_block(coordinates, releases, 0.5)),
+            ("5% less deviation in one of 32 blocks", silent_block(coordinates, releases, 0.95)),
+            ("a quarter of each noise vector repeated", repeated_part(0.25, coordinates, releases)),
+            ("correlation 0.1 with the round before", correlation(0.1, rounds, 3)),
+            ("correlation 0.3 with the round before", correlation(0.3, rounds, 3)),
+            ("ratio 3% too high", sampling_ratio(1.03, clients, ratio, rounds, 3)),
+            ("ratio 10% too high", sampling_ratio(1.1, clients, ratio, rounds, 3)),
+            ("ratio 30% too high", sampling_ratio(1.3, clients, ratio, rounds, 3)),
+            ("never twice in a row", repeated_clients(0.0, clients, ratio, rounds, 3)),
+            ("twice the usual overlap", repeated_clients(2.0, clients, ratio, rounds, 3)),
+        )
+        rows += [(name, fault, chance) for fault, chance in faults]
+    return rows
+
+
+def power_markdown() -> str:
+    """``power_table`` as a table of Markdown, one row per fault and one column per run."""
+    rows = power_table()
+    chances: dict[str, list[float]] = {}
+    for _, fault, chance in rows:
+        chances.setdefault(fault, []).append(chance)
+    names = list(dict.fromkeys(name for name, _, _ in rows))
+    lines = ["| fault | " + " | ".join(names) + " |", "| --- |" + " --- |" * len(names)]
+    for fault, found in chances.items():
+        cells = " | ".join(f"{chance:.3f}" for chance in found)
+        lines.append(f"| {fault} | {cells} |")
+    return "\n".join(lines)
