@@ -9,11 +9,7 @@ from privplan.processes import exit_on_sigint, one_blas_thread
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit.
-
-    Args:
-        arguments: the words after ``privplan``; by default those of the process.
-    """
+    """Run a command and exit."""
     with exit_on_sigint():
         gc.set_threshold(50_000)  # imports and plans live to the end: walk over them rarely
         one_blas_thread()

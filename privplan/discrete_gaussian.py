@@ -148,18 +148,7 @@ def _accepted(
 def discrete_gaussian(
     source: Words, scale: float, count: int, *, margin: float = RELATIVE_ERROR
 ) -> np.ndarray:
-    """Independent samples of N_Z(0, scale^2) [count], int64.
-
-    Args:
-        source: the random words.
-        scale: the parameter s, from 1 to ``LARGEST``; its value as a rational number is exact.
-        count: number of samples.
-        margin: relative distance within which a comparison is exact rather than by
-            floating-point numbers; at least ``RELATIVE_ERROR``, and the law does not depend on it.
-
-    Raises:
-        InputError: when the scale is out of range.
-    """
+    """Independent samples of N_Z(0, scale^2) [count], int64."""
     if not 1 <= scale <= LARGEST:
         raise InputError.one("scale", f"must be in [1, {LARGEST}]", scale)
     scale = float(scale)
@@ -189,11 +178,7 @@ SMOOTHING = 4
 
 
 def scale_for(std: float) -> float:
-    """The least scale whose noise is at least as protective as normal noise, in steps of the grid.
-
-    Args:
-        std: standard deviation of the normal noise.
-    """
+    """The least scale whose noise is at least as protective as normal noise, in steps of grid."""
     variance = (Fraction(std) / Fraction(grid_of(std))) ** 2 + SMOOTHING**2
     scale = math.sqrt(variance)
     while Fraction(scale) ** 2 < variance:

@@ -107,28 +107,14 @@ class Evidence(Value):
 
 
 def chained_line(value: EvidenceHeader | RoundEvidence, previous: str) -> tuple[str, str]:
-    """A line of the evidence, and the hash that the next line includes.
-
-    Args:
-        value: the header or a round.
-        previous: hash of the line before; the plan's digest for the header.
-    """
+    """A line of the evidence, and the hash that the next line includes."""
     body = json.dumps(value.model_dump(mode="json"), separators=(",", ":"), allow_nan=False)
     chain = hashlib.sha256(f"{previous}\n{body}".encode()).hexdigest()
     return f'{{"evidence":{body},"chain":"{chain}"}}\n', chain
 
 
 def read_evidence(folder: Path, plan_digest: str, *, keep: bool = True) -> Evidence | None:
-    """The evidence in a run folder, with every line before the first fault; None without the file.
-
-    Args:
-        folder: the run folder.
-        plan_digest: digest of the plan, with which the chain of hashes begins.
-        keep: whether to keep the rounds, or only to check them.
-
-    Raises:
-        InputError: when the file cannot be read.
-    """
+    """The evidence in run folder, with every line before the first fault; None without the file."""
     path = folder / EVIDENCE
     if not path.exists():
         return None
@@ -160,13 +146,7 @@ _TAIL = len(_AFTER) + 64 + len('"}\n')
 def _parse_line(
     line: str, previous: str, kind: type[EvidenceHeader] | type[RoundEvidence]
 ) -> tuple[EvidenceHeader | RoundEvidence, str] | None:
-    """The value of a line and its hash; None if ``chained_line`` does not make the line of it.
-
-    Args:
-        line: the line with its line feed.
-        previous: hash of the line before.
-        kind: what the line must be.
-    """
+    """The value of a line and its hash; None if ``chained_line`` does not make the line of it."""
     body = line[len(_BEFORE) : -_TAIL]
     chain = hashlib.sha256(f"{previous}\n{body}".encode()).hexdigest()
     if line != f'{_BEFORE}{body}{_AFTER}{chain}"}}\n':
@@ -196,11 +176,7 @@ def clients_digest(clients: Arrays) -> str:
 
 
 def read_clients(folder: Path) -> Arrays | None:
-    """The arrays of ``clients.npz``; None without the file.
-
-    Raises:
-        InputError: when the file is damaged.
-    """
+    """The arrays of ``clients.npz``; None without the file."""
     path = folder / CLIENTS
     if not path.exists():
         return None
@@ -213,17 +189,7 @@ def read_clients(folder: Path) -> Arrays | None:
 
 
 def stored_vectors(folder: Path, offset: int, count: int, length: int) -> Iterator[np.ndarray]:
-    """Vectors of ``vectors.bin`` from an offset.
-
-    Args:
-        folder: the run folder.
-        offset: offset of the first vector in bytes.
-        count: number of vectors.
-        length: length of each.
-
-    Raises:
-        InputError: when the file is missing or too short.
-    """
+    """Vectors of ``vectors.bin`` from an offset."""
     path = folder / VECTORS
     try:
         with open(path, "rb") as file:
@@ -255,16 +221,7 @@ class RoundVectors:
 
 
 def round_vectors(folder: Path, line: RoundEvidence | None, parameters: int) -> RoundVectors:
-    """The stored vectors of a round.
-
-    Args:
-        folder: the run folder.
-        line: evidence of the round; None without.
-        parameters: length of the model.
-
-    Raises:
-        InputError: as ``stored_vectors``.
-    """
+    """The stored vectors of a round."""
     if line is None:
         return RoundVectors([], {}, [])
     releases, models = list[np.ndarray](), list[np.ndarray]()
@@ -410,16 +367,7 @@ def measure_noise(
     sum_norm: float,
     layers: Sequence[int] = (),
 ) -> NoiseEvidence:
-    """Measurements of one release's noise.
-
-    Args:
-        noise: the noise [n], float64.
-        std: recorded standard deviation of each coordinate.
-        round_: training round, from 1.
-        index: position of the release among those of its round.
-        sum_norm: norm of the sum that entered the mechanism.
-        layers: lengths of the model's layers, in total n; empty if unknown.
-    """
+    """Measurements of one release's noise."""
     z = noise / std
     n = len(z)
     ordered = np.sort(z)
@@ -527,15 +475,7 @@ Measurements = dict[tuple[int, int], NoiseEvidence]
 
 
 def read_noise_evidence(folder: Path) -> tuple[Measurements, str | None]:
-    """The measurements in a run folder, and the first fault of the file.
-
-    Returns:
-        No measurements where there is no file; those before the first invalid line, with one
-        line of text that names it.
-
-    Raises:
-        InputError: when the file cannot be read.
-    """
+    """The measurements in a run folder, and the first fault of the file."""
     path = folder / NOISE_EVIDENCE
     if not path.exists():
         return {}, None

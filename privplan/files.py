@@ -24,29 +24,13 @@ LOCK = ".lock"
 
 
 def read_text(path: Path | str, what: str) -> str:
-    """The text of a file.
-
-    Args:
-        path: the file.
-        what: the field that error messages name, for example ``spec``.
-
-    Raises:
-        InputError: when there is no such file, it is a directory, or it is not UTF-8 text.
-    """
+    """The text of a file."""
     with _one_line_errors(path, what):
         return Path(path).read_text(encoding="utf-8")
 
 
 def read_lines(path: Path | str, what: str) -> Iterator[str]:
-    """The lines of a file one after another, each with its line feed.
-
-    Args:
-        path: the file.
-        what: the field that error messages name.
-
-    Raises:
-        InputError: as ``read_text``.
-    """
+    """The lines of a file one after another, each with its line feed."""
     with _one_line_errors(path, what), open(path, encoding="utf-8", newline="\n") as file:
         yield from file
 
@@ -71,15 +55,7 @@ def _one_line_errors(path: Path | str, what: str) -> Iterator[None]:
 
 
 def refuse_overwriting(inputs: Iterable[Path | str], outputs: Iterable[Path | str | None]) -> None:
-    """Raise an error when an output is one of the inputs.
-
-    Args:
-        inputs: files that are read.
-        outputs: files that will be written; None for those that are not.
-
-    Raises:
-        InputError: naming the output that is an input, also through links.
-    """
+    """Raise an error when an output is one of the inputs."""
     read = {os.path.realpath(path) for path in inputs}
     for output in outputs:
         if output is not None and os.path.realpath(output) in read:
@@ -93,9 +69,6 @@ def write_bytes(path: Path | str, content: bytes) -> None:
     The content is written to a temporary file in the same folder, which is then renamed.
     Temporary files of writers that were killed are removed. Of a link the file it leads to is
     replaced; a device or a pipe is not a file to replace: the content is written into it.
-
-    Raises:
-        InputError: when the file cannot be written there.
     """
     path = Path(os.path.realpath(path))
     temporary = None
@@ -139,17 +112,7 @@ def write_text(path: Path | str, content: str) -> None:
 
 
 def append_bytes(path: Path, content: bytes, what: str, *, sync: bool = False) -> None:
-    """Append to a file.
-
-    Args:
-        path: the file, created if missing.
-        content: what is appended.
-        what: the field that error messages name.
-        sync: whether the file is synchronised to disk before the function returns.
-
-    Raises:
-        InputError: when the file cannot be written.
-    """
+    """Append to a file."""
     try:
         with open(path, "ab") as file:
             file.write(content)
@@ -171,9 +134,6 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold an exclusive lock on the folder, which is created if missing, until the block ends.
 
     The operating system releases the lock when a process dies.
-
-    Raises:
-        InputError: when another process holds the lock, or the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -198,11 +158,7 @@ def missing_folders(folder: Path) -> list[Path]:
 
 
 def remove_empty(folders: Iterable[Path]) -> None:
-    """Remove folders that are empty.
-
-    Args:
-        folders: each before those that hold it.
-    """
+    """Remove folders that are empty."""
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()
@@ -215,16 +171,7 @@ MOST_SECRET = 1 << 16
 
 
 def write_secret(path: Path, content: bytes, what: str) -> None:
-    """Write a new file that only its owner may read (mode 600).
-
-    Args:
-        path: the file.
-        content: its content.
-        what: the field that error messages name.
-
-    Raises:
-        InputError: when the file exists or cannot be written.
-    """
+    """Write a new file that only its owner may read (mode 600)."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -241,15 +188,7 @@ def write_secret(path: Path, content: bytes, what: str) -> None:
 
 
 def read_secret(path: Path, what: str) -> bytes:
-    """The content of a file that only its owner may read.
-
-    Args:
-        path: the file.
-        what: the field that error messages name.
-
-    Raises:
-        InputError: when it cannot be read, or its group or others may access it.
-    """
+    """The content of a file that only its owner may read."""
     try:
         with open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -269,12 +208,7 @@ def read_secret(path: Path, what: str) -> bytes:
 
 
 def load_json(text: str) -> Any:
-    """Plain data from JSON text.
-
-    Raises:
-        ValueError: when the text is not JSON, is nested too deeply, or contains a number that
-            JSON cannot express, such as NaN.
-    """
+    """Plain data from JSON text."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
@@ -286,15 +220,7 @@ def _refuse_constant(word: str) -> Any:
 
 
 def load_yaml(text: str, what: str) -> Any:
-    """Plain data from YAML text.
-
-    Args:
-        text: the document.
-        what: the field that error messages name, for example ``spec``.
-
-    Raises:
-        InputError: when the text is not YAML, or would need too much memory.
-    """
+    """Plain data from YAML text."""
     return plain_data(text, what)
 
 
@@ -393,15 +319,7 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def plain_data(text: str, what: str) -> Any:
-    """Plain data from YAML text.
-
-    Args:
-        text: the document.
-        what: the field that error messages name, for example ``spec``.
-
-    Raises:
-        InputError: when the text is not YAML, or would need too much memory.
-    """
+    """Plain data from YAML text."""
     try:
         return yaml.load(text, Loader=_UniqueKeys)
     except (
@@ -417,18 +335,7 @@ def plain_data(text: str, what: str) -> Any:
 
 
 def edited(text: str, edit: Callable[[Any, Convert], None], wanted: Any, what: str) -> str:
-    """YAML text with other values, in which comments, order and layout stay where they can.
-
-    Args:
-        text: the document, a mapping.
-        edit: changes the mapping of ruamel.yaml; called with it and a function that converts plain
-            data to what such a mapping holds.
-        wanted: plain data of the result.
-        what: the field that error messages name.
-
-    Raises:
-        InputError: when ruamel.yaml is not installed, or the text cannot say what is wanted.
-    """
+    """YAML text with other values, in which comments, order and layout stay where they can."""
     try:
         from ruamel.yaml import YAML
         from ruamel.yaml.error import YAMLError
@@ -462,7 +369,6 @@ def edited(text: str, edit: Callable[[Any, Convert], None], wanted: Any, what: s
 # --- Files of another kind than asked for: refused in one line instead of one line per field. ----
 
 PLAN = "a plan"
-HORIZON = "a horizon of several plans"
 SPEC = "a spec"
 RECORD = "the record of a run"
 VERDICT = "a verdict"
@@ -472,7 +378,6 @@ SPEC_FIELD = "spec"
 """The field that messages on the file of a spec name."""
 
 _FIELDS = {
-    HORIZON: ("spec", "shares", "plans", "certificate"),
     PLAN: ("spec", "certificate"),
     RECORD: ("plan_digest", "algorithm", "rounds_done"),
     VERDICT: ("algorithm", "worst", "checks"),
@@ -482,27 +387,17 @@ _FIELDS = {
 """Fields by which a kind is known, the first that fits."""
 
 _CURES = {
-    (PLAN, HORIZON): "; name one of its plans, which stand beside it",
     (PLAN, SPEC): "; privplan solve makes it of one",
     (PLAN, RECORD): "; the plan stands beside it",
     (PLAN, VERDICT): "; the plan stands beside it",
     (SPEC, PLAN): " that was solved from one",
-    (SPEC, HORIZON): " that was solved from one",
     (TABLE, SPEC): "; privplan proxy forecast makes it of one",
 }
 """What to do instead, by the kind that is asked for and the one that is found."""
 
 
 def spec_mapping(text: str, path: Path | str) -> dict[str, Any]:
-    """Plain data of the text of a spec's file.
-
-    Args:
-        text: of the file.
-        path: the file, for the message.
-
-    Raises:
-        InputError: when the text is not YAML, or no mapping.
-    """
+    """Plain data of the text of a spec's file."""
     data = load_yaml(text, SPEC_FIELD)
     if not isinstance(data, dict):
         raise InputError.one(SPEC_FIELD, "must be a mapping of fields", str(path))
@@ -519,13 +414,7 @@ def refuse_yaml_of_other_kind(text: str, wanted: str, field: str) -> None:
 
 
 def refuse_other_kind(data: Any, wanted: str, field: str) -> None:
-    """Raise InputError for plain data that are certainly of another kind than asked for.
-
-    Args:
-        data: of the file.
-        wanted: the kind that is asked for, one of this module's.
-        field: the field that the message names.
-    """
+    """Raise InputError for plain data that are certainly of another kind than asked for."""
     if not isinstance(data, dict):
         return
     found = next((kind for kind, names in _FIELDS.items() if {*names} <= data.keys()), wanted)

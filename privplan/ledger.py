@@ -25,12 +25,7 @@ LINK = 32
 
 
 def chained(record: ReleaseRecord, previous: str) -> tuple[str, str]:
-    """A ledger line for ``record`` and the hash that the next line builds on.
-
-    Args:
-        record: the release.
-        previous: hash of the line before, or the plan's digest for the first line.
-    """
+    """A ledger line for ``record`` and the hash that the next line builds on."""
     body = json.dumps(record.model_dump(mode="json"), separators=(",", ":"), allow_nan=False)
     chain = hashlib.sha256(f"{previous}\n{body}".encode()).hexdigest()
     return f'{{"release":{body},"chain":"{chain}"}}\n', chain
@@ -65,9 +60,6 @@ def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
 
     Equal values of different lines are one object, so that 100,000 releases need about a
     kilobyte each.
-
-    Raises:
-        InputError: when the file cannot be read.
     """
     records: list[ReleaseRecord] = []
     chain, known, links = plan_digest, dict[Any, Any](), bytearray()
@@ -96,11 +88,7 @@ def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
 
 
 def repaired_lines(folder: Path, digest: str) -> list[tuple[str, str]]:
-    """The ledger's lines with their hashes; an incomplete last line is removed from the file.
-
-    Raises:
-        InputError: when a line does not follow from those before it.
-    """
+    """The ledger's lines with their hashes; an incomplete last line is removed from the file."""
     ledger = read_ledger(folder, digest)
     if ledger.fault is not None and not ledger.torn:
         raise InputError.one("ledger", f"must be as it was written; {ledger.fault}", str(folder))
@@ -121,15 +109,7 @@ _TAIL = len(_AFTER) + 64 + len('"}\n')
 
 
 def _parse_line(line: str, chain: str) -> tuple[ReleaseRecord, str | None]:
-    """The release of a ledger line, and its hash; None if the line is not ``chained`` after it.
-
-    Args:
-        line: the line with its line feed.
-        chain: hash of the line before.
-
-    Raises:
-        InputError: when the line is no release; ValueError, KeyError and TypeError likewise.
-    """
+    """The release of a ledger line, and its hash; None if the line is not ``chained`` after it."""
     body = line[len(_BEFORE) : -_TAIL]
     after = hashlib.sha256(f"{chain}\n{body}".encode()).hexdigest()
     if line != f'{_BEFORE}{body}{_AFTER}{after}"}}\n':
@@ -193,15 +173,6 @@ def worst_client(
     history. Where each protects the records of one client, clients are ranked by the sum of
     (ratio / noise multiplier)^2 over their own releases; the epsilon of the first one is a lower
     bound on the epsilon of the group's worst-off client.
-
-    Args:
-        records: the releases.
-        group: name of the group.
-        complete: whether to leave out rounds whose sums are to be in later releases too, if those
-            are missing: a lower bound needs all of them.
-
-    Returns:
-        The client's position in the group, None where all are equal, and its history.
     """
     shared: Counter[Release] = Counter()
     own: dict[int, Counter[Release]] = {}

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
 
+from privplan.accounting.calibrate import PLD
 from privplan.accounting.certificate import CertificateRow
 from privplan.accounting.release import History, Release, Unit
 from privplan.errors import Fault, InputError
@@ -21,6 +22,7 @@ from privplan.files import (
     refuse_yaml_of_other_kind,
     write_text,
 )
+from privplan.spec.removed import put_back, set_aside
 from privplan.spec.spec import Spec
 from privplan.values import (
     Checked,
@@ -284,6 +286,29 @@ class Plan(Checked):
     warnings: tuple[str, ...] = Field(())
     forecast: Forecast | None = Field(None, exclude_if=is_none)
     book: tuple[BookBudget, ...] | None = Field(None, exclude_if=is_none)
+    _removed: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def removed(self) -> dict[str, Any]:
+        """Fields of the spec of a stored plan that no longer exist."""
+        return self._removed
+
+    @property
+    def guarantee(self) -> str:
+        """Accountant of the certificate's guarantee."""
+        return next((row.accountant for row in self.certificate if row.guarantee), PLD)
+
+    def refuse_in_book(self) -> None:
+        """Raise InputError where the guarantee counts more than the releases of one run."""
+        if self.guarantee != PLD:
+            rule = "cannot go with a book, which counts the releases of single runs"
+            raise InputError.one("certificate", rule, f"a guarantee by {self.guarantee}")
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A stored plan keeps the fields, and with them the digest, that it was written with."""
+        data: dict[str, Any] = plain(self)
+        return {**data, "spec": put_back(data["spec"], self._removed)} if self._removed else data
 
     @rule
     def _groups_fit_spec(self) -> Iterator[Fault]:
@@ -417,10 +442,18 @@ class Plan(Checked):
             raise InputError.one("plan", "must be a mapping of fields", type(data).__name__)
         refuse_other_kind(data, PLAN, "plan")
         written = data.get("digest")
-        plan = parse(cls, {key: value for key, value in data.items() if key != "digest"})
+        plan = cls.of_content({key: value for key, value in data.items() if key != "digest"})
         if written != plan.digest:
             rule = "must be the hash of the plan; it was edited by hand, so solve the spec again"
             raise InputError.one("plan.digest", rule, written)
+        return plan
+
+    @classmethod
+    def of_content(cls, data: dict[str, Any]) -> Plan:
+        """A plan from plain data without their digest, which nothing compares."""
+        spec, removed = set_aside(data.get("spec"))
+        plan = parse(cls, {**data, "spec": spec} if removed else data)
+        plan._removed = removed
         return plan
 
     @classmethod

@@ -113,14 +113,6 @@ def in_processes(
 
     Ctrl-C reaches this process only. When the iteration ends early for any reason, or this
     process is killed, the workers are terminated, so ``work`` must survive that.
-
-    Args:
-        work: a function that a new process can import.
-        items: its arguments, one per call.
-        jobs: largest number of processes at the same time, at least 1.
-
-    Raises:
-        PrivplanError: when a worker dies.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -164,12 +156,7 @@ def _begin_worker() -> None:
 
 @contextmanager
 def limited(seconds: float, error: Exception) -> Iterator[None]:
-    """Raise the error when the block needs more processor time; without effect in a thread.
-
-    Args:
-        seconds: processor time of this process, all threads together.
-        error: what is raised.
-    """
+    """Raise the error when the block needs more processor time; without effect in a thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -108,12 +108,7 @@ class ReplayReport(Value):
         return {"passed": 0, "failed": 4, "not shown": 5}[self.outcome]
 
     def save(self, folder: Path) -> bool:
-        """Write ``replay.json`` into the run folder.
-
-        Returns:
-            False where the folder keeps its report: that of the same run, which passed, while
-            this one could not compare.
-        """
+        """Write ``replay.json`` into the run folder."""
         with contextlib.suppress(InputError):
             earlier = ReplayReport.load(folder)
             same = (earlier.plan_digest, earlier.chain) == (self.plan_digest, self.chain)
@@ -125,11 +120,7 @@ class ReplayReport(Value):
 
     @classmethod
     def load(cls, folder: Path) -> ReplayReport:
-        """Read ``replay.json`` from the run folder.
-
-        Raises:
-            InputError: when it is missing or damaged.
-        """
+        """Read ``replay.json`` from the run folder."""
         try:
             data = load_json(read_text(folder / REPLAY, "replay"))
         except ValueError:
@@ -170,14 +161,7 @@ class Comparisons:
         recorded: Mapping[str, float | None],
         replayed: Mapping[str, tuple[float, float]],
     ) -> None:
-        """Compare the scores of a model.
-
-        Args:
-            round_: training round; 0 for the final model.
-            name: name of the comparison.
-            recorded: scores by name; one that is not finite is None, or not recorded.
-            replayed: scores by name, each with the difference that rounding may make beside.
-        """
+        """Compare the scores of a model."""
         for one in sorted({*recorded, *replayed}):
             found = recorded.get(one)
             value, slack = (float(number) for number in replayed.get(one, (math.nan, 0.0)))
@@ -190,14 +174,7 @@ class Comparisons:
     def vectors(
         self, at: tuple[int, str], run: ArrayLike, replay: ArrayLike, by: ArrayLike = 0.0
     ) -> None:
-        """Compare vectors by the largest coordinate, or else by the L2 norm.
-
-        Args:
-            at: the round and the name of the comparison.
-            run: the vector of the run [d].
-            replay: that of the replay [d].
-            by: how far coordinates may differ [d], or one number.
-        """
+        """Compare vectors by the largest coordinate, or else by the L2 norm."""
         deviation, along = deviations(run, replay, by)
         text = f"deviation of {deviation:.2g} of the largest coordinate, {along:.2g} of the norm"
         self.add(*at, text, deviation, deviation if along <= KINKS else TOLERANCE)
@@ -205,14 +182,7 @@ class Comparisons:
     def report(
         self, plan_digest: str, chain: str, missing: str, fields: Mapping[str, Any]
     ) -> ReplayReport:
-        """The report of a replay, whose outcome follows from differences and missing evidence.
-
-        Args:
-            plan_digest: digest of the run's plan.
-            chain: hash of the last ledger line.
-            missing: what could not be compared; empty when everything was.
-            fields: the rounds of the report, their selection, and the digest of the record.
-        """
+        """The report of a replay, whose outcome follows from differences and missing evidence."""
         outcome: Literal["passed", "failed", "not shown"] = "passed"
         compared, trained = tuple(self.by_name.values()), len(fields["rounds"])
         count = sum(one.compared for one in compared)
@@ -250,15 +220,7 @@ def both(recorded: object, replayed: object) -> str:
 def compare_lines(
     found: Comparisons, recorded: ReleaseRecord, replayed: ReleaseRecord, near: int | None
 ) -> None:
-    """Compare ledger lines.
-
-    Args:
-        found: where the comparisons are added.
-        recorded: the line of the run.
-        replayed: the line of the replay.
-        near: updates for which rounding decides whether they were clipped; None for a line
-            without the fields that depend on training.
-    """
+    """Compare ledger lines."""
     rest = replayed.residual.sum_squares if replayed.residual else 0.0
     scale = math.sqrt(replayed.noise_sum_squares or rest) or 1.0
     found.equal(recorded.round, "groups", len(recorded.shares), len(replayed.shares))

@@ -48,22 +48,13 @@ class NoiseKey:
         return hashlib.sha256(b"privplan noise key commitment v1\n" + self.content).hexdigest()
 
     def stream(self, purpose: int, *indices: int) -> SecureStream:
-        """The stream of a purpose, from its start; equal arguments give equal streams.
-
-        Args:
-            purpose: key of the purpose, as of ``seeded_streams``.
-            indices: for example (round, client), each 0 or more.
-        """
+        """The stream of a purpose, from its start; equal arguments give equal streams."""
         name = ",".join(map(str, (purpose, *indices)))
         message = f"privplan stream v1\n{name}".encode()
         return SecureStream(hmac.digest(self.content, message, "sha256"))
 
     def save(self, path: Path) -> None:
-        """Write the key to a new file that only its owner may read (mode 600).
-
-        Raises:
-            InputError: when the file exists or cannot be written.
-        """
+        """Write the key to a new file that only its owner may read (mode 600)."""
         write_secret(path, f"{self.content.hex()}\n".encode(), "noise-key-file")
 
     @classmethod
@@ -73,15 +64,7 @@ class NoiseKey:
 
     @classmethod
     def load(cls, path: Path, what: str = "noise-key-file") -> NoiseKey:
-        """Read a key.
-
-        Args:
-            path: the file.
-            what: the field that error messages name.
-
-        Raises:
-            InputError: when the file is no key, or others may read it.
-        """
+        """Read a key."""
         try:
             content = bytes.fromhex(read_secret(path, what).decode("ascii"))
         except ValueError:
@@ -93,16 +76,7 @@ class NoiseKey:
 
     @classmethod
     def load_committed(cls, path: Path, commitment: object, what: str) -> NoiseKey:
-        """Read the key of a run.
-
-        Args:
-            path: the file.
-            commitment: the commitment in the run's record; None for a run with seeded noise.
-            what: the field that error messages name.
-
-        Raises:
-            InputError: as ``load``, or when it is not the key of the run.
-        """
+        """Read the key of a run."""
         if commitment is None:
             raise InputError.one(what, "is only for runs with secure noise", str(path))
         key = cls.load(path, what)
@@ -175,11 +149,7 @@ class SecureStream:
     def choice(
         self, a: int, size: int, *, replace: bool = True, shuffle: bool = True
     ) -> np.ndarray:
-        """A uniform subset of the numbers below ``a``, in random order.
-
-        Raises:
-            UnsupportedError: with replacement.
-        """
+        """A uniform subset of the numbers below ``a``, in random order."""
         if replace:
             raise UnsupportedError("secure stream: choice is without replacement only")
         if not 0 <= size <= a:
@@ -210,16 +180,7 @@ NOISE = 5
 
 
 def seeded_stream(seed: int, key: int, *indices: int) -> np.random.Generator:
-    """Returns the generator of one stream.
-
-    Args:
-        seed: the run's seed, 0 or more.
-        key: key of the purpose.
-        indices: for example (round, client) or (round, release), each 0 or more.
-
-    Returns:
-        A Philox generator keyed by all arguments; equal arguments give equal streams.
-    """
+    """Returns the generator of one stream."""
     sequence = np.random.SeedSequence(entropy=seed, spawn_key=(key, *indices))
     return np.random.Generator(np.random.Philox(sequence))
 
@@ -241,12 +202,6 @@ def seeded_streams(
 
     They are equal to those of ``seeded_stream``, at a tenth of its cost. There is one generator,
     which is set to the next stream when that is asked for.
-
-    Args:
-        seed: the run's seed, 0 or more.
-        key: key of the purpose.
-        indices: the indices before the last, each 0 or more.
-        last: the last index of each stream [n], each in [0, 2^32).
     """
     philox = np.random.Philox(0)
     generator, state = np.random.Generator(philox), philox.state
@@ -314,14 +269,7 @@ def mask_digest(coordinates: np.ndarray) -> str:
 
 
 def draw_mask(seed: int, round_: int, masks: Sequence[Mask], dimension: int) -> np.ndarray:
-    """The coordinates in all masks of a round, sorted.
-
-    Args:
-        seed: the run's seed.
-        round_: training round, from 1.
-        masks: uniform masks without replacement, at least one.
-        dimension: length of the global vector.
-    """
+    """The coordinates in all masks of a round, sorted."""
     released = np.arange(dimension)
     for mask in masks:
         generator = seeded_stream(seed, STREAM, round_, mask.index)

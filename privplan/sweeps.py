@@ -73,9 +73,6 @@ def sweeps_in(
 
     ``resumable`` does so during the sweep; this does while the command imports modules, before the
     sweep and after it, too. It stands below the options of the command.
-
-    Args:
-        folder: the folder of the sweep from the command's options; None when nothing is stored.
     """
 
     def decorate(command: Callable[Options, Outcome]) -> Callable[Options, Outcome]:
@@ -116,30 +113,18 @@ class Journal(Generic[Result]):
         self._check = check
 
     def load(self) -> dict[str, Result]:
-        """Results by key; an incomplete last line is ignored.
-
-        Raises:
-            InputError: when the journal is of another sweep, or is damaged.
-        """
+        """Results by key; an incomplete last line is ignored."""
         return self._read()[0]
 
     def begin(self) -> dict[str, Result]:
-        """Results by key, after an incomplete last line was removed from the file.
-
-        Raises:
-            InputError: as ``load``, or when the file cannot be written.
-        """
+        """Results by key, after an incomplete last line was removed from the file."""
         results, complete = self._read()
         if self._path.exists():  # else the first result creates it
             write_text(self._path, complete)
         return results
 
     def append(self, key: str, result: Result) -> None:
-        """Store the result of an item.
-
-        Raises:
-            InputError: when the file cannot be written.
-        """
+        """Store the result of an item."""
         line = {"sweep": self._sweep, "point": json.loads(key), "rows": result}
         try:
             with self._path.open("a", encoding="utf-8") as journal:
@@ -181,13 +166,6 @@ def resumable(folder: Path | None) -> Iterator[None]:
 
     Lock and folder, where they were created here, are removed when the block is refused before
     anything is stored in the folder.
-
-    Args:
-        folder: where results are stored; None when they are only returned.
-
-    Raises:
-        InterruptedSweepError: on Ctrl-C in the block.
-        InputError: when another process holds the folder, or it cannot be written.
     """
     with nullcontext() if folder is None else _held(folder):
         try:
@@ -221,18 +199,7 @@ def finish(
     journal: Journal[Result] | None = None,
     progress: Progress = lambda done, total: None,
 ) -> dict[str, Result]:
-    """Results of all items by key; those in the journal are not computed again.
-
-    Args:
-        items: arguments of ``work`` by key.
-        work: computes one result; with other processes, a function that they can import.
-        spread: how calls are executed, such as ``in_jobs(4)``.
-        journal: where results are stored; None when ``work`` itself stores them.
-        progress: called before the first item and after each.
-
-    Raises:
-        PrivplanError: the first error that ``work`` raises; finished items stay stored.
-    """
+    """Results of all items by key; those in the journal are not computed again."""
     stored = {} if journal is None else journal.begin()
     results = {key: stored[key] for key in items if key in stored}
     progress(len(results), len(items))

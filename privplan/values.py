@@ -208,13 +208,7 @@ def _where(location: tuple[int | str, ...], data: Any) -> str:
 
 
 def faults_of(error: ValidationError, data: Any, kind: type[Value] | None = None) -> list[Fault]:
-    """The errors of pydantic as faults, worded as all messages of the project.
-
-    Args:
-        error: what pydantic raised.
-        data: the plain data.
-        kind: class of the value, for suggestions of field names.
-    """
+    """The errors of pydantic as faults, worded as all messages of the project."""
     faults = []
     for item in error.errors(include_url=False):
         found = "nothing" if item["type"] == "missing" else item["input"]
@@ -257,17 +251,7 @@ T = TypeVar("T", bound="Value")
 
 
 def parse(kind: type[T], data: Any, known: Iterable[Fault] = (), hidden: Iterable[str] = ()) -> T:
-    """Make a value from plain data.
-
-    Args:
-        kind: class of the value; of a union, its base class.
-        data: the plain data.
-        known: faults found before, reported first.
-        hidden: fields of which no other fault is reported, beside those of the known faults.
-
-    Raises:
-        InputError: with the faults of all fields and of all rules between valid fields.
-    """
+    """Make a value from plain data."""
     faults = [*known]
     silent = {*hidden, *(fault.field for fault in faults)}
     try:
@@ -324,11 +308,7 @@ def _valid_part(kind: type[Value], data: dict[str, Any]) -> Value:
 
 
 def _valid_field(kind: type[Value], name: str, data: Any) -> Any:
-    """The value of a field; of values inside it, their valid parts.
-
-    Raises:
-        ValidationError: when the field itself is faulty.
-    """
+    """The value of a field; of values inside it, their valid parts."""
     annotation: Any = kind.model_fields[name].annotation
     inner = (get_args(annotation) or (annotation,))[0]
     if _is_value(inner):

@@ -27,25 +27,12 @@ class Witness(Protocol):
         """Number of ledger lines that it has testified to."""
 
     def cohort(self, round_: int, cohort: Mapping[str, Sequence[int]], model: str = "") -> object:
-        """Called before a round's participants are used.
-
-        Args:
-            round_: training round, from 1.
-            cohort: positions of the participants in each group, by name of the group.
-            model: digest of the model that they receive.
-        """
+        """Called before a round's participants are used."""
 
     def release(
         self, round_: int, releases: Sequence[str], ledger: str, *, reveal_cohort: bool = True
     ) -> None:
-        """Called after the ledger's new lines were written, before their releases are used.
-
-        Args:
-            round_: training round, from 1.
-            releases: digest of each released vector, in the order of the new lines.
-            ledger: hash of the ledger's last line.
-            reveal_cohort: whether the ledger names the participants.
-        """
+        """Called after the ledger's new lines were written, before their releases are used."""
 
     def end(self, ledger: str) -> None:
         """Called after the last round, with the hash of the ledger's last line."""
@@ -55,24 +42,9 @@ class Witnessing(Protocol):
     """Opens the witness of a run."""
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan, before anything is written.
-
-        Raises:
-            InputError: when the witness cannot testify to runs of the plan.
-        """
+        """Refuse a plan, before anything is written."""
 
     def open(
         self, folder: Path, plan: Plan, ledger: Sequence[str], noise_commitment: str = ""
     ) -> Witness:
-        """The witness of the run in a folder, new or continued.
-
-        Args:
-            folder: the run folder.
-            plan: the plan.
-            ledger: hashes of ledger lines, the plan's digest for none: the calls that follow come
-                after the last of them that was testified to.
-            noise_commitment: commitment to the key of the noise; empty for seeded noise.
-
-        Raises:
-            InputError: as ``check``, or when what was written does not lead to one of these lines.
-        """
+        """The witness of the run in a folder, new or continued."""

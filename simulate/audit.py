@@ -74,17 +74,7 @@ class Directions:
         released: np.ndarray | None,
         wanted: slice | None = None,
     ) -> np.ndarray:
-        """Projections of a released vector on each direction, restricted to released coordinates.
-
-        Args:
-            released_vector: the released vector [k].
-            released: released coordinates; None for all.
-            wanted: directions whose products are wanted; all when None.
-
-        Returns:
-            Products with the restricted, renormalised directions [count]; 0 for a direction
-            without released coordinates. Those of directions that are not wanted are unspecified.
-        """
+        """Projections of released vector on each direction, restricted to released coordinates."""
         if self.owner is None:
             products, wanted = np.zeros(self.count), wanted or slice(0, self.count)
             # A block is converted inside the cache. None has a single row, whose product would
@@ -153,12 +143,7 @@ class Canaries:
 
 
 def check_canaries(algorithm: Algorithm, each: int, dimension: int) -> None:
-    """Raises if the algorithm or the dimension does not allow canaries.
-
-    Raises:
-        InputError: for an algorithm without sums of updates or with additional coordinates, or
-            for too many canaries.
-    """
+    """Raises if the algorithm or the dimension does not allow canaries."""
     if (
         algorithm.mechanism.release_client is not None
         or not dimension
@@ -174,14 +159,7 @@ def check_canaries(algorithm: Algorithm, each: int, dimension: int) -> None:
 
 
 def make_canaries(seed: int, each: int, groups: int, dimension: int) -> Canaries:
-    """Returns the canaries of a run, which depend only on the seed and their number.
-
-    Args:
-        seed: the run's seed.
-        each: canaries per group, at least one.
-        groups: number of groups.
-        dimension: length of the global vector.
-    """
+    """Returns the canaries of a run, which depend only on the seed and their number."""
     coins = [stream(seed, Purpose.CANARY, 1, index).random(each) < 0.5 for index in range(groups)]
     return Canaries(seed, each, directions(seed, each * groups, dimension), np.stack(coins))
 
@@ -210,16 +188,6 @@ def score_changes(
     updates of all other clients, which it subtracts. Along a canary's direction the difference is
     normal with the planned standard deviation (or a smaller one if the ledger books it); its mean
     is the clipping bound, with probability equal to the sampling ratio, or zero.
-
-    Args:
-        canaries: the canaries; None in a run without canaries.
-        plan: the plan.
-        sums: input of the mechanism, one sum per group.
-        releases: output of the mechanism.
-        released: released coordinates; None for all.
-
-    Returns:
-        Increments of the scores [M, canaries per group]; 0 without canaries.
     """
     if canaries is None:
         return 0.0

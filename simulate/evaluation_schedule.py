@@ -23,14 +23,7 @@ EVALUATED_RECORDS = 10_000
 
 
 def interval(rounds: int, cohort: float, images: int, test_records: int) -> int:
-    """Number of rounds between evaluations that limits their cost to EVALUATION_SHARE.
-
-    Args:
-        rounds: rounds of the run.
-        cohort: expected clients per round.
-        images: records on which a client trains per round, counted with repetition.
-        test_records: records per evaluation.
-    """
+    """Number of rounds between evaluations that limits their cost to EVALUATION_SHARE."""
     round_cost = TRAINING_COST * cohort * images
     needed = math.ceil(test_records / (EVALUATION_SHARE * round_cost))
     return max(1, min(needed, rounds // LEAST_EVALUATIONS))
@@ -42,13 +35,6 @@ def records_within_share(
     """Test records of each evaluation before the last, limited by EVALUATION_SHARE.
 
     The last evaluation is on all test records; its cost is part of the share.
-
-    Args:
-        rounds: rounds of the run.
-        every: number of rounds between evaluations.
-        cohort: expected clients per round.
-        images: records on which a client trains per round, counted with repetition.
-        test_records: number of test records.
     """
     before_last = max(1, (rounds - 1) // every)
     share = EVALUATION_SHARE * TRAINING_COST * cohort * images * rounds
@@ -58,14 +44,7 @@ def records_within_share(
 def evaluation_schedule(
     plan: Plan, partition: ClientPartition, test_records: int, most: int = EVALUATED_RECORDS
 ) -> tuple[int, int]:
-    """Number of rounds between two evaluations of a run, and of test records in each.
-
-    Args:
-        plan: the executed plan.
-        partition: the records of each client.
-        test_records: number of test records.
-        most: most of them that an evaluation before the last is on.
-    """
+    """Number of rounds between two evaluations of a run, and of test records in each."""
     records = partition.sizes(np.concatenate(partition.members)).mean()
     images = round(plan.spec.local.steps * min(plan.spec.local.batch_size, records))
     cohort = sum(group.expected_cohort for group in plan.groups)

@@ -12,14 +12,7 @@ BLOCK_VALUES = 2**17
 
 
 def norms(updates: Tensor) -> Tensor:
-    """Returns the L2 norm of each update.
-
-    Args:
-        updates: [K, k], float32.
-
-    Returns:
-        [K], float64.
-    """
+    """Returns the L2 norm of each update."""
     found = [torch.linalg.vector_norm(block, dim=1) for block in _double_blocks(updates)]
     return found[0] if len(found) == 1 else torch.cat(found)
 
@@ -42,12 +35,7 @@ class Measured:
 
 
 def add_sum(total: Tensor, updates: Tensor) -> None:
-    """Add the sum of the updates to a total.
-
-    Args:
-        total: [k], float64; changed in place.
-        updates: [K, k], float32.
-    """
+    """Add the sum of the updates to a total."""
     for block in _double_blocks(updates):
         total.add_(block.sum(0))
 
@@ -59,13 +47,6 @@ def add_grid_sum(
 
     Rounding towards zero lengthens no update, and sums of fewer than 2^53 steps are exact, so one
     client moves the total by a whole number of steps in each coordinate and by ``bound`` at most.
-
-    Args:
-        total: [k], float64, on the grid; changed in place.
-        updates: [K, k], float32.
-        lengths: their norms [K], float64, within a relative error of 2^-31.
-        bound: largest norm of an update.
-        grid: step of the grid, a power of two.
     """
     most = bound * (1 - 2.0**-30)
     factor, done = torch.where(lengths > most, most / lengths, 1.0), 0
@@ -96,15 +77,7 @@ factor and 2^-24 for the products, relatively; the margin is twice both together
 
 
 def factors(norms: Tensor, bound: float) -> Tensor:
-    """Returns clipping factors: 1 up to the bound, 0 for a norm that is not finite.
-
-    Args:
-        norms: L2 norms [B], float64.
-        bound: largest norm after clipping, above 0.
-
-    Returns:
-        Factors [B], float32.
-    """
+    """Returns clipping factors: 1 up to the bound, 0 for a norm that is not finite."""
     factor = torch.where(norms > bound, bound * (1 - ROUNDING) / norms, 1.0)
     return single(torch.where(norms.isfinite(), factor, 0.0))
 

@@ -61,17 +61,7 @@ class OwnParts:
     def parts_of(
         self, record: RunRecord, plan: Plan, data_dir: Path | None, folder: Path
     ) -> RunParts:
-        """The data set, the records of each client, the model and the metric of a run.
-
-        Args:
-            record: record of the run.
-            plan: its plan.
-            data_dir: where data sets are.
-            folder: of the run, with a copy of initial parameters from a file.
-
-        Raises:
-            InputError: as ``data_of``, ``model_of`` and ``metric_of``.
-        """
+        """The data set, the records of each client, the model and the metric of a run."""
         metric = self.metric_of(record)
         data, assigned = self.data_of(record, plan, data_dir)
         begun = started(self.model_of(record, data), plan.spec.model.initial, folder)
@@ -80,11 +70,7 @@ class OwnParts:
     def data_of(
         self, record: RunRecord, plan: Plan, data_dir: Path | None
     ) -> tuple[Dataset, ClientPartition]:
-        """The data set of a run, and the records of each client.
-
-        Raises:
-            InputError: when a run on own data is not given them, or the data are not the run's.
-        """
+        """The data set of a run, and the records of each client."""
         assigned: ClientPartition | None = None
         if self.data is not None:
             data, assigned = self.data.prepared(plan.groups)
@@ -104,11 +90,7 @@ class OwnParts:
         return data, assigned
 
     def model_of(self, record: RunRecord, data: Dataset) -> Model:
-        """The model of a run.
-
-        Raises:
-            InputError: when it differs from the run's.
-        """
+        """The model of a run."""
         expected = record.configuration.get("own_model")
         if self.model is None:
             if expected is not None:
@@ -121,11 +103,7 @@ class OwnParts:
         return self.model.model(record.model, data, objective=objective)
 
     def metric_of(self, record: RunRecord) -> Metric | None:
-        """The run's metric; None for the accuracy of classification.
-
-        Raises:
-            InputError: when it differs from the run's.
-        """
+        """The run's metric; None for the accuracy of classification."""
         plain = is_accuracy(self.task, self.metric)
         metric = None if plain else metric_of(self.task, self.metric)
         found = ACCURACY if metric is None else metric.name

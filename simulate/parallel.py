@@ -54,21 +54,7 @@ def over_chunks(
     size: int,
     workers: int | None = None,
 ) -> Tensor:
-    """Returns the concatenated results of a function on consecutive chunks of clients.
-
-    Args:
-        function: from a slice of clients to their rows; runs on one core, without autograd, in
-            a worker thread if there is more than one.
-        clients: number of clients K, at least 1.
-        size: clients per chunk; the last chunk may be smaller.
-        workers: number of threads; PyTorch's number of threads when None.
-
-    Returns:
-        The rows of all clients [K, ...].
-
-    Raises:
-        InputError: `workers` is below 1.
-    """
+    """Returns the concatenated results of a function on consecutive chunks of clients."""
     return torch.cat(by_chunk(function, clients, size, workers))
 
 
@@ -81,9 +67,6 @@ def by_chunk(
     """Returns the results of a function on consecutive chunks of clients; see `over_chunks`.
 
     With one worker, and within the work on a chunk, the calling thread does the work.
-
-    Raises:
-        InputError: `workers` is below 1.
     """
     threads = torch.get_num_threads()
     workers = threads if workers is None else workers
@@ -154,15 +137,7 @@ class EndedByRankError(PrivplanError):
 
 @contextmanager
 def process_group(cuda: bool) -> Iterator[Ranks]:
-    """Join the process group that ``torchrun`` started until the block ends.
-
-    Args:
-        cuda: whether tensors on GPUs are exchanged, by NCCL where there are GPUs; Gloo exchanges
-            tensors on CPUs.
-
-    Raises:
-        LostRankError: when the other processes cannot be reached.
-    """
+    """Join the process group that ``torchrun`` started until the block ends."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
     defaults = ("0", "1", "0")
     values = (os.environ.get(*pair) for pair in zip(names, defaults, strict=True))
@@ -181,13 +156,7 @@ def process_group(cuda: bool) -> Iterator[Ranks]:
 
 
 def rank_slice(ranks: Ranks, count: int, turn: int = 0) -> slice:
-    """Returns this rank's slice of ``count`` items; sizes of the slices differ by at most one.
-
-    Args:
-        ranks: the processes.
-        count: number of items.
-        turn: shifts the ranks that get larger slices, which balances many small item lists.
-    """
+    """Returns this rank's slice of ``count`` items; sizes of the slices differ by at most one."""
     place = (ranks.rank + turn) % ranks.size
     return slice(count * place // ranks.size, count * (place + 1) // ranks.size)
 
@@ -212,13 +181,7 @@ def _all_reduce(ranks: Ranks, values: Tensor, how: Any) -> Tensor:
 
 
 def all_gather(ranks: Ranks, items: Sequence[Item], device: torch.device) -> list[Item]:
-    """Returns the items of all ranks, in the order of the ranks.
-
-    Args:
-        ranks: the processes.
-        items: this rank's items; tensors in them must not be views of larger storage.
-        device: device of tensors in the result.
-    """
+    """Returns the items of all ranks, in the order of the ranks."""
     if ranks.size == 1:
         return list(items)
     content = io.BytesIO()
@@ -235,13 +198,7 @@ def all_gather(ranks: Ranks, items: Sequence[Item], device: torch.device) -> lis
 def broadcast_state(
     ranks: Ranks, theta: Tensor, state: Mapping[str, Tensor]
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Returns rank 0's vector and state on every rank.
-
-    Args:
-        ranks: the processes.
-        theta: this rank's vector, equal to rank 0's up to rounding.
-        state: this rank's state, equal to rank 0's up to rounding.
-    """
+    """Returns rank 0's vector and state on every rank."""
     if ranks.size == 1:
         return theta, dict(state)
     names = sorted(state)
@@ -254,12 +211,7 @@ def broadcast_state(
 
 
 def on_all_ranks(ranks: Ranks, function: Callable[[], Result]) -> Result:
-    """Returns the result of ``function``, unless it fails on any rank; then all ranks end.
-
-    Raises:
-        PrivplanError: on rank 0, with the message of the first rank that failed.
-        EndedByRankError: on the other ranks.
-    """
+    """Returns the result of ``function``, unless it fails on any rank; then all ranks end."""
     if ranks.size == 1:
         return function()
     failures: list[tuple[str, int]] = []
@@ -279,15 +231,7 @@ def on_all_ranks(ranks: Ranks, function: Callable[[], Result]) -> Result:
 
 
 def device_of(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
-    """Returns the device with a given name; ``auto`` selects a GPU when there is one.
-
-    Args:
-        name: ``auto``, ``cpu`` or ``cuda``.
-        ranks: the processes of the run; those on one machine use one GPU each.
-
-    Raises:
-        InputError: when a GPU is requested and there is none, or fewer than processes.
-    """
+    """Returns the device with a given name; ``auto`` selects a GPU when there is one."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "cpu" or (name == "auto" and not count):
         return torch.device("cpu")
@@ -345,11 +289,7 @@ POLL_SECONDS = 1.0
 
 
 def ray_library() -> ModuleType:
-    """Returns the library Ray.
-
-    Raises:
-        InputError: when it is not installed.
-    """
+    """Returns the library Ray."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -372,19 +312,6 @@ def on_cluster(
 
     When the iteration ends early for any reason, running tasks are killed, so they must be
     resumable.
-
-    Args:
-        function: a function that the machines of the cluster can import.
-        items: its arguments, one per task.
-        jobs: largest number of concurrent tasks, at least 1; the cluster runs as many of them as
-            it has cores.
-        address: ``auto`` for the cluster that this machine belongs to, ``local`` for a cluster of
-            this machine only, or an address in Ray's format.
-        gpus: GPUs per task.
-
-    Raises:
-        InputError: when Ray is not installed, or no cluster answers.
-        PrivplanError: when a worker dies; any exception of a task is raised as it is.
     """
     ray = ray_library()
     with _connected(ray, address), _exit_on_sigint() as check:

@@ -26,12 +26,7 @@ LAST_STEP = "last_step"
 
 
 def pseudo_gradient_step(state: State, decay: float) -> Tensor:
-    """Returns the sum of K local steps along the pseudo-gradient in this round, -eta K g [d].
-
-    Args:
-        state: the server's state.
-        decay: factor on the local learning rate per round.
-    """
+    """Returns the sum of K local steps along the pseudo-gradient in this round, -eta K g [d]."""
     return decay * state[LAST_STEP]
 
 
@@ -44,13 +39,6 @@ def smoothed(vector: Tensor, strength: float) -> Tensor:
     """Returns the solution of the circulant system, by FFT in double precision.
 
     The eigenvalue of I - s L at frequency k is 1 + 2 s (1 - cos(2 pi k / d)), at least 1.
-
-    Args:
-        vector: v [d].
-        strength: s, at least 0.
-
-    Returns:
-        x [d], in the precision of v; its sum is that of v.
     """
     size = vector.numel()
     frequencies = torch.arange(size // 2 + 1, dtype=torch.float64, device=vector.device)
@@ -61,11 +49,7 @@ def smoothed(vector: Tensor, strength: float) -> Tensor:
 
 
 def laplacian(strength: float) -> Server:
-    """Adds the smoothed step to the global model; without state.
-
-    Args:
-        strength: s, at least 0; 0 does not change the step.
-    """
+    """Adds the smoothed step to the global model; without state."""
     return Server(
         "laplacian",
         lambda theta: {},
@@ -74,11 +58,7 @@ def laplacian(strength: float) -> Server:
 
 
 def remembering(strength: float = 0.0) -> Server:
-    """Adds the step, optionally smoothed, to the global model and stores it in the state.
-
-    Args:
-        strength: s of Laplacian smoothing, at least 0; 0 does not change the step.
-    """
+    """Adds the step, optionally smoothed, to the global model and stores it in the state."""
 
     def start(theta: Tensor) -> State:
         return {LAST_STEP: torch.zeros_like(theta)}

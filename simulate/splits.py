@@ -95,9 +95,6 @@ def client_hypernetwork(hidden: int) -> Split:
 
     The global vector is (hypernetwork, embedding, head); the last two are the initial values of
     every client and are not trained globally.
-
-    Args:
-        hidden: units of the hypernetwork's hidden layer.
     """
 
     def dimension(model: Model) -> int:
@@ -134,11 +131,6 @@ def server_hypernetwork(population: int, hidden: int, *, personal_head: bool) ->
     The global vector is (hypernetwork, embeddings of all clients, initial head), without the head
     if it is generated as well. Clients receive generated parameters and send their changes, which
     are shorter than the global vector.
-
-    Args:
-        population: clients in all groups.
-        hidden: units of the hypernetwork's hidden layer.
-        personal_head: whether clients have a personal head and receive only the body.
     """
 
     def start(model: Model, generator: torch.Generator) -> Tensor:

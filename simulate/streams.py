@@ -33,28 +33,12 @@ class Purpose(IntEnum):
 
 
 def stream(seed: int, purpose: Purpose, *indices: int) -> np.random.Generator:
-    """Returns the generator of one stream.
-
-    Args:
-        seed: the run's seed, 0 or more.
-        purpose: purpose of the stream.
-        indices: for example (round, client) or (round, release), each 0 or more.
-
-    Returns:
-        A Philox generator keyed by all arguments; equal arguments give equal streams.
-    """
+    """Returns the generator of one stream."""
     return seeded_streams.seeded_stream(seed, int(purpose), *indices)
 
 
 def streams(
     seed: int, purpose: Purpose, *indices: int, clients: np.ndarray
 ) -> Iterator[np.random.Generator]:
-    """Yields the generators of one stream per client, each valid until the next is asked for.
-
-    Args:
-        seed: the run's seed, 0 or more.
-        purpose: purpose of the streams.
-        indices: the indices before the client's number.
-        clients: numbers of the clients [K].
-    """
+    """Yields the generators of one stream per client, each valid until the next is asked for."""
     return seeded_streams.seeded_streams(seed, int(purpose), *indices, last=clients)

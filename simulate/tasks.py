@@ -39,11 +39,7 @@ class Metric:
     compute: Callable[[Tensor, Tensor], Any]
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> float:
-        """The metric of some records.
-
-        Raises:
-            InputError: when the user's code fails or returns no number.
-        """
+        """The metric of some records."""
         try:
             return float(self.compute(fitted(outputs, targets), targets))
         except Exception as error:  # the user's code can fail in any way
@@ -142,28 +138,14 @@ TASKS: Mapping[str, Task] = MappingProxyType(
 
 
 def task_of(name: str) -> Task:
-    """The task of a name.
-
-    Raises:
-        InputError: for another name.
-    """
+    """The task of a name."""
     if name not in TASKS:
         raise InputError.one("task", f"must be one of {', '.join(TASKS)}", name)
     return TASKS[name]
 
 
 def objective_of(task: str, loss: Any, targets: Tensor | None) -> Objective:
-    """The loss of a run over a data set's targets.
-
-    Args:
-        task: name of the task.
-        loss: the user's function of outputs and targets, or a ``torch.nn.Module`` or class of
-            one; None for the task's own loss.
-        targets: the data set's table of targets; None where labels are the targets.
-
-    Raises:
-        InputError: when the loss cannot be called.
-    """
+    """The loss of a run over a data set's targets."""
     if loss is None:
         if targets is None:
             return CROSS_ENTROPY
@@ -172,16 +154,7 @@ def objective_of(task: str, loss: Any, targets: Tensor | None) -> Objective:
 
 
 def metric_of(task: str, metric: Any) -> Metric:
-    """The metric of a run.
-
-    Args:
-        task: name of the task.
-        metric: name of one of the task's metrics; the user's function of outputs and targets; a
-            ``torchmetrics.Metric`` or class of one; None for the task's default.
-
-    Raises:
-        InputError: for another name, or an object of another kind.
-    """
+    """The metric of a run."""
     known = task_of(task).metrics
     if metric is None:
         metric = next(iter(known))
@@ -216,11 +189,7 @@ def is_accuracy(task: str, metric: Any) -> bool:
 
 
 def _called(field: str, value: Any) -> Callable[[Tensor, Tensor], Any]:
-    """A function of outputs and targets; classes of modules are built without arguments.
-
-    Raises:
-        InputError: when it cannot be called or built.
-    """
+    """A function of outputs and targets; classes of modules are built without arguments."""
     if isinstance(value, type) and issubclass(value, nn.Module):
         try:
             value = value()
@@ -240,16 +209,7 @@ def finite_or_none(value: float) -> float | None:
 
 
 def targets_of(task: str, y: Any, records: Tensor) -> tuple[Tensor, Tensor]:
-    """Model inputs [n, ...] and targets [n, ...] of a task other than multi-class.
-
-    Args:
-        task: name of the task.
-        y: the user's labels; None for the next tokens of the records.
-        records: the records [n, ...].
-
-    Raises:
-        InputError: when the labels do not fit the task.
-    """
+    """Model inputs [n, ...] and targets [n, ...] of a task other than multi-class."""
     if task == "next-token":
         return _next_tokens(y, records)
     if y is None:

@@ -252,36 +252,7 @@ def calibrate(
     rtol: float = _RTOL,
     near: float | None = None,
 ) -> float:
-    """One parameter of T equal releases: the value that just keeps the budget.
-
-    Args:
-        unknown: name of the parameter, one of ``UNKNOWNS``; those it needs must be given, and it
-            must not be.
-        epsilon: budget, positive and finite.
-        delta: failure probability, in (0, 1).
-        noise_multiplier: noise standard deviation over the clipping norm, in ``NOISE_RANGE``.
-        sampling_ratio: chance of a client to take part in a round, in (0, 1].
-        rounds: number of rounds, 1 or more.
-        clients: population from which a cohort is sampled, 1 or more.
-        sampling: sampling law; ``full`` needs a sampling ratio of 1.
-        relation: neighbouring relation.
-        accountant: name in the catalogue, or an accountant.
-        rtol: relative precision of noise multiplier and sampling ratio; that of delta is 1e-3.
-        near: noise multiplier within some percent of the result, where it is known.
-
-    Returns:
-        A value at which the accountant's upper bound is at most ``epsilon``. The noise multiplier
-        is at most ``1 + rtol`` times the smallest one, or ``least_certified`` where the budget
-        allows less than ``pld`` certifies; with ``closed_form`` it is the formula
-        itself, whose conditions ``closed_form.failed_conditions`` checks. The sampling ratio is at
-        least ``1 - rtol`` times the largest one, at most 1. Rounds (up to ``MOST_ROUNDS``) and
-        cohort (up to ``clients``) are the largest integers, delta is ``LEAST_DELTA`` or more.
-
-    Raises:
-        InputError: when a value is missing or out of range.
-        InfeasibleError: when no value in the range keeps the budget.
-        UnsupportedError: when the accountant does not cover the sampling law and relation.
-    """
+    """One parameter of T equal releases: the value that just keeps the budget."""
     given: dict[str, float | None] = {
         "noise_multiplier": noise_multiplier,
         "sampling_ratio": sampling_ratio,

@@ -79,12 +79,7 @@ class ExternalAccountant:
         return self.reason(history, relation) or not_gaussian(history)
 
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
-        """The library's bounds on epsilon at ``delta``.
-
-        Raises:
-            InputError: when delta is not in (0, 1).
-            UnsupportedError: when ``why_not`` gives a reason, or when the library fails.
-        """
+        """The library's bounds on epsilon at ``delta``."""
         checked_delta(delta)
         reason = self.why_not(history, relation)
         if reason is not None:

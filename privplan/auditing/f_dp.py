@@ -32,18 +32,7 @@ GRID = 40
 def rejected(
     canaries: int, counts: list[Guesses], level: float, parameters: np.ndarray, inverse: Inverse
 ) -> np.ndarray:
-    """Whether each trade-off curve makes each number of correct guesses less likely than the level.
-
-    Args:
-        canaries: number of canaries, each included with probability 1/2 (m).
-        counts: numbers of guesses and of correct ones [R].
-        level: probability below which a curve is rejected (tau).
-        parameters: parameters of the curves [E].
-        inverse: the family.
-
-    Returns:
-        Whether each curve is rejected, by numbers of guesses and by curve [R, E].
-    """
+    """Whether each trade-off curve makes each number of correct guesses less likely than level."""
     correct = np.array([one.correct for one in counts])
     # Rows in decreasing order of correct guesses, so that those still in the recursion come first.
     order = np.argsort(-correct, kind="stable")
@@ -100,14 +89,7 @@ def gaussian(mu: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
 @register("f-DP", "bound", order=20)
 def lower_bound(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:
-    """Lower bound on epsilon at delta for any mechanism.
-
-    Args:
-        scores: score of each canary; a higher score means more likely included [m].
-        included: whether each canary was included [m].
-        delta: failure probability.
-        confidence: probability that the bound holds, in (0, 1).
-    """
+    """Lower bound on epsilon at delta for any mechanism."""
     return _largest(scores, included, confidence, LARGEST_EPSILON, family(delta))
 
 
@@ -115,14 +97,7 @@ def lower_bound(scores: np.ndarray, included: np.ndarray, delta: float, confiden
 def lower_bound_if_gaussian(
     scores: np.ndarray, included: np.ndarray, delta: float, confidence: float
 ) -> float:
-    """Lower bound on epsilon at delta if the trade-off curve is that of a Gaussian mechanism.
-
-    Args:
-        scores: score of each canary; a higher score means more likely included [m].
-        included: whether each canary was included [m].
-        delta: failure probability.
-        confidence: probability that the bound holds, in (0, 1).
-    """
+    """Lower bound on epsilon at delta if the trade-off curve is that of a Gaussian mechanism."""
     mu = _largest(scores, included, confidence, LARGEST_MU, gaussian)
     return epsilon_of(mu, delta) if mu > 0 else 0.0
 

@@ -40,11 +40,6 @@ def mu_lower_bound(scores: np.ndarray, included: np.ndarray, confidence: float) 
 
     The scores of different canaries are assumed to be independent, as they are for orthogonal
     directions under Gaussian noise.
-
-    Args:
-        scores: score of each canary; a higher score means more likely included [m].
-        included: whether each canary was included [m].
-        confidence: probability that the bound holds, in (0, 1).
     """
     pilot = np.arange(len(scores)) % PILOT == 0
     tested, truth = scores[~pilot], included[~pilot].astype(bool)
@@ -63,14 +58,7 @@ def mu_lower_bound(scores: np.ndarray, included: np.ndarray, confidence: float) 
 
 @register("Gaussian", "bound if Gaussian", order=40)
 def lower_bound(scores: np.ndarray, included: np.ndarray, delta: float, confidence: float) -> float:
-    """Lower bound on epsilon at delta if the trade-off curve is that of a Gaussian mechanism.
-
-    Args:
-        scores: score of each canary; a higher score means more likely included [m].
-        included: whether each canary was included [m].
-        delta: failure probability.
-        confidence: probability that the bound holds, in (0, 1).
-    """
+    """Lower bound on epsilon at delta if the trade-off curve is that of a Gaussian mechanism."""
     mu = mu_lower_bound(scores, included, confidence)
     return epsilon_of(mu, delta) if mu > 0 else 0.0
 
@@ -79,17 +67,7 @@ def lower_bound(scores: np.ndarray, included: np.ndarray, delta: float, confiden
 def estimate(
     scores: np.ndarray, included: np.ndarray, delta: float, confidence: float = 0.0
 ) -> float:
-    """Epsilon at delta between Gaussians fitted to the scores of included and excluded canaries.
-
-    Args:
-        scores: score of each canary; a higher score means more likely included [m].
-        included: whether each canary was included [m].
-        delta: failure probability.
-        confidence: ignored; an estimate has none.
-
-    Returns:
-        The estimate; 0 where a side has fewer than two canaries or equal scores.
-    """
+    """Epsilon at delta between Gaussians fitted to the scores of included and excluded canaries."""
     inside, outside = scores[included.astype(bool)], scores[~included.astype(bool)]
     if min(len(inside), len(outside)) < 2 or min(inside.std(), outside.std()) == 0:
         return 0.0

@@ -34,10 +34,6 @@ def count_guesses(scores: np.ndarray, included: np.ndarray) -> list[Guesses]:
 
     Each number of guesses is a quarter of the one before, and depends only on the number of
     canaries, so that the choice is independent of the scores.
-
-    Args:
-        scores: score of each canary; a higher score means more likely included [m].
-        included: whether each canary was included [m].
     """
     ranked = included[np.argsort(-scores, kind="stable")].astype(bool)
     counts, size = [], len(ranked) - len(ranked) % 2
@@ -55,13 +51,6 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
     Main theorem of the paper: each guess is correct with the probability of randomised response at
     epsilon, and delta adds at most 2 m delta times the largest mean over i of the probabilities of
     falling short of the number of correct guesses by 1 to i.
-
-    Args:
-        canaries: number of canaries, each included with probability 1/2 (m).
-        guesses: number of guesses (r).
-        correct: number of correct guesses (v).
-        epsilon: epsilon of the tested hypothesis.
-        delta: its failure probability.
     """
     rate = 1 / (1 + np.exp(-epsilon))
     if not correct:
@@ -77,12 +66,6 @@ def lower_bound(scores: np.ndarray, included: np.ndarray, delta: float, confiden
     """Lower bound on epsilon at delta for any mechanism.
 
     The numbers of guesses share the error rate equally (union bound).
-
-    Args:
-        scores: score of each canary; a higher score means more likely included [m].
-        included: whether each canary was included [m].
-        delta: failure probability.
-        confidence: probability that the bound holds, in (0, 1).
     """
     counts = count_guesses(scores, included)
     level = (1 - confidence) / len(counts)

@@ -168,11 +168,7 @@ def state_of(connection: Connection, row: Row[Any]) -> State:
 
 
 def limit_of(connection: Connection, row: Row[Any]) -> Composition:
-    """What is spent and reserved of an account, composed by its rule with a next run.
-
-    Raises:
-        InputError: when no run can be declared any more.
-    """
+    """What is spent and reserved of an account, composed by its rule with a next run."""
     known = (row.name, row.rule, Relation(row.relation), row.epsilon, row.delta, row.order)
     if row.rule != "exact":
         return Composition(*known, units=row.spent + row.reserved)
@@ -226,17 +222,7 @@ def within_declared(connection: Connection, row: Row[Any], run: str, done: Histo
 def spent_before(
     connection: Connection, held: Row[Any], step: int, charges: Mapping[str, History]
 ) -> bool:
-    """Whether a step of a reservation was spent already; a new one is noted with its releases.
-
-    Args:
-        connection: an open transaction.
-        held: the reservation.
-        step: the step, larger than those before it unless it is repeated.
-        charges: account to releases.
-
-    Raises:
-        InputError: when the step was spent with other releases, or never and later ones were.
-    """
+    """Whether a step of a reservation was spent already; a new one is noted with its releases."""
     plain = json.dumps({name: text_of(charges[name]) for name in sorted(charges)})
     releases = hashlib.sha256(plain.encode()).hexdigest()
     if step > held.step:
@@ -414,21 +400,7 @@ class Budgets(Rows):
         ceilings: Sequence[str] = (),
         typical: History | None = None,
     ) -> None:
-        """Open an account; nothing is spent.
-
-        Args:
-            name: such as ``population/group``.
-            epsilon: the budget over all runs.
-            delta: its failure probability.
-            rule: the filter; ``exact`` for runs that are all declared before the first.
-            relation: neighbouring relation.
-            ceilings: accounts that bound the sum of this and other accounts' clients: each
-                reservation is charged to them as well, by the largest of its accounts.
-            typical: releases of a typical run, for which the order of the Rényi filter is chosen.
-
-        Raises:
-            InputError: when a value is out of range, or the account exists.
-        """
+        """Open an account; nothing is spent."""
         faults = []
         if rule not in RULES:
             faults.append(Fault("rule", f"must be one of {', '.join(RULES)}", rule))
@@ -475,16 +447,7 @@ class Budgets(Rows):
         return self.declare_run(run, {name: history})[name]
 
     def declare_run(self, run: str, charges: Mapping[str, History]) -> dict[str, str]:
-        """Declare a run in all its ``exact`` accounts, or in none, before their first result.
-
-        Returns:
-            The commitment by account: a hash of all declared runs, to be published before the
-            first result.
-
-        Raises:
-            InfeasibleError: when the declared runs, composed exactly, exceed the budget.
-            InputError: when a run was reserved already: what comes now may depend on its result.
-        """
+        """Declare a run in all its ``exact`` accounts, or in none, before their first result."""
 
         def work(connection: Connection) -> dict[str, str]:
             return {
@@ -562,22 +525,7 @@ class Budgets(Rows):
         expires_in: float = 30 * DAY,
         reservation: str | None = None,
     ) -> str:
-        """Reserve the releases of a run in all accounts, or in none.
-
-        Args:
-            run: its name; of a declared run for ``exact`` accounts.
-            charges: account to the releases that its clients see.
-            expires_in: seconds after which nothing can be spent and the rest returns.
-            reservation: the reservation's name; a new one by default. Repeating a call with the
-                name of an open reservation changes nothing.
-
-        Returns:
-            The reservation's name.
-
-        Raises:
-            InfeasibleError: when an account has too little left.
-            InputError: when there is no such account or declared run.
-        """
+        """Reserve the releases of a run in all accounts, or in none."""
         name = reservation or uuid.uuid4().hex
         if not charges:
             raise InputError.one("charges", "must name an account", dict(charges))
@@ -634,19 +582,7 @@ class Budgets(Rows):
     def spend(
         self, reservation: str, charges: Mapping[str, History], *, step: int | None = None
     ) -> None:
-        """Spend releases of a reservation; call this before a release is made.
-
-        Args:
-            reservation: its name.
-            charges: account to releases, within what is reserved.
-            step: a growing number; a call with a step that was spent already, and the same
-                releases, changes nothing, so that it can be repeated after a crash.
-
-        Raises:
-            InfeasibleError: when more is spent than was reserved.
-            InputError: when the reservation is unknown, closed or expired, or the step was spent
-                with other releases.
-        """
+        """Spend releases of a reservation; call this before a release is made."""
 
         def work(connection: Connection) -> None:
             self._expire(connection)
@@ -688,11 +624,7 @@ class Budgets(Rows):
         connection.execute(update(CHARGES).where(*where).values(spent=total, detail=detail))
 
     def close(self, reservation: str) -> None:
-        """End a run: what it did not spend returns to the accounts.
-
-        Raises:
-            InputError: when the reservation is unknown or not open.
-        """
+        """End a run: what it did not spend returns to the accounts."""
 
         def work(connection: Connection) -> None:
             self._expire(connection)
@@ -702,12 +634,7 @@ class Budgets(Rows):
         self._run(work)
 
     def commit(self, reservation: str, charges: Mapping[str, History] | None = None) -> None:
-        """Spend and close at once.
-
-        Args:
-            reservation: its name.
-            charges: account to releases that were made; by default all that was reserved.
-        """
+        """Spend and close at once."""
 
         def work(connection: Connection) -> None:
             self._expire(connection)

@@ -15,7 +15,6 @@ from privplan.errors import BrokenRunError, Fault, InputError
 from privplan.ledger import LINK, history_of
 from privplan.plan import Plan
 from privplan.record import LEDGER
-from privplan.spec.tuning import refuse_in_book
 from privplan.values import (
     Count,
     Natural,
@@ -151,20 +150,9 @@ class Booking:
 
 
 def booking_of(folder: Path, population: str, *, infinite: bool = False) -> Booking:
-    """Judge a run folder, and read it for the book.
-
-    Args:
-        folder: the run folder.
-        population: whose groups these are.
-        infinite: whether a run whose verdict is broken is booked at infinite epsilon.
-
-    Raises:
-        InputError: when it is not a run folder, has no release, its record is of another plan,
-            its ledger is incomplete or was edited, or its plan is tuned on private data.
-        BrokenRunError: when its verdict is broken, unless ``infinite``.
-    """
+    """Judge a run folder, and read it for the book."""
     run = load_run(folder)
-    refuse_in_book(run.plan.spec.tuning)
+    run.plan.refuse_in_book()
     where = str(folder / LEDGER)
     if not run.ledger.records and run.ledger.fault is None:
         raise InputError.one("ledger", "must hold a release", where)
@@ -202,15 +190,7 @@ def booking(
     outcome: Literal["kept", "broken", "unverified"],
     cost: Cost,
 ) -> Booking:
-    """A run with a sound ledger as the book stores it.
-
-    Args:
-        run: the run.
-        folder: where it was read from.
-        population: whose groups these are.
-        outcome: of its verdict.
-        cost: how its releases are booked.
-    """
+    """A run with a sound ledger as the book stores it."""
     states = [_state(record.noise_state) for record in run.ledger.records]
     booked = BookedRun(
         chain=run.ledger.chain,

@@ -30,7 +30,6 @@ from privplan.errors import InfeasibleError, InputError, UnsupportedError
 from privplan.plan import BookBudget, GroupPlan, Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from privplan.spec.tuning import refuse_in_book
 
 LEAST_SHARE = 0.05
 """Smallest allotment, as a part of the budget; below it the budget counts as spent."""
@@ -49,19 +48,7 @@ def solve_at(
     *,
     second_opinion: bool | None = None,
 ) -> Plan:
-    """``solve_from_book`` with the runs and the budget accounts of the book at an address.
-
-    Args:
-        spec: the problem.
-        address: a file or SQLAlchemy address; empty for the default.
-        population: name of the population of the spec's groups.
-        rule: as in ``solve_from_book``.
-        second_opinion: likewise.
-
-    Raises:
-        InputError: when there is no such book, or as ``solve_from_book``.
-        InfeasibleError: as ``solve_from_book``.
-    """
+    """``solve_from_book`` with the runs and the budget accounts of the book at an address."""
     limits = {}
     if has_accounts(address):
         budgets = Budgets(address)
@@ -88,29 +75,7 @@ def solve_from_book(
     limits: Mapping[str, Sequence[Composition]] | None = None,
     second_opinion: bool | None = None,
 ) -> Plan:
-    """The plan of a spec within the remaining part of its budgets.
-
-    Args:
-        spec: the problem; each group's epsilon is its budget over all runs.
-        past: the runs of the book.
-        population: name of the population of the spec's groups.
-        rule: how past runs and the planned one are composed: a filter, for a run that is chosen
-            after seeing earlier ones, or ``exact``, for runs that were all fixed before the
-            first result. By default the rule of the group's budget account, else the filter of
-            ``rules.composition_of``.
-        limits: by group, its budget account and the ceilings of that; the plan fits into each.
-        second_opinion: as in ``planning.solve``.
-
-    Returns:
-        A plan whose groups have the run's allotments as epsilon; ``book`` and warnings give the
-        composed epsilon and what adaptivity costs.
-
-    Raises:
-        InputError: when past releases of a group have another relation or unit than the plan, or
-            the rule is not that of the group's account or does not cover its releases.
-        InfeasibleError: when past releases leave no room for a plan, or none is found.
-    """
-    refuse_in_book(spec.tuning)
+    """The plan of a spec within the remaining part of its budgets."""
     accounts = _accounts(spec, past, population)
     plan = requested = solve(spec, second_opinion=second_opinion)
     budgets = {group.name: group.epsilon for group in requested.groups}
@@ -168,11 +133,7 @@ def _limits(
     rule: Rule | None,
     limits: Mapping[str, Sequence[Composition]],
 ) -> list[Composition]:
-    """The budget account of a group and its ceilings.
-
-    Raises:
-        InputError: when the rule or the relation differs from that of the account.
-    """
+    """The budget account of a group and its ceilings."""
     found = list(limits.get(group.name, ()))
     for one in found[:1]:
         for field, of_account, given in (
@@ -192,11 +153,7 @@ def _next(
     allotted: Mapping[str, float],
     aim: float,
 ) -> dict[str, float]:
-    """The next allotments; those of groups without bounds do not change.
-
-    Raises:
-        InfeasibleError: when one falls below ``LEAST_SHARE`` of its budget.
-    """
+    """The next allotments; those of groups without bounds do not change."""
     allotments = dict(allotted)
     for name, compositions in bounds.items():
         group, budget = plan.group(name), requested.group(name)

@@ -115,18 +115,7 @@ def groups_of(runs: Iterable[BookedRun], population: str | None) -> list[tuple[s
 def account_of(
     runs: Sequence[BookedRun], population: str, group: str, relation: Relation | None = None
 ) -> Account:
-    """The account of a group.
-
-    Args:
-        runs: the book.
-        population: name of the group's population.
-        group: its name.
-        relation: neighbouring relation of all releases; by default that of their plans.
-
-    Raises:
-        InputError: when the group is not in the book, or its runs differ in relation (and none
-            is given) or in the unit of privacy.
-    """
+    """The account of a group."""
     pairs = [
         (run, share)
         for run in runs
@@ -139,10 +128,10 @@ def account_of(
         raise InputError.one("group", rule, group)
     units = {share.unit for _, share in pairs}
     relations = {share.relation for _, share in pairs} if relation is None else {relation}
-    for field, values in (("relation", relations), ("unit", units)):
+    for name, values in (("relation", relations), ("unit", units)):
         if len(values) > 1:
             rule = f"must be one in all runs to compose them for group {group}"
-            raise InputError.one(field, rule, " and ".join(sorted(values)))
+            raise InputError.one(name, rule, " and ".join(sorted(values)))
     deltas = [share.delta for _, share in pairs if share.delta is not None]
     return Account(
         population=population,
@@ -157,11 +146,7 @@ def account_of(
 
 
 def delta_for(account: Account, given: float | None) -> float:
-    """The given delta, else the smallest delta of the runs' plans for the group.
-
-    Raises:
-        InputError: when there is neither, or it is not in (0, 1).
-    """
+    """The given delta, else the smallest delta of the runs' plans for the group."""
     delta = account.delta if given is None else given
     if delta is None or not 0 < delta < 1:
         raise InputError.one("delta", f"must be in (0, 1) for group {account.group}", delta)
@@ -169,11 +154,7 @@ def delta_for(account: Account, given: float | None) -> float:
 
 
 def spending(account: Account, delta: float) -> Spending:
-    """Realised epsilon of the group at ``delta``.
-
-    Raises:
-        UnsupportedError: when the releases cannot be composed.
-    """
+    """Realised epsilon of the group at ``delta``."""
     history = account.history
     spent = account.composed(History(), delta)
     return Spending(
@@ -225,19 +206,7 @@ def spendings(
     relation: Relation | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[list[Spending], list[Fault]]:
-    """Realised epsilon of several groups, and the faults of those that cannot be composed.
-
-    Args:
-        runs: the book.
-        group: only groups of this name.
-        population: only groups of this population.
-        delta: as in ``delta_for``.
-        relation: as in ``account_of``.
-        progress: called with the number of finished groups and of all groups.
-
-    Raises:
-        InputError: when no group has the given name.
-    """
+    """Realised epsilon of several groups, and the faults of those that cannot be composed."""
     selected = [pair for pair in groups_of(runs, population) if group in (None, pair[1])]
     if group is not None and not selected:
         account_of(runs, population or "", group)
@@ -287,12 +256,6 @@ def order_of(
     """Index in ``ORDERS`` of the order at which most runs fit into a budget.
 
     Any order that is fixed before the first release gives a valid filter.
-
-    Args:
-        epsilon: the budget.
-        delta: its failure probability.
-        typical: releases of a typical run; Gaussian releases without sampling by default.
-        relation: neighbouring relation.
     """
     _check(epsilon, delta)
     each = ORDERS if typical is None else _divergences(typical, relation)
@@ -313,11 +276,7 @@ def _capacities(epsilon: float, delta: float) -> np.ndarray:
 
 
 def capacity(rule: Rule, epsilon: float, delta: float, order: int) -> int:
-    """The capacity of a budget, in units, at an order (Rényi filter).
-
-    Raises:
-        InputError: when the budget is out of range, or no order implies it.
-    """
+    """The capacity of a budget, in units, at an order (Rényi filter)."""
     _check(epsilon, delta)
     if rule == "gaussian":
         return _down(mu_of(epsilon, delta) ** 2)
@@ -328,17 +287,7 @@ def capacity(rule: Rule, epsilon: float, delta: float, order: int) -> int:
 
 
 def cost(rule: Rule, history: History, relation: Relation, order: int) -> int:
-    """The cost of releases, in units; more than any capacity where they have no noise.
-
-    Args:
-        rule: the filter.
-        history: the releases.
-        relation: neighbouring relation.
-        order: index in ``ORDERS``, for the Rényi filter.
-
-    Raises:
-        UnsupportedError: when the filter does not cover a release.
-    """
+    """The cost of releases, in units; more than any capacity where they have no noise."""
     reason = not_gaussian(history)
     if reason is not None:
         raise UnsupportedError(f"{rule} filter: {reason}")
@@ -490,17 +439,7 @@ class Composition:
 def composition_of(
     account: Account, budget: float, delta: float, rule: BookRule | None = None
 ) -> Composition:
-    """How a group's runs are composed.
-
-    Args:
-        account: its past releases; the first run fixes the order of the Rényi filter.
-        budget: epsilon over all runs.
-        delta: failure probability.
-        rule: the rule; by default the filter that fits the first run.
-
-    Raises:
-        InputError: when no filter covers the first run, or the budget is too small for one.
-    """
+    """How a group's runs are composed."""
     first = next((one for one in account.histories if one.rounds), History())
     if rule is None:
         everybody = first.rounds and all(release.sampling_ratio == 1 for release, _ in first)
@@ -597,20 +536,7 @@ def remaining(
     rounds: int | None = None,
     rule: BookRule | None = None,
 ) -> Remaining:
-    """The remaining part of ``epsilon`` at ``delta``.
-
-    Args:
-        account: all past releases of the group.
-        epsilon: the total budget.
-        delta: failure probability.
-        sampling_ratio: of the next run; by default that of the last run.
-        rounds: of the next run; by default those of the last run.
-        rule: how past runs and a next one are composed; by default a filter.
-
-    Raises:
-        InputError: when a value is out of range, or the rule does not cover the releases.
-        InfeasibleError: when more than the budget is spent already.
-    """
+    """The remaining part of ``epsilon`` at ``delta``."""
     release, count = _next_release(account.histories[-1], sampling_ratio, rounds)
     _check_question(epsilon, release.sampling_ratio, count)
     composition = composition_of(account, epsilon, delta, rule)

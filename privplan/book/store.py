@@ -63,14 +63,7 @@ _LONGEST = 200
 
 
 def address_of(given: str | None) -> URL:
-    """URL of a book: the given address, else ``PRIVPLAN_BOOK``, else ``book.sqlite``.
-
-    Args:
-        given: a file name, or an SQLAlchemy URL; None or empty for the default.
-
-    Raises:
-        InputError: when it is not an address, or is that of a database in memory.
-    """
+    """URL of a book: the given address, else ``PRIVPLAN_BOOK``, else ``book.sqlite``."""
     text = given or os.environ.get(VARIABLE) or DEFAULT
     if "://" not in text:
         return URL.create("sqlite", database=text)
@@ -98,14 +91,6 @@ def engine_of(url: URL, *, write: bool) -> Engine:
 
     SQLite: a writer takes the lock when its transaction begins and waits for other writers. Every
     other database: serializable transactions, which the caller repeats on conflicts.
-
-    Args:
-        url: the book.
-        write: whether transactions write.
-
-    Raises:
-        InputError: when the kind of database is unknown, its driver is not installed, or
-            there is no such file to read.
     """
     sqlite = url.get_backend_name() == "sqlite"
     file = sqlite and not str(url.database).startswith("file:")
@@ -146,15 +131,7 @@ def _begin_with(engine: Engine, statement: str) -> None:
 
 @contextmanager
 def refusing(url: URL, rule: str) -> Iterator[None]:
-    """Convert errors of a database to one-line errors.
-
-    Args:
-        url: the book.
-        rule: what the book must be, for the message.
-
-    Raises:
-        InputError: for any error of the database or its driver.
-    """
+    """Convert errors of a database to one-line errors."""
     try:
         yield
     except DBAPIError as error:
@@ -269,10 +246,6 @@ def add(url: URL, booking: Booking) -> Added:
     """Add a run to the book, unless the book has it; the book is created if missing.
 
     Safe with concurrent writers: search and insertion are one transaction.
-
-    Raises:
-        InputError: when the book cannot be written, is damaged or of another version, has the
-            run under another population, or has a run with the same noise.
     """
     engine = engine_of(url, write=True)
     with refusing(url, _WRITABLE):
@@ -325,9 +298,6 @@ def _refuse_repeated_noise(connection: Connection, booking: Booking) -> None:
 
     Subtracting two releases with equal noise cancels it. Lines that both runs have in common
     are one release, not two; only lines after those are compared.
-
-    Raises:
-        InputError: naming the other run.
     """
     own = _pieces(booking.states, STATE)
     joined = RUNS.join(VERDICTS, VERDICTS.c.run == RUNS.c.id)
@@ -384,11 +354,7 @@ def _key(connection: Connection, statement: Insert) -> int:
 
 
 def runs(url: URL) -> tuple[BookedRun, ...]:
-    """All runs of the book, in the order in which they were added.
-
-    Raises:
-        InputError: when there is no such book, it cannot be read, or a row was edited.
-    """
+    """All runs of the book, in the order in which they were added."""
     engine = engine_of(url, write=False)
     with refusing(url, _SOUND), engine.begin() as connection:
         if not inspect(connection).has_table(VERSIONS.name):

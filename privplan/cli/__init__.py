@@ -186,11 +186,7 @@ class SuggestingGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the arguments name.
-
-        Raises:
-            UsageError: for an unknown command; the message names the nearest one.
-        """
+        """The command that the arguments name."""
         from privplan.errors import did_you_mean
 
         command = self.get_command(ctx, args[0])
@@ -317,11 +313,7 @@ def _extensions(group: str = GROUP) -> dict[str, EntryPoint]:
 
 
 def _load(point: EntryPoint) -> click.Command:
-    """The command of an entry point.
-
-    Raises:
-        ClickException: when it cannot be imported, or is no command.
-    """
+    """The command of an entry point."""
     rule = f"entry point {point.value!r} of group {GROUP} must be a click command"
     try:
         command = point.load()

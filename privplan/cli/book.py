@@ -257,10 +257,9 @@ def open_account(
 def _typical(plan: str, account: str) -> Any:
     """The releases of an account's group in a plan."""
     from privplan.plan import Plan
-    from privplan.spec.tuning import refuse_in_book
 
     solved = Plan.load(plan)
-    refuse_in_book(solved.spec.tuning)
+    solved.refuse_in_book()
     return solved.history(solved.group(account.rpartition("/")[2]))
 
 
@@ -270,10 +269,9 @@ def _histories(plan: str, population: str, rounds: int | None = None) -> dict[st
     from privplan.book.spending import full_name
     from privplan.errors import InputError
     from privplan.plan import Plan
-    from privplan.spec.tuning import refuse_in_book
 
     solved, found = Plan.load(plan), {}
-    refuse_in_book(solved.spec.tuning)
+    solved.refuse_in_book()
     for group in solved.groups:
         history = solved.history(group)
         if rounds is not None:

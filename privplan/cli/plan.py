@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.cli import render
-from privplan.cli.horizon_plans import solve_horizon_spec
 from privplan.errors import InputError
 from privplan.files import write_text
 from privplan.spec.presets import DEFAULT, PRESETS, preset
@@ -139,22 +138,6 @@ def solve_command(
 
     data = spec_mapping(read_text(spec, "spec"), spec)
     problem = Spec.parse(data, Path(spec).parent)
-    if problem.horizon is not None:
-        options = {
-            "plot": plot,
-            "for": target,
-            "solve_for": solve_for,
-            "forecast": forecast,
-            "known_accuracy": known_accuracy,
-            "coverage": coverage,
-            "from_book": book,
-            "population": population,
-            "rule": rule,
-        }
-        for plan in solve_horizon_spec(problem, spec, output, form, options, second_opinion):
-            for line in replaced_lines(data, plan):
-                render.warn(line)
-        return
     name, value = target or ("", 0.0)
     needs = {
         "solve_for": (solve_for, "--for noise or --for accuracy", name in ("noise", "accuracy")),
@@ -253,6 +236,7 @@ def solve_command(
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def explain_command(plan: str, only: str | None, form: str) -> None:
     """Show each term of the bounds of PLAN as a formula and a number, and its reasons."""
+    from privplan.accounting.calibrate import PLD
     from privplan.errors import InputError
     from privplan.forecast.target import forecast_lines
     from privplan.plan import Plan, book_lines
@@ -281,7 +265,7 @@ def explain_command(plan: str, only: str | None, form: str) -> None:
             for row in terms
         ]
         render.table(f"{name}: {terms[0].source}", ["term", "formula", "value"], cells)
-    if only is None and solved.spec.tuning is None:  # these are of a single run
+    if only is None and solved.guarantee == PLD:  # these are of a single run
         from privplan.errors import UnsupportedError
         from privplan.planning.explain import reasons, risks_of
         from privplan.report.tables import risk_table

@@ -73,16 +73,7 @@ class PlanFeatures(Value):
 
 
 def features_of(spec: Spec, noise: float, weights: Sequence[float]) -> PlanFeatures:
-    """Features of a spec's plan.
-
-    Args:
-        spec: the spec, with its recipe where that is decided.
-        noise: norm of the noise of the mean update over the clipping norm.
-        weights: weight of each group.
-
-    Raises:
-        InputError: for plans of records, which no forecast covers.
-    """
+    """Features of a spec's plan."""
     if spec.unit != "client":
         raise InputError.one("forecast", "is only for unit: client", spec.unit)
     recipe, server, averaging = spec.recipe, spec.server, spec.averaging
@@ -291,29 +282,14 @@ class ProxyTable(Checked):
 
     @classmethod
     def load(cls, path: Path | str) -> ProxyTable:
-        """Read a table.
-
-        Raises:
-            InputError: when it cannot be read, is not JSON or has faults.
-        """
+        """Read a table."""
         data = _json(path, "forecast")
         refuse_other_kind(data, TABLE, "forecast")
         return parse(cls, data)
 
 
 def read_coverage(path: Path | str | None, spec: Spec, classes: int) -> Coverage:
-    """Which classes each group of a spec holds, from JSON such as {"strict": [0.5, 0.5, 0]}.
-
-    Args:
-        path: the file: non-negative numbers per class, by name of the group, and optionally the
-            clients' ``skew`` in [0, 1] and the ``frequency`` of each class among all records; None
-            when all groups hold all classes alike.
-        spec: the spec.
-        classes: number of classes.
-
-    Raises:
-        InputError: when the file does not have one number per class for each group.
-    """
+    """Which classes each group of a spec holds, from JSON such as {"strict": [0.5, 0.5, 0]}."""
     if path is None:
         return even_coverage(spec, classes)
     data, names = _json(path, "coverage"), [group.name for group in spec.groups]

@@ -22,7 +22,6 @@ from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from privplan.errors import InputError
 from privplan.forecast.features import (
@@ -287,6 +286,8 @@ class Fit:
             joined: Floats = np.concatenate([own.ravel(), priors])
             return joined
 
+        from scipy.optimize import least_squares  # slow to load
+
         found = least_squares(residuals, start, loss="soft_l1", f_scale=_ROBUST, max_nfev=100)
         theta: Floats = found.x
         return theta
@@ -439,13 +440,7 @@ class Forecaster:
         return float(from_log_odds(odds + self._shift))
 
     def forecast(self, plan: PlanFeatures, coverage: Coverage, names: Sequence[str]) -> Forecast:
-        """The forecast of a plan.
-
-        Args:
-            plan: its features.
-            coverage: which classes its groups hold.
-            names: names of its groups.
-        """
+        """The forecast of a plan."""
         point = self._point(plan, coverage)
         distance = self.distance(point)
         width = math.hypot(1 + distance, self._anchor_width)
@@ -514,25 +509,12 @@ def _quantile(values: Sequence[float]) -> float:
 
 @lru_cache(maxsize=4)
 def forecaster(path: str) -> Forecaster:
-    """The forecaster of a file, fitted once per process.
-
-    Raises:
-        InputError: as ``ProxyTable.load``.
-    """
+    """The forecaster of a file, fitted once per process."""
     return Forecaster(ProxyTable.load(path))
 
 
 def forecaster_with(path: str, anchor: str | None, coverage: str | None) -> Forecaster:
-    """The forecaster of a file, anchored by PLAN.json=ACCURACY when that is given.
-
-    Args:
-        path: the table of proxy runs.
-        anchor: path of a plan and the accuracy that it reached in percent, with = between.
-        coverage: path of the classes that the groups hold; None when all hold all alike.
-
-    Raises:
-        InputError: for an anchor that is not of this form, or files with faults.
-    """
+    """The forecaster of a file, anchored by PLAN.json=ACCURACY when that is given."""
     if anchor is None:
         return forecaster(path)
     where, _, text = anchor.rpartition("=")

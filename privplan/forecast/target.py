@@ -40,21 +40,7 @@ def solve_for_accuracy(
     *,
     second_opinion: bool | None = None,
 ) -> Plan:
-    """The plan of least cost whose forecast reaches an accuracy, with its forecast.
-
-    Args:
-        spec: a spec of clients, without free rounds, cohort or clipping norm.
-        target: accuracy overall in percent.
-        model: the forecasts.
-        coverage: which classes the groups hold.
-        unknown: ``epsilon`` for the strictest budgets (all times one factor), ``cohort`` for the
-            fewest clients per round, ``rounds`` for the fewest rounds.
-        second_opinion: as in ``solve``.
-
-    Raises:
-        InputError: for a target outside (0, 100), or a spec whose unknown is not its own.
-        InfeasibleError: with the largest forecast that the unknown reaches.
-    """
+    """The plan of least cost whose forecast reaches an accuracy, with its forecast."""
     if not 0 < target < 100:
         raise InputError.one("target_accuracy", "must be in (0, 100) percent", target)
     if unknown not in UNKNOWNS:
@@ -134,11 +120,7 @@ def forecast_lines(plan: Plan) -> list[str]:
 
 
 def extrapolates(distance: float) -> str:
-    """That a forecast extrapolates; empty for one near the proxy runs.
-
-    Args:
-        distance: to the nearest proxy run, over the median distance between those.
-    """
+    """That a forecast extrapolates; empty for one near the proxy runs."""
     if distance <= FAR:
         return ""
     return f"extrapolates: {distance:.1f} times as far from the proxy runs as these from each other"

@@ -38,7 +38,6 @@ from privplan.guard.storage import FOLDER, MODEL, RELEASE, GroupTotal, Storage, 
 from privplan.ledger import chained, history_of
 from privplan.plan import GroupPlan, Plan
 from privplan.record import LEDGER, PLAN, RECORD, Executed, ReleaseRecord, RunRecord
-from privplan.spec.tuning import refuse_in_book
 from privplan.streams import SecureStream, secure_stream
 from privplan.witness import Witness, Witnessing
 
@@ -132,7 +131,7 @@ def past_runs(
     from privplan.book.spending import account_of, composition_of, groups_of
     from privplan.book.store import address_of, has_runs, runs
 
-    refuse_in_book(plan.spec.tuning)
+    plan.refuse_in_book()
     url = address_of(book)
     if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
         return {}

@@ -56,12 +56,7 @@ Floats = NDArray[np.float64]
 
 @lru_cache(maxsize=256)
 def coefficients(bands: int, momentum: float) -> tuple[float, ...]:
-    """c_0, ..., c_{B-1}, of norm 1 at most.
-
-    Args:
-        bands: B.
-        momentum: beta of the server, in [0, 1).
-    """
+    """c_0, ..., c_{B-1}, of norm 1 at most."""
     root = [1.0]
     for k in range(1, bands):
         root.append(root[-1] * (2 * k - 1) / (2 * k))  # (1 - x)^(-1/2)
@@ -86,11 +81,6 @@ def remaining_noise(bands: int, momentum: float, rounds: int) -> float:
     """Noise that the last model holds, over that of plain steps with independent noise like z.
 
     Both for the same way of the model without noise: momentum leaves the last steps unfinished.
-
-    Args:
-        bands: B; 1 for independent noise.
-        momentum: beta of the server.
-        rounds: T.
     """
     if bands == 1:
         return 1.0
@@ -161,7 +151,7 @@ class CyclicPoisson(Poisson):
         for choice in {*planning.free} - {"ratios", "weights"}:
             yield Fault("planning.free", f"can name ratios and weights only {under}", choice)
         named = ((f"groups.{group.name}.risk", group.risk) for group in spec.groups)
-        absent = [*named, *((one, getattr(spec, one)) for one in ("horizon", "tuning"))]
+        absent = [*named]
         absent += ((f"planning.{one}", getattr(planning, one, None)) for one in _LEFT_OUT)
         for field, value in (*absent, ("groups_from", spec.groups_from)):
             if value is not None:

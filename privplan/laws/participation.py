@@ -12,13 +12,7 @@ from scipy.special import bdtr, bdtrc, gammaln
 
 
 def total_p_value(counts: Sequence[int], clients: int, ratio: float) -> float:
-    """Two-sided exact binomial test of how many participations there were in all.
-
-    Args:
-        counts: realised cohort of each round.
-        clients: clients in the group.
-        ratio: chance of each client in each round.
-    """
+    """Two-sided exact binomial test of how many participations there were in all."""
     trials, total = clients * len(counts), sum(counts)
     if total > trials:
         return 0.0
@@ -36,11 +30,6 @@ def dispersion_p_value(counts: Sequence[int], trials: int, ratio: float) -> floa
     bounds, each the best over a grid of exponents, so it is never too small. Cohort sizes of a
     fixed-size law that was booked as Poisson have a statistic near zero; participations of
     clients of whom some are preferred have one that is too large.
-
-    Args:
-        counts: realised cohort of each round, or rounds that each client took part in.
-        trials: clients in the group, or rounds.
-        ratio: chance of each client in each round.
     """
     if not 0 < ratio < 1:
         return 1.0
@@ -52,13 +41,7 @@ def dispersion_p_value(counts: Sequence[int], trials: int, ratio: float) -> floa
 
 
 def spread_p_value(counts: Sequence[int], sizes: np.ndarray, log_mass: np.ndarray) -> float:
-    """``dispersion_p_value`` for draws from any law on whole numbers.
-
-    Args:
-        counts: independent draws.
-        sizes: values of a draw.
-        log_mass: logarithm of the probability of each.
-    """
+    """``dispersion_p_value`` for draws from any law on whole numbers."""
     mass = np.exp(log_mass)
     mean = float(mass @ sizes / mass.sum())
     variance = float(mass @ (sizes - mean) ** 2 / mass.sum())
@@ -73,14 +56,7 @@ def spread_p_value(counts: Sequence[int], sizes: np.ndarray, log_mass: np.ndarra
 
 
 def participation_law(rounds: Mapping[float, int]) -> np.ndarray:
-    """How often a client takes part in all, when it takes part in each round independently.
-
-    Args:
-        rounds: chance in a round to the number of such rounds.
-
-    Returns:
-        The probability of 0, 1, ... participations.
-    """
+    """How often a client takes part in all, when it takes part in each round independently."""
     law = np.ones(1)
     for ratio, count in rounds.items():
         sizes = np.arange(count + 1)

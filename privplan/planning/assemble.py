@@ -59,15 +59,7 @@ class NoiseSplit:
 
 
 def split_noise(noise_multiplier: float, share: float) -> NoiseSplit:
-    """The pair with the epsilon of one sum with the noise multiplier; never more.
-
-    Args:
-        noise_multiplier: sigma, positive.
-        share: fraction of the precision for the count, in (0, 1).
-
-    Raises:
-        InputError: when a value is out of range.
-    """
+    """The pair with the epsilon of one sum with the noise multiplier; never more."""
     faults = []
     if not 0 < noise_multiplier < math.inf:
         rule = "must be positive and finite"
@@ -81,25 +73,12 @@ def split_noise(noise_multiplier: float, share: float) -> NoiseSplit:
 
 
 def combined_noise_multiplier(update: float, count: float) -> float:
-    """The noise multiplier of one sum with the epsilon of the pair.
-
-    Args:
-        update: noise multiplier of the sum of updates.
-        count: standard deviation of the noise on the count of b - 1/2.
-    """
+    """The noise multiplier of one sum with the epsilon of the pair."""
     return 1 / math.hypot(1 / update, 1 / (2 * count))
 
 
 def update_noise(noise_multiplier: float, count: float) -> float:
-    """z_Delta = (z^-2 - (2 z_b)^-2)^(-1/2), Andrew et al., Theorem 1.
-
-    Args:
-        noise_multiplier: z, noise multiplier of one sum with the epsilon of the pair.
-        count: z_b, standard deviation of the noise on the count of b - 1/2.
-
-    Raises:
-        InputError: when the count without the sum has this epsilon.
-    """
+    """z_Delta = (z^-2 - (2 z_b)^-2)^(-1/2), Andrew et al., Theorem 1."""
     if not 2 * count > noise_multiplier:
         rule = f"must be above {noise_multiplier / 2:g}, half the noise multiplier that it shares"
         raise InputError.one("count_noise_multiplier", rule, count)
@@ -124,23 +103,7 @@ def make_plan(
     warnings: tuple[str, ...] = (),
     clipping: Clipping | None = None,
 ) -> Plan:
-    """Returns the plan of certified groups, with the spec's warnings and the certificate's.
-
-    Args:
-        spec: the planning problem.
-        groups: one entry per group, in the spec's order.
-        release: one noisy sum per group, or one of all groups.
-        objective: name and value of what was minimised.
-        bound: terms of the objective or of the bound behind it, by name.
-        noise_std: noise of the weighted mean update per coordinate.
-        status: how far the plan is certified to be from the optimum.
-        certificate: rows of the accountants; made from the groups' histories when None.
-        warnings: warnings of the planner.
-        clipping: parameters of adaptive clipping.
-
-    Raises:
-        InfeasibleError: when a certificate made here exceeds a group's budget.
-    """
+    """Returns the plan of certified groups, with the spec's warnings and the certificate's."""
     plan = Plan(
         spec=spec,
         release=release,
@@ -158,11 +121,7 @@ def make_plan(
 
 
 def certificate_of(plan: Plan) -> tuple[CertificateRow, ...]:
-    """Certificate of each group's whole history, by the quick accountants.
-
-    Raises:
-        InfeasibleError: naming the first group whose budget is exceeded by the guarantee.
-    """
+    """Certificate of each group's whole history, by the quick accountants."""
     rows: list[CertificateRow] = []
     for group in plan.groups:
         certified = certify(
@@ -218,19 +177,7 @@ def assemble(
     notes: tuple[str, ...] = (),
     second_opinion: bool | None = None,
 ) -> Plan:
-    """The certified plan of a planner's decisions.
-
-    Args:
-        spec: the planning problem.
-        problem: the spec as numbers.
-        chosen: the decisions.
-        notes: further warnings, before those of the planner.
-        second_opinion: whether the certificate has rows of prv-accountant; None when the
-            spec's accountant is ``prv`` only.
-
-    Raises:
-        InfeasibleError: when the guarantee exceeds a budget whatever the noise.
-    """
+    """The certified plan of a planner's decisions."""
     ratios = np.minimum(chosen.cohorts / np.asarray(problem.clients, dtype=float), 1.0)
     accountant = spec.planning.accountant
     if second_opinion is None:
@@ -307,13 +254,7 @@ def mean_noise(spec: Spec, chosen: Decisions, weights: Floats, noise: Floats) ->
 
 
 def quantile_clipping(spec: Spec, noise: float) -> Clipping | None:
-    """Parameters of adaptive clipping; None where the spec's clipping norm is fixed.
-
-    Args:
-        spec: the planning problem.
-        noise: the least noise multiplier of the groups, which is that of a client who adds the
-            spec's clipping norm at most to a joint sum.
-    """
+    """Parameters of adaptive clipping; None where the spec's clipping norm is fixed."""
     requested = spec.planning.clipping
     if requested is None:
         return None

@@ -55,19 +55,7 @@ def one_sum(
     method: str,
     warnings: tuple[str, ...] = (),
 ) -> Plan:
-    """The certified plan of groups that share one noisy sum.
-
-    Args:
-        spec: the planning problem.
-        problem: the spec as numbers.
-        groups: plans of the groups; ``noise_multiplier`` times the group's own clipping norm
-            is one number, the standard deviation of the noise.
-        method: name of the rule that found it.
-        warnings: warnings of the planner.
-
-    Raises:
-        InfeasibleError: when the guarantee exceeds a budget.
-    """
+    """The certified plan of groups that share one noisy sum."""
     cohorts = np.array([group.expected_cohort for group in groups])
     weights = cohorts / cohorts.sum()
     mean_clip = spec.clipping_norm
@@ -107,14 +95,11 @@ def median_clipped(make: Callable[[Spec], Plan]) -> Callable[[Spec], Plan]:
 
     For methods whose paper clips at the median of the round's norms, which is a release of its
     own that the paper does not pay for.
-
-    Args:
-        make: makes the plan of a spec.
     """
 
     def plan(spec: Spec) -> Plan:
         planning = spec.planning
-        if planning.clipping is None and planning.median_clipping == "paid":
+        if planning.clipping is None:
             planning = planning.model_copy(update={"clipping": QuantileClipping()})
         return make(spec.model_copy(update={"planning": planning}))
 
@@ -176,13 +161,6 @@ def by_record(
     """DP-SGD at every client: the plan that protects records, with each group's budget.
 
     A plan of clients is turned into one with as many passes as come nearest to its local steps.
-
-    Args:
-        plan: a plan of clients, whose budgets then hold for records; or a plan of records.
-        records: for each group the fewest records that one of its clients holds; unused for a
-            plan of records.
-        weights: a rule of ``planning.weights`` for records.
-        strict: whether all clients add the noise of the strictest budget.
     """
     if plan.spec.unit == "client":
         local, fewest = plan.spec.local, min(records.values())
@@ -273,21 +251,7 @@ class SharedNoise:
 
 
 def shared_noise(problem: Problem, schedules: tuple[Schedule, ...], accountant: str) -> SharedNoise:
-    """The noise multiplier at which the largest affordable ratios make the problem's cohort.
-
-    Args:
-        problem: budgets, cohort and relation; Poisson sampling.
-        schedules: one per group.
-        accountant: name of the accountant that composes.
-
-    Returns:
-        Ratios whose expected cohort, averaged over the rounds, is the problem's within
-        ``NOISE_TOLERANCE``; a ratio is 1 where even that keeps the budget.
-
-    Raises:
-        InputError: when the sampling law is not Poisson.
-        InfeasibleError: when the schedules cannot make the cohort.
-    """
+    """The noise multiplier at which the largest affordable ratios make the problem's cohort."""
     if problem.sampling != SamplingLaw.POISSON:
         rule = "must be poisson where each group has a ratio of its own"
         raise InputError.one("sampling", rule, str(problem.sampling))
@@ -332,18 +296,7 @@ def affordable_ratios(
     accountant: str,
     starts: Floats,
 ) -> Floats:
-    """The largest ratio of each group's schedule that keeps its budget, shape (groups,).
-
-    Args:
-        problem: budgets and relation.
-        schedules: one per group.
-        noise: the noise multiplier of all groups.
-        accountant: name of the accountant that composes.
-        starts: ratios at which the searches start, shape (groups,).
-
-    Raises:
-        InfeasibleError: naming the first group whose budget no ratio keeps.
-    """
+    """The largest ratio of each group's schedule that keeps its budget, shape (groups,)."""
     ratios = []
     for m, schedule in enumerate(schedules):
         budget = problem.epsilons[m], problem.deltas[m]
@@ -426,21 +379,7 @@ DEFAULT = Saving()
 def time_adaptive(
     spec: Spec, saving: Saving | Mapping[str, Saving] = DEFAULT, accountant: str = GUARANTEE
 ) -> Plan:
-    """The time-adaptive plan.
-
-    Args:
-        spec: the planning problem, with Poisson sampling.
-        saving: for all groups, or group name -> saving; a group without one has a constant ratio.
-        accountant: as for ``individual_sample``.
-
-    Returns:
-        A plan whose groups have ``segments``. Their expected cohort, averaged over the rounds,
-        is the spec's.
-
-    Raises:
-        InputError: when the sampling law is not Poisson, or a group name is unknown.
-        InfeasibleError: when budgets, schedules and cohort are incompatible.
-    """
+    """The time-adaptive plan."""
     names = [group.name for group in spec.groups]
     if isinstance(saving, Saving):
         saving = dict.fromkeys(names, saving)
@@ -454,15 +393,7 @@ def time_adaptive(
 
 
 def individual_scale(spec: Spec) -> Plan:
-    """The plan of IDP-FedAvg, Scale: one clipping norm per group.
-
-    Returns:
-        A plan with one noisy sum, whose groups have ``clipping_norm`` and ``scale`` 1.
-
-    Raises:
-        InfeasibleError: naming the group whose budget no noise meets.
-        UnsupportedError: when the spec's accountant does not cover its law and relation.
-    """
+    """The plan of IDP-FedAvg, Scale: one clipping norm per group."""
     plain_spec = plain(spec, ratios="uniform")
     problem = problem_of(plain_spec)
     clients = np.asarray(problem.clients, dtype=float)
@@ -478,35 +409,13 @@ def individual_scale(spec: Spec) -> Plan:
 
 
 def individual_clips(noise: Floats, clients: Floats, clip: float) -> Floats:
-    """C_m = C sigma / sigma_m with 1 / sigma the mean of 1 / sigma_m over the clients.
-
-    Args:
-        noise: sigma_m, shape (groups,).
-        clients: N_m, shape (groups,).
-        clip: C, the average of the clipping norms over the clients.
-
-    Returns:
-        Clipping norms, shape (groups,); sigma_m C_m is the same for all groups.
-    """
+    """C_m = C sigma / sigma_m with 1 / sigma the mean of 1 / sigma_m over the clients."""
     mean_noise = clients.sum() / np.sum(clients / noise)
     return np.asarray(clip * mean_noise / noise)
 
 
 def individual_sample(spec: Spec, accountant: str = GUARANTEE) -> Plan:
-    """The plan of IDP-FedAvg, Sample: one sampling ratio per group.
-
-    Args:
-        spec: the planning problem, with Poisson sampling.
-        accountant: calibrates the ratios; the guarantee's accountant uses the budgets up.
-
-    Returns:
-        A plan with one noisy sum, one noise multiplier, and a ratio per group.
-
-    Raises:
-        InputError: when the sampling law is not Poisson.
-        InfeasibleError: when budgets and cohort are incompatible, or the accountant's ratios
-            overspend a budget according to the guarantee.
-    """
+    """The plan of IDP-FedAvg, Sample: one sampling ratio per group."""
     constant = (Schedule(((spec.rounds, 1.0),)),) * len(spec.groups)
     return scheduled(spec, constant, "individual_sample", accountant)
 
@@ -542,14 +451,7 @@ def _segments(schedule: Schedule, noise: float, ratio: float) -> tuple[Segment, 
 def shared_groups(
     problem: Problem, ratios: Floats, noise: Floats, clips: Floats | None
 ) -> tuple[GroupPlan, ...]:
-    """Group plans of one sum with scale 1, without the weights, which ``one_sum`` sets.
-
-    Args:
-        problem: names, clients and budgets of the groups.
-        ratios: sampling ratios, averaged over the rounds, shape (groups,).
-        noise: noise multipliers of the groups, shape (groups,).
-        clips: clipping norms, shape (groups,); None when all groups have the spec's.
-    """
+    """Group plans of one sum with scale 1, without the weights, which ``one_sum`` sets."""
     return tuple(
         GroupPlan(
             name=problem.names[m],

@@ -68,12 +68,7 @@ class StepConstants(Value):
 
 
 def step_constants(learning_rate: float, steps: int) -> StepConstants:
-    """Returns the constants for a learning rate eta and tau local steps.
-
-    Args:
-        learning_rate: eta, positive.
-        steps: tau, 1 or more.
-    """
+    """Returns the constants for a learning rate eta and tau local steps."""
     progress = learning_rate * steps
     mu4 = 32 * progress + learning_rate + learning_rate / steps
     return StepConstants(progress=progress, mu4=mu4, mu5=4 / progress)
@@ -214,11 +209,7 @@ def missing(expression: Any, values: Mapping[str, float]) -> list[str]:
 
 
 def number(expression: Any, values: Mapping[str, float]) -> float:
-    """Value of an expression.
-
-    Raises:
-        InputError: when a symbol has no value.
-    """
+    """Value of an expression."""
     absent = missing(expression, values)
     if absent:
         raise InputError.one("constants", f"must name {', '.join(absent)}", sorted(values))

@@ -1,21 +1,16 @@
-"""Decides rounds, cohort, local steps and clipping norm where ``planning.free`` names them.
+"""Decides rounds, cohort and clipping norm where ``planning.free`` names them.
 
 - The cohort: at equal budgets sigma(q) / q falls with q, and so does the variance of sampling,
   so more clients per round never hurt; a free cohort is the largest that the limits allow
-  (max_cohort, max_uploads / rounds, max_local_steps, max_device_seconds, the ceilings of the
-  groups, all clients).
+  (max_uploads / rounds, the ceilings of the groups, all clients).
 - Rounds: progress 2 (f(theta^0) - f*) eta tau / T falls with T while noise grows, so there is
   a best T between 1 and max_rounds.
 - Rounds of the default recipe, without constants: its steps have one length, so T rounds move the
   model by sqrt(T) times as much signal as noise over sqrt(N^2 + o), N the noise of the mean update
   over C and o the part of a step that goes past the optimum (``PAST``). T has the largest ratio
   T / (N^2 + o), within the limits.
-- Local steps of the default recipe: fewer of them leave more uploads within the limits on steps or
-  device time, but each update's direction holds less signal, ``worth``. With the T of each tau as
-  above, tau has the largest T worth(tau) / (N^2 + o), where T counts as T / (1 + T / LASTING).
 - The clipping norm: noise grows with C^2, and updates longer than C are shortened: their mean
-  moves by the mean excess over C of a pilot's update norms times how far updates point the
-  same way (1 at most), whose square is added.
+  moves by the mean excess over C of a pilot's update norms at most, whose square is added.
 """
 
 from __future__ import annotations
@@ -27,13 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from privplan.accounting.calibrate import PLD
 from privplan.plan import ObjectiveValue, Plan
 from privplan.planning.assemble import Decisions, failed_conditions
 from privplan.planning.error import Allocation
-from privplan.planning.noise import lagrange
 from privplan.planning.objectives import clip_bias, heterogeneity_of, objective_of
 from privplan.planning.problem import (
-    ROUNDING,
     Limits,
     Problem,
     check_limits,
@@ -42,8 +36,6 @@ from privplan.planning.problem import (
     implied_cohort,
     largest_cohort,
     limits_of,
-    most_steps,
-    most_uploads,
     not_above,
     problem_of,
     provisioned_noise_multiplier,
@@ -57,8 +49,6 @@ from privplan.spec.training import (
     UNIT,
     Averaging,
     ServerOptimiser,
-    TuningEvidence,
-    fields_digest,
     local_rate,
     unit,
     walk,
@@ -66,7 +56,7 @@ from privplan.spec.training import (
 
 # --- The default training recipe: how the server uses the noisy mean, decided without any data. --
 #
-# With the recipe's clipping norm C (``privplan.spec.training``) nearly every update is clipped, so a
+# With the recipe's clipping norm C (``privplan.spec.training``) nearly all updates are clipped: a
 # release is C (m + n): m the mean of unit vectors, |m| at most 1, and n noise of norm
 # N = nu sqrt(d), known from the plan. The server moves by eta_s C (m + n) / 1 per round.
 #
@@ -90,31 +80,10 @@ STEP_LENGTH = 22.0
 """Length of the server's step in a round over the local learning rate (L / eta)."""
 CORRELATED_STEP = 28.0
 """The same with correlated noise and the momentum that goes with it: docs/correlated-noise.md."""
-FAR = 1.5
-"""Largest ratio between a plan's rounds or noise and those of its recipe's tuning."""
 NOT_TUNED = "not tuned on private data; a choice made by accuracy on them costs privacy"
 """Line of every plan whose certificate does not pay for tuning."""
 DECAY = 0.8
 """Decay of the average of the models per round."""
-HALF_WORTH = 5.0
-"""Local steps of which the direction of an update is worth half of what most can be worth."""
-LASTING = 100.0
-"""Rounds after which further ones only make up for their own noise, where local steps are free:
-T rounds count as T / (1 + T / LASTING). Both are fitted to digits and text: docs/recipe.md."""
-MOST_LOCAL_STEPS = 60
-"""Most local steps that a plan chooses; more were not tried."""
-FEW_ROUNDS = 22
-"""Rounds with which the local steps that a plan chooses lost 2.1 points to fewer ones on digits;
-with 23 they were within 0.3 points of the best: docs/recipe.md."""
-
-
-def worth(steps: int) -> float:
-    """Square of the signal in an update's direction by local steps, over that of many: g^2.
-
-    Args:
-        steps: local steps (tau).
-    """
-    return steps / (steps + HALF_WORTH)
 
 
 def relative_noise(plan: Plan) -> float:
@@ -147,9 +116,6 @@ def with_server(plan: Plan) -> Plan:
     """Returns the plan with server and averaging where its spec leaves them to the default recipe.
 
     Neither changes sampling, noise, weights or the certificate.
-
-    Args:
-        plan: a solved plan.
     """
     recipe = plan.spec.recipe
     if recipe is None or recipe.source != "default":
@@ -174,16 +140,11 @@ def recipe_lines(plan: Plan) -> list[str]:
     """What the plan's recipe decided and why, and that nothing was tuned on private data."""
     initial = plan.spec.model.initial
     start = [] if initial is None else [initial.line]
-    return [*_decided(plan), *start, *([NOT_TUNED] if plan.spec.tuning is None else [])]
+    return [*_decided(plan), *start, *([NOT_TUNED] if plan.guarantee == PLD else [])]
 
 
 def decides_given(data: Any, spec: Spec) -> bool:
-    """Whether a spec holds a value of a field that its default recipe decides.
-
-    Args:
-        data: plain data of the spec, as it was read.
-        spec: the spec.
-    """
+    """Whether a spec holds a value of a field that its default recipe decides."""
     recipe = spec.recipe
     if recipe is None or recipe.source != "default":
         return False
@@ -194,10 +155,6 @@ def replaced_lines(data: Any, plan: Plan) -> list[str]:
     """Values that stand in a spec and are not those of its plan, since the recipe decides them.
 
     A solved spec names its decided fields, so a value that is changed by hand there has no effect.
-
-    Args:
-        data: plain data of the spec, as it was read.
-        plan: its plan.
     """
     recipe = plan.spec.recipe
     if not isinstance(data, dict) or recipe is None or recipe.source != "default":
@@ -231,22 +188,11 @@ def _leaves(value: Any, path: str) -> dict[str, Any]:
 def _decided(plan: Plan) -> list[str]:
     """What the plan's recipe decided and why, one line each; empty without a recipe."""
     spec, recipe = plan.spec, plan.spec.recipe
-    if recipe is None or (recipe.source == "none" and recipe.evidence is None):
+    if recipe is None or recipe.source == "none":
         return []
     noise, lines = relative_noise(plan), []
     basis = "by runs on public or proxy data" if recipe.source == "tuned" else "without data"
-    if recipe.evidence is not None:
-        found, changed = recipe.evidence, _changed(spec, recipe.evidence)
-        basis = f"{found.runs} runs on {found.dataset} ({found.partition})"
-        basis = (
-            f"the {changed} changed since the {basis} that chose it; run privplan proxy tune again"
-            if changed
-            else f"{basis}, where it reached {found.accuracy:.2%} and the recipe before "
-            f"{found.default_accuracy:.2%}, {found.seeds} seeds"
-        )
     what = f"decided {', '.join(recipe.decides) or 'nothing'}"
-    if recipe.source == "none" and recipe.evidence is not None:
-        what = f"fields as given, tuned for {recipe.evidence.algorithm}"
     lines.append(f"recipe {recipe.source}: {what}; {basis}")
     eta, of = unit(spec.local.learning_rate, recipe), ""
     if recipe.source == "default" and (local := _local_line(spec)):
@@ -264,23 +210,12 @@ def _decided(plan: Plan) -> list[str]:
             f"{of}, "
             f"signal 1 and noise {noise:.3g} in clipping norms"
         )
-    return [*lines, *_extrapolation(plan)]
+    return lines
 
 
 def _momentum(spec: Spec) -> str:
     kept = None if spec.server is None else spec.server.momentum
     return f" with momentum {kept:g}, for correlated noise" if kept else ""
-
-
-def _changed(spec: Spec, evidence: TuningEvidence) -> str:
-    """What is not as it was when the recipe was tuned, with its verb; empty when all is."""
-    found = []
-    if evidence.recipe not in (None, fields_digest(spec.model_dump(mode="json"))):
-        found.append("recipe")
-    if evidence.model not in (None, spec.model.name):
-        found.append(f"model ({evidence.model} then)")
-    verb = "was" if len(found) == 1 else "were"
-    return f"{' and the '.join(found)} {verb}" if found else ""
 
 
 def _local_line(spec: Spec) -> str:
@@ -297,33 +232,13 @@ def _local_line(spec: Spec) -> str:
     return ""
 
 
-def _extrapolation(plan: Plan) -> list[str]:
-    """Where the plan is far from the one that its recipe was tuned for, one line per number."""
-    found = None if plan.spec.recipe is None else plan.spec.recipe.evidence
-    if found is None:
-        return []
-    pairs = {
-        "rounds": (float(plan.spec.rounds), float(found.rounds)),
-        "noise of the mean update over the clipping norm": (relative_noise(plan), found.noise),
-    }
-    return [
-        f"extrapolates: {name} {value:.4g}, tuned at {tuned:.4g}; run privplan proxy tune again"
-        for name, (value, tuned) in pairs.items()
-        if not tuned / FAR <= value <= tuned * FAR
-    ]
-
-
 # --- Decisions that minimise an objective over sampling ratios, noise multipliers and weights. ---
 
 _AT_FLOOR = 1e-6
 
 
 def task_of(spec: Spec, problem: Problem) -> Task:
-    """The search task of a spec.
-
-    Raises:
-        InfeasibleError: when the limits of the groups contradict each other or the cohort.
-    """
+    """The search task of a spec."""
     limits = limits_of(spec, problem)
     if "ratios" not in spec.planning.free or problem.cohort == problem.population:
         fixed = drawable(problem, uniform_cohorts(problem))
@@ -339,12 +254,7 @@ def task_of(spec: Spec, problem: Problem) -> Task:
 
 
 def optimised(spec: Spec, problem: Problem) -> Decisions:
-    """Returns the decisions that minimise the spec's objective.
-
-    Raises:
-        InfeasibleError: naming the constraint that cannot hold.
-        UnsupportedError: when the spec's accountant does not cover its law and relation.
-    """
+    """Returns the decisions that minimise the spec's objective."""
     task = task_of(spec, problem)
     found = allocate(task)
     found = replace(found, cohorts=not_above(spec, found.cohorts))
@@ -422,46 +332,28 @@ def _at_implied_floor(task: Task, found: Allocation, spec: Spec) -> list[str]:
     ]
 
 
-# --- Decides rounds, cohort, local steps and clipping norm where ``planning.free`` names them. ---
+# --- Decides rounds, cohort and clipping norm where ``planning.free`` names them. ----------------
 
 _COARSE = 9
-_NODES = 5
-"""Cohorts whose noise is planned at each number of rounds while local steps are decided."""
-_FACTOR = 1.35
-"""Between such numbers of rounds."""
 _FAR = 1.5
 """Cost over the least one at which a grid of candidates is not followed any further."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 PAST = 3.0
 """Squared length of a step past the optimum over that of its signal (o): 1.9 on MNIST and 4 on
 digits, as the curve of ``privplan.forecast`` fits it to runs there."""
-_EXTRA = ("rounds", "cohort", "local_steps", "clipping_norm")
+_EXTRA = ("rounds", "cohort", "clipping_norm")
 
 
 def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
     """Returns the spec with its free rounds, cohort and clipping norm decided, and notes on them.
 
     The result names none of them as free, so solving it again changes nothing.
-
-    Raises:
-        InfeasibleError: when a budget cannot be met at a candidate.
     """
     free = [name for name in _EXTRA if name in spec.planning.free]
     if not free:
         check_limits(spec)
         return spec, ()
     decided = _start(spec)
-    if "local_steps" in free:
-        decided = _decide_steps(spec, decided)
-        check_limits(decided)
-        notes = [_note(name, spec, decided) for name in free]
-        if "rounds" in free and decided.rounds <= FEW_ROUNDS and decided.local.steps > 1:
-            notes.append(
-                f"planning.free: {decided.local.steps} local steps are likely too many for "
-                f"{decided.rounds} rounds, too few for steps of one length to arrive; try fewer as "
-                "local.steps, or a larger limit"
-            )
-        return decided, tuple(notes)
     if "rounds" not in free:
         check_limits(decided)
     if "clipping_norm" in free:
@@ -484,20 +376,12 @@ def _note(name: str, spec: Spec, decided: Spec) -> str:
     if name == "cohort":
         text = f"planning.free: cohort is {decided.expected_cohort:g}"
         return f"{text}, the largest that limits and clients allow: it has the least noise"
-    steps = decided.local.steps
-    if name == "rounds":
-        most = _most_rounds(spec, decided, steps)
-        why = "of the largest ratio of signal to noise after all rounds"
-        if spec.planning.constants is not None:
-            why = "of the least error of the whole run"
-        ten = "" if spec.planning.max_rounds or most < 10 * spec.rounds else ", ten times rounds"
-        return f"planning.free: rounds is {decided.rounds}, {why}, from 1 to {most}{ten}"
-    used = decided.rounds * decided.expected_cohort * steps
-    return (
-        f"planning.free: local_steps is {steps}: an update then holds {worth(steps):.0%} of the "
-        f"signal that more steps can give; {decided.rounds} rounds of "
-        f"{decided.expected_cohort:.4g} clients take {used:.6g} of {most_steps(decided):.6g} steps"
-    )
+    most = _most_rounds(spec, decided)
+    why = "of the largest ratio of signal to noise after all rounds"
+    if spec.planning.constants is not None:
+        why = "of the least error of the whole run"
+    ten = "" if spec.planning.max_rounds or most < 10 * spec.rounds else ", ten times rounds"
+    return f"planning.free: rounds is {decided.rounds}, {why}, from 1 to {most}{ten}"
 
 
 def total_error(spec: Spec) -> float:
@@ -516,11 +400,6 @@ def lost_signal(spec: Spec) -> float:
     return (multiplier**2 * spec.model.parameters + PAST) / spec.rounds
 
 
-def lost_with_steps(spec: Spec) -> float:
-    """The same where local steps are free, too: many rounds count less, few steps hold less."""
-    return lost_signal(spec) * (1 + spec.rounds / LASTING) / worth(spec.local.steps)
-
-
 def _start(spec: Spec) -> Spec:
     """The spec with only ratios and weights free; h follows the spec's own clipping norm."""
     free = [name for name in spec.planning.free if name not in _EXTRA]
@@ -529,10 +408,10 @@ def _start(spec: Spec) -> Spec:
 
 
 def _with_cohort(spec: Spec, decided: Spec) -> Spec:
-    """The cohort that the limits allow at the decided rounds and local steps."""
+    """The cohort that the limits allow at the decided rounds."""
     if "cohort" not in spec.planning.free:
         return decided
-    return _with(decided, cohort=largest_cohort(spec, decided.rounds, decided.local.steps))
+    return _with(decided, cohort=largest_cohort(spec, decided.rounds))
 
 
 def _decide_clipping_norm(decided: Spec) -> Spec:
@@ -546,95 +425,17 @@ def _decide_clipping_norm(decided: Spec) -> Spec:
     return clipped(best)
 
 
-def _decide_steps(spec: Spec, decided: Spec) -> Spec:
-    """Local steps, then rounds and cohort as for these steps where they are free."""
-    if "rounds" not in spec.planning.free:
-        at = _lost_by_steps(spec, decided, decided.rounds)
-        steps = min(at, key=lambda n: at[n] / worth(n), default=1)
-        decided = _with_steps(decided, steps)
-        return _with_cohort(_with_steps(spec, steps), decided)
-    known: dict[int, list[tuple[float, float]]] = {}  # log T and log of what is lost, by steps
-    for rounds in _grid(_most_rounds(spec, decided, 1)):
-        for steps, lost in _lost_by_steps(spec, decided, rounds).items():
-            known.setdefault(steps, []).append((math.log(rounds), math.log(lost)))
-    cost = {}
-    for steps, places in known.items():
-        log_rounds, log_lost = _lowest(places)
-        cost[steps] = math.exp(log_lost) * (1 + math.exp(log_rounds) / LASTING) / worth(steps)
-    chosen = min(cost, key=lambda n: cost[n], default=1)
-    return _decide_rounds(_with_steps(spec, chosen), _with_steps(decided, chosen))
-
-
-def _lowest(places: list[tuple[float, float]]) -> tuple[float, float]:
-    """The lowest point of a curve: of the parabola through the lowest place and its neighbours."""
-    best = min(range(len(places)), key=lambda i: places[i][1])
-    if not 0 < best < len(places) - 1:
-        return places[best]
-    (a, at_a), (b, at_b), (c, at_c) = places[best - 1 : best + 2]
-    left, right = (at_b - at_a) / (b - a), (at_c - at_b) / (c - b)
-    bend = (right - left) / (c - a)
-    if bend <= 0:
-        return b, at_b
-    x = (a + b - left / bend) / 2
-    return x, at_a + left * (x - a) + bend * (x - a) * (x - b)
-
-
-def _grid(most: int) -> list[int]:
-    """Rounds from 1 to ``most``, by factors of about ``_FACTOR``."""
-    count = 2 + int(math.log(most) / math.log(_FACTOR))
-    return sorted({round(x) for x in np.geomspace(1, most, count)})
-
-
-def _with_steps(spec: Spec, steps: int) -> Spec:
-    return _with(spec, local={**spec.model_dump(mode="json")["local"], "steps": steps})
-
-
-def _lost_by_steps(spec: Spec, decided: Spec, rounds: int) -> dict[int, float]:
-    """``lost_signal`` at given rounds by the local steps that the limits allow, up to the most.
-
-    Where the cohort is given, all lose the same.
-    """
-    free = "cohort" in spec.planning.free
-    least = fewest_clients(spec, rounds) if free else decided.expected_cohort
-    if rounds * least > (spec.planning.max_uploads or math.inf) * (1 + ROUNDING):
-        return {}
-    most = int(min(most_steps(spec) / (rounds * least) * (1 + ROUNDING), MOST_LOCAL_STEPS))
-    if not free:
-        lost = lost_signal(_with(decided, rounds=rounds)) if most else math.inf
-        return dict.fromkeys(range(1, most + 1), lost)
-    cohorts = {n: largest_cohort(spec, rounds, n) for n in range(1, most + 1)}
-    if not cohorts:
-        return {}
-    at = _lost_by_cohort(_with(decided, rounds=rounds), sorted(set(cohorts.values())))
-    return {n: at(cohort) for n, cohort in cohorts.items()}
-
-
-def _lost_by_cohort(decided: Spec, cohorts: list[float]) -> Callable[[float], float]:
-    """``lost_signal`` as a function of the cohort: a polynomial through few of the cohorts.
-
-    Args:
-        decided: the spec with its rounds.
-        cohorts: the cohorts that are asked for, ascending.
-    """
-    ends = math.log(cohorts[0]), math.log(cohorts[-1])
-    wanted = np.linspace(*ends, _NODES)
-    nodes = sorted({min(cohorts, key=lambda one: abs(math.log(one) - x)) for x in wanted})
-    values = [math.log(lost_signal(_with(decided, cohort=one))) for one in nodes]
-    places = [math.log(one) for one in nodes]
-    return lambda cohort: math.exp(lagrange(places, values, math.log(cohort)))
-
-
-def _most_rounds(spec: Spec, decided: Spec, steps: int) -> int:
-    """Most rounds by their limit and by uploads of the fewest clients with given local steps."""
+def _most_rounds(spec: Spec, decided: Spec) -> int:
+    """Most rounds by their limit and by uploads of the fewest clients."""
     most = spec.planning.max_rounds or 10 * spec.rounds
     free = "cohort" in spec.planning.free
     least = fewest_clients(spec, 1) if free else decided.expected_cohort
-    uploads = most_uploads(spec, steps)
-    return min(most, max(int(uploads / least), 1)) if uploads < math.inf else most
+    uploads = spec.planning.max_uploads
+    return most if uploads is None else min(most, max(int(uploads / least), 1))
 
 
 def _decide_rounds(spec: Spec, decided: Spec) -> Spec:
-    most = _most_rounds(spec, decided, spec.local.steps)
+    most = _most_rounds(spec, decided)
 
     def at(log_rounds: float) -> Spec:
         return _with_cohort(spec, _with(decided, rounds=max(round(math.exp(log_rounds)), 1)))
@@ -655,12 +456,6 @@ def minimiser(cost: Callable[[float], float], low: float, high: float) -> float:
     """Minimiser of a cost on an interval: a coarse grid, then golden-section search.
 
     The grid is followed from its middle to both ends, until the cost is ``_FAR`` times the least.
-
-    Args:
-        cost: a function that does not fall below its least value again once it is ``_FAR`` times
-            as large; evaluated about 20 times.
-        low: lower end.
-        high: upper end.
     """
     if high <= low:
         return high

@@ -88,13 +88,7 @@ _OF_CLIENTS: dict[str, Rule] = dict.fromkeys(
 
 
 def rule_of(aggregator: str, plan: Plan) -> Rule | None:
-    """The rule of an aggregator by its name in a run's record; None where the name is not known.
-
-    Args:
-        aggregator: the name; those of aggregators around it, which do not change its factors,
-            stand before a comma, or are ``unshifted``.
-        plan: the executed plan; clients send by themselves where it protects records.
-    """
+    """The rule of an aggregator by its name in a run's record; None where the name is not known."""
     inner = aggregator.rpartition(", ")[2].removeprefix("unshifted ")
     return (_OF_CLIENTS if plan.spec.unit == "record" else _OF_SUMS).get(inner)
 
@@ -138,20 +132,7 @@ def weights(
     noise: Sequence[float] | Floats,
     clients: Sequence[float] | Floats,
 ) -> Floats:
-    """Weights by the rule of a spec.
-
-    Args:
-        rule: ``population`` (N_m / n) or a name of ``WEIGHTS``.
-        cohorts: expected clients per round of each group (r_m), shape (groups,).
-        noise: noise multipliers (sigma_m), shape (groups,).
-        clients: clients of each group (N_m), shape (groups,).
-
-    Returns:
-        Weights that sum to 1, shape (groups,).
-
-    Raises:
-        InputError: for an unknown rule.
-    """
+    """Weights by the rule of a spec."""
     if rule == "population":
         sizes = np.asarray(clients, dtype=float)
         return np.asarray(sizes / sizes.sum())
@@ -261,13 +242,6 @@ def slopes_by_worth(
 
     The best cohorts share out the cost of the peak, sum cost H, so that a client more is worth the
     same in each of these groups.
-
-    Args:
-        found: the best weights.
-        reach: H.
-        costs: b.
-        reach_slope: dH / dr, positive.
-        cost_slope: db / dr.
     """
     weights, slopes = found.weights, 2 * costs * found.weights
     tied = weights >= found.peak * reach * (1 - _TIED)
@@ -370,15 +344,7 @@ def terms(
     coefficients: Coefficients,
     release: ReleaseKind,
 ) -> Terms:
-    """The error of cohorts, noise multipliers and weights.
-
-    Args:
-        weights: w_m, shape (groups,), summing to 1.
-        cohorts: r_m, shape (groups,).
-        noise: sigma_m, shape (groups,).
-        coefficients: coefficients of the error terms.
-        release: one noisy sum of all groups, or one per group.
-    """
+    """The error of cohorts, noise multipliers and weights."""
     chi_square = np.sum((weights - coefficients.shares) ** 2 / coefficients.shares)
     return Terms(
         noise=coefficients.noise * mean_noise_multiplier(weights, cohorts, noise, release) ** 2,
@@ -394,15 +360,7 @@ def best_weights(
     release: ReleaseKind,
     min_weights: Floats,
 ) -> Floats:
-    """Returns the exact minimiser of the error over weights, for given cohorts and noise.
-
-    Args:
-        cohorts: r_m, shape (groups,).
-        noise: sigma_m, shape (groups,).
-        coefficients: coefficients of the error terms.
-        release: one noisy sum of all groups, or one per group.
-        min_weights: least weights, shape (groups,), summing to at most 1.
-    """
+    """Returns the exact minimiser of the error over weights, for given cohorts and noise."""
     costs = coefficients.sampling / cohorts + coefficients.bias / coefficients.shares
     reach = cohorts / noise
     if release == "per_group":
@@ -426,16 +384,6 @@ def least_error(
     (A + sum b v^2) / (sum v)^2 with v_m = min(H_m, x / b_m): it changes with H_m where v_m is at
     that cap, and with b_m everywhere. For one sum per group it is 1 / sum_m 1 / c_m with
     c_m = A / H_m^2 + b_m.
-
-    Args:
-        cohorts: r_m, shape (groups,).
-        noise: sigma_m, shape (groups,).
-        slopes: d log sigma_m / d log r_m, shape (groups,).
-        coefficients: coefficients of the error terms.
-        release: one noisy sum of all groups, or one per group.
-
-    Returns:
-        The error and its gradient, shape (groups,).
     """
     price = coefficients.noise
     costs, cost_slope = _costs(cohorts, coefficients)
@@ -500,14 +448,6 @@ def floor_prices(
 
     All are such that sum prices w >= 1 for all weights within the floors; a group that its floor
     holds has a price above that of the others. Which bound is sharpest depends on the floors.
-
-    Args:
-        cohorts: r_m, shape (groups,).
-        noise: sigma_m, shape (groups,).
-        slopes: d log sigma_m / d log r_m, shape (groups,).
-        coefficients: coefficients of the error terms.
-        release: one noisy sum of all groups, or one per group.
-        min_weights: least weights, shape (groups,), summing to at most 1, some positive.
     """
     price = coefficients.noise
     costs = coefficients.sampling / cohorts + coefficients.bias / coefficients.shares

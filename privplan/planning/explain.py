@@ -84,23 +84,14 @@ def explain(plan: Plan) -> list[Explained]:
 
 
 def symbolic_bounds(groups: int = 1, joint: bool = False) -> dict[str, Bound]:
-    """All bounds by name: those of the registered objectives, then those of the literature.
-
-    Args:
-        groups: how many groups their sums run over.
-        joint: whether all groups share one noisy sum.
-    """
+    """All bounds by name: those of the registered objectives, then those of the literature."""
     own = {name: one.bound(groups, joint) for name, one in all_objectives().items()}
     found = {name: one for name, one in own.items() if one is not None}
     return {**found, **{name: make(groups, joint) for name, make in BOUNDS.items()}}
 
 
 def bound(name: str, groups: int = 1, joint: bool = False) -> Bound:
-    """The bound of a name; see ``symbolic_bounds``.
-
-    Raises:
-        InputError: when no bound has that name.
-    """
+    """The bound of a name; see ``symbolic_bounds``."""
     bounds = symbolic_bounds(groups, joint)
     if name not in bounds:
         raise InputError.one("bound", f"must be one of {', '.join(bounds)}", name)
@@ -277,7 +268,7 @@ def _with_less(plan: Plan, group: GroupPlan) -> float:
 
     Epsilon falls by steps where delta covers almost all of the loss, as for rare participation.
     """
-    if plan.spec.unit != "client" or plan.spec.tuning is not None or group.segments:
+    if plan.spec.unit != "client" or group.segments:
         return 0.0
     problem = problem_of(plan.spec)
     less = history_of(problem, group.sampling_ratio, group.noise_multiplier / _SAME)
@@ -497,11 +488,7 @@ class GroupRisk:
 
 
 def risks_of(plan: Plan) -> list[GroupRisk]:
-    """Upper bounds on what attackers achieve, one entry per group.
-
-    Raises:
-        UnsupportedError: when a history has no composed privacy loss.
-    """
+    """Upper bounds on what attackers achieve, one entry per group."""
     found = []
     for group, asked in zip(plan.groups, plan.spec.groups, strict=True):
         profile = profile_of(plan.history(group), plan.spec.relation)

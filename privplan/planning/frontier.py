@@ -11,26 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from privplan.errors import InfeasibleError, InputError, PrivplanError
-from privplan.forecast.features import even_coverage
-from privplan.forecast.target import extrapolates
 from privplan.planning.choices import decide_free_choices, task_of
 from privplan.planning.error import Allocation, mean_noise_multiplier, terms
 from privplan.planning.objectives import objective_of
 from privplan.planning.problem import check_limits, problem_of, provisioned_noise_multiplier
 from privplan.planning.search import Task, allocate
-from privplan.spec.grouping import Grouping, groupings, groups_of, read_budgets
+from privplan.spec.grouping import MOST_GROUPS, Grouping, groupings, read_budgets
 from privplan.spec.objectives import is_objective, objective_names
 from privplan.spec.spec import Spec
 
-if TYPE_CHECKING:
-    from privplan.forecast.model import Forecaster
-
 _STEP = 1.1
 _KNEE = 0.1
-_MOST_GROUPS = 12
 _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
@@ -47,9 +41,6 @@ class FrontierPoint:
         change: relative change of the noise (of the objective for a wrong constant) against
             the plan of the spec.
         note: the reason why there is no plan, or the meaning of the point.
-        accuracy: forecast accuracy in [0, 1]; None without a forecast.
-        points: its change in points against the plan of the spec, over the change of epsilon for
-            a shadow price.
     """
 
     question: str
@@ -57,21 +48,14 @@ class FrontierPoint:
     noise: float | None
     change: float | None
     note: str = ""
-    accuracy: float | None = None
-    points: float | None = None
 
     def plain(self) -> dict[str, Any]:
-        """The fields for JSON; those of a forecast only where there is one."""
-        forecast = ("accuracy", "points")
-        return {k: v for k, v in vars(self).items() if k not in forecast or v is not None}
+        """The fields for JSON."""
+        return dict(vars(self))
 
 
 def load_problem(path: str) -> Spec:
-    """The spec of a file, with the path of a file of budgets resolved.
-
-    Raises:
-        InputError: when the file is not a valid spec, or has no optimised ratios of clients.
-    """
+    """The spec of a file, with the path of a file of budgets resolved."""
     spec = Spec.load(path)
     if spec.groups_from is not None:
         source = str((Path(path).parent / spec.groups_from).resolve())
@@ -85,32 +69,16 @@ def load_problem(path: str) -> Spec:
 
 
 def frontier(
-    spec: Spec,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    model: Forecaster | None = None,
+    spec: Spec, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> list[FrontierPoint]:
-    """All points of the frontier of a spec.
-
-    Args:
-        spec: the planning problem, as ``load_problem`` returns it. Free rounds and cohort are
-            decided first; points that exceed a limit of the spec say so.
-        progress: called with the number of solved plans and of all plans.
-        model: forecasts accuracy, all groups holding all classes alike; None without.
-    """
+    """All points of the frontier of a spec."""
     spec = decide_free_choices(spec)[0]
     base = _noise(spec)
-    known = None if model is None else _forecast(spec, model)[0]
     variations = _variations(spec)
     points = []
     for done, (question, what, changed, scale) in enumerate(variations):
         progress(done, len(variations))
-        point = _point(question, what, changed, base, scale)
-        if model is not None and known is not None and point.noise is not None:
-            accuracy, distance = _forecast(Spec.parse(changed), model)
-            change = 100 * (accuracy - known) / scale
-            note = "; ".join(filter(None, (point.note, extrapolates(distance))))
-            point = replace(point, accuracy=accuracy, points=change, note=note)
-        points.append(point)
+        points.append(_point(question, what, changed, base, scale))
     progress(len(variations), len(variations))
     return [*points, *_knee(points), *_wrong(spec), *_groups(spec, base)]
 
@@ -207,14 +175,15 @@ def _groups(spec: Spec, base: float) -> list[FrontierPoint]:
     epsilons, deltas = read_budgets(Path(spec.groups_from), spec.delta)
     data = spec.model_dump(mode="json")
     points = []
-    everybody = Grouping((len(epsilons),), (epsilons.min(),), (deltas.min(),), 1.0)
-    costs = Spec.grouping_costs({**data, "groups": groups_of(everybody)})
-    for found in groupings(epsilons, deltas, _MOST_GROUPS, costs=costs):
+    least, delta = float(epsilons.min()), float(deltas.min())
+    everybody = Grouping((len(epsilons),), (least,), delta, deltas=(delta,))
+    costs = Spec.parse({**data, "groups": everybody.plain()}).grouping_costs()
+    for found in groupings(epsilons, deltas, MOST_GROUPS, costs=costs):
         number = len(found.clients)
         note = f"keeps {found.precision:.2%} of the precision of individual budgets"
         if number > data["cohort"]:
             break
-        point = _point("groups", str(number), {**data, "groups": groups_of(found)}, base, 1.0)
+        point = _point("groups", str(number), {**data, "groups": found.plain()}, base, 1.0)
         points.append(replace(point, note=point.note or note))
     return points
 
@@ -244,13 +213,6 @@ def _wrong(spec: Spec) -> list[FrontierPoint]:
 
 def _total(task: Task, found: Allocation) -> float:
     return terms(found.weights, found.cohorts, found.noise, task.coefficients, task.release).total
-
-
-def _forecast(spec: Spec, model: Forecaster) -> tuple[float, float]:
-    """Forecast accuracy, and its distance from the proxy runs."""
-    from privplan.forecast.target import forecast_accuracy
-
-    return forecast_accuracy(spec, model, even_coverage(spec, model.table.classes))
 
 
 def _noise(spec: Spec) -> float:

@@ -23,7 +23,6 @@ from privplan.planning.problem import (
     check_limits,
     fewest_clients,
     largest_cohort,
-    most_uploads,
     problem_of,
     provisioned_noise_multiplier,
 )
@@ -38,7 +37,7 @@ from privplan.spec.spec import Spec
 UNKNOWNS = ("cohort", "epsilon", "rounds")
 """What a noise can be asked in: the fewest clients per round, the strictest budgets, or the most
 rounds."""
-OPEN = frozenset({"rounds", "cohort", "local_steps", "clipping_norm"})
+OPEN = frozenset({"rounds", "cohort", "clipping_norm"})
 """Free choices that an inverse question must not leave open."""
 _MOST_FACTOR = 1e3
 _MOST_ROUNDS = 100_000
@@ -75,11 +74,7 @@ class Ways(NamedTuple):
 
 
 def ways_of(spec: Spec, unknown: str) -> Ways:
-    """The values of an unknown within the spec's limits.
-
-    Raises:
-        InfeasibleError: when no value is within the limits.
-    """
+    """The values of an unknown within the spec's limits."""
     if unknown == "epsilon":
         if any(group.risk is not None for group in spec.groups):
             rule = "must be cohort or rounds where budgets are risks"
@@ -97,7 +92,7 @@ def ways_of(spec: Spec, unknown: str) -> Ways:
         for group in spec.groups
     )
     least = max(float(len(spec.groups)), floors)
-    most = largest_cohort(spec, spec.rounds, spec.local.steps)
+    most = largest_cohort(spec, spec.rounds)
 
     def with_cohort(cohort: float) -> Spec:
         return respecified(spec, cohort=min(_drawable(spec, max(cohort, least)), most))
@@ -107,14 +102,9 @@ def ways_of(spec: Spec, unknown: str) -> Ways:
 
 
 def _rounds(spec: Spec) -> Ways:
-    """Numbers of rounds, with fewer clients where the uploads of more rounds exceed a limit.
-
-    Raises:
-        InfeasibleError: when no number of rounds is within the limits.
-    """
+    """Numbers of rounds, with fewer clients where the uploads of more rounds exceed a limit."""
     spec.sampling.law.require("solve_for rounds", "solve_for", "rounds")
-    cohort, steps = spec.expected_cohort, spec.local.steps
-    uploads = most_uploads(spec, steps)
+    cohort, uploads = spec.expected_cohort, spec.planning.max_uploads or math.inf
     fixed = spec.planning.ratios == "given" or spec.sampling.law.everyone
     searched = min(spec.planning.max_rounds or _MOST_ROUNDS, _MOST_ROUNDS)
 
@@ -125,9 +115,7 @@ def _rounds(spec: Spec) -> Ways:
         whole = max(round(rounds), 1)
         if fixed or whole * cohort <= uploads:
             return respecified(spec, rounds=whole)
-        return respecified(
-            spec, rounds=whole, cohort=min(largest_cohort(spec, whole, steps), cohort)
-        )
+        return respecified(spec, rounds=whole, cohort=min(largest_cohort(spec, whole), cohort))
 
     allowed = bisect_right(range(1, searched + 1), uploads, key=fewest_uploads)
     for rounds in (1, allowed):
@@ -146,16 +134,7 @@ def _rounds(spec: Spec) -> Ways:
 def changed_by(
     spec: Spec, field: str, unknown: str
 ) -> tuple[Callable[[float], Spec], float, float, float]:
-    """The spec at a value of an unknown, the logarithms of its ends and of the spec's own value.
-
-    Args:
-        spec: a spec of clients, without free rounds, cohort or clipping norm.
-        field: the question, for messages.
-        unknown: one of UNKNOWNS; ``epsilon`` is a factor on all budgets.
-
-    Raises:
-        InputError: for a spec whose unknown is not its own.
-    """
+    """The spec at a value of an unknown, the logarithms of its ends and of the spec's own value."""
     require_clients(spec, field)
     require_fixed(spec, field)
     ways = ways_of(spec, unknown)
@@ -253,18 +232,6 @@ def with_uploads(spec: Spec, uploads: float, *, unknown: str | None = None) -> S
     """The spec with at most that many uploads over all rounds, used up where they can be.
 
     The cohort follows from the uploads, unless the spec frees its rounds: then both are planned.
-
-    Args:
-        spec: a spec of clients.
-        uploads: rounds times cohort, at most.
-        unknown: what is then asked for, one of UNKNOWNS. Rounds and cohort are decided at once;
-            for ``rounds`` the cohort is that of one round, and the search has fewer clients in
-            more rounds. None where nothing is asked.
-
-    Raises:
-        InputError: when the spec fixes its cohort by its ratios, or the uploads are more than its
-            own limit on them.
-        InfeasibleError: when the uploads are too few.
     """
     require_clients(spec, "max_uploads")
     if not 0 < uploads < math.inf:
@@ -288,9 +255,9 @@ def with_uploads(spec: Spec, uploads: float, *, unknown: str | None = None) -> S
     planning = spec.planning.model_dump(mode="json")
     limited = respecified(spec, planning={**planning, "max_uploads": uploads})
     if unknown == "rounds" and not OPEN & {*spec.planning.free}:
-        return respecified(limited, cohort=largest_cohort(limited, 1, spec.local.steps))
+        return respecified(limited, cohort=largest_cohort(limited, 1))
     if not is_objective(spec.planning.ratios):
-        cohort = largest_cohort(limited, spec.rounds, spec.local.steps)
+        cohort = largest_cohort(limited, spec.rounds)
         return respecified(spec if unknown is None else limited, cohort=cohort)
     free = [*spec.planning.free]
     if not {"rounds", "cohort"} & {*free}:
@@ -301,25 +268,13 @@ def with_uploads(spec: Spec, uploads: float, *, unknown: str | None = None) -> S
     decided = decide_free_choices(changed)[0]
     if unknown != "rounds":
         return decided
-    return respecified(decided, cohort=largest_cohort(decided, 1, decided.local.steps))
+    return respecified(decided, cohort=largest_cohort(decided, 1))
 
 
 def solve_for_noise(
     spec: Spec, target: float, unknown: str = "cohort", *, second_opinion: bool | None = None
 ) -> Plan:
-    """The plan whose noise of the mean update is at most a target, at the least cost.
-
-    Args:
-        spec: a spec of clients, without free rounds, cohort or clipping norm.
-        target: noise of the mean update in norm, as plans print it.
-        unknown: ``cohort`` for the fewest clients per round, ``epsilon`` for the strictest budgets
-            (all times one factor), ``rounds`` for the most rounds.
-        second_opinion: as in ``solve``.
-
-    Raises:
-        InputError: for a value out of range, or a spec whose unknown is not its own.
-        InfeasibleError: with the least noise that was found.
-    """
+    """The plan whose noise of the mean update is at most a target, at the least cost."""
     require_clients(spec, "target_noise")
     if not 0 < target < math.inf:
         raise InputError.one("target_noise", "must be positive and finite", target)
@@ -399,11 +354,7 @@ def _quietest(ways: Ways) -> tuple[float, float]:
 
 
 def _certified_end(ways: Ways) -> float:
-    """The argument of least noise of which there is a plan; by bisection where not the end.
-
-    Raises:
-        InfeasibleError: of the end, where there is a plan nowhere.
-    """
+    """The argument of least noise of which there is a plan; by bisection where not the end."""
     tried, failed, refused = ways.low, None, None
     while True:
         try:

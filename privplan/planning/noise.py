@@ -141,14 +141,7 @@ class NoiseCurves:
         return np.asarray(np.exp(self._covered[:, 0]), dtype=np.float64)
 
     def at(self, ratios: Floats) -> tuple[Floats, Floats]:
-        """sigma(q) and d log sigma / d log q, extrapolated linearly outside the nodes.
-
-        Args:
-            ratios: q of each group, positive, shape (groups,) or (groups, ratios).
-
-        Returns:
-            Two arrays of that shape.
-        """
+        """sigma(q) and d log sigma / d log q, extrapolated linearly outside the nodes."""
         if ratios.ndim == 1:
             noise, slope = self.at(ratios[:, None])
             return noise[:, 0], slope[:, 0]
@@ -252,12 +245,7 @@ class Budget:
 
 
 def covered_ratio(delta: float, rounds: int) -> float:
-    """Largest sampling ratio at which a client ever takes part with a chance of at most delta.
-
-    Args:
-        delta: failure probability.
-        rounds: number of rounds, each with an independent draw.
-    """
+    """Largest sampling ratio at which a client ever takes part with a chance of at most delta."""
     return -math.expm1(math.log1p(-delta * (1 - _SPARE)) / rounds)
 
 
@@ -312,13 +300,7 @@ def coarse_before(index: int) -> int:
 
 @lru_cache(maxsize=65_536)
 def own_node(budget: Budget, index: int, precise: bool) -> Node:
-    """The noise multiplier at ``exp(-STEP index)``, started from coarse nodes of larger ratios.
-
-    Args:
-        budget: the budget.
-        index: the place, 0 or more.
-        precise: within some 1e-4 instead of 1e-3.
-    """
+    """The noise multiplier at ``exp(-STEP index)``, started from coarse nodes of larger ratios."""
     log_ratio = -STEP * index
     if math.exp(log_ratio) <= budget.covered:
         return Node(budget.least, 1.0, met=False)
@@ -362,15 +344,7 @@ def lagrange_weights(places: Sequence[float], at: float) -> list[float]:
 
 
 def root(budget: Budget, log_ratio: float, start: float, slope: float | None, close: float) -> Node:
-    """The noise multiplier at which the estimate of epsilon is the budget.
-
-    Args:
-        budget: the budget.
-        log_ratio: log q.
-        start: first log sigma.
-        slope: slope there; measured by a second evaluation when None.
-        close: Newton step that ends the search.
-    """
+    """The noise multiplier at which the estimate of epsilon is the budget."""
     if budget.epsilon >= budget.most_epsilon:
         return Node(budget.least, 1.0, met=False)
     least, most = (math.log(limit) for limit in NOISE_RANGE)
@@ -458,11 +432,7 @@ def interpolated() -> Axes:
 
 
 def guarantee(epsilon: float) -> Accountant:
-    """The accountant of a group's guarantee.
-
-    Args:
-        epsilon: the group's budget.
-    """
+    """The accountant of a group's guarantee."""
     if interpolated() is None:
         return by_name(PLD)
     from privplan.accounting.pld.accountant import PldAccountant
@@ -494,17 +464,7 @@ class CertifiedNoise:
 
 
 def calibrated(problem: Problem, ratios: Floats, accountant: str) -> Floats:
-    """Smallest noise multipliers that keep the budgets, shape (groups,).
-
-    Args:
-        problem: budgets, rounds, sampling law and relation.
-        ratios: sampling ratios q_m, shape (groups,).
-        accountant: name of the accountant that calibrates.
-
-    Raises:
-        InfeasibleError: naming the group whose budget no noise in the range can meet.
-        UnsupportedError: when the accountant does not cover the law and relation.
-    """
+    """Smallest noise multipliers that keep the budgets, shape (groups,)."""
     return np.array(
         [group_noise(problem, group, ratio, accountant) for group, ratio in enumerate(ratios)]
     )
@@ -521,18 +481,6 @@ def group_noise(
     """Smallest noise multiplier that keeps the budget of one group, rounded up to ten digits.
 
     Or the group's fixed noise multiplier, where it has one.
-
-    Args:
-        problem: budgets, rounds, sampling law and relation.
-        group: index of the group.
-        ratio: its sampling ratio.
-        accountant: the accountant that calibrates.
-        rtol: relative precision.
-        near: noise multiplier within some percent of the result, where it is known.
-
-    Raises:
-        InfeasibleError: naming the group and the smallest feasible epsilon.
-        UnsupportedError: when the accountant does not cover the law and relation.
     """
     if problem.fixed_noise and (fixed := problem.fixed_noise[group]) is not None:
         return fixed
@@ -619,18 +567,7 @@ def certify_noise(
     accountant: str,
     certificate_accountants: tuple[str, ...] = CERTIFICATE_ACCOUNTANTS,
 ) -> CertifiedNoise:
-    """Noise multipliers with their certificate, raised where the guarantee is overspent.
-
-    Args:
-        problem: budgets, rounds, sampling law and relation.
-        ratios: sampling ratios q_m, shape (groups,).
-        noise: sigma_m as calibrated, shape (groups,).
-        accountant: the accountant that calibrated them.
-        certificate_accountants: accountants of the certificate; the guarantee's is added.
-
-    Raises:
-        InfeasibleError: when a budget is overspent by the raised noise multiplier.
-    """
+    """Noise multipliers with their certificate, raised where the guarantee is overspent."""
     noise = np.array(noise, dtype=float)
     rows: list[CertificateRow] = []
     warnings: list[str] = []
@@ -749,12 +686,6 @@ def predicted(budget: Budget, ratio: float, near: float, slope: float) -> float 
     """Log sigma that meets a budget at any ratio, within some 2e-5.
 
     None at full participation, and at the ends of the range of noise multipliers.
-
-    Args:
-        budget: the budget.
-        ratio: sampling ratio.
-        near: noise multiplier within some percent of the result.
-        slope: -d log epsilon / d log sigma there, within some percent.
     """
     if ratio >= 1:
         return None
@@ -763,11 +694,7 @@ def predicted(budget: Budget, ratio: float, near: float, slope: float) -> float 
 
 
 def shared_axes(budgets: Collection[Budget]) -> tuple[str, ...]:
-    """The axes along which interpolation makes a sweep cheapest; empty where it does not pay.
-
-    Args:
-        budgets: the distinct budgets of a sweep, or of a part of its points.
-    """
+    """The axes along which interpolation makes a sweep cheapest; empty where it does not pay."""
     varying = [axis for axis in AXES if len({getattr(one, axis) for one in budgets}) > _AROUND]
     best: tuple[str, ...] = ()
     least = float(len(budgets))
@@ -782,12 +709,7 @@ def shared_axes(budgets: Collection[Budget]) -> tuple[str, ...]:
 
 
 def lattice_around(budget: Budget, axis: str) -> tuple[Budget, ...]:
-    """The lattice budgets between which one is interpolated along an axis; itself on the lattice.
-
-    Args:
-        budget: the budget.
-        axis: one of ``AXES``.
-    """
+    """The lattice budgets between which one is interpolated along axis; itself on the lattice."""
     if axis == "rounds":
         first = _rounds_before(budget.rounds)
         if _rounds(first) == budget.rounds:
@@ -907,16 +829,7 @@ JUMP = _BESIDE_JUMP[0]
 
 
 def loss_curve(budget: Budget, least: float, most: float, usual: float | None = None) -> NoiseCurve:
-    """The curve through the coarse nodes that span [least, most].
-
-    Args:
-        budget: the budget.
-        least: smallest ratio, positive.
-        most: largest ratio, at most 1.
-        usual: a ratio of which the optimum is some multiple; nodes far below it are left out.
-            There the curve is the line that continues it, which lies below it: log sigma is
-            convex in log q at small ratios.
-    """
+    """The curve through the coarse nodes that span [least, most]."""
     covered = math.log(budget.covered) if budget.covered >= least else -math.inf
     if math.log(most) <= covered:
         one = make_curve(np.array([math.log(most)]), np.array([budget.least]))
@@ -959,15 +872,6 @@ def least_noise(problem: Problem, group: int, ratio: float, near: float) -> floa
     The upper bound of the accountant keeps the budget and is within 1e-4 of it. Since epsilon
     falls at least as fast as 1 / sigma (it is proportional to it, or steeper, for a Gaussian, and
     sampling only steepens it), sigma is within 1e-4 of the smallest.
-
-    Args:
-        problem: budgets, rounds, sampling law and relation.
-        group: index of the group.
-        ratio: its sampling ratio.
-        near: noise multiplier within some percent of the result.
-
-    Raises:
-        InfeasibleError: as ``group_noise``.
     """
     budget = budget_of(problem, group)
     accountant = guarantee(budget.epsilon)
@@ -1066,15 +970,7 @@ def cheaper(accountant: str, delta: float) -> str:
 def build_curve(
     problem: Problem, group: int, accountant: str, least: float, most: float
 ) -> NoiseCurve:
-    """The curve over [least, most]; nodes are added until predictions are within tolerance.
-
-    Args:
-        problem: budgets, rounds, sampling law and relation.
-        group: index of the group.
-        accountant: the accountant that calibrates.
-        least: smallest ratio, positive.
-        most: largest ratio, at most 1.
-    """
+    """The curve over [least, most]; nodes are added until predictions are within tolerance."""
     if accountant in FROM_LOSSES:
         usual = problem.cohort / problem.population
         return loss_curve(budget_of(problem, group), least, most, usual)
@@ -1145,12 +1041,6 @@ def above_jumps(problem: Problem, limits: Limits, curves: NoiseCurves, equal: Fl
     plan keeps the budget, but protects nobody who takes part; it is left to specs whose cohort
     allows no other. Groups whose curve jumps take part with a chance of twice their delta or more,
     or halfway between delta and their chance at equal ratios.
-
-    Args:
-        problem: budgets, clients and rounds.
-        limits: of the cohorts.
-        curves: the groups' noise.
-        equal: cohorts of equal ratios within the limits, shape (groups,).
     """
     clients = np.asarray(problem.clients, dtype=float)
     if not np.any(curves.covered > 0) or np.any(equal <= curves.covered * clients):
@@ -1169,13 +1059,7 @@ def above_jumps(problem: Problem, limits: Limits, curves: NoiseCurves, equal: Fl
 
 
 def sides_of_jumps(problem: Problem, limits: Limits, curves: NoiseCurves) -> list[Limits]:
-    """Limits within which no noise jumps, which together are those that are given.
-
-    Args:
-        problem: clients and cohort.
-        limits: of the cohorts.
-        curves: the groups' noise.
-    """
+    """Limits within which no noise jumps, which together are those that are given."""
     total = problem.cohort
     jump = curves.covered * np.asarray(problem.clients, dtype=float)
     inner = (limits.min_cohorts < jump * _BELOW_JUMP) & (jump * JUMP < limits.max_cohorts)

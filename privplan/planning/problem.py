@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privplan.accounting.calibrate import LEAST_RATIO
 from privplan.accounting.release import Relation, SamplingLaw, Unit, named_law
-from privplan.errors import InfeasibleError, InputError
+from privplan.errors import InfeasibleError
 from privplan.planning.bounds import StepConstants, step_constants
 from privplan.planning.error import Allocation, mean_noise_multiplier
-from privplan.spec.horizon import refuse_horizon
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
@@ -84,16 +82,7 @@ class Problem:
 
 
 def problem_of(spec: Spec) -> Problem:
-    """The planning problem of a spec, as numbers.
-
-    Raises:
-        InputError: for a spec with ``tuning`` or ``horizon``, whose runs have smaller budgets than
-            it names.
-    """
-    refuse_horizon(spec.horizon)
-    if spec.tuning is not None:
-        rule = "must be left out with this question or command; privplan solve alone plans it"
-        raise InputError.one("tuning", rule, spec.tuning.law)
+    """The planning problem of a spec, as numbers."""
     return Problem(
         names=tuple(group.name for group in spec.groups),
         clients=tuple(spec.sampling.law.drawable(group.clients) for group in spec.groups),
@@ -133,9 +122,6 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
     A group without ``min_sampling_ratio`` still expects at least one participation over the
     whole run and a thousandth of an equal share of the cohort; below a ratio of delta / T its
     budget would need no noise at all.
-
-    Raises:
-        InfeasibleError: naming the constraint that cannot hold and the nearest feasible value.
     """
     clients = np.asarray(problem.clients, dtype=float)
     least_ratio = np.array([group.min_sampling_ratio or 0.0 for group in spec.groups])
@@ -210,11 +196,7 @@ def _check_left_weight(problem: Problem, floors: Floats) -> None:
 
 
 def uniform_cohorts(problem: Problem) -> Floats:
-    """Expected cohort of each group when all sampling ratios are equal.
-
-    Returns:
-        r_m = cohort N_m / n, shape (groups,).
-    """
+    """Expected cohort of each group when all sampling ratios are equal."""
     clients = np.asarray(problem.clients, dtype=float)
     return np.asarray(problem.cohort * clients / problem.population)
 
@@ -223,10 +205,6 @@ def drawable(problem: Problem, cohorts: Floats) -> Floats:
     """Returns the nearest cohorts that the sampling law can draw.
 
     Whole numbers under ``fixed_size``, all clients under ``full``, unchanged under ``poisson``.
-
-    Args:
-        problem: the planning problem.
-        cohorts: expected clients r_m, shape (groups,), summing to the cohort.
     """
     clients = np.asarray(problem.clients, dtype=float)
     if problem.sampling.law.everyone:
@@ -237,16 +215,7 @@ def drawable(problem: Problem, cohorts: Floats) -> Floats:
 
 
 def whole_cohorts(cohorts: Floats, clients: Floats, total: int) -> Floats:
-    """Rounds cohorts to whole numbers in [1, N_m] that sum to ``total``, by largest remainder.
-
-    Args:
-        cohorts: expected clients r_m, shape (groups,).
-        clients: clients N_m, shape (groups,).
-        total: clients per round, a whole number.
-
-    Raises:
-        InfeasibleError: when no whole cohorts sum to ``total``.
-    """
+    """Rounds cohorts to whole numbers in [1, N_m] that sum to ``total``, by largest remainder."""
     if not len(cohorts) <= total <= clients.sum():
         raise InfeasibleError(
             f"cohort: {total} clients per round cannot be one or more from each of "
@@ -281,8 +250,7 @@ def provisioned_noise_multiplier(spec: Spec, found: Allocation) -> float:
     return nu * math.sqrt(noise_provision(spec))
 
 
-# -------------------------------------------------------------------------------------------------
-# What a spec's limits on a whole run allow: rounds, clients, uploads, local steps, device time.
+# --- What a spec's limits on a whole run allow: rounds and client uploads. -----------------------
 
 ROUNDING = 1e-15
 """By how much a product of numbers that a spec gives may seem to exceed a limit, relatively, since
@@ -292,11 +260,6 @@ decimals such as 0.1 are rounded. What is decided here exceeds none."""
 def check_limits(spec: Spec) -> None:
     """Raises InfeasibleError for a cohort or rounds beyond their limits."""
     planning, cohort = spec.planning, spec.expected_cohort
-    if planning.max_cohort is not None and cohort > planning.max_cohort * (1 + ROUNDING):
-        raise InfeasibleError(
-            f"planning.max_cohort: {planning.max_cohort:g} is below the cohort of {cohort:g}; the "
-            f"nearest feasible value is {above(cohort)}"
-        )
     if planning.max_rounds is not None and spec.rounds > planning.max_rounds:
         raise InfeasibleError(
             f"planning.max_rounds: {planning.max_rounds} is below the {spec.rounds} rounds; the "
@@ -309,21 +272,6 @@ def check_limits(spec: Spec) -> None:
             f"{spec.rounds} rounds with {cohort:g} clients; the nearest feasible value is "
             f"{above(uploads)}{_fewer_clients(spec, planning.max_uploads)}"
         )
-    steps = uploads * spec.local.steps
-    if planning.max_local_steps is not None and steps > planning.max_local_steps * (1 + ROUNDING):
-        raise InfeasibleError(
-            f"planning.max_local_steps: {planning.max_local_steps:g} is below the {steps:g} steps "
-            f"of {uploads:g} uploads, {spec.local.steps} each; the nearest feasible value is "
-            f"{above(steps)}"
-        )
-    if planning.max_device_seconds is not None and planning.step_seconds is not None:
-        seconds = steps * planning.step_seconds
-        if seconds > planning.max_device_seconds * (1 + ROUNDING):
-            raise InfeasibleError(
-                f"planning.max_device_seconds: {planning.max_device_seconds:g} is below the "
-                f"{seconds:g} seconds of {steps:g} steps, {planning.step_seconds:g} each; the "
-                f"nearest feasible value is {above(seconds)}"
-            )
 
 
 def _fewer_clients(spec: Spec, uploads: float) -> str:
@@ -342,66 +290,24 @@ def above(value: float, digits: int = 6) -> str:
     return shown if float(shown) >= value else f"{value * (1 + 5 * 10.0**-digits):.{digits}g}"
 
 
-def most_steps(spec: Spec) -> float:
-    """Most local steps of all devices over the whole run by the limits on them and their time."""
-    planning = spec.planning
-    by_time = (planning.max_device_seconds or math.inf) / (planning.step_seconds or 1.0)
-    return min(planning.max_local_steps or math.inf, by_time)
-
-
-def most_uploads(spec: Spec, steps: int) -> float:
-    """Most uploads over the whole run by the limits on uploads, local steps and device time.
-
-    Args:
-        spec: the spec with its limits.
-        steps: local steps of an upload.
-    """
-    return min(spec.planning.max_uploads or math.inf, most_steps(spec) / steps)
-
-
-def largest_cohort(spec: Spec, rounds: int, steps: int) -> float:
-    """The largest cohort within the limits, where it is free; at least ``fewest_clients``.
-
-    Args:
-        spec: the spec with its limits.
-        rounds: decided rounds.
-        steps: decided local steps.
-    """
+def largest_cohort(spec: Spec, rounds: int) -> float:
+    """The largest cohort within the limits, where it is free; at least ``fewest_clients``."""
     ceilings = sum(
         (group.max_sampling_ratio or 1.0) * spec.sampling.law.drawable(group.clients)
         for group in spec.groups
     )
-    everybody = float(spec.sampling.law.drawable(spec.population))
-    most = min(spec.planning.max_cohort or math.inf, ceilings, everybody)
-    most = min(most, most_uploads(spec, steps) / rounds)
-    step, whole = spec.planning.step_seconds or 1.0, spec.sampling.law.whole_cohorts
+    uploads, whole = spec.planning.max_uploads or math.inf, spec.sampling.law.whole_cohorts
+    most = min(ceilings, float(spec.sampling.law.drawable(spec.population)), uploads / rounds)
     most = math.floor(most) if whole else most
-    totals: list[tuple[float | None, tuple[float, ...]]] = [
-        (spec.planning.max_uploads, (rounds,)),
-        (spec.planning.max_local_steps, (rounds, steps)),
-        (spec.planning.max_device_seconds, (rounds, steps, step)),
-    ]
-    for limit, factors in totals:
-        while limit is not None and _product(most, *factors) > limit:
-            most = most - 1 if whole else math.nextafter(most, 0)
+    while most * rounds > uploads:  # by rounding
+        most = most - 1 if whole else math.nextafter(most, 0)
     return max(most, fewest_clients(spec, rounds))
 
 
-def _product(*factors: float) -> float:
-    """The largest product of numbers over the orders in which they can be multiplied."""
-    return max(math.prod(order) for order in permutations(factors))
-
-
 def not_above(spec: Spec, cohorts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The cohorts, rounded down where their sum would exceed that of a spec with limits.
-
-    Args:
-        spec: the spec with its limits and its cohort.
-        cohorts: expected clients r_m, shape (groups,), that sum to the cohort but for rounding.
-    """
-    planning, total = spec.planning, spec.expected_cohort
-    limits = (planning.max_cohort, planning.max_uploads, planning.max_local_steps)
-    if (*limits, planning.max_device_seconds) == (None,) * 4:
+    """The cohorts, rounded down where their sum would exceed that of a spec with limits."""
+    total = spec.expected_cohort
+    if spec.planning.max_uploads is None:
         return cohorts
     while (excess := _sum(cohorts) - total) > 0:
         cohorts = np.minimum(np.nextafter(cohorts, 0), cohorts * (1 - excess / total))
@@ -414,12 +320,7 @@ def _sum(values: NDArray[np.float64]) -> float:
 
 
 def fewest_clients(spec: Spec, rounds: int) -> float:
-    """The smallest cohort that is planned: a client of each group, and the least ratios of groups.
-
-    Args:
-        spec: the spec with its groups.
-        rounds: decided rounds; every group expects at least one participation over all of them.
-    """
+    """The smallest cohort that is planned: client of each group, and the least ratios of groups."""
     least = [
         (group.min_sampling_ratio or 0.0) * spec.sampling.law.drawable(group.clients)
         for group in spec.groups

@@ -70,16 +70,6 @@ def best_kept(
     """Remark 3's kept fractions, clamped to at least one coordinate.
 
     k*_m/d = 1 - 2 w_m sigma_m^2 / (eta tau mu4 r_m^2).
-
-    Args:
-        weights: w_m, shape (groups,).
-        noise: noise multipliers sigma_m, shape (groups,).
-        cohorts: expected clients r_m, shape (groups,).
-        constants: constants of Theorem 3 that local training decides.
-        dimension: number of model parameters (d).
-
-    Returns:
-        Kept fractions in [1/d, 1], shape (groups,).
     """
     shrink = 2 * weights * noise**2 / (constants.progress * constants.mu4 * cohorts**2)
     return np.clip(1 - shrink, 1 / dimension, 1.0)
@@ -122,18 +112,7 @@ def published_terms(
 
 
 def published_value(problem: Problem, cohorts: Floats, noise: Floats, sparsified: bool) -> float:
-    """Problem 1's objective (Appendix F) for any noise multipliers.
-
-    Args:
-        problem: the planning problem.
-        cohorts: r_m, shape (groups,).
-        noise: sigma_m, shape (groups,).
-        sparsified: whether Remark 3's kept fractions apply, or none is dropped.
-
-    Returns:
-        sum w_m (mu4 (1 + phi_m) + mu5 (1 - sqrt(phi_m)) w_m sigma_m^2 / r_m^2), in units of
-        L d C^2.
-    """
+    """Problem 1's objective (Appendix F) for any noise multipliers."""
     constants = problem.constants
     weights = participation(cohorts, noise)
     kept = np.ones_like(cohorts)
@@ -155,15 +134,7 @@ def closed_form_value(problem: Problem, cohorts: Floats, sparsified: bool) -> fl
 
 
 def solve_published(problem: Problem, sparsified: bool) -> Ratios:
-    """The ratios that minimise Problem 1 with the closed form inserted.
-
-    Args:
-        problem: the planning problem.
-        sparsified: whether Remark 3's kept fractions apply.
-
-    Returns:
-        Cohorts with 0 < r_m <= N_m that sum to the cohort.
-    """
+    """The ratios that minimise Problem 1 with the closed form inserted."""
     clients = np.asarray(problem.clients, dtype=float)
     rates = np.asarray(problem.closed_form_factors) / clients**2
     rates = rates / (problem.constants.progress * problem.constants.mu4)
@@ -210,15 +181,6 @@ def degenerate_warning(
     Problem 1's weights w_m = r_m^2 / sum r^2 change what is being minimised, and nothing in
     it pays for ignoring a group. Theorem 1's sigma ~ q hides that; with a tight accountant
     the privacy term is least when the whole cohort comes from the group of the largest epsilon.
-
-    Args:
-        problem: the planning problem.
-        cohorts: r_m of the plan, shape (groups,).
-        noise: sigma_m of the plan by the accountant, shape (groups,).
-        accountant: the accountant to insert.
-
-    Returns:
-        One line with both values, or None when the corner is not better.
     """
     if len(cohorts) == 1:
         return None

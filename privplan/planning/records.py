@@ -61,19 +61,7 @@ Floats = NDArray[np.float64]
 def clipped_gradient_variance(
     clip: float, z: float, batch_size: float, dimension: int, mean_norm: float | None = None
 ) -> float:
-    """Eq. 3: variance of a noisy batch gradient when every record's gradient is clipped.
-
-    Args:
-        clip: c, L2 bound on a record's gradient.
-        z: noise multiplier, over c, on the sum of a batch.
-        batch_size: b, records in a batch.
-        dimension: p, coordinates.
-        mean_norm: norm of the mean of the clipped gradients, at most c; without it, the sampling
-            term (c^2 - mean_norm^2) / b is dropped, as in the approximation of Eq. 3 for large p.
-
-    Returns:
-        (c^2 - mean_norm^2) / b + p c^2 z^2 / b^2.
-    """
+    """Eq. 3: variance of a noisy batch gradient when every record's gradient is clipped."""
     sampling = 0.0 if mean_norm is None else (clip**2 - mean_norm**2) / batch_size
     return sampling + dimension * (clip * z / batch_size) ** 2
 
@@ -81,18 +69,7 @@ def clipped_gradient_variance(
 def unclipped_gradient_variance(
     gradient_variance: float, clip: float, z: float, batch_size: float, dimension: int
 ) -> float:
-    """Eq. 5: upper bound on the variance of a noisy batch gradient when no gradient is clipped.
-
-    Args:
-        gradient_variance: largest variance of the batch gradient without noise.
-        clip: c.
-        z: noise multiplier.
-        batch_size: b.
-        dimension: p.
-
-    Returns:
-        gradient_variance + p c^2 z^2 / b^2.
-    """
+    """Eq. 5: upper bound on the variance of a noisy batch gradient when no gradient is clipped."""
     return gradient_variance + clipped_gradient_variance(clip, z, batch_size, dimension)
 
 
@@ -102,25 +79,12 @@ def local_steps(records: int, batch_size: int, epochs: int) -> int:
 
 
 def update_variance(steps: int, learning_rate: float, gradient_variance: float) -> float:
-    """Eq. 7: variance of a client's update per round, E_i eta^2 Var(g).
-
-    Args:
-        steps: E_i, ``local_steps``.
-        learning_rate: eta.
-        gradient_variance: of a step, by Eq. 3 or Eq. 5.
-    """
+    """Eq. 7: variance of a client's update per round, E_i eta^2 Var(g)."""
     return steps * learning_rate**2 * gradient_variance
 
 
 def oracle_weights(variances: Sequence[float] | Floats) -> Floats:
-    """Eq. 8: the weights that minimise the variance of the mean, 1 / sigma_i^2 normalised.
-
-    Args:
-        variances: sigma_i^2 of the clients, shape (clients,), positive.
-
-    Returns:
-        Weights that sum to 1, shape (clients,).
-    """
+    """Eq. 8: the weights that minimise the variance of the mean, 1 / sigma_i^2 normalised."""
     precision = 1 / np.asarray(variances, dtype=float)
     return np.asarray(precision / precision.sum())
 
@@ -160,20 +124,7 @@ def solve_records(
     strictest: bool = False,
     second_opinion: bool = False,
 ) -> Plan:
-    """The certified plan of a spec that protects records.
-
-    Args:
-        spec: with ``unit: record``.
-        participations: rounds in which a client takes part; ceil(rounds cohort / n) by default.
-        strictest: whether all clients add the noise of the smallest epsilon and delta, the
-            baseline that the paper calls minimum epsilon.
-        second_opinion: whether the certificate has rows of prv-accountant.
-
-    Raises:
-        InputError: when the spec protects clients, or the participations are out of range.
-        InfeasibleError: naming the group whose budget no noise meets.
-        UnsupportedError: when the spec's accountant does not cover Poisson batches.
-    """
+    """The certified plan of a spec that protects records."""
     if spec.unit != "record":
         raise InputError.one("unit", "must be record", spec.unit)
     times = most_participations(spec) if participations is None else participations
@@ -200,21 +151,7 @@ def record_spec(
     weights: str = "inverse_variance",
     epochs: int = 1,
 ) -> Spec:
-    """The record-level spec with the budgets of a client-level one.
-
-    Args:
-        source: the spec, or a plan of it.
-        records: group name -> smallest number of records of one of its clients (N_i). Clients with
-            more records, sampled with the same ratio, have the same privacy.
-        weights: see the module's docstring.
-        epochs: K, passes over a client's records per round.
-
-    Returns:
-        The spec with batches of ``local.batch_size``, or of all records where there are fewer.
-
-    Raises:
-        InputError: when the spec already protects records, or a group has no records.
-    """
+    """The record-level spec with the budgets of a client-level one."""
     spec = source.spec if isinstance(source, Plan) else source
     if spec.unit != "client":
         raise InputError.one("unit", "must be client", spec.unit)
@@ -243,7 +180,6 @@ def record_spec(
             "unit": "record",
             "sampling": "poisson",
             "groups_from": None,
-            "epsilon_distribution": None,
             "cohort": max(round(spec.expected_cohort), 1),
             "local": {**data["local"], "epochs": epochs},
             "planning": {"weights": weights},
@@ -418,11 +354,7 @@ _SWEEPS = 3
 
 
 def decide_record_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
-    """Returns the spec with its free choices decided, and notes on them.
-
-    Raises:
-        InfeasibleError: when a budget cannot be met at a candidate.
-    """
+    """Returns the spec with its free choices decided, and notes on them."""
     free = [name for name in RECORD_FREE if name in spec.planning.free]
     if not free:
         return spec, ()

@@ -56,14 +56,7 @@ _MANY = 8
 
 
 def project(values: Floats, lower: Floats, upper: Floats, total: float) -> Floats:
-    """Projects values onto [lower, upper] and the sum ``total``, in Euclidean norm.
-
-    Args:
-        values: any numbers, shape (groups,).
-        lower: least values, shape (groups,), summing to at most ``total``.
-        upper: largest values, shape (groups,), summing to at least ``total``.
-        total: the sum to reach.
-    """
+    """Projects values onto [lower, upper] and the sum ``total``, in Euclidean norm."""
     if len(values) < _MANY:
         few = _projected(values.tolist(), lower.tolist(), upper.tolist(), total)
         return np.array(few, dtype=np.float64)
@@ -129,14 +122,6 @@ def descend(
 
     Sequential quadratic programming on shares of the total, with a BFGS approximation of the
     Hessian and a line search; all iterates satisfy the constraints up to rounding.
-
-    Args:
-        objective: what to minimise, of order 1 near the start, with a continuous gradient.
-        start: initial values, shape (groups,).
-        lower: least values, shape (groups,).
-        upper: largest values, shape (groups,).
-        total: sum of the values.
-        with_gradient: the objective and its gradient; central differences when None.
     """
     evaluated = start  # the gradient where the objective was last evaluated
 
@@ -221,12 +206,6 @@ def quadratic_step(curvature: Floats, slope: Floats, lower: Floats, upper: Float
 
     Active-set method: solves for the free entries, adds the first bound that a step would
     cross, and drops a bound whose multiplier has the wrong sign.
-
-    Args:
-        curvature: positive definite, shape (groups, groups).
-        slope: shape (groups,).
-        lower: at most 0, shape (groups,).
-        upper: at least 0, shape (groups,).
     """
     size = len(slope)
     step, active = np.zeros(size), np.zeros(size, dtype=int)
@@ -275,14 +254,6 @@ def descend_worst(
     """Returns a local minimiser of ``smooth(x) + max(parts(x))^2``, with SciPy's SLSQP.
 
     The maximum becomes a variable that bounds every part, so the problem is smooth.
-
-    Args:
-        smooth: the smooth part, of order 1 near the start.
-        parts: terms of the maximum, shape (groups,), positive.
-        start: initial values, shape (groups,).
-        lower: least values, shape (groups,).
-        upper: largest values, shape (groups,).
-        total: sum of the values.
     """
     begin = project(start, lower, upper, total)
     found = _slsqp(
@@ -356,17 +327,7 @@ def relative_gap(
     found: tuple[Floats, Floats],
     enough: float,
 ) -> float:
-    """How far the error of a solution may be above the least one, over that error; in [0, 1].
-
-    Args:
-        curves: sigma(q) of each group.
-        problem: the planning problem.
-        limits: bounds on the cohorts.
-        coefficients: coefficients of the error terms.
-        release: one noisy sum of all groups, or one per group.
-        found: weights and cohorts of the solution, shape (groups,) each.
-        enough: gap below which no sharper bound is looked for.
-    """
+    """How far the error of a solution may be above the least one, over that error; in [0, 1]."""
     weights, cohorts = found
     noise, slopes = curves.at(cohorts / np.asarray(problem.clients, dtype=float))
     floors = limits.min_weights
@@ -397,18 +358,7 @@ def lower_bound(
     found: tuple[float, float],
     prices: Floats | None = None,
 ) -> float:
-    """A lower bound on the error over all cohorts and weights within limits.
-
-    Args:
-        curves: sigma(q) of each group.
-        problem: the planning problem.
-        limits: bounds on the cohorts.
-        coefficients: coefficients of the error terms.
-        release: one noisy sum of all groups, or one per group.
-        found: error and nu of a solution; the bound is sharpest near it.
-        prices: of the groups' weights under the floors, by ``floor_prices``; floors are ignored
-            when None, which keeps it a bound.
-    """
+    """A lower bound on the error over all cohorts and weights within limits."""
     clients = np.asarray(problem.clients, dtype=float)
     grid = np.geomspace(limits.min_cohorts, limits.max_cohorts, _GRID, axis=1)
     grid = _with_jumps(grid, curves.covered * clients)
@@ -437,14 +387,6 @@ def _dual_maximum(gain: Floats, grid: Floats, total: float) -> Floats:
     """Upper bounds on sum_m gain_m(r_m) with sum r = total: the least dual values evaluated.
 
     Bisection on the multiplier, by the sum of the cohorts that maximise the Lagrangian.
-
-    Args:
-        gain: shape (problems, groups, cohorts).
-        grid: the cohorts, shape (groups, cohorts).
-        total: sum of the cohorts.
-
-    Returns:
-        Shape (problems,).
     """
     low, high = np.zeros(len(gain)), np.max(gain / grid, axis=(1, 2)) * 2
     problems, rows = np.arange(len(gain))[:, None], np.arange(len(grid))
@@ -545,9 +487,6 @@ def allocate(task: Task) -> Allocation:
 
     The search runs on interpolated noise; nodes are added where the optimum lies until the
     interpolation is exact there, so the noise that is returned is calibrated.
-
-    Raises:
-        InfeasibleError: when a group's budget cannot be met.
     """
     problem, curves = task.problem, curves_of(task)
     task = _above_jumps(task, curves)
@@ -571,9 +510,6 @@ def estimated(task: Task) -> Allocation:
     """``allocate`` with the noise of the curves: within 1e-3 of calibrated noise, and faster.
 
     For choices that compare many tasks; what is chosen is then allocated and certified.
-
-    Raises:
-        InfeasibleError: when a group's budget cannot be met.
     """
     curves = curves_of(task)
     task = _above_jumps(task, curves)

@@ -22,7 +22,6 @@ from privplan.planning.published import (
     published_terms,
     solve_published,
 )
-from privplan.spec.horizon import refuse_horizon
 from privplan.spec.objectives import is_objective
 from privplan.spec.spec import Spec
 
@@ -45,7 +44,6 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
     """
     if not isinstance(spec, Spec):
         spec = Spec.load(spec)
-    refuse_horizon(spec.horizon)
     if not any(group.risk for group in spec.groups):
         return _solved(spec, second_opinion)
     from privplan.planning.explain import of_risk
@@ -77,10 +75,6 @@ def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
         plan = solve_records(decided, second_opinion=bool(second_opinion))
         if notes:
             plan = plan.model_copy(update={"warnings": (*notes, *plan.warnings)})
-    elif spec.tuning is not None:
-        from privplan.planning.private_tuning import solve_with_tuning
-
-        return solve_with_tuning(spec, lambda run: solve(run, second_opinion=second_opinion))
     else:
         settled, notes = decide_free_choices(spec)
         problem = problem_of(settled)
@@ -91,12 +85,7 @@ def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
 
 
 def rule_based(spec: Spec, problem: Problem) -> Decisions:
-    """Returns ratios and weights by the spec's rules, and the least noise that keeps the budgets.
-
-    Raises:
-        InfeasibleError: naming the constraint that cannot hold.
-        UnsupportedError: when the spec's accountant does not cover its law and relation.
-    """
+    """Returns ratios and weights by spec's rules, and the least noise that keeps the budgets."""
     cohorts, status = _cohorts(spec, problem)
     ratios = np.minimum(cohorts / np.asarray(problem.clients, dtype=float), 1.0)
     noise = calibrated(problem, ratios, spec.planning.accountant)

@@ -21,7 +21,6 @@ from privplan.sweeps import Journal, Progress, finish, in_jobs, key_of, resumabl
 from privplan.values import digest
 
 if TYPE_CHECKING:
-    from privplan.plan import Plan
     from privplan.planning.noise import Axes
     from privplan.spec.spec import Spec
 
@@ -50,11 +49,7 @@ class Vary:
 
 
 def parse_vary(text: str) -> Vary:
-    """Values of ``PATH=FROM:TO:COUNT`` (equal steps) or ``PATH=FROM:TO:COUNT:log`` (equal factors).
-
-    Raises:
-        InputError: when the text is not of this form, or an end is out of range.
-    """
+    """Values of ``PATH=FROM:TO:COUNT``; equal steps, or equal factors with ``:log``."""
     rule = "must be PATH=FROM:TO:COUNT or PATH=FROM:TO:COUNT:log"
     path, _, span = text.partition("=")
     parts = span.split(":")
@@ -80,11 +75,7 @@ def parse_vary(text: str) -> Vary:
 
 
 def points(varies: Sequence[Vary]) -> list[dict[str, float]]:
-    """All combinations of the varied values, the last number varying fastest.
-
-    Raises:
-        InputError: when there are more than ``MOST_POINTS``, or a path is varied twice.
-    """
+    """All combinations of the varied values, the last number varying fastest."""
     paths = [vary.path for vary in varies]
     for path in paths:
         if paths.count(path) > 1:
@@ -97,11 +88,7 @@ def points(varies: Sequence[Vary]) -> list[dict[str, float]]:
 
 
 def with_point(data: dict[str, Any], point: dict[str, float]) -> dict[str, Any]:
-    """A copy of the spec's plain data with the numbers of a point; integers stay integers.
-
-    Raises:
-        InputError: when a path is not a place of the spec.
-    """
+    """A copy of the spec's plain data with the numbers of a point; integers stay integers."""
     data = deepcopy(data)
     for path, value in point.items():
         *parents, last = path.split(".")
@@ -137,18 +124,8 @@ COLUMNS = (
     "unit", "objective", "value", "noise_std", "noise_norm", "status", "error",
 )  # fmt: skip
 
-FORECAST_COLUMNS = (
-    "accuracy",
-    "accuracy_lower",
-    "accuracy_upper",
-    "group_accuracy",
-    "forecast_distance",
-)
-"""Further columns of a sweep with forecasts, in [0, 1]."""
-
 DECIDED: dict[str, Callable[[Spec], float | None]] = {
     "rounds": lambda spec: spec.rounds,
-    "local_steps": lambda spec: spec.local.steps,
     "epochs": lambda spec: spec.local.epochs,
     "batch_size": lambda spec: spec.local.batch_size,
     "cohort": lambda spec: spec.expected_cohort,
@@ -164,14 +141,12 @@ class Question:
     Attributes:
         data: the spec as plain data.
         point: the varied numbers.
-        proxy: path of a table of proxy runs, for a forecast; None without.
         axes: numbers of the budgets between which noise curves are interpolated, as of
             ``privplan.planning.noise``.
     """
 
     data: dict[str, Any]
     point: dict[str, float]
-    proxy: str | None
     axes: Axes
 
 
@@ -185,7 +160,6 @@ def solve_point(asked: Question) -> list[dict[str, Any]]:
     try:
         with interpolating(asked.axes):
             plan = solve(Spec.parse(with_point(asked.data, point)), second_opinion=False)
-        forecast = _forecast_of(plan, asked.proxy)
         decided = _decided(asked.data, plan.spec)
     except PrivplanError as error:
         return [{**point, "error": " ".join(str(error).split())}]
@@ -210,7 +184,6 @@ def solve_point(asked: Question) -> list[dict[str, Any]]:
                 "noise_std": plan.noise_std,
                 "noise_norm": plan.noise_std * math.sqrt(plan.spec.model.parameters),
                 "status": plan.status,
-                **forecast.get(group.name, {}),
             }
         )
     return rows
@@ -222,36 +195,14 @@ def _decided(data: dict[str, Any], spec: Spec) -> dict[str, float | None]:
     return {name: value(spec) for name, value in DECIDED.items() if name in free}
 
 
-def _forecast_of(plan: Plan, proxy: str | None) -> dict[str, dict[str, float]]:
-    """FORECAST_COLUMNS by group, all groups holding all classes alike; empty without a proxy."""
-    if proxy is None:
-        return {}
-    from privplan.forecast.features import even_coverage, plan_features
-    from privplan.forecast.model import forecaster
-
-    model = forecaster(proxy)
-    coverage = even_coverage(plan.spec, model.table.classes)
-    found = model.forecast(plan_features(plan), coverage, [group.name for group in plan.groups])
-    overall = (found.accuracy, found.lower, found.upper)
-    return {
-        one.group: dict(
-            zip(FORECAST_COLUMNS, (*overall, one.accuracy, found.distance), strict=True)
-        )
-        for one in found.groups
-    }
-
-
 def csv_text(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
     """Rows as tidy CSV, the varied numbers first."""
     import csv
     from io import StringIO
 
     buffer = StringIO()
-    decided, forecast = (
-        [name for name in names if any(name in row for row in rows)]
-        for names in (DECIDED, FORECAST_COLUMNS)
-    )
-    columns = list(dict.fromkeys((*first, *decided, *COLUMNS, *forecast)))
+    decided = [name for name in DECIDED if any(name in row for row in rows)]
+    columns = list(dict.fromkeys((*first, *decided, *COLUMNS)))
     writer = csv.DictWriter(buffer, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
@@ -259,15 +210,11 @@ def csv_text(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
 
 
 def check_rows(point: dict[str, float], rows: list[dict[str, Any]]) -> None:
-    """Check that rows of a journal can be those of a point.
-
-    Raises:
-        KeyError, TypeError, ValueError: when they cannot.
-    """
+    """Check that rows of a journal can be those of a point."""
     for row in rows:
         varied = [row[name] for name in point]
         numbers = () if "error" in row else (row["weight"], row["noise_norm"])
-        known = {*point, *DECIDED, *COLUMNS, *FORECAST_COLUMNS}
+        known = {*point, *DECIDED, *COLUMNS}
         if not {*row} <= known or not all(
             isinstance(value, int | float) for value in (*varied, *numbers)
         ):
@@ -296,9 +243,6 @@ def axes_of(points: Sequence[dict[str, Any]]) -> Axes:
 
     A function of the points alone, so that every process, and a sweep that is resumed, finds the
     same. Only for plans of clients that are calibrated by ``pld`` (or ``prv``).
-
-    Args:
-        points: specs of the points as plain data; those with faults do not count.
     """
     from privplan.planning.noise import FROM_LOSSES, Budget, budget_of, shared_axes
     from privplan.planning.problem import Problem, problem_of
@@ -338,9 +282,6 @@ def spec_data(path: str) -> dict[str, Any]:
 
     A budget that not even one round keeps, where the rounds follow from the budgets, is no fault:
     points of the sweep may keep theirs.
-
-    Raises:
-        InputError: when the file is not a valid spec.
     """
     from privplan.spec.spec import Spec
 
@@ -359,34 +300,19 @@ def sweep(
     folder: Path | None = None,
     *,
     workers: int = 1,
-    proxy: str | None = None,
     progress: Progress = lambda done, total: None,
 ) -> list[dict[str, Any]]:
-    """Rows of every point, in the order of ``points``.
-
-    Args:
-        data: the spec as plain data.
-        varies: the varied numbers; those that must be whole are rounded, without repetition.
-        folder: where journal and table are written; points in its journal are not solved again.
-            Nothing is stored when None.
-        workers: number of processes.
-        proxy: path of a table of proxy runs, for forecasts; None without.
-        progress: called with the number of finished points and of all points.
-
-    Raises:
-        InputError: when a path is not a number of the spec, or the folder holds another sweep.
-        InterruptedSweepError: on Ctrl-C; the same call resumes.
-    """
+    """Rows of every point, in the order of ``points``."""
     points(varies)  # its faults before any number is rounded
     _require_given(data, varies)
     varies = [_rounded(data, vary) for vary in varies]
     todo = points(varies)
     _require_plans(data, todo)
-    journal = None if folder is None else _journal(folder, data, varies, proxy)
+    journal = None if folder is None else _journal(folder, data, varies)
     if journal is not None:
         journal.load()  # another sweep is refused before the lock is created
     axes = axes_of([with_point(data, point) for point in evenly(todo)])
-    items = {key_of(point): Question(data, point, proxy, axes) for point in todo}
+    items = {key_of(point): Question(data, point, axes) for point in todo}
     with resumable(folder):
         spread = in_jobs(min(workers, len(items)))
         results = finish(items, solve_point, spread=spread, journal=journal, progress=progress)
@@ -424,7 +350,7 @@ def _require_given(data: dict[str, Any], varies: Sequence[Vary]) -> None:
         if isinstance(decides, list) and vary.path in decides:
             rule = "must not name what recipe.decides leaves to the recipe"
             raise InputError.one("vary", rule, vary.path)
-        if isinstance(free, list) and vary.path.replace("local.steps", "local_steps") in free:
+        if isinstance(free, list) and vary.path in free:
             rule = "must not name what planning.free leaves to solve, which decides it anew"
             raise InputError.one("vary", rule, vary.path)
 
@@ -433,23 +359,21 @@ def _require_plans(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> No
     """Raise InputError when every point is faulty, with the faults that all share, each once.
 
     Where they share none, those of the first point. A path that is no number of the spec is faulty
-    at every value, and is raised at once; so is a horizon. A point whose rounds follow from its
+    at every value, and is raised at once. A point whose rounds follow from its
     budgets, and at which none keep them, has no plan but no fault either.
     """
-    from privplan.spec.horizon import refuse_horizon
     from privplan.spec.spec import Spec
 
     shared: dict[tuple[str, str], Fault] | None = None
     first: list[Fault] = []
     for point in todo:
         try:
-            spec = Spec.parse(with_point(data, point))
+            Spec.parse(with_point(data, point))
         except InputError as error:
             found = {(fault.field, fault.rule): fault for fault in error.faults}
         except PrivplanError:
             return
         else:
-            refuse_horizon(spec.horizon)
             return
         if any(rule.startswith(UNKNOWN) or field == "vary" for field, rule in found):
             raise InputError(list(found.values()))
@@ -460,12 +384,8 @@ def _require_plans(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> No
 
 
 def _journal(
-    folder: Path, data: dict[str, Any], varies: Sequence[Vary], proxy: str | None
+    folder: Path, data: dict[str, Any], varies: Sequence[Vary]
 ) -> Journal[list[dict[str, Any]]]:
-    """The journal of a sweep, identified by the spec, the varied values and the proxy runs."""
+    """The journal of a sweep, identified by the spec and the varied values."""
     identity = {"spec": data, "vary": [[vary.path, list(vary.values)] for vary in varies]}
-    if proxy is not None:
-        from privplan.forecast.features import ProxyTable
-
-        identity["proxy"] = ProxyTable.load(proxy).digest
     return Journal(folder / JOURNAL, digest(identity), check_rows)

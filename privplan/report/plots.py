@@ -48,11 +48,7 @@ def undocumented() -> Iterator[None]:
 
 
 def picture_name(path: str) -> str:
-    """The image format of a file name.
-
-    Raises:
-        InputError: when its suffix is not one of ``FORMATS``.
-    """
+    """The image format of a file name."""
     ending = Path(path).suffix.lower().lstrip(".")
     if ending not in FORMATS:
         raise InputError.one("plot", f"must end in .{', .'.join(FORMATS)}", path)
@@ -79,12 +75,7 @@ def verbatim(figure: Figure) -> None:
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure without a display.
-
-    Args:
-        width: in inches.
-        height: in inches.
-    """
+    """An empty figure without a display."""
     with undocumented():
         from matplotlib.figure import Figure
 
@@ -174,14 +165,7 @@ def sweep_picture(
     *,
     logarithmic: bool = False,
 ) -> bytes:
-    """Noise of the mean update and the groups' weights against the first varied number.
-
-    Args:
-        rows: rows of a sweep; those without a plan are left out.
-        paths: the varied numbers; one line per value of the others.
-        form: image format.
-        logarithmic: whether the first number was varied by equal factors.
-    """
+    """Noise of the mean update and the groups' weights against the first varied number."""
     page = figure(9.0, 3.6)
     noise, weight = page.subplots(1, 2)
     lines: dict[str, dict[float, float]] = {}
@@ -232,12 +216,7 @@ def _from_zero(axes: Axes, values: Sequence[float]) -> None:
 
 
 def frontier_picture(points: Sequence[FrontierPoint], form: str = "png") -> bytes:
-    """Noise of the mean update against rounds, cohort, budgets and number of groups.
-
-    Args:
-        points: the points of a frontier; without individual budgets none has groups.
-        form: image format.
-    """
+    """Noise of the mean update against rounds, cohort, budgets and number of groups."""
     titles = {
         "rounds": "rounds",
         "cohort": "clients per round",
@@ -267,13 +246,7 @@ def frontier_picture(points: Sequence[FrontierPoint], form: str = "png") -> byte
 
 
 def tradeoff_picture(found: TradeOff, title: str, form: str = "png") -> bytes:
-    """True-positive rate against false-positive rate, on linear and logarithmic axes.
-
-    Args:
-        found: the trade-off curve.
-        title: sampling law, relation and delta of the curve.
-        form: image format.
-    """
+    """True-positive rate against false-positive rate, on linear and logarithmic axes."""
     from scipy.special import ndtr, ndtri
 
     page = figure(9.0, 4.0)

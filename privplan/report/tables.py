@@ -6,13 +6,13 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from privplan.accounting.calibrate import PLD
 from privplan.accounting.tradeoff import LEVELS
 from privplan.book.entry import BookedRun
 from privplan.book.spending import MOST_REPETITIONS, Remaining, Spending, full_name
 from privplan.files import csv_cell
-from privplan.forecast.target import extrapolates
 from privplan.plan import Plan
 from privplan.planning.choices import recipe_lines
 from privplan.planning.objectives import objective_of
@@ -23,14 +23,21 @@ from privplan.verification.checks.check import Check
 from privplan.verification.verify import GroupVerdict, Verdict
 
 if TYPE_CHECKING:
+    from privplan.accounting.certificate import CertificateRow
     from privplan.planning.explain import GroupRisk
     from privplan.planning.frontier import FrontierPoint
-    from privplan.planning.horizon import HorizonPlan
-    from privplan.verification.horizon import HorizonVerdict
 
 _PUBLISHED = "bound (Theorem 3's movable terms, in units of L d C^2)"
 _RECORDS = "noise variance of the mean update over p eta^2, and the least by weights"
 Table = tuple[str, list[str], list[list[str]], str]
+
+
+class Certified(Protocol):
+    """What has a certificate."""
+
+    @property
+    def certificate(self) -> tuple[CertificateRow, ...]:
+        """Its rows."""
 
 
 def plan_table(plan: Plan) -> Table:
@@ -38,7 +45,9 @@ def plan_table(plan: Plan) -> Table:
     columns, rows = _record_rows(plan) if plan.unit == "record" else _client_rows(plan)
     spec = plan.spec
     law = f"{spec.sampling} sampling" + (" of records, unit record" * (plan.unit == "record"))
-    chosen = "" if spec.tuning is None else " for one run, budgets by selection for the best"
+    chosen = ""
+    if plan.guarantee != PLD:
+        chosen = f" for one run, budgets by {plan.guarantee} for the best"
     caption = (
         f"budgets: epsilon at delta, {law}, {spec.relation}; sigma calibrated "
         f"by {spec.planning.accountant}{chosen}; {spec.rounds} rounds, clipping norm "
@@ -97,7 +106,7 @@ def _record_rows(plan: Plan) -> tuple[list[str], list[list[str]]]:
     return columns, rows
 
 
-def certificate_table(plan: Plan | HorizonPlan) -> Table:
+def certificate_table(plan: Certified) -> Table:
     """Bounds on epsilon by every accountant, one row per group and accountant."""
     columns = ["group", "accountant", "epsilon", "at most", "delta", "law", "relation", "role"]
     rows = [
@@ -115,24 +124,7 @@ def certificate_table(plan: Plan | HorizonPlan) -> Table:
     ]
     columns[2] = "at least"
     versions = sorted({row.version for row in plan.certificate})
-    over = "all rounds" if isinstance(plan, Plan) else "all rounds of all runs"
-    return f"Certificate: epsilon over {over}", columns, rows, ", ".join(versions)
-
-
-def horizon_table(planned: HorizonPlan) -> Table:
-    """Share, epsilons and noise of each run of a horizon."""
-    names = [group.name for group in planned.spec.groups]
-    rows = []
-    for plan, share in zip(planned.plans, planned.shares, strict=True):
-        norm = plan.noise_std * math.sqrt(plan.spec.model.parameters)
-        epsilons = [f"{group.epsilon:.4g}" for group in plan.groups]
-        sigmas = [f"{group.noise_multiplier:.4g}" for group in plan.groups]
-        value = f"{plan.objective.value:.6g}"
-        cells = [plan.spec.name, f"{share:.1%}", f"{plan.spec.rounds}", value, f"{norm:.4g}"]
-        rows.append([*cells, " ".join(epsilons), " ".join(sigmas)])
-    columns = ["run", "share", "rounds", "objective", "noise, norm", "epsilon of the run", "sigma"]
-    caption = f"epsilon and sigma of {', '.join(names)}; a run's epsilon holds for that run only"
-    return f"Horizon of {planned.spec.name}: {len(rows)} runs", columns, rows, caption
+    return "Certificate: epsilon over all rounds", columns, rows, ", ".join(versions)
 
 
 def risk_table(risks: Sequence[GroupRisk]) -> Table:
@@ -185,58 +177,35 @@ def sweep_table(rows: Sequence[dict[str, Any]], paths: Sequence[str]) -> Table:
     """Noise of the mean update and weights, one row per point of a what-if sweep.
 
     With what the plan of each point decided, where ``planning.free`` lets it decide more.
-
-    Args:
-        rows: rows of the sweep, one per point and group.
-        paths: the varied numbers.
     """
     cells: dict[tuple[str, ...], list[str]] = {}
-    forecast = ["forecast accuracy"] if any("accuracy" in row for row in rows) else []
     decided = [name for name in DECIDED if name not in paths and any(name in row for row in rows)]
     for row in rows:
         point = tuple(f"{row[path]:g}" for path in paths)
         noise = row.get("error") or f"{row['noise_norm']:.4g}"
         weight = [f"{row['group']} {row['weight']:.3f}"] if "weight" in row else []
-        known = [""] if forecast else []
-        if "accuracy" in row:
-            ends = f"[{row['accuracy_lower']:.1%}, {row['accuracy_upper']:.1%}]"
-            far = extrapolates(row.get("forecast_distance", 0.0))
-            known = [", ".join(filter(None, (f"{row['accuracy']:.1%} {ends}", far)))]
         chosen = ["" if row.get(name) is None else f"{row[name]:.5g}" for name in decided]
-        line = cells.setdefault(point, [*point, *chosen, noise, *known, ""])
+        line = cells.setdefault(point, [*point, *chosen, noise, ""])
         line[-1] = ", ".join([*filter(None, line[-1:]), *weight])
     names = [name.replace("_", " ") for name in decided]
-    columns = [*paths, *names, "noise of the mean, norm", *forecast, "weights"]
+    columns = [*paths, *names, "noise of the mean, norm", "weights"]
     return "What if", columns, list(cells.values()), ""
 
 
 def frontier_table(name: str, points: Sequence[FrontierPoint]) -> Table:
-    """Noise of the mean update and its change, one row per point of a frontier.
-
-    With forecasts also accuracy and its change in points (for shadow prices per unit of epsilon).
-    """
-    forecast = any(point.accuracy is not None for point in points)
+    """Noise of the mean update and its change, one row per point of a frontier."""
     rows = [
         [
             point.question,
             point.what,
             f"{point.noise:.4g}" if point.noise is not None else "-",
             f"{point.change:+.2%}" if point.change is not None else "-",
-            *(_points(point) if forecast else ()),
             point.note,
         ]
         for point in points
     ]
     title = f"Frontier of {name}: noise of the mean update, in norm"
-    columns = ["question", "what", "noise", "change", *(["accuracy", "points"] * forecast)]
-    return title, [*columns, "note"], rows, ""
-
-
-def _points(point: FrontierPoint) -> tuple[str, str]:
-    """Forecast accuracy of a point, and its change in points."""
-    if point.accuracy is None or point.points is None:
-        return "-", "-"
-    return f"{point.accuracy:.1%}", f"{point.points:+.2f}"
+    return title, ["question", "what", "noise", "change", "note"], rows, ""
 
 
 def _unit(plan: Plan) -> str:
@@ -263,7 +232,6 @@ GROUP_COLUMNS = (
     ACCURACY,
     "verdict",
 )
-HORIZON_COLUMNS = ("group", "budget", "planned", "realised upper", "delta", "verdict")
 CHECK_COLUMNS = ("check", "result", "what was found")
 
 
@@ -321,21 +289,6 @@ def _row(group: GroupVerdict, verdict: Verdict) -> list[str]:
 def group_rows(verdict: Verdict) -> list[list[str]]:
     """One row per group, for ``group_columns``."""
     return [_row(group, verdict) for group in verdict.groups]
-
-
-def horizon_rows(verdict: HorizonVerdict) -> list[list[str]]:
-    """One row per group over all runs of a horizon, for ``HORIZON_COLUMNS``."""
-    return [
-        [
-            one.group,
-            f"{one.budget:g}",
-            number(one.planned),
-            number(one.realised_upper),
-            f"{one.delta:.3g}",
-            "kept" if one.kept else "EXCEEDED",
-        ]
-        for one in verdict.groups
-    ]
 
 
 def group_caption(verdict: Verdict) -> str:

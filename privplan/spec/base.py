@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,14 +14,11 @@ from privplan.accounting.calibrate import MOST_ROUNDS
 from privplan.accounting.release import Relation, SamplingLaw, Unit, is_client
 from privplan.accounting.tradeoff import implied_risk, limit_of
 from privplan.errors import Fault
-from privplan.spec.epsilon_distribution import EpsilonDistribution
 from privplan.spec.groups import DELTA_LAW, Delta, Group, LocalTraining, Model, Signer
-from privplan.spec.horizon import Horizon
 from privplan.spec.objectives import FIXED_RATIOS, OBJECTIVES, is_objective, only_objectives
 from privplan.spec.planning import CONSTANTS_OF_ROUNDS, Optimised, Planning
 from privplan.spec.training import Averaging, Recipe, ServerOptimiser
-from privplan.spec.tuning import PrivateTuning
-from privplan.values import LEAST, Checked, Count, Fraction, Name, Positive, is_none, rule
+from privplan.values import LEAST, Checked, Count, Name, Positive, is_none, rule
 
 # -------------------------------------------------------------------------------------------------
 # What the choices of a spec exclude, one row each, beside what its sampling law and objective do.
@@ -68,24 +66,7 @@ def values_at(spec: Any, field: str) -> Iterator[tuple[str, Any]]:
         yield field, getattr(inner, last, None) if last else inner
 
 
-_NOT_EPSILON = ("groups.risk", "groups.noise_multiplier")
 CHOICES = (
-    Choice(lambda spec: spec.unit != "client", ("horizon", "tuning"), "is only for unit: client"),
-    Choice(
-        lambda spec: spec.horizon is not None,
-        ("tuning", *_NOT_EPSILON),
-        "must be left out with a horizon, whose runs split an epsilon",
-    ),
-    Choice(
-        lambda spec: spec.tuning is not None,
-        _NOT_EPSILON,
-        "must be left out with tuning, which plans smaller budgets for a run",
-    ),
-    Choice(
-        lambda spec: spec.groups_from is None and spec.epsilon_distribution is None,
-        ("planning.group_count",),
-        "is only for groups_from",
-    ),
     Choice(
         lambda spec: spec.unit == "client" and spec.release == "joint",
         ("planning.sparsification",),
@@ -116,11 +97,7 @@ CHOICES = (
 
 
 def exclusions(spec: Any) -> Iterator[Fault]:
-    """The faults of everything in a spec that excludes something else.
-
-    Args:
-        spec: the ``Spec``, or its valid fields only: what needs another one is then passed over.
-    """
+    """The faults of everything in a spec that excludes something else."""
     asked: list[Any] = list(CHOICES)
     with suppress(AttributeError):
         asked.append(spec.sampling.law)
@@ -145,18 +122,6 @@ class BaseSpec(Checked):
         None,
         description="CSV file of individual budgets (client, epsilon[, delta]) to make the "
         "groups from; relative to the spec.",
-    )
-    groups_precision: Fraction | None = Field(
-        None,
-        description="Filled in with groups_from: the fraction of the precision of clients with "
-        "scales of their own that the groups retain, by the central limit.",
-        exclude_if=is_none,
-    )
-    epsilon_distribution: EpsilonDistribution | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Distribution of individual budgets to draw the groups from, such as {name: "
-        "Dist3, clients: 20}, or a mixture.",
     )
     unit: Unit = Field(
         "client",
@@ -185,11 +150,6 @@ class BaseSpec(Checked):
     relation: Literal[Relation.ADD_REMOVE, Relation.REPLACE_ONE] = Field(
         Relation.ADD_REMOVE, description="Which data sets are neighbours."
     )
-    horizon: Horizon | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Several models trained on the same people: the budgets are over all of them.",
-    )
     clipping_norm: Positive = Field(1.0, description="L2 bound on a client's update (C).")
     local: LocalTraining = Field(LocalTraining(), description="Training on a client.")
     server: ServerOptimiser | None = Field(
@@ -208,12 +168,6 @@ class BaseSpec(Checked):
         exclude_if=is_none,
         description="none, or default: clipping norm, server and averaging are decided without "
         "data; default where a spec leaves them out.",
-    )
-    tuning: PrivateTuning | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Tuning on the private data themselves: the budgets then hold for the best of "
-        "all runs.",
     )
     model: Model = Field(description="The network.")
     planning: Planning = Field(
@@ -286,8 +240,10 @@ class BaseSpec(Checked):
 
     def delta_of(self, group: Group) -> float:
         """The group's delta as a number."""
-        if group.delta is not None:
-            return group.delta
+        return self._delta_for(group) if group.delta is None else group.delta
+
+    def _delta_for(self, group: Group) -> float:
+        """The spec's delta as a number for a group."""
         if isinstance(self.delta, str):
             law = DELTA_LAW.fullmatch(self.delta)
             assert law is not None  # checked when the value was made
@@ -321,32 +277,10 @@ class BaseSpec(Checked):
                 "sampling: a fixed-size cohort of everybody pushes one client out when another is "
                 "added, which doubles the distance; full participation needs half of the noise"
             )
-        by_error = is_objective(self.planning.ratios) and (
-            self.release != "joint" or self.weighting != "optimal"
-        )  # groups are then chosen by the error of plans, and more of them may be worse
-        if self.groups_precision is not None and self.groups_precision < 0.99 and not by_error:
-            from privplan.spec.grouping import MOST_GROUPS
-
-            decided, many = "groups" in self.planning.free, len(self.groups)
-            groups = f"{many} groups keep" if many > 1 else "one group keeps"
-            if self.cohort is not None and many + 1 > self.cohort:
-                more = f"a cohort of {self.cohort:g} has room for no more groups"
-            elif decided:
-                more = (
-                    f"planning.free: [groups] makes {MOST_GROUPS} at most, and more in "
-                    "planning.group_count keep more"
-                )
-            elif many >= MOST_GROUPS:
-                more = "more in planning.group_count keep more"
-            else:
-                more = (
-                    "more in planning.group_count keep more, and planning.free: [groups] makes "
-                    f"enough for 99%, but at most {MOST_GROUPS}"
-                )
-            lines.append(
-                f"groups_from: {groups} {self.groups_precision:.1%} of the precision "
-                f"of clients with scales of their own (by the central limit); {more}"
-            )
+        if self.groups_from is not None and any(
+            not math.isclose(self.delta_of(group), self._delta_for(group)) for group in self.groups
+        ):
+            lines.append("groups_from: each group has the least epsilon and delta of its members")
         for group in self.groups:
             if group.risk is not None:  # its delta is a point of a curve, not a failure
                 continue
@@ -385,20 +319,8 @@ class BaseSpec(Checked):
         by_recipe = recipe is not None and {"clipping_norm", "server"} <= {*recipe.decides}
         if not isinstance(planning, Optimised) or {"rounds", "clipping_norm"} <= {*planning.free}:
             return  # the latter is a fault of planning itself
-        by_bound = "rounds" in planning.free and "local_steps" not in planning.free
-        if by_bound and planning.constants is None and not by_recipe:
+        if "rounds" in planning.free and planning.constants is None and not by_recipe:
             yield Fault("planning.constants", CONSTANTS_OF_ROUNDS, "nothing")
-        if "local_steps" in planning.free and not (by_recipe and planning.constants is None):
-            text = (
-                "can name local_steps only with the default recipe, without clipping_norm, server "
-                "and planning.constants"
-            )
-            yield Fault("planning.free", text, "local_steps")
-
-    @rule
-    def _horizon(self) -> Iterator[Fault]:
-        if self.horizon is not None:
-            yield from self.horizon.faults()
 
     @rule
     def _risks(self) -> Iterator[Fault]:

@@ -1,23 +1,22 @@
 """Grouping of individual budgets by what a plan of them minimises.
 
-A group has the least epsilon and the least delta of its members. A grouping retains
-sum_g N_g worth_g of sum_i worth_i, where the worth of a client says what its budget adds to the
-plan: with the costs of an objective by ``privplan.spec.grouping``, otherwise its precision,
-which in the small-loss limit is its Gaussian strength mu. With one delta the best groups are found
-exactly (``privplan.spec.grouping``), with several by local search
-(``privplan.spec.grouping``).
+Clients are cut by epsilon; a group has the least epsilon and the least delta of its members. A
+grouping retains sum_g N_g worth_g of sum_i worth_i, where the worth of a client says what its
+budget adds to the plan: with the costs of an objective by ``privplan.spec.grouping``,
+otherwise its precision, which in the small-loss limit is its Gaussian strength mu. The best cuts
+are found exactly (``privplan.spec.grouping``) where all have one delta; with several,
+budgets are compared at the smallest of all.
 """
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import combinations
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +34,6 @@ Worth = Callable[[Floats], Floats]
 """Strengths -> worth of a client of each, at least 0 and increasing."""
 
 _NODES = 1024
-_MANY = 16
-"""Distinct deltas from which strengths are interpolated in both."""
-_GRID = 96, 48
 
 
 @dataclass(frozen=True)
@@ -47,31 +43,41 @@ class Grouping:
     Attributes:
         clients: clients of each group.
         epsilons: smallest epsilon in each group.
-        deltas: smallest delta in each group.
+        delta: smallest delta of all clients, at which budgets are compared.
         precision: root of the error of individual scales over that of the grouping: the fraction
             of their precision that it retains.
+        deltas: smallest delta in each group.
     """
 
     clients: tuple[int, ...]
     epsilons: tuple[float, ...]
-    deltas: tuple[float, ...]
-    precision: float
+    delta: float
+    precision: float = 1.0
+    deltas: tuple[float, ...] = ()
 
     @property
     def strengths(self) -> Floats:
         """Strength of each group's budget, shape (groups,)."""
-        return strengths(np.array(self.epsilons), np.array(self.deltas))
+        return strengths(np.array(self.epsilons), self.delta)
 
-    @staticmethod
-    def of(clients: Integers, epsilons: Floats, deltas: Floats) -> Grouping:
-        """Groups with these budgets, shape (groups,) each, strictest first."""
-        order = np.argsort(strengths(epsilons, deltas), kind="stable")
-        return Grouping(
-            clients=tuple(clients[order].tolist()),
-            epsilons=tuple(epsilons[order].tolist()),
-            deltas=tuple(deltas[order].tolist()),
-            precision=1.0,
-        )
+    def with_deltas(self, epsilons: Floats, deltas: Floats) -> Grouping:
+        """The groups, cut by epsilon, each with the smallest delta of its members."""
+        own = deltas[np.argsort(epsilons, kind="stable")]
+        starts = np.cumsum([0, *self.clients[:-1]])
+        return replace(self, deltas=tuple(np.minimum.reduceat(own, starts).tolist()))
+
+    def plain(self) -> list[dict[str, Any]]:
+        """The groups as plain data, named after their rank, strictest first."""
+        rows = zip(self.clients, self.epsilons, self.deltas, strict=True)
+        return [
+            {"name": name_of(rank), "clients": clients, "epsilon": epsilon, "delta": delta}
+            for rank, (clients, epsilon, delta) in enumerate(rows, start=1)
+        ]
+
+
+def name_of(rank: int) -> str:
+    """Name of a group that is made of individual budgets, from 1."""
+    return f"budget-{rank}"
 
 
 @lru_cache(maxsize=1 << 16)
@@ -79,47 +85,21 @@ def _mu_of(epsilon: float, delta: float) -> float:
     return mu_of(epsilon, delta)
 
 
-def strengths(epsilons: Floats, deltas: Floats) -> Floats:
+def strengths(epsilons: Floats, delta: float) -> Floats:
     """Mu of the Gaussian mechanism that spends exactly (epsilon, delta), shape (clients,).
 
-    Where there are many, solved at nodes and interpolated in log-log: to about 1e-6 with few
-    distinct deltas, to about 1e-4 with many.
-
-    Args:
-        epsilons: positive, shape (clients,).
-        deltas: in (0, 1), shape (clients,).
+    Where there are many, solved at nodes and interpolated in log-log, to about 1e-6.
     """
-    levels = np.unique(deltas)
-    if len(levels) > _MANY and len(epsilons) > math.prod(_GRID):
-        return _interpolated(np.log(epsilons), np.log(deltas))
-    mu = np.empty_like(epsilons)
-    for delta in levels:
-        chosen = deltas == delta
-        distinct, where = np.unique(epsilons[chosen], return_inverse=True)
-        if len(distinct) <= _NODES:
-            found = np.array([_mu_of(float(one), float(delta)) for one in distinct])
-        else:
-            logs = np.log(distinct)
-            nodes = np.linspace(logs[0], logs[-1], _NODES)
-            values = [math.log(mu_of(math.exp(node), float(delta))) for node in nodes]
-            found = np.exp(np.interp(logs, nodes, values))
-        mu[chosen] = found[where]
-    return mu
+    distinct, where = np.unique(epsilons, return_inverse=True)
+    if len(distinct) <= _NODES:
+        return np.array([_mu_of(float(one), delta) for one in distinct])[where]
+    logs = np.log(distinct)
+    nodes = np.linspace(logs[0], logs[-1], _NODES)
+    values = [math.log(mu_of(math.exp(node), delta)) for node in nodes]
+    return np.asarray(np.exp(np.interp(logs, nodes, values))[where])
 
 
-def _interpolated(epsilons: Floats, deltas: Floats) -> Floats:
-    """Strengths of logarithms of budgets, by a spline through a grid of them."""
-    from scipy.interpolate import RectBivariateSpline
-
-    rows, columns = (
-        np.linspace(logs.min(), max(logs.max(), logs.min() + 1e-6), size)
-        for logs, size in zip((epsilons, deltas), _GRID, strict=True)
-    )
-    values = [[math.log(mu_of(math.exp(e), math.exp(d))) for d in columns] for e in rows]
-    return np.asarray(np.exp(RectBivariateSpline(rows, columns, values).ev(epsilons, deltas)))
-
-
-# --- Groups of budgets of one delta, exactly. ----------------------------------------------------
+# --- Groups of budgets at one delta, exactly. ----------------------------------------------------
 #
 # Sorted by strength, the best groups are intervals, and
 #
@@ -133,20 +113,14 @@ _MOST_STARTS = 4096
 
 
 class Intervals:
-    """Budgets of one delta, whose best groups are intervals of epsilon.
+    """Budgets at one delta, whose best groups are intervals of epsilon.
 
     Attributes:
         distinct: number of places where a group may begin.
     """
 
     def __init__(self, epsilons: Floats, mu: Floats, delta: float) -> None:
-        """Sorts the budgets.
-
-        Args:
-            epsilons: budget of each client, shape (clients,).
-            mu: strength of each client, shape (clients,).
-            delta: of all of them.
-        """
+        """Sorts the budgets."""
         self._epsilons, self._delta = np.sort(epsilons), delta
         values, counts = np.unique(mu, return_counts=True)
         starts, ends = starts_of(values), np.append(0, np.cumsum(counts))
@@ -156,9 +130,9 @@ class Intervals:
     def best(self, worth: Worth, number: int) -> Grouping:
         """The ``number`` groups whose clients are worth most together."""
         cuts = _partition(worth(self._mu), self._total, number)
-        begins = self._total[cuts[:-1]]
-        epsilons = self._epsilons[begins]
-        return Grouping.of(np.diff(self._total[cuts]), epsilons, np.full(len(begins), self._delta))
+        clients, begins = np.diff(self._total[cuts]), self._total[cuts[:-1]]
+        least = self._epsilons[begins]
+        return Grouping(tuple(clients.tolist()), tuple(least.tolist()), self._delta)
 
 
 def starts_of(mu: Floats) -> Integers:
@@ -189,13 +163,7 @@ def _cuts(layers: list[Integers], size: int) -> list[int]:
 
 
 def _layer(before: Floats, mu: Floats, total: Integers) -> tuple[Floats, Integers]:
-    """Best values and their choices with one more group, shape (budgets + 1,).
-
-    Args:
-        before: best values with one group fewer, for the first j budgets.
-        mu: distinct strengths, increasing, shape (budgets,).
-        total: cumulative counts, shape (budgets + 1,).
-    """
+    """Best values and their choices with one more group, shape (budgets + 1,)."""
     size = len(mu)
     offsets = before[:-1] - total[:-1] * mu
     best, choices = np.zeros(size + 1), np.zeros(size + 1, dtype=np.int64)
@@ -288,13 +256,7 @@ class Balance:
 
 
 def balance(mu: Floats, counts: Floats, costs: Costs) -> Balance:
-    """The least error over sampling ratios and scales, up to the grid of the ratios.
-
-    Args:
-        mu: strengths, shape (groups,).
-        counts: clients, shape (groups,).
-        costs: of the plan's objective.
-    """
+    """The least error over sampling ratios and scales, up to the grid of the ratios."""
     price = 0.0
     if not costs.everyone:
 
@@ -346,12 +308,6 @@ def _ratios(mu: Floats, level: Floats | float, price: Floats | float, costs: Cos
     """The ratio of most gain for each strength, by bisection, shape (*levels, groups).
 
     The slope of the gain, (1 - t / x) dt/dq, falls with q; it is the price at the best ratio.
-
-    Args:
-        mu: strengths, shape (groups,).
-        level: x, shape (*levels,).
-        price: of each level.
-        costs: of the plan's objective.
     """
     shape = (*np.shape(level), len(mu))
     if costs.everyone:
@@ -386,14 +342,7 @@ def _level(mu: Floats, counts: Floats, prices: Floats, costs: Costs) -> Floats:
 def _crossing(
     before: Callable[[Floats], NDArray[np.bool_]], low: float, high: float, shape: tuple[int, ...]
 ) -> Floats:
-    """Where a condition that holds up to some place ends, to about 2e-4 of it.
-
-    Args:
-        before: values, shape (*shape, places) -> whether each lies before the place.
-        low: least value.
-        high: largest value, returned where all lie before.
-        shape: of the result.
-    """
+    """Where a condition that holds up to some place ends, to about 2e-4 of it."""
     left, right = np.full(shape, math.log(low)), np.full(shape, math.log(high))
     for _ in range(_ROUNDS):
         width = (right - left) / _PLACES
@@ -403,399 +352,27 @@ def _crossing(
     return np.asarray(np.exp(right))
 
 
-# --- Groups of budgets that differ in both epsilon and delta, by local search. -------------------
-#
-# A group has the least epsilon and the least delta of its members. Where these are two clients',
-# the group's budget is stricter than both, often by far: (4, 1e-9) and (1, 1e-2) make (1, 1e-9).
-# So a grouping is a set of corners (epsilon, delta), where each client has the corner of most
-# worth among those that are no looser than its own budget in both, and the worth of a set is the
-# sum over clients. It is submodular in the set, so that adding the corner of most worth
-# (Nemhauser, Wolsey and Fisher 1978, Mathematical Programming 14), followed by exchanges of one
-# corner while they gain, is near the best. Epsilons are first searched over few nodes, then over
-# finer ones at the corners.
-
-Corner = tuple[float, float]
-
-_CORNER_LEVELS = 8
-"""Most levels of delta; with more deltas, the least and quantiles over clients."""
-_CORNER_PLACES = 384
-"""Corners of the first search."""
-_FINER = 96
-"""Epsilons of a later search beside all corners, on each side."""
-_SMALL = 64
-"""Corners up to which an exchange of several begins with each of them."""
-_SEARCHES = 3
-_SWEEPS = 20
-_TOGETHER = (4, 5), (3, 7), (2, 12), (1, math.inf)
-"""Corners that are exchanged at once, and most groups of which they are."""
-_UNCOVERED = -1e6
-"""Worth of a client without a corner, over the largest worth."""
-
-
-@dataclass(frozen=True)
-class Lattice:
-    """Places of corners, and the clients by the last place that is no looser than their budgets.
-
-    Attributes:
-        corners: epsilon and delta, shape (places, 2).
-        clients: shape (places,).
-        allowed: whether a client of a place may have a corner, shape (corners, places).
-    """
-
-    corners: Floats
-    clients: Floats
-    allowed: NDArray[np.bool_]
-
-    @staticmethod
-    def of(epsilons: Floats, deltas: Floats, nodes: Floats, levels: Floats) -> Lattice:
-        """The lattice of some nodes of epsilon and levels of delta, both increasing."""
-        rows = np.searchsorted(nodes, epsilons, side="right") - 1
-        columns = np.searchsorted(levels, deltas, side="right") - 1
-        places = rows * len(levels) + columns
-        clients = np.bincount(places, minlength=len(nodes) * len(levels)).astype(float)
-        grid = np.stack(np.meshgrid(nodes, levels, indexing="ij"), axis=-1).reshape(-1, 2)
-        allowed = np.all(grid[:, None] <= grid[None], axis=-1)
-        used = clients > 0
-        return Lattice(grid, clients[used], allowed[:, used])
-
-
-class Corners:
-    """Budgets of several deltas.
-
-    Attributes:
-        distinct: number of different budgets.
-    """
-
-    def __init__(self, epsilons: Floats, deltas: Floats) -> None:
-        """Counts the budgets.
-
-        Args:
-            epsilons: budget of each client, shape (clients,).
-            deltas: failure probability of each client, shape (clients,).
-        """
-        self._epsilons, self._deltas = epsilons, deltas
-        self._last: list[Corner] = []
-        self.distinct = len(np.unique(np.stack([epsilons, deltas]), axis=1).T)
-
-    def best(self, worth: Worth, number: int) -> Grouping:
-        """At most ``number`` groups whose clients are worth much together."""
-        corners = _best_corners(
-            self._epsilons,
-            self._deltas,
-            number,
-            lambda epsilons, deltas: worth(strengths(epsilons, deltas)),
-            self._last if len(self._last) <= number else (),
-        )
-        self._last = corners
-        own = _members(self._epsilons, self._deltas, corners, strengths(*np.array(corners).T))
-        used, group = np.unique(own, return_inverse=True)
-        epsilons, smallest = np.full(len(used), np.inf), np.full(len(used), np.inf)
-        np.minimum.at(epsilons, group, self._epsilons)
-        np.minimum.at(smallest, group, self._deltas)
-        return Grouping.of(np.bincount(group), epsilons, smallest)
-
-
-def _best_corners(
-    epsilons: Floats,
-    deltas: Floats,
-    number: int,
-    worth: Callable[[Floats, Floats], Floats],
-    start: Sequence[Corner] = (),
-) -> list[Corner]:
-    """At most ``number`` corners that cover all clients, of large worth.
-
-    Args:
-        epsilons: budget of each client, shape (clients,).
-        deltas: failure probability of each client, shape (clients,).
-        number: of corners.
-        worth: epsilons and deltas, shape (corners,) each -> worth of a client with that budget, at
-            least 0 and increasing in both.
-        start: corners that cover all clients, to begin with.
-    """
-    levels = _few(deltas, _CORNER_LEVELS)
-    nodes = _few(epsilons, _CORNER_PLACES // len(levels))
-    chosen = list(start) or [(float(nodes[0]), float(levels[0]))]
-    together = next(size for size, most in _TOGETHER if number <= most)
-    for search in range(_SEARCHES):
-        if search:
-            nodes = _finer(epsilons, nodes, chosen)
-        own = np.array([epsilon for epsilon, _ in chosen])
-        nodes = np.union1d(nodes, own)
-        lattice = Lattice.of(epsilons, deltas, nodes, levels)
-        chosen = _searched(lattice, chosen, number, worth, together if not search else 1)
-    return chosen
-
-
-def _members(epsilons: Floats, deltas: Floats, corners: Sequence[Corner], mu: Floats) -> Integers:
-    """The corner of each client, the one of largest strength that it may have, shape (clients,)."""
-    found = np.full(len(epsilons), -1)
-    for at in np.argsort(mu):
-        found[(epsilons >= corners[at][0]) & (deltas >= corners[at][1])] = at
-    return found
-
-
-def _few(values: Floats, most: int) -> Floats:
-    """All distinct values, or the least one, quantiles over clients and values spaced by ratio."""
-    distinct = np.unique(values)
-    if len(distinct) <= most:
-        return distinct
-    quantiles = np.sort(values)[np.arange(most // 2) * len(values) // (most // 2)]
-    spaced = np.searchsorted(distinct, np.geomspace(distinct[0], distinct[-1], most // 2 + 1)[:-1])
-    return np.union1d(quantiles, distinct[spaced])
-
-
-def _finer(epsilons: Floats, nodes: Floats, chosen: Sequence[Corner]) -> Floats:
-    """Epsilons of clients at and beside each corner, up to its neighbours among the nodes."""
-    distinct, found = np.unique(epsilons), []
-    own = {epsilon for epsilon, _ in chosen}
-    between = max(_FINER // len(own), 1)
-    for epsilon in own:
-        at = int(np.searchsorted(nodes, epsilon))
-        ends = nodes[max(at - 1, 0)], epsilon, nodes[min(at + 1, len(nodes) - 1)]
-        first, middle, last = np.searchsorted(distinct, ends)
-        for begin, end in ((first, middle), (middle, last)):
-            found.append(distinct[np.linspace(begin, end, between + 1).astype(np.int64)])
-    return np.unique(np.concatenate([distinct[:1], *found]))
-
-
-def _searched(
-    lattice: Lattice,
-    chosen: Sequence[Corner],
-    number: int,
-    worth: Callable[[Floats, Floats], Floats],
-    together: int,
-) -> list[Corner]:
-    """Corners of a lattice, from those chosen, by additions and then exchanges that gain.
-
-    Args:
-        lattice: where corners may be.
-        chosen: corners of the lattice that cover all clients.
-        number: of corners.
-        worth: of a client with a corner.
-        together: most corners that are exchanged at once.
-    """
-    values = worth(*lattice.corners.T)
-    values = np.where(lattice.allowed, values[:, None], _UNCOVERED * max(values.max(), 1e-30))
-    index = {(float(e), float(d)): at for at, (e, d) in enumerate(lattice.corners)}
-    found = [index[one] for one in chosen]
-    floors = -values.max() * np.array([0.0, 0.1, 1.0])
-
-    def totals(others: list[int], floor: float = -math.inf) -> Floats:
-        """Of the worth of others and each corner, where no client's is below the floor."""
-        kept = np.max(values[others], axis=0, initial=floor)
-        return np.asarray(np.maximum(values, kept) @ lattice.clients)
-
-    def added(others: list[int], more: int) -> tuple[list[int], float]:
-        """Others with the corners that gain most one by one, and the worth of all."""
-        best = -math.inf
-        for _ in range(more):
-            now = totals(others)
-            others = [*others, int(np.argmax(now))]
-            best = float(now[others[-1]])
-        return others, best
-
-    def firsts(others: list[int]) -> Iterable[int]:
-        """Corners with which an exchange of several begins."""
-        if len(values) <= _SMALL:
-            return range(len(values))
-        return {int(np.argmax(totals(others, floor))) for floor in floors}
-
-    found, total = added(found[1:], min(number, len(values)) - len(found) + 1)
-    for _ in range(_SWEEPS):
-        before = total
-        for size in range(1, together + 1):
-            for out in combinations(range(len(found)), size):
-                others = [one for slot, one in enumerate(found) if slot not in out]
-                for first in [[]] if size == 1 else [[one] for one in firsts(others)]:
-                    exchanged, now = added([*others, *first], size - len(first))
-                    if now > total:
-                        found, total = exchanged, now
-        if total <= before + 1e-9 * abs(before):
-            break
-    return [(float(e), float(d)) for e, d in lattice.corners[found]]
-
-
-# --- Groups by the error of their plans, where no formula says what a client adds to one. --------
-#
-# Under weights by a rule, or with one release per group, the error is no sum over clients. Cuts
-# by powers of the strength and by the formula are compared by the error of their plans; with one
-# delta the best of them is then improved by moving its cuts, by shorter and shorter steps.
-
-_POWERS = (0.25, 1.0, 2.0, 4.0)
-_EVALUATIONS = 150
-"""Groups in all plans that are compared, at most; some 40 ms each."""
-_FINEST = 64
-"""Cuts move by this fraction of the clients at least."""
-_GAIN = 1e-4
-
-Error = Callable[[Grouping], float | None]
-
-
-class Finder(Protocol):
-    """Finds the groups whose clients are worth most."""
-
-    def best(self, worth: Worth, number: int) -> Grouping:
-        """At most ``number`` groups."""
-
-
-class Compared:
-    """Groupings and the errors of their plans, each computed once.
-
-    Attributes:
-        best: the grouping of least error so far.
-        error: its error.
-    """
-
-    def __init__(self, error_of: Error, first: Grouping, error: float) -> None:
-        """Begins with one grouping.
-
-        Args:
-            error_of: grouping -> error of its plan, infinite where there is none.
-            first: the grouping.
-            error: of its plan.
-        """
-        self._error_of, self.best, self.error = error_of, first, error
-        self._known = {_key(first)}
-        self._left = _EVALUATIONS // len(first.clients) - 1
-
-    @property
-    def ended(self) -> bool:
-        """Whether no more plans are compared."""
-        return self._left <= 0
-
-    def add(self, groupings: Iterable[Grouping]) -> bool:
-        """Compares more groupings; whether one of them is better than all before."""
-        before = self.best
-        for one in groupings:
-            if self.ended or _key(one) in self._known:
-                continue
-            self._known.add(_key(one))
-            self._left -= 1
-            error = self._error_of(one)
-            if error is not None and error < self.error * (1 - _GAIN):
-                self.best, self.error = one, error
-        return self.best is not before
-
-
-def improved(
-    found: Grouping, epsilons: Floats, deltas: Floats, finder: Finder, error_of: Error
-) -> Grouping:
-    """The grouping, or one whose plan has a smaller error.
-
-    Args:
-        found: the grouping by the formula.
-        epsilons: budget of each client, shape (clients,).
-        deltas: failure probability of each client, shape (clients,).
-        finder: of groups by the worth of clients.
-        error_of: grouping -> error of its plan; None where the formula says it.
-    """
-    number = len(found.clients)
-    first = error_of(found) if number > 1 else None
-    if first is None:
-        return found
-    compared = Compared(error_of, found, first)
-    compared.add(finder.best(partial(_power, power=power), number) for power in _POWERS)
-    if deltas.min() == deltas.max():
-        _moved(compared, np.sort(epsilons), float(deltas[0]))
-    return compared.best
-
-
-def _moved(compared: Compared, epsilons: Floats, delta: float) -> None:
-    """Compares all cuts where they are few, otherwise those beside the best ones."""
-    starts = np.flatnonzero(np.diff(epsilons, prepend=-math.inf))
-    number, clients = len(compared.best.clients), len(epsilons)
-    if math.comb(len(starts) - 1, number - 1) <= _EVALUATIONS // number:
-        compared.add(
-            _cut(epsilons, delta, cuts) for cuts in combinations(starts[1:].tolist(), number - 1)
-        )
-        return
-    step = clients // 4
-    while step >= max(1, clients // _FINEST) and not compared.ended:
-        better = False
-        for slot in range(number - 1):
-            for move in (step, -step):
-                cuts = np.cumsum(compared.best.clients)[:-1]
-                cuts[slot] = np.clip(cuts[slot] + move, 1, clients - 1)
-                snapped = np.unique(starts[np.searchsorted(starts, cuts, side="right") - 1])
-                if snapped[0] > 0 and len(snapped) == number - 1:
-                    better |= compared.add([_cut(epsilons, delta, snapped.tolist())])
-        if not better:
-            step //= 2
-
-
-def _power(mu: Floats, power: float) -> Floats:
-    return np.asarray(mu**power)
-
-
-def _cut(epsilons: Floats, delta: float, cuts: Iterable[int]) -> Grouping:
-    """The groups between cuts of increasing budgets."""
-    ends = np.array([0, *cuts, len(epsilons)])
-    least = epsilons[ends[:-1]]
-    return Grouping.of(np.diff(ends), least, np.full(len(least), delta))
-
-
-def _key(one: Grouping) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
-    return one.clients, one.epsilons, one.deltas
-
-
 # --- Grouping of individual budgets by what a plan of them minimises. ----------------------------
 
 _ENOUGH = 0.99
 _PASSES = 4
-_COMPARED = 3
-"""Numbers of groups whose cuts are compared by the error of plans, where they are free."""
+DEFAULT_GROUPS = 3
 MOST_GROUPS = 12
+"""Groups that are made of individual budgets, and the most where their number is free."""
 
 
 def group_budgets(
     epsilons: Floats, deltas: Floats, groups: int, costs: Costs | None = None
 ) -> Grouping:
-    """The best grouping into at most ``groups`` groups.
-
-    Args:
-        epsilons: budget of each client, positive, shape (clients,).
-        deltas: failure probability of each client, shape (clients,).
-        groups: number of groups.
-        costs: of the plan's objective; None for the precision only.
-
-    Raises:
-        InputError: when there is no client, or fewer than one group.
-    """
+    """The best grouping into at most ``groups`` groups; see ``groupings``."""
     return groupings(epsilons, deltas, groups, costs=costs, every=False)[-1]
 
 
 def free_groups(
-    epsilons: Floats,
-    deltas: Floats,
-    most: int = MOST_GROUPS,
-    costs: Costs | None = None,
-    error_of: Error | None = None,
+    epsilons: Floats, deltas: Floats, most: int = MOST_GROUPS, costs: Costs | None = None
 ) -> Grouping:
-    """The fewest groups that retain 99% of the precision, or the best ``most`` groups.
-
-    Where plans have errors of their own, as many groups as the plan of least error has.
-
-    Args:
-        epsilons: budget of each client, positive, shape (clients,).
-        deltas: failure probability of each client, shape (clients,).
-        most: largest number of groups.
-        costs: of the plan's objective; None for the precision only.
-        error_of: grouping -> error of its plan; None where the formula says it.
-
-    Raises:
-        InputError: when there is no client, or fewer than one group.
-    """
-    found = groupings(epsilons, deltas, most, stop=True, costs=costs)
-    if error_of is None or error_of(found[-1]) is None:
-        return found[-1]
-    first = sorted(found, key=partial(_error, error_of=error_of))[:_COMPARED]
-    better = [with_least_error(one, epsilons, deltas, costs, error_of) for one in first]
-    return min(better, key=partial(_error, error_of=error_of))
-
-
-def _error(one: Grouping, error_of: Error) -> float:
-    error = error_of(one)
-    return math.inf if error is None else error
+    """The fewest groups that retain 99% of the precision, or the best ``most``; likewise."""
+    return groupings(epsilons, deltas, most, stop=True, costs=costs)[-1]
 
 
 def groupings(
@@ -806,72 +383,29 @@ def groupings(
     costs: Costs | None = None,
     every: bool = True,
 ) -> list[Grouping]:
-    """The best grouping for each number of groups from 1 to ``most``.
-
-    Args:
-        epsilons: budget of each client, positive, shape (clients,).
-        deltas: failure probability of each client, shape (clients,).
-        most: largest number of groups.
-        stop: whether to stop at the first that retains 99% of the precision.
-        costs: of the plan's objective; None for the precision only.
-        every: whether each number of groups is wanted, not only the last.
-
-    Raises:
-        InputError: when there is no client, or fewer than one group.
-    """
+    """The best grouping for each number of groups from 1 to ``most``."""
     if not len(epsilons):
         raise InputError.one("groups_from", "must name at least one client", 0)
-    if most < 1:
-        raise InputError.one("planning.group_count", "must be 1 or more", most)
-    mu, finder = strengths(epsilons, deltas), _finder(epsilons, deltas)
+    delta = float(deltas.min())
+    mu = strengths(epsilons, delta)
+    cuts = Intervals(epsilons, mu, delta)
     own = balance(*_bins(mu), costs) if costs is not None else None
-    largest = min(most, finder.distinct)
+    largest = min(most, cuts.distinct)
     found = []
     for number in range(1 if stop or every else largest, largest + 1):
         if costs is None or own is None:
-            best = finder.best(lambda mu: mu, number)
-            best = replace(
-                best, precision=float(np.array(best.clients) @ best.strengths) / float(mu.sum())
-            )
+            best = cuts.best(lambda mu: mu, number)
+            kept = float(np.array(best.clients) @ best.strengths) / float(mu.sum())
+            best = replace(best, precision=kept)
         else:
-            best = _balanced(finder, number, own, costs)
-        found.append(best)
+            best = _balanced(cuts, number, own, costs)
+        found.append(best.with_deltas(epsilons, deltas))
         if stop and best.precision >= _ENOUGH:
             break
     return found
 
 
-def _finder(epsilons: Floats, deltas: Floats) -> Intervals | Corners:
-    """Exact with one delta, by local search with several."""
-    if deltas.min() == deltas.max():
-        return Intervals(epsilons, strengths(epsilons, deltas), float(deltas[0]))
-    return Corners(epsilons, deltas)
-
-
-def with_least_error(
-    found: Grouping, epsilons: Floats, deltas: Floats, costs: Costs | None, error_of: Error
-) -> Grouping:
-    """The grouping, or as many groups whose plan has a smaller error.
-
-    Args:
-        found: the best grouping by the formula.
-        epsilons: budget of each client, positive, shape (clients,).
-        deltas: failure probability of each client, shape (clients,).
-        costs: of the plan's objective; None for the precision only.
-        error_of: grouping -> error of its plan; None where the formula says it.
-    """
-    best = improved(found, epsilons, deltas, _finder(epsilons, deltas), error_of)
-    if best is found:
-        return found
-    mu, clients = strengths(epsilons, deltas), np.array(best.clients, dtype=float)
-    kept = float(clients @ best.strengths) / float(mu.sum())
-    if costs is not None:
-        own, error = balance(*_bins(mu), costs).error, balance(best.strengths, clients, costs).error
-        kept = math.sqrt(own / error)
-    return replace(best, precision=min(kept, 1.0))
-
-
-def _balanced(finder: Intervals | Corners, number: int, own: Balance, costs: Costs) -> Grouping:
+def _balanced(cuts: Intervals, number: int, own: Balance, costs: Costs) -> Grouping:
     """The best groups by a plan's error, and the precision that they retain.
 
     Gains depend on level and price of the plan, which are first those of clients with scales of
@@ -879,7 +413,7 @@ def _balanced(finder: Intervals | Corners, number: int, own: Balance, costs: Cos
     """
     at, best, least = own, None, math.inf
     for _ in range(_PASSES):
-        found = finder.best(partial(gains, found=at, costs=costs), number)
+        found = cuts.best(partial(gains, found=at, costs=costs), number)
         at = balance(found.strengths, np.array(found.clients, dtype=float), costs)
         if best is not None and not at.error < least * (1 - 1e-4):
             break
@@ -897,7 +431,6 @@ def _bins(mu: Floats) -> tuple[Floats, Floats]:
 
 # --- A file of individual budgets into the groups of a spec. -------------------------------------
 
-DEFAULT_GROUPS = 3
 _SHOWN = 20
 """Lines with faults that are named, at most."""
 _UNIT = "\x1f"
@@ -906,18 +439,7 @@ HEADERS = (("client", "epsilon"), ("client", "epsilon", "delta"))
 
 
 def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats]:
-    """Budgets of individual clients from a CSV file: client, epsilon[, delta].
-
-    Args:
-        path: the file, with a header line.
-        default_delta: for a file without deltas: a number, or a law such as ``n^-1.1``.
-
-    Returns:
-        epsilon and delta of each client, shape (clients,) each.
-
-    Raises:
-        InputError: naming the lines that are no budget, or repeat a client.
-    """
+    """Budgets of individual clients from a CSV file: client, epsilon[, delta]."""
     text = read_text(path, "groups_from").removeprefix("\ufeff")  # as spreadsheets begin
     separator = _UNIT if '"' in text else ","
     numbered = list(enumerate(text.splitlines(), start=1)) or [(1, "")]
@@ -944,11 +466,7 @@ def read_budgets(path: Path, default_delta: float | str) -> tuple[Floats, Floats
 
 
 def _unquoted(file: str, numbered: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Lines with cells in quotes as lines whose cells have no quotes around them.
-
-    Raises:
-        InputError: naming the lines where a quote is not closed.
-    """
+    """Lines with cells in quotes as lines whose cells have no quotes around them."""
     found, faults = [], []
     for number, line in numbered:
         try:
@@ -1037,85 +555,31 @@ def _law(delta: float | str, table: Floats) -> float:
     return float(delta)
 
 
-def with_groups(
-    data: dict[str, Any],
-    folder: Path,
-    costs_of: Callable[[dict[str, Any]], Costs | None],
-    error_of: Callable[[dict[str, Any]], float | None],
-) -> dict[str, Any]:
-    """Plain data of a spec with the groups of its ``groups_from`` file filled in.
-
-    Args:
-        data: the spec's data; returned unchanged when it names no file, or has the groups that
-            were filled in before, which ``groups_precision`` shows.
-        folder: where a relative path starts.
-        costs_of: plain data with all clients in one group -> costs of the plan's objective.
-        error_of: plain data with groups -> error of their plan; None where the costs say it.
-
-    Raises:
-        InputError: when the file cannot be read or holds what is not a budget, or groups are given.
-    """
-    source = data.get("groups_from")
+def budgets_of_file(data: dict[str, Any], folder: Path) -> tuple[Floats, Floats] | None:
+    """Budgets of the clients in the ``groups_from`` file of a spec's plain data."""
+    source, groups = data.get("groups_from"), data.get("groups")
     if source is None:
-        return data
-    if data.get("groups"):
-        if data.get("groups_precision") is None:
+        return None
+    if groups:
+        names = [one.get("name") if isinstance(one, dict) else None for one in groups]
+        if names != [name_of(rank) for rank in range(1, len(names) + 1)]:
             rule = "must be left out with groups_from, whose file makes the groups"
-            raise InputError.one("groups", rule, data["groups"])
-        return data
+            raise InputError.one("groups", rule, groups)
+        return None
     if not isinstance(source, str):
         raise InputError.one("groups_from", "must be the name of a file", source)
-    planning = data.get("planning") or {}
-    given = planning.get("group_count") if isinstance(planning, dict) else None
-    count = DEFAULT_GROUPS if given is None else given
-    named = planning.get("free") if isinstance(planning, dict) else None
-    free = isinstance(named, list | tuple) and "groups" in named
-    if free and given is not None:
-        rule = "must be left out where planning.free names groups, which decides how many"
-        raise InputError.one("planning.group_count", rule, count)
-    faults = []
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        rule = "must be a whole number, 1 or more"
-        faults.append(Fault("planning.group_count", rule, count))
     delta = data.get("delta", "n^-1.1")
     try:
-        epsilons, deltas = read_budgets(folder / source, delta)
-    except InputError as error:
-        raise InputError([*faults, *error.faults]) from None
+        return read_budgets(folder / source, delta)
     except (TypeError, ValueError):
-        faults.append(Fault("delta", "must be a number in (0, 1) or a law", delta))
-    if faults:
-        raise InputError(faults)
-    everybody = Grouping((len(epsilons),), (epsilons.min(),), (deltas.min(),), 1.0)
-    costs = costs_of({**data, "groups": groups_of(everybody)})
-
-    def error_with(one: Grouping) -> float | None:
-        return error_of({**data, "groups": groups_of(one), "groups_precision": one.precision})
-
-    if free:
-        most = _most_groups(data.get("cohort"))
-        found = free_groups(epsilons, deltas, most, costs, error_with)
-    else:
-        found = group_budgets(epsilons, deltas, count, costs)
-        found = with_least_error(found, epsilons, deltas, costs, error_with)
-    return {**data, "groups": groups_of(found), "groups_precision": found.precision}
+        raise InputError.one("delta", "must be a number in (0, 1) or a law", delta) from None
 
 
-def _most_groups(cohort: Any) -> int:
-    """Most groups when they are free: each takes one client or more of a cohort."""
-    served = isinstance(cohort, int | float) and 1 <= cohort < MOST_GROUPS
-    return int(cohort) if served else MOST_GROUPS
-
-
-def groups_of(found: Grouping) -> list[dict[str, Any]]:
-    """The groups of a grouping as plain data, named after their rank, strictest first."""
-    rows = zip(found.clients, found.epsilons, found.deltas, strict=True)
-    return [
-        {
-            "name": f"budget-{rank}",
-            "clients": int(clients),
-            "epsilon": float(epsilon),
-            "delta": float(delta),
-        }
-        for rank, (clients, epsilon, delta) in enumerate(rows, start=1)
-    ]
+def cut(
+    epsilons: Floats, deltas: Floats, costs: Costs | None, most: float | None, *, free: bool
+) -> list[dict[str, Any]]:
+    """Plain data of the groups of individual budgets."""
+    if not free:
+        return group_budgets(epsilons, deltas, DEFAULT_GROUPS, costs).plain()
+    groups = MOST_GROUPS if most is None else max(1, int(min(most, MOST_GROUPS)))
+    return free_groups(epsilons, deltas, groups, costs).plain()

@@ -38,7 +38,6 @@ class Measured(Value):
         source: rounds, clients, data set, partition and seed.
         update_norm: root mean square of a client's update norm.
         update_norms: quantiles of the update norms, at even levels.
-        update_coherence: norm of the mean update over the mean norm.
         heterogeneity: h, how much the mean updates of groups differ, in norm.
         smoothness: largest curvature L of the mean objective.
         noise_curvature: mean curvature in isotropic directions.
@@ -51,7 +50,6 @@ class Measured(Value):
     source: str
     update_norm: Number
     update_norms: tuple[float, ...]
-    update_coherence: Number
     heterogeneity: Number
     smoothness: Number
     noise_curvature: Number
@@ -70,15 +68,14 @@ class Measured(Value):
 def entries(measured: Measured) -> dict[str, Any]:
     """What goes under ``planning``, as plain data.
 
-    h and the coherence are written at the upper end of their intervals: both are insurance, a
-    price on weights other than the population's and on clipping, and too small a price is the
-    worse mistake. A curvature whose estimate is not positive is written at its upper end too.
+    h is written at the upper end of its interval: it is insurance, a price on weights other than
+    the population's, and too small a price is the worse mistake. A curvature whose estimate is not
+    positive is written at its upper end too.
     """
     one = measured
     return {
         "update_norm": _shown(one.update_norm.value),
         "update_norms": [_shown(norm) for norm in one.update_norms],
-        "update_coherence": min(_shown(one.update_coherence.high), 1.0),
         "heterogeneity": _shown(one.heterogeneity.high),
         "constants": {
             "smoothness": _shown(one.smoothness.value),
@@ -92,18 +89,7 @@ def entries(measured: Measured) -> dict[str, Any]:
 
 
 def written(text: str, measured: Measured) -> str:
-    """The text of a spec with the measured constants, at the end of ``planning``.
-
-    Args:
-        text: YAML of a spec.
-        measured: the constants.
-
-    Returns:
-        YAML that ``Spec.parse`` accepts, with the comments of the text.
-
-    Raises:
-        InputError: when the text is not YAML.
-    """
+    """The text of a spec with the measured constants, at the end of ``planning``."""
     own = entries(measured)
 
     def edit(content: Any, convert: Convert) -> None:
@@ -155,15 +141,7 @@ def _shown(value: float) -> float:
 
 
 def provisional(text: str, folder: Path | str = ".") -> Spec:
-    """The spec as it will be once its constants are measured, with 1 in the place of each.
-
-    Args:
-        text: YAML of a spec, which may lack what a pilot finds.
-        folder: where a relative ``groups_from`` starts.
-
-    Raises:
-        InputError: with all faults that no pilot would mend.
-    """
+    """The spec as it will be once its constants are measured, with 1 in the place of each."""
     one = Number(value=1.0, low=1.0, high=1.0)
     numbers = {
         name: one for name in Measured.model_fields if name not in ("source", "update_norms")

@@ -34,27 +34,11 @@ class ObjectiveRequirements:
     required: tuple[str, ...] = ()
 
     def excludes(self, spec: Any) -> Iterator[Fault]:
-        """What a spec with this objective asks for and cannot have.
-
-        Args:
-            spec: the ``Spec``; reading a field of it that is faulty raises AttributeError.
-        """
+        """What a spec with this objective asks for and cannot have."""
         yield from ()
 
     def grouping_costs(self, spec: Any) -> Costs | None:
-        """Costs by which the individual budgets of a spec are grouped; None for precision only.
-
-        Args:
-            spec: the ``Spec`` with all clients in one group.
-        """
-        return None
-
-    def grouping_error(self, spec: Any) -> float | None:
-        """Error of a spec's plan, by which its groups are compared; None where costs describe it.
-
-        Args:
-            spec: the ``Spec`` with some groups.
-        """
+        """Costs by which the individual budgets of a spec are grouped; None for precision only."""
         return None
 
 

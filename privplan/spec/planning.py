@@ -29,7 +29,6 @@ from privplan.values import (
     LARGEST,
     Checked,
     Count,
-    Fraction,
     NonNegative,
     Positive,
     Probability,
@@ -42,7 +41,7 @@ Weights = Literal[
     "optimal", "population", "participation", "uniform", "inverse_variance", "epsilon"
 ]
 RECORD_CHOICES = (
-    "accountant", "weights", "free", "constants", "max_rounds", "update_norms", "update_coherence"
+    "accountant", "weights", "free", "constants", "max_rounds", "update_norms"
 )  # fmt: skip
 """The fields that a spec of records chooses; the others keep their defaults."""
 
@@ -54,7 +53,6 @@ Free = Literal[
     "weights",
     "rounds",
     "cohort",
-    "local_steps",
     "clipping_norm",
     "groups",
     "epochs",
@@ -91,11 +89,6 @@ class Constants(Value):
     dissimilarity: NonNegative = Field(
         0.0, description="kappa^2, how much local gradients differ between clients."
     )
-
-
-def is_paid(value: Any) -> bool:
-    """For ``exclude_if``: the default leaves no trace in JSON and in digests."""
-    return bool(value == "paid")
 
 
 class QuantileClipping(Value):
@@ -143,12 +136,6 @@ class Planning(Checked):
     update_norms: tuple[Positive, ...] = Field(
         (), description="Norms of client updates in a pilot on public or proxy data."
     )
-    update_coherence: Fraction | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Norm of the mean update over the mean norm of updates; 1, which is its "
-        "bound, when left out.",
-    )
     dropout_tolerance: Annotated[NonNegative, Field(lt=1)] = Field(
         0.0,
         description="Fraction of a cohort that may stay silent without weakening the guarantee.",
@@ -159,47 +146,17 @@ class Planning(Checked):
         description="Let the clipping norm follow a private quantile from clipping_norm on, paid "
         "out of the budgets, in the plan and in every method that clips clients' updates.",
     )
-    median_clipping: Literal["paid", "fixed"] = Field(
-        "paid",
-        exclude_if=is_paid,
-        description="How methods clip whose paper takes the median of the norms without paying "
-        "for it (DP-FedPGN), where clipping is left out: at a private median, or at clipping_norm.",
-    )
     constants: Constants | None = Field(
         None, description="Constants of the bounds; bound and free rounds need them."
     )
     free: tuple[Free, ...] = Field(
         ("ratios", "weights"), description="What the planner may choose."
     )
-    group_count: Count | None = Field(
-        None,
-        description="How many groups to make of groups_from; 3 when left out, the fewest that "
-        "keep 99%, at most 12, when groups are free.",
-    )
     max_rounds: Count | None = Field(
         None, description="Most rounds when they are free; ten times the rounds when left out."
     )
-    max_cohort: Positive | None = Field(
-        None, description="Largest cohort when it is free; everybody when left out."
-    )
     max_uploads: Positive | None = Field(
         None, description="Most client uploads over the whole run, rounds times cohort."
-    )
-    max_local_steps: Positive | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Most local steps of all devices over the whole run, rounds times cohort times "
-        "local.steps: their time over that of a step.",
-    )
-    max_device_seconds: Positive | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Most seconds that all devices train over the whole run; needs step_seconds.",
-    )
-    step_seconds: Positive | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Seconds that a device takes for a local step; only with max_device_seconds.",
     )
 
     @classmethod
@@ -214,13 +171,6 @@ class Planning(Checked):
         if ratios in FIXED_RATIOS:
             return Published if data.get("calibration") == "published" else RuleBased
         return Optimised if is_registered(ratios) else cls
-
-    @rule
-    def _device_time(self) -> Iterator[Fault]:
-        pair = ("max_device_seconds", "step_seconds")
-        for name, other in (pair, pair[::-1]):
-            if getattr(self, name) is None and getattr(self, other) is not None:
-                yield Fault(name, f"is required with planning.{other}", "nothing")
 
 
 def _published_is_not_for() -> str:
@@ -267,17 +217,6 @@ class Optimised(Planning):
         """Without a clipping norm to decide, the default recipe can decide rounds: see the spec."""
         if {"rounds", "clipping_norm"} <= {*self.free} and self.constants is None:
             yield Fault("constants", CONSTANTS_OF_ROUNDS, "nothing")
-
-    @rule
-    def _free_steps(self) -> Iterator[Fault]:
-        """Without a limit that fewer local steps spare there is nothing to weigh."""
-        limited = self.max_local_steps is not None or self.max_device_seconds is not None
-        if "local_steps" in self.free and not limited:
-            text = (
-                "can name local_steps only with planning.max_local_steps or "
-                "planning.max_device_seconds, which fewer local steps spare"
-            )
-            yield Fault("free", text, "local_steps")
 
     @rule
     def _free_norm(self) -> Iterator[Fault]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import suppress
+from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field
 
@@ -18,8 +19,7 @@ from privplan.accounting.tradeoff import limit_of, profile_of, tightest_budget
 from privplan.errors import Fault, InputError, TooLittleNoiseError, UnsupportedError
 from privplan.files import SPEC, read_text, refuse_other_kind, spec_mapping
 from privplan.spec.base import BaseSpec
-from privplan.spec.epsilon_distribution import with_distribution
-from privplan.spec.grouping import Costs, with_groups
+from privplan.spec.grouping import Costs, Grouping, budgets_of_file, cut
 from privplan.spec.groups import (
     NOTHING,
     ClientGroup,
@@ -27,10 +27,11 @@ from privplan.spec.groups import (
     Group,
     RecordGroup,
     Risk,
-    with_risks,
+    with_risk,
 )
 from privplan.spec.objectives import OBJECTIVES, is_objective
 from privplan.spec.planning import Published, RecordPlanning
+from privplan.spec.removed import refuse_removed
 from privplan.spec.training import with_recipe
 from privplan.values import Checked, Positive, parse, rule
 
@@ -44,35 +45,8 @@ _TRIES = 3
 """Rounds below the largest that keep a risk at which its budget is certified at the latest."""
 
 
-def names_of(data: dict[str, Any]) -> frozenset[Any]:
-    """Names of the groups with a noise multiplier and a risk, and without an epsilon.
-
-    Args:
-        data: plain data of a spec, before risks are stated as budgets.
-    """
-    groups = data.get("groups")
-    if not isinstance(groups, list | tuple):
-        return frozenset()
-    asked = [
-        one
-        for one in groups
-        if isinstance(one, dict) and one.get("risk") is not None and "epsilon" not in one
-    ]
-    names = [one.get("name") for one in asked if one.get("noise_multiplier") is not None]
-    return frozenset(name for name in names if isinstance(name, str))
-
-
 def own_budget(risk: Risk, history: History, relation: Relation) -> tuple[float, float] | None:
-    """The (epsilon, delta) that a history keeps and that implies a risk.
-
-    Args:
-        risk: the risk.
-        history: all that a client of the group takes part in.
-        relation: which data sets are neighbours.
-
-    Returns:
-        None where the history exceeds the risk, or has no composed privacy loss.
-    """
+    """The (epsilon, delta) that a history keeps and that implies a risk."""
     try:
         found, (epsilon, delta) = tightest_budget(risk.point, profile_of(history, relation))
     except UnsupportedError:
@@ -84,13 +58,7 @@ def own_budget(risk: Risk, history: History, relation: Relation) -> tuple[float,
 
 
 def most_rounds(risk: Risk, one_round: History, relation: Relation) -> int | None:
-    """The most rounds that keep a risk; None where one round does not.
-
-    Args:
-        risk: the risk.
-        one_round: what a client of the group takes part in in one round.
-        relation: which data sets are neighbours.
-    """
+    """The most rounds that keep a risk; None where one round does not."""
 
     def cost(log_rounds: float) -> float:
         history = one_round * round(math.exp(log_rounds))
@@ -118,62 +86,64 @@ def most_rounds(risk: Risk, one_round: History, relation: Relation) -> int | Non
 # --- Specs with fixed noise multipliers: the epsilon of each group, or the rounds that fit. ------
 
 _GUARANTEE = "pld"
+T = TypeVar("T", bound=BaseSpec)
 
 
-def with_fixed_noise(
-    kind: type[BaseSpec], data: dict[str, Any], risky: frozenset[str] = frozenset()
-) -> dict[str, Any]:
-    """Plain data of a spec with what its fixed noise multipliers decide filled in.
+@dataclass(frozen=True)
+class Follows:
+    """What follows from fixed noise multipliers, once the rest of a spec is known to be valid.
 
-    A group with a noise multiplier and without an epsilon gets the epsilon that it spends; where
-    every group has both, ``rounds`` may be left out: the most that keep every budget. A risk is
-    stated as the budget that implies it by the group's own trade-off curve.
-
-    Args:
-        kind: class of the spec.
-        data: the spec's data; returned unchanged when nothing is to be filled in.
-        risky: names of groups with a noise multiplier whose budget is a risk.
-
-    Raises:
-        InputError: for faults of the spec, or noise multipliers out of range.
-        InfeasibleError: when not even one round keeps a budget.
+    Attributes:
+        epsilon: places of groups whose epsilon is what they spend.
+        budget: places of groups whose budget is the one of their own curve that implies a risk.
+        rounds: whether the rounds are the most that keep every budget.
     """
+
+    epsilon: tuple[int, ...] = ()
+    budget: tuple[int, ...] = ()
+    rounds: bool = False
+
+
+def with_budgets(data: dict[str, Any]) -> tuple[dict[str, Any], Follows]:
+    """Plain data of a spec in which every group has an epsilon, and which of them stand in."""
     groups = data.get("groups")
     if not isinstance(groups, list | tuple) or not all(isinstance(one, dict) for one in groups):
-        return data
+        return data, Follows()
     fixed = [one.get("noise_multiplier") is not None for one in groups]
-    without = [has and one.get("epsilon") is None for has, one in zip(fixed, groups, strict=True)]
-    rounds = "rounds" not in data and bool(fixed) and all(fixed) and not any(without)
-    if not rounds and not any(without) and not risky:
-        return data
-    assumed = [
-        {**one, "epsilon": 1.0} if lacks else one
-        for lacks, one in zip(without, groups, strict=True)
-    ]
-    trial = parse(
-        kind, {**data, "groups": assumed, **({"rounds": _fewest_rounds(data)} if rounds else {})}
-    )
-    if rounds:
-        most = min(_rounds(trial, group, group.name in risky) for group in trial.groups)
-        data, trial = {**data, "rounds": most}, trial.model_copy(update={"rounds": most})
-    filled = [
-        {**one, "epsilon": _epsilon(trial, group)} if lacks else one
-        for lacks, one, group in zip(without, groups, trial.groups, strict=True)
+    risky = [one.get("risk") is not None and "epsilon" not in one for one in groups]
+    spent = [
+        has and not by_risk and one.get("epsilon") is None
+        for one, has, by_risk in zip(groups, fixed, risky, strict=True)
     ]
     stated = [
-        {**one, **_budget(trial, group)} if group.name in risky else one
-        for one, group in zip(filled, trial.groups, strict=True)
+        with_risk(one) if by_risk else {**one, "epsilon": 1.0} if lacks else one
+        for one, by_risk, lacks in zip(groups, risky, spent, strict=True)
     ]
-    return {**data, "groups": stated}
+    rounds = "rounds" not in data and bool(fixed) and all(fixed) and not any(spent)
+    own = [has and by_risk for has, by_risk in zip(fixed, risky, strict=True)]
+    places = range(len(groups))
+    follows = Follows(tuple(compress(places, spent)), tuple(compress(places, own)), rounds)
+    return {**data, "groups": stated, **({"rounds": 1} if rounds else {})}, follows
 
 
-def _fewest_rounds(data: dict[str, Any]) -> int:
-    """The fewest rounds under the sampling law of plain data; 1 where it names none."""
-    name = data.get("sampling")
-    try:
-        return SamplingLaw(name).law.rounds_for(1) if isinstance(name, str) else 1
-    except (ValueError, InputError):
-        return 1
+def with_fixed_noise(spec: T, follows: Follows) -> T:
+    """The spec with what follows from its fixed noise multipliers."""
+    if follows == Follows():
+        return spec
+    if follows.rounds:
+        most = min(_rounds(spec, one, at in follows.budget) for at, one in enumerate(spec.groups))
+        spec = spec.model_copy(update={"rounds": most})
+    groups = [
+        group.model_copy(
+            update={"epsilon": _epsilon(spec, group)}
+            if at in follows.epsilon
+            else _budget(spec, group)
+            if at in follows.budget
+            else {}
+        )
+        for at, group in enumerate(spec.groups)
+    ]
+    return spec.model_copy(update={"groups": tuple(groups)})
 
 
 def fixed_ratio(spec: BaseSpec, group: Group) -> float:
@@ -284,47 +254,35 @@ class Spec(BaseSpec):
         Raises:
             InputError: with all faults at once.
         """
-        if isinstance(data, dict):
-            refuse_other_kind(data, SPEC, "spec")
-            try:
-                data = with_groups(data, Path(folder), cls.grouping_costs, cls.grouping_error)
-                data = with_distribution(data)
-                risky = names_of(data)
-                data = with_risks(data)
-            except InputError as error:
-                data = {**data, "groups": None}
-                return parse(cls, with_recipe(data), error.faults, hidden=["groups"])
-            data = with_recipe(data)
-            data = with_fixed_noise(cls, data, risky)
-        return parse(cls, data)
+        if not isinstance(data, dict):
+            return parse(cls, data)
+        refuse_other_kind(data, SPEC, "spec")
+        refuse_removed(data)
+        # What a spec leaves open is stated first, as if it had been written: all clients of a file
+        # as one group, a risk as the budget that implies it, fixed noise as some budget or rounds.
+        try:
+            budgets = budgets_of_file(data, Path(folder))
+            if budgets is not None:
+                epsilons, deltas = (float(least.min()) for least in budgets)
+                everybody = Grouping((len(budgets[0]),), (epsilons,), deltas, deltas=(deltas,))
+                data = {**data, "groups": everybody.plain()}
+            stated, follows = with_budgets(data)
+        except InputError as error:
+            without = with_recipe({**data, "groups": None})
+            return parse(cls, without, error.faults, hidden=["groups"])
+        # All faults at once. Then, of a valid spec, what follows from its other fields.
+        spec = parse(cls, with_recipe(stated), hidden=["rounds"] if follows.rounds else [])
+        if budgets is not None:
+            costs, free = spec.grouping_costs(), "groups" in spec.planning.free
+            groups = cut(*budgets, costs, spec.cohort, free=free)
+            spec = parse(cls, with_recipe({**data, "groups": groups}))
+        return with_fixed_noise(spec, follows)
 
-    @classmethod
-    def grouping_costs(cls, data: dict[str, Any]) -> Costs | None:
-        """Costs by which individual budgets are grouped.
-
-        None for a fixed rule of the ratios, and for data with faults, which are found later.
-
-        Args:
-            data: plain data of the spec with all clients in one group.
-        """
-        with suppress(InputError):
-            spec = parse(cls, data)
-            if is_objective(spec.planning.ratios) and spec.unit == "client":
-                return OBJECTIVES.get(spec.planning.ratios).grouping_costs(spec)
-        return None
-
-    @classmethod
-    def grouping_error(cls, data: dict[str, Any]) -> float | None:
-        """Error of a plan by which groupings are compared; None where the costs describe it.
-
-        Args:
-            data: plain data of the spec with its groups.
-        """
-        with suppress(InputError):
-            spec = parse(cls, with_recipe(data))
-            if is_objective(spec.planning.ratios) and spec.unit == "client":
-                return OBJECTIVES.get(spec.planning.ratios).grouping_error(spec)
-        return None
+    def grouping_costs(self) -> Costs | None:
+        """Costs by which individual budgets are grouped; None for a fixed rule of the ratios."""
+        if not is_objective(self.planning.ratios) or self.unit != "client":
+            return None
+        return OBJECTIVES.get(self.planning.ratios).grouping_costs(self)
 
     @classmethod
     def load(cls, path: Path | str) -> Spec:
@@ -433,24 +391,11 @@ def _poisson(law: SamplingLaw) -> SamplingLaw:
     return law
 
 
-def _groups_or_distribution(schema: dict[str, Any]) -> None:
-    """Groups may be left out where a distribution draws them."""
-    schema["required"].remove("groups")
-    drawn = {"epsilon_distribution": {"not": NOTHING}}
-    schema["anyOf"] = [
-        {"required": ["groups"]},
-        {"required": ["epsilon_distribution"], "properties": drawn},
-    ]
-
-
 class RecordSpec(Spec):
     """A spec whose budgets protect each record of a client."""
 
-    model_config = ConfigDict(json_schema_extra=_groups_or_distribution)
     unit: Literal["record"] = Field(description="A budget protects a record of a client.")
-    groups: tuple[RecordGroup, ...] = Field(
-        description="Who needs how much privacy; may be left out with epsilon_distribution."
-    )
+    groups: tuple[RecordGroup, ...] = Field(description="Who needs how much privacy.")
     cohort: Annotated[Positive, AfterValidator(_whole)] | None = Field(
         None, description="Clients per round, who take turns; everybody when left out."
     )

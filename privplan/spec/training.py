@@ -29,7 +29,6 @@ from privplan.values import (
     Count,
     Fraction,
     Name,
-    Natural,
     NonNegative,
     PathName,
     Positive,
@@ -66,40 +65,8 @@ steps if they are more: with longer local training, updates fit the client's few
 pointing where all clients gain, on digits as on text (docs/recipe.md)."""
 
 
-class TuningEvidence(Value):
-    """Runs that a tuned recipe rests on.
-
-    Attributes:
-        dataset: name of the proxy data.
-        partition: partition of its records over clients.
-        runs: simulated runs.
-        seed: seed of the first run.
-        accuracy: mean accuracy of the recipe over its seeds, in [0, 1].
-        seeds: number of seeds of this mean.
-        default_accuracy: the same of the recipe before.
-        rounds: rounds of the plan that was tuned for.
-        noise: norm of the noise of its mean update over the clipping norm.
-        model: name of the model that was trained; None in specs of before it was written.
-        recipe: digest of the recipe's fields (``fields_digest``), likewise.
-        algorithm: name of the algorithm that was trained; None for ``planned``.
-    """
-
-    dataset: str
-    partition: str
-    runs: Count
-    seed: Natural
-    accuracy: Fraction
-    seeds: Count
-    default_accuracy: Fraction
-    rounds: Count
-    noise: NonNegative
-    model: str | None = Field(None, exclude_if=is_none)
-    recipe: str | None = Field(None, exclude_if=is_none)
-    algorithm: str | None = Field(None, exclude_if=is_none)
-
-
 class Recipe(Checked):
-    """Who decides clipping norm, server and averaging, and on what evidence."""
+    """Who decides clipping norm, server and averaging."""
 
     source: Literal["default", "none", "tuned"] = Field(
         "default",
@@ -115,11 +82,6 @@ class Recipe(Checked):
         default_factory=dict,
         exclude_if=is_empty,
         description="Values of these fields before; baselines train with them.",
-    )
-    evidence: TuningEvidence | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Runs that a tuned recipe rests on, or with none the fields as given.",
     )
 
     @model_validator(mode="before")
@@ -137,19 +99,9 @@ class Recipe(Checked):
                 allowed = f"may hold only {', '.join(known)}" if known else "must be empty"
                 yield Fault("decides", f"{allowed} for source: {self.source}", name)
 
-    @rule
-    def _evident(self) -> Iterator[Fault]:
-        """Only a tuned recipe says what it rests on, and fields that another algorithm has."""
-        if self.source == "default" and self.evidence is not None:
-            yield Fault("evidence", "is only for source: tuned or none", self.source)
-
 
 def fields_digest(fields: Mapping[str, Any]) -> str:
-    """SHA-256 of the fields that a tuned recipe writes.
-
-    Args:
-        fields: plain data of a valid spec, all defaults filled in.
-    """
+    """SHA-256 of the fields that a tuned recipe writes."""
     return digest({name: fields[name] for name in TUNED if fields.get(name) is not None})
 
 
@@ -158,9 +110,6 @@ def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
 
     The default recipe is asked for by name, or by leaving out DECIDED and the fields of
     ``planning`` in units of an update, in a spec of clients whose ratios minimise an objective.
-
-    Args:
-        data: plain data of a spec; anything invalid is left to its validation.
     """
     recipe, planning = data.get("recipe"), data.get("planning") or {}
     if not isinstance(planning, dict) or not isinstance(recipe, str | dict | None):
@@ -200,10 +149,6 @@ def walk(steps: int, momentum: float) -> float:
     """Length of local training at gradients of norm 1, in learning rates: no unit.
 
     The sum of (1 - momentum^k) / (1 - momentum) over the steps k: a step with momentum goes on.
-
-    Args:
-        steps: local steps (tau).
-        momentum: momentum of local SGD, in [0, 1), which starts at zero in each round.
     """
     if momentum == 0:
         return float(steps)
@@ -213,12 +158,7 @@ def walk(steps: int, momentum: float) -> float:
 
 
 def local_rate(steps: Any, momentum: Any) -> float:
-    """Local learning rate of the default recipe: UNIT, or less where momentum carries far.
-
-    Args:
-        steps: local steps (tau), as a spec gives them; few when None.
-        momentum: momentum of local SGD, likewise. Anything invalid is left to validation.
-    """
+    """Local learning rate of the default recipe: UNIT, or less where momentum carries far."""
     numbers = all(isinstance(one, int | float) for one in (steps, momentum))
     if not numbers or not (1 <= steps <= MOST and 0 <= momentum < 1):
         return UNIT
@@ -226,12 +166,7 @@ def local_rate(steps: Any, momentum: Any) -> float:
 
 
 def unit(local_learning_rate: float, recipe: Recipe | None) -> float:
-    """Local learning rate that the default recipe's lengths are multiples of (eta).
-
-    Args:
-        local_learning_rate: of the spec.
-        recipe: of the spec; where it decides the learning rate, that is no word on the model.
-    """
+    """Local learning rate that the default recipe's lengths are multiples of (eta)."""
     return UNIT if recipe is not None and LOCAL_RATE in recipe.decides else local_learning_rate
 
 
@@ -257,17 +192,19 @@ def without_recipe(data: dict[str, Any]) -> dict[str, Any]:
 
 GROUP = "privplan.server_optimisers"
 """Entry-point group of server optimisers from other distributions."""
-_ADAPTIVE = {"learning_rate": 0.01, "beta1": 0.9, "epsilon": 1e-3}
+_ADAPTIVE = {"learning_rate": 0.01, "epsilon": 1e-3}
 HYPERPARAMETERS: dict[str, dict[str, float]] = {
     "sgd": {"learning_rate": 1.0},
     "momentum": {"learning_rate": 1.0, "momentum": 0.9},
     "adagrad": _ADAPTIVE,
-    "adam": {**_ADAPTIVE, "beta2": 0.99},
-    "yogi": {**_ADAPTIVE, "beta2": 0.99},
+    "adam": _ADAPTIVE,
+    "yogi": _ADAPTIVE,
 }
 """Hyperparameters of each optimiser of the project, with their defaults."""
 
-_FIELDS = ("learning_rate", "momentum", "beta1", "beta2", "epsilon")
+BETA1, BETA2 = 0.9, 0.99
+"""Decay of the mean of the updates (adagrad, adam, yogi), and of their squares (adam, yogi)."""
+_FIELDS = ("learning_rate", "momentum", "epsilon")
 
 
 def _known(value: object) -> str:
@@ -297,16 +234,6 @@ class ServerOptimiser(Checked):
     )
     momentum: _Share | None = Field(
         None, exclude_if=is_none, description="Factor on the last step (momentum); 0.9 by default."
-    )
-    beta1: _Share | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Decay of the mean of the updates (adagrad, adam, yogi); 0.9 by default.",
-    )
-    beta2: _Share | None = Field(
-        None,
-        exclude_if=is_none,
-        description="Decay of the mean of their squares (adam, yogi); 0.99 by default.",
     )
     epsilon: Positive | None = Field(
         None,
@@ -436,14 +363,7 @@ class Initial(Value):
     )
 
     def content(self, copy: Path | None = None) -> bytes:
-        """The file's content.
-
-        Args:
-            copy: another place of the file, where it is not at the one that the spec names.
-
-        Raises:
-            InputError: it cannot be read, or is not the file of this digest.
-        """
+        """The file's content."""
         if copy is not None and copy.is_file() and not Path(self.file).is_file():
             return self.model_copy(update={"file": str(copy)}).content()
         try:

@@ -31,16 +31,7 @@ _EXPONENTS = np.geomspace(1e-3, 20, 120)
 
 
 def oddest_client(counts: np.ndarray, law: np.ndarray) -> tuple[int, float]:
-    """The client whose number of participations is the oddest, and how odd it is.
-
-    Args:
-        counts: how often each client took part [n].
-        law: probability of 0, 1, ... participations of each client.
-
-    Returns:
-        The client's position, and a bound on the chance that any of the n clients has a count
-        that far out on either side. Clients need not be independent of each other (union bound).
-    """
+    """The client whose number of participations is the oddest, and how odd it is."""
     below, above = np.cumsum(law), np.cumsum(law[::-1])[::-1]
     inside = np.minimum(counts, len(law) - 1)
     chances = np.where(counts < len(law), np.minimum(below[inside], above[inside]), 0.0)
@@ -49,13 +40,7 @@ def oddest_client(counts: np.ndarray, law: np.ndarray) -> tuple[int, float]:
 
 
 def hypergeometric(population: int, marked: int, draws: int) -> tuple[np.ndarray, np.ndarray]:
-    """Values and log-probabilities of the number of marked clients in a uniform draw.
-
-    Args:
-        population: number of clients.
-        marked: how many of them are marked.
-        draws: size of the draw.
-    """
+    """Values and log-probabilities of the number of marked clients in a uniform draw."""
     values = np.arange(max(0, draws + marked - population), min(draws, marked) + 1)
     log_mass = (
         _log_choose(marked, values)
@@ -90,11 +75,6 @@ def overlaps_p_value(overlaps: Sequence[int], sizes: Sequence[tuple[int, int]], 
     The overlap of two independent uniform subsets is hypergeometric given one of them. Overlaps of
     rounds t and t + lag for all t are a martingale with these conditional laws, so that the
     moment generating functions multiply.
-
-    Args:
-        overlaps: number of common clients of each pair.
-        sizes: the two cohorts' sizes of each pair.
-        n: clients of the group.
     """
     laws = Counter((min(pair), max(pair)) for pair in sizes)  # the law is symmetric in the sizes
     terms = [hypergeometric(n, *pair) for pair in laws]
@@ -131,11 +111,6 @@ def neighbours_p_value(cohorts: Sequence[Sequence[int]], n: int, distance: int) 
     Counts, over all rounds, disjoint pairs of positions (i, i + distance) both of whose clients
     took part. Indicators of clients in a uniform subset are negatively associated, and so are
     indicators of disjoint pairs; a multiplicative Chernoff bound applies.
-
-    Args:
-        cohorts: positions of the participants of each round.
-        n: clients of the group.
-        distance: distance of the two positions.
     """
     position = np.arange(n)
     is_first = (position // distance % 2 == 0) & (position + distance < n)
@@ -162,13 +137,7 @@ def ks_p_value(distance: float, n: int) -> float:
 
 
 def counts_p_values(counts: np.ndarray, n: int, probabilities: np.ndarray) -> np.ndarray:
-    """Exact two-sided binomial p-values of numbers of coordinates in cells or tails.
-
-    Args:
-        counts: coordinates in each cell.
-        n: number of coordinates.
-        probabilities: probability of each cell.
-    """
+    """Exact two-sided binomial p-values of numbers of coordinates in cells or tails."""
     below = bdtr(counts, n, probabilities)
     above = np.where(counts > 0, bdtrc(np.maximum(counts - 1, 0), n, probabilities), 1.0)
     smaller = np.minimum(below, above)
@@ -183,12 +152,7 @@ def tail_probabilities(limits: Sequence[float]) -> np.ndarray:
 
 
 def squares_p_values(squares: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Exact two-sided chi-square p-values of sums of squares.
-
-    Args:
-        squares: sums of squares.
-        counts: number of independent standard normals in each sum.
-    """
+    """Exact two-sided chi-square p-values of sums of squares."""
     smaller = np.minimum(chdtr(counts, squares), chdtrc(counts, squares))
     chances: np.ndarray = np.minimum(1.0, 2 * smaller)
     return chances
@@ -201,10 +165,6 @@ def close_pairs_p_value(pairs: int, sizes: Sequence[int]) -> float:
     uniform variables, whose spacings are negatively associated and at most ``a`` with probability
     1 - (1 - a)^n. A multiplicative Chernoff bound holds for sums of negatively associated
     indicators (Dubhashi and Ranjan 1998).
-
-    Args:
-        pairs: number of such pairs in all vectors.
-        sizes: number of coordinates of each vector.
     """
     mean = sum((n - 1) * -math.expm1(n * math.log1p(-CLOSE * DENSITY)) for n in sizes)
     if pairs <= mean or mean == 0:
@@ -216,10 +176,6 @@ def product_p_values(products: np.ndarray, n: int | np.ndarray) -> np.ndarray:
     """Chernoff bound on two-sided tails of sums of products x_i y_i of independent normals.
 
     The logarithm of the moment generating function at t is -(n / 2) log(1 - t^2).
-
-    Args:
-        products: the sums.
-        n: number of products in each sum.
     """
     s = np.maximum(np.abs(np.asarray(products, dtype=float)), 1e-12)
     t = 2 * s / (n + np.sqrt(np.square(np.asarray(n, dtype=float)) + 4 * s**2))

@@ -6,7 +6,6 @@ import json
 import logging
 import math
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -24,9 +23,8 @@ from privplan.errors import InputError, PrivplanError
 from privplan.files import write_text
 from privplan.ledger import history_of, read_ledger, worst_client
 from privplan.plan import GroupPlan, Plan
-from privplan.planning.private_tuning import ACCOUNTANT as SELECTION
-from privplan.planning.private_tuning import selected_epsilon
 from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord, refuse_other_folder
+from privplan.registry import Registry
 from privplan.values import Value, is_none
 from privplan.verification.checks.check import (
     CHECKS,
@@ -42,6 +40,11 @@ from privplan.verification.checks.check import (
 from privplan.verification.statistics import FALSE_ALARM
 
 GUARANTEE = "pld"
+GUARANTEES: Registry[Callable[[Plan, History, float], float]] = Registry(
+    "certificate.accountant", "privplan.guarantees"
+)
+"""Upper bounds on epsilon by what guarantees a plan, where that is not this project's PLD
+accountant: functions of the plan, the releases of one run, and delta."""
 _log = logging.getLogger(__name__)
 
 
@@ -64,8 +67,8 @@ class GroupVerdict(Value):
 
     Epsilon is None where it is infinite. ``realised_lower`` and ``realised_upper`` are computed
     by ``accountant`` from the ledger only, this project's PLD accountant; ``realised_rdp`` is an
-    independent upper bound. Under a plan with ``tuning`` they are bounds on the best of its runs:
-    nothing is known from below, and the upper bounds are one, which rests on Renyi divergences.
+    independent upper bound. Where a plan guarantees the best of several
+    runs, nothing is known from below, and the upper bounds are one.
 
     Attributes:
         budget: epsilon that the group must not exceed at ``delta``.
@@ -226,10 +229,6 @@ def _group_verdict(run: Run, group: GroupPlan, broken: bool) -> tuple[GroupVerdi
     def epsilon(of: History, by: str = GUARANTEE) -> Interval:
         return _epsilon(lambda: accountant(by).epsilon(of, group.delta, relation), broken)
 
-    def selected(of: History) -> Interval:
-        best = partial(selected_epsilon, run.plan, of, group.delta)
-        return _epsilon(lambda: Interval(0.0, best()), broken)
-
     history = history_of(run.ledger.records, group.name)
     client, own = worst_client(run.ledger.records, group.name)
     spent = epsilon(history)
@@ -240,12 +239,15 @@ def _group_verdict(run: Run, group: GroupPlan, broken: bool) -> tuple[GroupVerdi
     rdp, sound = accountant("rdp"), _is_sound(run)
     covered = sound and not rdp.why_not(history, relation)
     renyi = epsilon(history, "rdp").upper if covered else math.inf
-    by, one_run = GUARANTEE, None
-    if run.plan.spec.tuning is not None:  # the budget is that of the best of several runs
+    by, one_run = run.plan.guarantee, None
+    if by != GUARANTEE:  # the budget is of more than this run, such as the best of several
+        bound = GUARANTEES.get(by)
         upper = spent.upper if sound else math.inf
         one_run = OneRun(lower=_finite(spent.lower), upper=_finite(upper), rdp=_finite(renyi))
-        by = SELECTION
-        spent, worst_off = selected(history), selected(own)
+        spent, worst_off = (
+            _epsilon(lambda of=of: Interval(0.0, bound(run.plan, of, group.delta)), broken)  # type: ignore[misc]
+            for of in (history, own)
+        )
         renyi = spent.upper if sound else math.inf
     if not sound:  # what was released after the sound lines is unknown
         spent, worst_off = (Interval(one.lower, math.inf) for one in (spent, worst_off))

@@ -260,13 +260,6 @@ def record_level(
     """DP-SGD at each client, whose updates are released one by one.
 
     Clients take turns by a public schedule where the cohort is smaller than the population.
-
-    Args:
-        plan: a plan of records.
-        aggregator: combines the clients' updates.
-        local: a rule that draws noise on every step; DP-SGD on all parameters when None.
-        split: shared and personal parameters; all are shared when None.
-        personalisation: the models that clients use.
     """
     return compose(
         "record level",

@@ -144,11 +144,7 @@ HYPERFL_HEAD_RATE = Hyperparameter(
 
 
 def adapters(plan: Plan) -> Fault | None:
-    """Requires a model with blocks that adapters can follow.
-
-    Raises:
-        InputError: for a model that is not known.
-    """
+    """Requires a model with blocks that adapters can follow."""
     base = model(plan.spec.model.name.removeprefix(PREFIX))
     try:
         adapted(base)

@@ -190,11 +190,10 @@ def dp_fedpgn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
         momentum acts on the client's own gradients. The paper clips at the median norm of the
         round's updates and does not pay for it. Here the clipping norm follows a private median
         of the shifted updates, whose noisy count is in the same release and the same budget
-        (``median_clipped``), or is the plan's with ``planning.median_clipping: fixed``. The
-        unpaid median has no finite epsilon, as two clients can have it at any two values. Where
-        the client more or less moves it by 0.1% only, the scale of the noise on the 11,173,962
-        coordinates of the paper's ResNet-18 spends epsilon 23.9 at its delta of 1/500 in each of
-        its 300 rounds, before any update is looked at.
+        (``median_clipped``). The unpaid median has no finite epsilon, as two clients can have it
+        at any two values. Where the client more or less moves it by 0.1% only, the scale of the
+        noise on the 11,173,962 coordinates of the paper's ResNet-18 spends epsilon 23.9 at its
+        delta of 1/500 in each of its 300 rounds, before any update is looked at.
     """
     beta, decay = hyperparameters["beta"], plan.spec.local.learning_rate_decay
     plain = dp_fedavg(plan, hyperparameters)

@@ -41,15 +41,7 @@ class DenseInput:
 
 
 def ratio(weight: Tensor, bias: Tensor) -> DenseInput:
-    """Least squares fit of weight = bias inputs^T, in float64.
-
-    Args:
-        weight: gradient (or update) of the weight [outputs, inputs].
-        bias: gradient (or update) of the bias [outputs].
-
-    Returns:
-        The fit; zeros with residual 1 where the bias gradient is zero.
-    """
+    """Least squares fit of weight = bias inputs^T, in float64."""
     squares = float(bias.double().square().sum())
     if squares == 0:
         return DenseInput(torch.zeros_like(weight[0]), bias, 1.0)
@@ -209,15 +201,7 @@ def known(view: View) -> DenseInput | None:
 
 
 def dense_objective(views: Sequence[View]) -> Objective | None:
-    """Distance of dummy images from the features and the gradients below the dense layer.
-
-    Args:
-        views: releases of parameters of one model; parameters may differ.
-
-    Returns:
-        The objective; None where a release has no dense layer. With several records per release
-        only gradients are compared, because the closed form gives a mixture of their features.
-    """
+    """Distance of dummy images from the features and the gradients below the dense layer."""
     found = [first_dense(view, view.gradient) for view in views]
     fits = [one for one in found if one is not None]
     if len(fits) < len(found):

@@ -100,18 +100,7 @@ def sweep(
     folder: Path | None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Result]:
-    """Run attacks; chunks that are finished in the folder's journal are not computed again.
-
-    Args:
-        cases: attacks and scenes.
-        options: settings of all attacks.
-        folder: where finished chunks are stored; None to store none.
-        progress: called with finished and total parts.
-
-    Raises:
-        InterruptedSweepError: on Ctrl-C; the same call resumes.
-        InputError: when the folder is in use or holds another sweep.
-    """
+    """Run attacks; chunks that are finished in the folder's journal are not computed again."""
     items = {
         key_of({**case.identity, "releases": [first, last]}): (case, first, last)
         for case in cases
@@ -390,15 +379,7 @@ def noise_sweep(
     folder: Path | None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Sweep:
-    """Attack with less and less noise, until an attack succeeds at two levels.
-
-    Args:
-        cases: attacks on scenes of plans, with the planned noise.
-        options: settings of all attacks.
-        seed: seed of the null rows.
-        folder: where finished chunks are stored; None to store none.
-        progress: called with finished and total parts.
-    """
+    """Attack with less and less noise, until an attack succeeds at two levels."""
     total = len(cases) * len(LEVELS) * PARTS
     found = Sweep([], [], [])
     for index, case in enumerate(cases):

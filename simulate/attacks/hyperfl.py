@@ -73,13 +73,7 @@ class Body:
 
 
 def body_gradient(view: View, *, biases: bool = True) -> Body:
-    """Recover hidden layer, embedding, body and body gradient from a hypernetwork's update.
-
-    Args:
-        view: a release of kind ``hypernetwork``.
-        biases: whether the hypernetwork's heads have biases whose update is used; without them
-            the embedding is recovered from the hidden layer's own weights and biases first.
-    """
+    """Recover hidden layer, embedding, body and body gradient from a hypernetwork's update."""
     sizes = view.hypernetwork
     lengths = [sizes.hidden * sizes.embedding, sizes.hidden, sizes.made * sizes.hidden, sizes.made]
     layer, offsets, heads, own = torch.split(view.parameters, lengths)
@@ -183,11 +177,7 @@ FIELD = "rog-network"
 
 
 def network(path: Path) -> Callable[[Tensor], Tensor]:
-    """The enlarging network of a file.
-
-    Raises:
-        InputError: when the file is missing or holds no network.
-    """
+    """The enlarging network of a file."""
     rule = "must be a file written by torch.export.save"
     if not path.is_file():
         raise InputError.one(FIELD, rule, str(path))
@@ -204,11 +194,7 @@ def network(path: Path) -> Callable[[Tensor], Tensor]:
 
 
 def restored(images: Tensor, restore: Callable[[Tensor], Tensor]) -> Tensor:
-    """Pixels of the network, in [0, 1], of images [n, channels, height, width].
-
-    Raises:
-        InputError: when the network does not return images of this shape.
-    """
+    """Pixels of the network, in [0, 1], of images [n, channels, height, width]."""
     try:
         with torch.no_grad():
             found: object = torch.cat([restore(image[None]) for image in images])

@@ -96,12 +96,7 @@ def cosine_distance(
 
 
 def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
-    """Cosine distance between the gradient of dummy inputs and the released gradients.
-
-    Args:
-        views: releases of parameters of one model; parameters may differ.
-        labels: labels of the dummy images [K, n], int64, or probabilities [K, n, classes].
-    """
+    """Cosine distance between the gradient of dummy inputs and the released gradients."""
     first = views[0]
     module, model = first.model.module(), first.model
     shapes = model.shapes
@@ -137,18 +132,6 @@ def descend(
     """Minimise an objective over model inputs of all releases at the same time.
 
     Inputs are limited to those of pixels in [0, 1] after every step.
-
-    Args:
-        objective: value per release, and the completed share of the steps.
-        shape: shape of the images [K, n, channels, height, width].
-        view: any of the releases, for the scaling of inputs.
-        descent: settings.
-        options: steps and restarts.
-        progress: called with the number of completed steps.
-        extra: further unknowns, changed in place; a single start only.
-
-    Returns:
-        Pixels in [0, 1] of the best start [K, n, ...], and the objective there [K].
     """
     device = view.parameters.device
     best, lowest = torch.zeros(shape), torch.full((shape[0],), math.inf)

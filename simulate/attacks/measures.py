@@ -164,14 +164,7 @@ class Scores:
 
 
 def scores(images: Sequence[Tensor], originals: Sequence[Tensor], among: Candidates) -> Scores:
-    """Scores of the reconstructions of several releases.
-
-    Args:
-        images: reconstructions per release [n_i, ...].
-        originals: records per release [m_i, ...] with m_i >= n_i; each reconstruction is compared
-            with the original of the best assignment.
-        among: candidates of the re-identification.
-    """
+    """Scores of the reconstructions of several releases."""
     chance = among.chance(originals)
     originals = [matched(*pair) for pair in zip(images, originals, strict=True)]
     found, true = torch.cat(list(images)).cpu(), torch.cat(originals).cpu()
@@ -224,14 +217,7 @@ OTHER = "another image's update"
 def null_scores(
     images: Sequence[Tensor], originals: Sequence[Tensor], among: Candidates, seed: int
 ) -> dict[str, Scores]:
-    """Scores of attacks that see nothing of the records, by name.
-
-    Args:
-        images: reconstructions of the attack per release.
-        originals: records per release.
-        among: candidates, whose mean image is public.
-        seed: seed of the noise.
-    """
+    """Scores of attacks that see nothing of the records, by name."""
     rows = {
         name: scores([null(one, among, seed + i) for i, one in enumerate(images)], originals, among)
         for name, null in NULLS.items()
@@ -271,20 +257,7 @@ def _above(values: np.ndarray, null: np.ndarray) -> bool:
 
 
 def guarantee(name: str, plan: Plan, group: GroupPlan, factor: float = 1.0) -> dict[str, Any]:
-    """Unit, noise multiplier and epsilon of a group under the executed plan, as plain data.
-
-    Args:
-        name: name of the algorithm.
-        plan: the executed plan, noise as planned.
-        group: the attacked group, by name.
-        factor: factor on the noise multiplier, for sweeps; for others than 1 epsilon is that of
-            the Renyi accountant.
-
-    Returns:
-        ``unit``, ``noise_multiplier``, ``epsilon`` (an upper bound over all rounds; ``inf``
-        without noise), ``delta``; with noise also ``group``, ``sampling``, ``relation`` and
-        ``accountant``.
-    """
+    """Unit, noise multiplier and epsilon of a group under the executed plan, as plain data."""
     unit = ALGORITHMS.get(name).unit_under(plan)
     own = plan.group(group.name)
     if unit == "none":

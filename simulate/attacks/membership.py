@@ -250,12 +250,7 @@ def _log_odds(loss: torch.Tensor) -> torch.Tensor:
 
 
 def lira(odds: np.ndarray, included: np.ndarray) -> np.ndarray:
-    """Log likelihood ratios of in to out, leaving out the run itself [runs, targets].
-
-    Args:
-        odds: scaled confidences [runs, targets].
-        included: coins [runs, targets].
-    """
+    """Log likelihood ratios of in to out, leaving out the run itself [runs, targets]."""
     ratios = np.zeros_like(odds)
     for run in range(len(odds)):
         others = np.arange(len(odds)) != run
@@ -280,11 +275,6 @@ def rates(scores: np.ndarray, included: np.ndarray, curve: TradeOff) -> list[dic
     The threshold leaves at most the level's share of the targets that are out. ``crosses``: the
     lower end of the true-positive rate's interval is above the curve at the upper end of the
     false-positive rate's interval.
-
-    Args:
-        scores: larger means in [trials].
-        included: coins [trials].
-        curve: upper bounds on any attack.
     """
     inside, outside = scores[included], np.sort(scores[~included])[::-1]
     lines = []

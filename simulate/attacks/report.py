@@ -202,18 +202,7 @@ def write(
     lines: Sequence[Mapping[str, Any]],
     results: Sequence[Result],
 ) -> list[str]:
-    """Write table, JSON, contact sheet and, for a sweep of the noise, the plot.
-
-    Args:
-        folder: where the files are written.
-        title: title of the table.
-        header: settings, for the JSON file.
-        lines: rows of the report.
-        results: attacks with images, for the contact sheet.
-
-    Returns:
-        Names of the written files.
-    """
+    """Write table, JSON, contact sheet and, for a sweep of the noise, the plot."""
     write_text(folder / JSON, to_json({**header, "title": title, "rows": list(lines)}))
     text = markdown(lines, title) if lines else ""
     if header.get("membership"):

@@ -338,18 +338,7 @@ class RunScene:
 def run_scene(
     folder: Path, data: Callable[[str], Dataset], round_: int, images: int, device: torch.device
 ) -> RunScene:
-    """The scene of a run folder.
-
-    Args:
-        folder: the run folder.
-        data: name of a data set to the data set.
-        round_: the attacked round, from 1.
-        images: most releases that are attacked.
-        device: device of the attacks; the run is replayed on its own.
-
-    Raises:
-        InputError: when the folder holds no run, the data differ, or the round was not run.
-    """
+    """The scene of a run folder."""
     record, plan = RunRecord.load(folder), Plan.load(folder / PLAN)
     seed = record.simulation_seed
     if plan.digest != record.plan_digest:

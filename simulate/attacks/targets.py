@@ -72,11 +72,7 @@ class Targets:
 
 
 def attack_names(text: str) -> tuple[str, ...]:
-    """Registered names of the chosen attacks, and ``membership``.
-
-    Raises:
-        InputError: for an unknown name, or none.
-    """
+    """Registered names of the chosen attacks, and ``membership``."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     known = [*ATTACKS.names(), MEMBERSHIP]
     found = []
@@ -91,11 +87,7 @@ def attack_names(text: str) -> tuple[str, ...]:
 
 
 def positive_numbers(field: str, text: str, *, whole: bool = False) -> tuple[float, ...]:
-    """Numbers above 0 from text with commas between.
-
-    Raises:
-        InputError: naming the first word that is none.
-    """
+    """Numbers above 0 from text with commas between."""
     found = []
     for word in text.split(","):
         try:
@@ -110,16 +102,7 @@ def positive_numbers(field: str, text: str, *, whole: bool = False) -> tuple[flo
 
 
 def of_plan(request: Request, algorithms: Sequence[str], settings: Settings) -> Targets:
-    """Attacks on algorithms under a plan.
-
-    Args:
-        request: the plan, and the data, device, partition and hyperparameters of the attacks.
-        algorithms: names of registered algorithms.
-        settings: what the attacks are run on.
-
-    Raises:
-        InputError: when an algorithm, the data or a setting does not suit.
-    """
+    """Attacks on algorithms under a plan."""
     if not algorithms:
         raise InputError.one("algorithm", "must be given for a plan, such as FedAvg", "nothing")
     entries = [ALGORITHMS.get(name) for name in dict.fromkeys(map(ALGORITHMS.name_of, algorithms))]
@@ -192,15 +175,6 @@ def of_run(
 
     The shadow runs have the run's executed plan, data, partition and hyperparameters, and seeds
     of their own. The run itself is not among them, for all of its clients were in.
-
-    Args:
-        folder: the run folder.
-        dataset: name of a data set to the data set.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        settings: what the attacks are run on.
-
-    Raises:
-        InputError: when the folder holds no run, or a setting does not suit.
     """
     if (folder / PLAN).is_file():
         executed = Plan.load(folder / PLAN)

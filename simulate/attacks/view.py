@@ -148,18 +148,7 @@ def recorded(
     *,
     step: bool = True,
 ) -> tuple[tuple[Released, ...], Progress]:
-    """Run one round and return the releases that its aggregator received.
-
-    Args:
-        experiment: the run.
-        progress: state of training before the round.
-        ledger: receives the ledger records; an own one in memory when None.
-        step: whether the server takes the step; without it the state after the round is not
-            meaningful, and the aggregator's computations are saved.
-
-    Returns:
-        The releases and the state after the round.
-    """
+    """Run one round and return the releases that its aggregator received."""
     seen: list[Released] = []
     aggregator = experiment.algorithm.aggregator
 
@@ -191,17 +180,7 @@ def view_of(
     records: int,
     steps: int,
 ) -> View:
-    """The server's view of a release.
-
-    Args:
-        experiment: the run, whose seed draws the public masks.
-        progress: state of training before the round. Its personal vectors are private and not
-            used; the common initial personal vector is public.
-        released: the release.
-        clients: number of clients that contribute.
-        records: number of records that contribute.
-        steps: local steps per client.
-    """
+    """The server's view of a release."""
     algorithm, model, round_ = experiment.algorithm, experiment.model, progress.round + 1
     vector = released.vector.float()
     extra = extra_coordinates(algorithm)
@@ -316,11 +295,7 @@ class Attack:
 
 
 def _as_attack(component: object) -> Attack:
-    """The attack that an entry point names.
-
-    Raises:
-        TypeError: when it is not an attack.
-    """
+    """The attack that an entry point names."""
     if not isinstance(component, Attack):
         raise TypeError(f"must be an Attack, found {type(component).__name__}")
     return component

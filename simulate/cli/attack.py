@@ -229,11 +229,7 @@ def _warn_of_rest(cases: Sequence[Case]) -> None:
 
 
 def _network(path: Path | None) -> str:
-    """The path of ROG's network; empty without.
-
-    Raises:
-        InputError: when it holds no network.
-    """
+    """The path of ROG's network; empty without."""
     from simulate.attacks.hyperfl import network
 
     if path is None:
@@ -256,11 +252,7 @@ def _check_sweep(source: Path, settings: Settings) -> None:
 
 
 def _targets(source: Path, algorithms: str, settings: Settings, options: dict[str, Any]) -> Targets:
-    """The attacks on a plan or a run.
-
-    Raises:
-        InputError: naming what does not suit.
-    """
+    """The attacks on a plan or a run."""
     from privplan.errors import InputError
     from simulate.attacks.targets import of_plan, of_run
     from simulate.data.registry import load

@@ -168,11 +168,7 @@ def report_options(command: Any) -> Any:
 
 
 def hyperparameters_of(words: tuple[str, ...]) -> dict[str, float]:
-    """Values of hyperparameters from words ``NAME=NUMBER``.
-
-    Raises:
-        InputError: naming each word of another form.
-    """
+    """Values of hyperparameters from words ``NAME=NUMBER``."""
     from privplan.errors import Fault, InputError
 
     values: dict[str, float] = {}
@@ -189,11 +185,7 @@ def hyperparameters_of(words: tuple[str, ...]) -> dict[str, float]:
 
 
 def seeds_from(first: int, count: int) -> range:
-    """Consecutive seeds.
-
-    Raises:
-        InputError: when the last seed is larger than a record can hold.
-    """
+    """Consecutive seeds."""
     from privplan.errors import InputError
 
     if first + count - 1 > LARGEST_SEED:
@@ -214,14 +206,7 @@ def refuse_unused_aggregation(plan: Plan, algorithms: Iterable[str]) -> None:
 
 
 def request_of(plan: Path, algorithm: str, output: Path, options: Mapping[str, Any]) -> Request:
-    """The run that the shared options request.
-
-    Args:
-        plan: the plan's file.
-        algorithm: name of a registered algorithm.
-        output: the run folder, or the folder of several.
-        options: values of the shared options by name.
-    """
+    """The run that the shared options request."""
     from privplan.plan import Plan
     from simulate.algorithms.registry import Hyperparameters
     from simulate.runs.request import Request
@@ -321,11 +306,7 @@ def own_options(command: F) -> F:
 
 
 def own_of(context: click.Context, options: dict[str, Any]) -> OwnParts:
-    """What the options name; they are removed from ``options``.
-
-    Raises:
-        InputError: naming each fault.
-    """
+    """What the options name; they are removed from ``options``."""
     given = {name: options.pop(name) for name in _OWN_NAMES}
     reading = {name: given[name] for name in OWN_DATA_NAMES}
     data = None
@@ -365,11 +346,7 @@ def own_data_options(command: F) -> F:
 
 
 def own_data_of(source: str, options: Mapping[str, Any]) -> Data:
-    """The data that ``--data`` or an argument names, read with the options of own data.
-
-    Raises:
-        InputError: naming each fault.
-    """
+    """The data that ``--data`` or an argument names, read with the options of own data."""
     from privplan.errors import InputError
     from simulate.data.sources import DataOptions, load_own
 
@@ -388,11 +365,7 @@ def own_data_of(source: str, options: Mapping[str, Any]) -> Data:
 def own_model_of(
     source: str | None, arguments: str | None, *, fix: bool = False
 ) -> OwnModel | None:
-    """The user's model that ``--model`` names; None without.
-
-    Raises:
-        InputError: when it cannot be imported, or the arguments are no JSON object.
-    """
+    """The user's model that ``--model`` names; None without."""
     from privplan.errors import InputError
 
     if source is None:

@@ -400,7 +400,6 @@ def forecast(
     from privplan.errors import InputError
     from privplan.files import refuse_overwriting
     from privplan.forecast.model import Forecaster
-    from privplan.spec.horizon import refuse_horizon
     from privplan.spec.spec import Spec
     from simulate.data.partition.schemes import scheme
     from simulate.data.registry import load
@@ -410,10 +409,6 @@ def forecast(
     known = Spec.load(spec)
     if known.unit != "client":
         raise InputError.one("unit", "must be client for a forecast", known.unit)
-    refuse_horizon(known.horizon)
-    if known.tuning is not None:
-        rule = "must be left out for a forecast: one run is forecast"
-        raise InputError.one("tuning", rule, f"runs: {known.tuning.runs:g}")
     refuse_overwriting(known.sources(spec), [output])
     for text in partitions:
         if text != DRAWN:

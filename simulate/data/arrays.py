@@ -38,11 +38,7 @@ def pairs_of(source: Any) -> tuple[Any, Any]:
 
 
 def class_labels(where: str, values: Any) -> np.ndarray:
-    """One-dimensional labels: whole numbers as int64, or texts.
-
-    Raises:
-        InputError: for other types or another number of dimensions.
-    """
+    """One-dimensional labels: whole numbers as int64, or texts."""
     array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
     if array.ndim != 1:
         raise InputError.one(where, "must be one-dimensional", array.shape)
@@ -60,11 +56,7 @@ def class_labels(where: str, values: Any) -> np.ndarray:
 
 
 def records_of(values: Any) -> Tensor:
-    """Records as uint8, float32 or int64.
-
-    Raises:
-        InputError: for another type, or records of several shapes.
-    """
+    """Records as uint8, float32 or int64."""
     try:
         array = values if isinstance(values, Tensor) else _tensor_of(np.asarray(values))
     except (TypeError, ValueError):

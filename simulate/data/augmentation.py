@@ -14,12 +14,7 @@ from simulate.data.dataset import Dataset
 
 
 def augmentation_faults(rule: Augmentation, data: Dataset) -> Iterator[Fault]:
-    """What keeps records from being moved or mirrored.
-
-    Args:
-        rule: the largest shift, and the chance that an image is mirrored.
-        data: the data set.
-    """
+    """What keeps records from being moved or mirrored."""
     if data.kind != "image" or len(data.shape) != 3:
         shape = "x".join(map(str, data.shape))
         text = "must be left out for records that are no images of channels, height and width"
@@ -36,14 +31,6 @@ def augmented(
 
     A row of a batch draws three numbers, so what happens to it does not depend on the number of
     rows after it. Pixels at the border are repeated where an image is moved away from it.
-
-    Args:
-        x: images [K, steps, B, C, H, W]; records of any shape where there is no rule.
-        rule: the largest shift, and the chance that an image is mirrored; None for neither.
-        sources: the stream of each client.
-
-    Returns:
-        Images like ``x``; ``x`` itself where nothing changes.
     """
     clients, steps, rows = x.shape[:3]
     if rule is None or clients == 0:

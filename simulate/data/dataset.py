@@ -128,13 +128,6 @@ def part_of(data: Dataset, count: int) -> Dataset:
     """Returns the data set with so many of its training records, and all of its test records.
 
     Classes keep their shares up to one record; people keep those of their records that are left.
-
-    Args:
-        data: the data set.
-        count: number of training records that are left.
-
-    Raises:
-        InputError: when it is not from 1 to the number of training records.
     """
     labels = data.train_labels.numpy()
     if not 1 <= count <= len(labels):
@@ -166,14 +159,6 @@ def validation_split(data: Dataset, share: float, seed: int) -> Dataset:
     """Returns the data set with a part of its training records in the place of its test records.
 
     The part has the same share of each class. Records of people stay with theirs.
-
-    Args:
-        data: the data set.
-        share: share of the training records that are held out, in (0, 1).
-        seed: seed of the draw.
-
-    Raises:
-        InputError: when the share is out of range, or no record is left on one side.
     """
     if not 0 < share < 1:
         raise InputError.one("validation_share", "must be in (0, 1)", share)
@@ -215,17 +200,6 @@ def personal_test_records(
     with the label distribution of the client's training records: as many as its scarcest label
     allows, rounded by largest remainders, drawn without replacement. Two clients may share test
     records.
-
-    Args:
-        data: the data set.
-        partition: the training records of each client.
-        client: number of the client.
-        seed: the run's seed; equal arguments give equal records.
-        most: the largest number of records.
-
-    Returns:
-        Sorted indices of test records, without repetition; empty only when the data set has no
-        test record of any label that the client holds.
     """
     generator = stream(seed, Purpose.OWN_TEST, int(client))
     person = partition.person(client)
@@ -246,16 +220,7 @@ def personal_test_records(
 
 
 def proportional_counts(trained: np.ndarray, available: np.ndarray, most: int) -> np.ndarray:
-    """Numbers of test records in proportion to a client's training records.
-
-    Args:
-        trained: training records of each label [classes].
-        available: test records of each label [classes]; labels without any are left out.
-        most: the largest sum.
-
-    Returns:
-        Numbers [classes], each within one of its share of their sum and at most ``available``.
-    """
+    """Numbers of test records in proportion to a client's training records."""
     wanted = np.where(available > 0, trained, 0).astype(np.float64)
     if not wanted.sum():
         return np.zeros(len(trained), np.int64)
@@ -280,10 +245,6 @@ def fitted(data: Dataset, shape: tuple[int, ...]) -> Dataset:
 
     Several channels become their mean where one is wanted, and one channel is repeated. Height and
     width are interpolated bilinearly, with antialiasing.
-
-    Args:
-        data: the data set.
-        shape: (channels, height, width).
     """
     own = data.shape
     if data.kind != "image" or own == shape or len(own) != 3 or len(shape) != 3:

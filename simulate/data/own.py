@@ -327,11 +327,7 @@ def _value_faults(data: Data) -> list[Fault]:
 
 
 def _groups(clients: np.ndarray | None, group: Any) -> dict[str, str]:
-    """Group of each client, by name of the client.
-
-    Raises:
-        InputError: for a client without a group or in two groups.
-    """
+    """Group of each client, by name of the client."""
     present = np.unique(clients) if clients is not None else np.array([], str)
     if isinstance(group, Mapping):
         known = {str(name): str(value) for name, value in group.items()}

@@ -116,21 +116,7 @@ def locate(
     download: bool,
     suffix: str = "",
 ) -> list[Path]:
-    """Paths of some files; missing ones are downloaded if allowed.
-
-    Args:
-        location: the data set's folders.
-        data: the data folder.
-        sums: published SHA-256 sum of each file, by its name without the suffix; the file
-            has the suffix.
-        address: URL of the files up to their names; empty when they are not published one by one.
-        download: whether missing files are downloaded.
-        suffix: ending of the published files, such as ``.gz``; on disk it may be absent.
-
-    Raises:
-        MissingDataError: when a file is missing or cannot be downloaded.
-        InputError: when a download has another sum.
-    """
+    """Paths of some files; missing ones are downloaded if allowed."""
     paths = []
     for name, checksum in sums.items():
         path = find(location, data, name, f"{name}{suffix}")
@@ -144,17 +130,7 @@ def locate(
 
 
 def fetch(address: str, path: Path, published: str) -> Path:
-    """Download a file, check its sum, and only then give it its name.
-
-    Args:
-        address: URL.
-        path: target.
-        published: its SHA-256 sum, or its MD5 sum where no other one is published.
-
-    Raises:
-        MissingDataError: when it cannot be downloaded or written.
-        InputError: when the sum is another one.
-    """
+    """Download a file, check its sum, and only then give it its name."""
     secure = len(published) == hashlib.sha256().digest_size * 2
     checksum = hashlib.sha256() if secure else hashlib.md5(usedforsecurity=False)
     temporary = None
@@ -185,10 +161,6 @@ def fetch_archive(archive: Archive, folder: Path) -> None:
     """Download an archive to the parent of a folder, unpack it into the folder, and remove it.
 
     A file appears in the folder only when it is complete.
-
-    Raises:
-        MissingDataError: when the archive cannot be downloaded.
-        InputError: when it has another sum, or cannot be read or written.
     """
     name = PurePosixPath(archive.address).name
     path = fetch(archive.address, folder.parent / name, archive.checksum)
@@ -217,16 +189,7 @@ class Loader(Protocol):
     """A function that reads a data set."""
 
     def __call__(self, data: Path, download: bool, /) -> Dataset:
-        """The data set.
-
-        Args:
-            data: the data folder.
-            download: whether missing files may be downloaded.
-
-        Raises:
-            MissingDataError: when files are missing; the message says what to do.
-            InputError: when a file is damaged.
-        """
+        """The data set."""
 
 
 def _checked(component: object) -> Loader:
@@ -257,18 +220,7 @@ def whole(name: str) -> str:
 
 
 def load(name: str, data_dir: Path | None = None, download: bool = False) -> Dataset:
-    """The data set of a name.
-
-    Args:
-        name: a registered name or an alias, in any case; ``NAME:RECORDS`` for so many of its
-            training records, always the same ones.
-        data_dir: the data folder; PRIVPLAN_DATA when None, then the user's cache.
-        download: whether missing files may be downloaded; their published sums are checked.
-
-    Raises:
-        InputError: for an unknown name, more records than there are, or when a file is damaged.
-        MissingDataError: when files are missing.
-    """
+    """The data set of a name."""
     base, colon, count = name.partition(":")
     if colon and base not in DATASETS and base.lower() not in ALIASES:
         base, colon = name, ""
@@ -295,15 +247,7 @@ MOST_UNPACKED = 4 * 2**30
 
 @contextmanager
 def reading(path: Path, rule: str) -> Iterator[None]:
-    """Turn any exception inside the context into one error that names the file; mute warnings.
-
-    Args:
-        path: the file that is read.
-        rule: what it must be or contain.
-
-    Raises:
-        InputError: instead of any exception that is not a ``PrivplanError``.
-    """
+    """Turn any exception inside the context into one error that names the file; mute warnings."""
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
@@ -315,11 +259,7 @@ def reading(path: Path, rule: str) -> Iterator[None]:
 
 
 def numbers(content: Any) -> np.ndarray:
-    """Real numbers as an array in their own type; numeric text is refused.
-
-    Raises:
-        ValueError: for other types, or rows of different length.
-    """
+    """Real numbers as an array in their own type; numeric text is refused."""
     values = np.asarray(content)
     if values.dtype.kind not in "biuf":
         raise ValueError("holds other than numbers of at most 64 bits")
@@ -327,11 +267,7 @@ def numbers(content: Any) -> np.ndarray:
 
 
 def whole_numbers(content: Any) -> np.ndarray:
-    """Labels [n], int64; floating-point whole numbers are accepted, as MATLAB writes them.
-
-    Raises:
-        ValueError: for other numbers, or an array that is not one-dimensional.
-    """
+    """Labels [n], int64; floating-point whole numbers are accepted, as MATLAB writes them."""
     values = numbers(content)
     with np.errstate(invalid="ignore"):
         labels = values.astype(np.int64)
@@ -376,12 +312,7 @@ class _Reader(pickle.Unpickler):
 
 
 def read_pickle(path: Path) -> dict[bytes, Any]:
-    """The dictionary in a pickle file, with strings of Python 2 as bytes; runs no code.
-
-    Raises:
-        InputError: when it cannot be read, is damaged, or calls for anything but numpy arrays,
-            bytes, texts, numbers, lists and dictionaries.
-    """
+    """The dictionary in a pickle file, with strings of Python 2 as bytes; runs no code."""
     with reading(path, "must be a pickle of plain data"), path.open("rb") as file:
         content = _Reader(file, encoding="bytes").load()
         if not isinstance(content, dict):
@@ -392,15 +323,7 @@ def read_pickle(path: Path) -> dict[bytes, Any]:
 
 
 def read_unpacked(path: Path, most: int | None = None) -> bytes:
-    """The content of a file, unpacked when its name ends in ``.gz``.
-
-    Args:
-        path: the file.
-        most: most bytes that are unpacked; ``MOST_UNPACKED`` when None.
-
-    Raises:
-        ValueError: when more would be unpacked.
-    """
+    """The content of a file, unpacked when its name ends in ``.gz``."""
     if path.suffix != ".gz":
         return path.read_bytes()
     limit = MOST_UNPACKED if most is None else most
@@ -418,11 +341,7 @@ SAVED = ("dataset_dict.json", "state.json")
 
 
 def library(name: str) -> Any:
-    """The imported library, without its progress bars.
-
-    Raises:
-        MissingDataError: when it is not installed.
-    """
+    """The imported library, without its progress bars."""
     try:
         import datasets
     except ImportError:
@@ -443,12 +362,7 @@ def find_copy(location: Location, data: Path) -> Path | None:
 
 
 def splits(name: str, folder: Path) -> dict[str, Any]:
-    """The splits of a local copy, by name; downloads nothing.
-
-    Raises:
-        MissingDataError: when the library is not installed.
-        InputError: when the folder cannot be read.
-    """
+    """The splits of a local copy, by name; downloads nothing."""
     datasets = library(name)
     with reading(folder, "must be readable by the library datasets"):
         if any((folder / saved).is_file() for saved in SAVED):
@@ -459,11 +373,7 @@ def splits(name: str, folder: Path) -> dict[str, Any]:
 
 
 def columns(split: Any, names: Sequence[str], folder: Path) -> list[list[Any]]:
-    """Columns of a split as lists.
-
-    Raises:
-        InputError: when a column is absent or cannot be read.
-    """
+    """Columns of a split as lists."""
     absent = [name for name in names if name not in split.column_names]
     if absent:
         rule = f"must have the columns {', '.join(names)}"
@@ -473,11 +383,7 @@ def columns(split: Any, names: Sequence[str], folder: Path) -> list[list[Any]]:
 
 
 def fetch_from_hub(name: str, repository: str, configuration: str, folder: Path) -> None:
-    """Download a data set from the hub; the local copy appears only when it is complete.
-
-    Raises:
-        MissingDataError: when the library is not installed or the hub cannot be reached.
-    """
+    """Download a data set from the hub; the local copy appears only when it is complete."""
     datasets = library(name)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -44,11 +44,7 @@ _MISSING = ("", "NA", "NaN", "nan", "null", "None")
 
 
 def columns_of(table: Any) -> dict[str, Sequence[Any]]:
-    """The columns of a pandas, Arrow or ``datasets`` table, or of a mapping of sequences.
-
-    Raises:
-        InputError: for another type, or columns of several lengths.
-    """
+    """The columns of a pandas, Arrow or ``datasets`` table, or of a mapping of sequences."""
     names = getattr(table, "column_names", None)
     if names is not None and hasattr(table, "to_pydict"):
         columns = dict(table.to_pydict())
@@ -80,11 +76,7 @@ def _plain(values: Any) -> Sequence[Any]:
 
 
 def read_parquet(path: Path) -> dict[str, Sequence[Any]]:
-    """The columns of a Parquet file.
-
-    Raises:
-        InputError: when it cannot be read, or pyarrow is not installed.
-    """
+    """The columns of a Parquet file."""
     try:
         from pyarrow import parquet
     except ModuleNotFoundError:
@@ -98,9 +90,6 @@ def read_csv(path: Path, field: str = "data") -> dict[str, list[str]]:
     """The columns of a CSV file with a header, separated by commas, semicolons or tabs.
 
     The separator is the one that the header has most often. Empty lines are left out.
-
-    Raises:
-        InputError: when it cannot be read, has no header, or a line has another number of fields.
     """
     import csv
 
@@ -126,11 +115,7 @@ def read_csv(path: Path, field: str = "data") -> dict[str, list[str]]:
 
 
 def read_statistics(path: Path) -> Statistics:
-    """The public statistics in a JSON file.
-
-    Raises:
-        InputError: when it cannot be read or is no JSON object.
-    """
+    """The public statistics in a JSON file."""
     try:
         content = json.loads(read_text(path, "statistics"))
     except (ValueError, RecursionError):
@@ -142,22 +127,14 @@ def read_statistics(path: Path) -> Statistics:
 
 
 def column(columns: Columns, role: str, name: str) -> Sequence[Any]:
-    """The values of a column.
-
-    Raises:
-        InputError: when there is none of this name.
-    """
+    """The values of a column."""
     if name not in columns:
         raise InputError.one(role, f"must be one of the columns {', '.join(columns)}", name)
     return columns[name]
 
 
 def text_column(columns: Columns, role: str, name: str) -> list[Any]:
-    """The values of a column of labels, clients or groups; whole numbers written as text as int.
-
-    Raises:
-        InputError: when there is no such column, or a value is missing.
-    """
+    """The values of a column of labels, clients or groups; whole numbers written as text as int."""
     values = list(column(columns, role, name))
     missing = [row for row, value in enumerate(values) if _is_missing(value)]
     if missing:
@@ -167,11 +144,7 @@ def text_column(columns: Columns, role: str, name: str) -> list[Any]:
 
 
 def numbers(columns: Columns, role: str, name: str) -> np.ndarray:
-    """The values of a column of numbers [n], float32.
-
-    Raises:
-        InputError: when there is no such column, or a value is missing or no number.
-    """
+    """The values of a column of numbers [n], float32."""
     values = column(columns, role, name)
     for row, value in enumerate(values):
         if _is_missing(value):
@@ -181,11 +154,7 @@ def numbers(columns: Columns, role: str, name: str) -> np.ndarray:
 
 
 def tokens(columns: Columns, names: Sequence[str]) -> np.ndarray | None:
-    """Token ids [n, T] of a single column of lists; None for columns of other values.
-
-    Raises:
-        InputError: for lists of several lengths, or other than whole numbers.
-    """
+    """Token ids [n, T] of a single column of lists; None for columns of other values."""
     if len(names) != 1 or names[0] not in columns:
         return None
     values = columns[names[0]]
@@ -202,17 +171,7 @@ def tokens(columns: Columns, names: Sequence[str]) -> np.ndarray | None:
 
 
 def encode(columns: Columns, features: Iterable[str], statistics: Statistics | None) -> np.ndarray:
-    """Inputs of the features' columns [n, inputs], float32, as the module's description says.
-
-    Args:
-        columns: the table.
-        features: names of columns, in the order of the inputs.
-        statistics: public statistics of each of them.
-
-    Raises:
-        InputError: without statistics, or with every fault of them; and for the first value of a
-            numeric column that is not a number.
-    """
+    """Inputs of the features' columns [n, inputs], float32, as the module's description says."""
     names = list(features)
     if statistics is None:
         rule = "is required for a table: fitted on private data, they would be a release"
@@ -349,16 +308,7 @@ class DataOptions:
 
 
 def load_own(source: str, options: DataOptions) -> Data:
-    """The data that a command line names.
-
-    Args:
-        source: a file, a folder, or ``package.module:function``; a function is imported and
-            called, and must return ``simulate.Data``.
-        options: how it is read.
-
-    Raises:
-        InputError: when it does not exist, cannot be read, or does not fit the options.
-    """
+    """The data that a command line names."""
     path = Path(source)
     read = _folder if path.is_dir() else _READERS.get(path.suffix.lower())
     if read is not None:
@@ -392,15 +342,7 @@ def load_own(source: str, options: DataOptions) -> Data:
 
 
 def load_file(source: Path | str, options: Mapping[str, Any]) -> Data:
-    """The data in a file or folder, which is never imported as code.
-
-    Args:
-        source: the file or folder.
-        options: fields of ``DataOptions`` by name.
-
-    Raises:
-        InputError: as ``load_own``, or for an unknown option.
-    """
+    """The data in a file or folder, which is never imported as code."""
     known = [field.name for field in fields(DataOptions)]
     for name in options:
         if name not in known:
@@ -417,11 +359,7 @@ def load_file(source: Path | str, options: Mapping[str, Any]) -> Data:
 
 
 def imported(field: str, text: str) -> Any:
-    """The object that ``package.module:name`` names; also modules of the working directory.
-
-    Raises:
-        InputError: when the text has another form, or the import fails.
-    """
+    """The object that ``package.module:name`` names; also modules of the working directory."""
     module, _, name = text.partition(":")
     if not (all(part.isidentifier() for part in module.split(".")) and name.isidentifier()):
         raise InputError.one(field, "must be package.module:name", text)
@@ -467,23 +405,7 @@ def from_table(
     statistics: Statistics | None = None,
     **rest: Any,
 ) -> Data:
-    """``Data`` of a table with named columns, encoded as ``simulate.data.sources`` says.
-
-    Args:
-        table: a pandas, Arrow or ``datasets`` table, or a mapping from names to columns.
-        label: column of the labels; several for multi-label and regression, also as one text
-            with commas between.
-        client: column of the clients.
-        group: column of the privacy groups.
-        groups: group of each client, instead of ``group``.
-        features: columns in the order of the inputs, all other columns when empty; one column of
-            lists of whole numbers is token ids.
-        statistics: public statistics of each feature.
-        **rest: further arguments of ``Data``.
-
-    Raises:
-        InputError: for a column that does not exist, or a fault of the statistics.
-    """
+    """``Data`` of a table with named columns, encoded as ``simulate.data.sources`` says."""
     columns = columns_of(table)
     labels = label.split(",") if isinstance(label, str) else list(label or ())
     people = {role: name for role, name in (("client", client), ("group", group)) if name}
@@ -506,11 +428,7 @@ def from_table(
 
 
 def _labels(columns: Columns, names: Sequence[str], task: str) -> Any:
-    """Labels from columns: names or whole numbers of classes, else numbers [n] or [n, labels].
-
-    Raises:
-        InputError: for several columns of classes, or values that are no numbers.
-    """
+    """Labels from columns: names or whole numbers of classes, else numbers [n] or [n, labels]."""
     if task == MULTI_CLASS or not names:
         if len(names) > 1:
             raise InputError.one("label", f"must be one column for {MULTI_CLASS}", ",".join(names))
@@ -558,11 +476,7 @@ def _npz(path: Path, options: DataOptions, test: Data | None) -> Data:
 
 
 def _plain_array(path: Path, file: Any, name: str) -> np.ndarray:
-    """An array of an NPZ file.
-
-    Raises:
-        InputError: for Python objects, whose loading could run code of the file's author.
-    """
+    """An array of an NPZ file."""
     try:
         array: np.ndarray = file[name]
     except ValueError as error:

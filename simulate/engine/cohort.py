@@ -77,16 +77,7 @@ class _Transformed:
 def group_sums(
     experiment: Experiment, context: RoundContext
 ) -> tuple[tuple[GroupSum, ...], PersonalState]:
-    """Train a round's cohort and sum its updates.
-
-    Args:
-        experiment: the run.
-        context: what clients receive at the start of the round.
-
-    Returns:
-        One sum per group of the plan, in the plan's order, zero for a group without
-        participants; and the participants' personal vectors.
-    """
+    """Train a round's cohort and sum its updates."""
     groups = groups_in_round(experiment.algorithm, context.round)
     coordinates = context.released_coordinates
     size = experiment.dimension if coordinates is None else len(coordinates)
@@ -111,16 +102,7 @@ def group_sums(
 def client_updates(
     experiment: Experiment, context: RoundContext
 ) -> tuple[tuple[ClientUpdate, ...], PersonalState]:
-    """Train a round's cohort whose clients send their own releases.
-
-    Args:
-        experiment: the run.
-        context: what clients receive at the start of the round.
-
-    Returns:
-        One update per participant, and the participants' personal vectors. An update that is
-        not finite is sent as zero.
-    """
+    """Train a round's cohort whose clients send their own releases."""
     personal: dict[int, Tensor] = {}
     sent: list[ClientUpdate] = []
     for trained in trained_chunks(experiment, context, positions(experiment, context.round)):

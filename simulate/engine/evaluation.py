@@ -75,16 +75,7 @@ def measure(
     rows: Tensor | None = None,
     metric: Metric | None = None,
 ) -> AccuracyMeasures:
-    """Returns accuracy and loss of parameters [d] on test records.
-
-    Args:
-        model: the network.
-        theta: parameters [d].
-        data: the data set.
-        workers: number of threads on a CPU; the result does not depend on it.
-        rows: indices of the test records; all when None.
-        metric: the run's metric; None for accuracy.
-    """
+    """Returns accuracy and loss of parameters [d] on test records."""
     labels = data.test_y if rows is None else data.test_y[rows]
 
     def logits_of(part: slice) -> Tensor:
@@ -132,11 +123,6 @@ def by_group(measured: AccuracyMeasures, shares: Mapping[str, np.ndarray]) -> di
 
     Personal models: mean over the group's clients. Global model: accuracy by class, weighted by
     the shares of the classes in the group's training records.
-
-    Args:
-        measured: accuracy by class.
-        shares: share of each class among the group's training records [classes], by name of the
-            group.
     """
     if measured.score_by_group is not None:
         return dict(measured.score_by_group)
@@ -162,16 +148,7 @@ class _Score:
 
 
 def evaluate_personal(experiment: Experiment, context: RoundContext, most: int) -> AccuracyMeasures:
-    """Accuracy of personal models on each client's own test records.
-
-    Args:
-        experiment: the run.
-        context: what clients receive after the last round.
-        most: most clients that are evaluated; the run's seed draws them.
-
-    Returns:
-        Accuracy and loss as means over clients; counts by class pooled over them.
-    """
+    """Accuracy of personal models on each client's own test records."""
     chosen = stream(experiment.seed, Purpose.EVALUATION).permutation(experiment.clients)[:most]
     chosen = np.sort(chosen)
     groups, scores, clients = experiment.algorithm.plan.groups, [], []

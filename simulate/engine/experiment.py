@@ -183,12 +183,7 @@ class Experiment:
         return self.algorithm.plan.spec.rounds
 
     def private_stream(self, purpose: Purpose, *indices: int) -> np.random.Generator:
-        """The stream of a cohort, of noise or of a Poisson batch: of the key, or of the seed.
-
-        Args:
-            purpose: purpose of the stream.
-            indices: for example (round, client) or (round, release), each 0 or more.
-        """
+        """The stream of a cohort, of noise or of a Poisson batch: of the key, or of the seed."""
         if self.key is None:
             return stream(self.seed, purpose, *indices)
         return cast(np.random.Generator, self.key.stream(int(purpose), *indices))
@@ -260,18 +255,7 @@ def products_in_tf32(allowed: bool) -> Iterator[None]:
 def with_precision(
     algorithm: Algorithm, precision: str, device: torch.device, unit: str
 ) -> Algorithm:
-    """The algorithm with local training in a precision; unchanged for ``float32``.
-
-    Args:
-        algorithm: the algorithm.
-        precision: one of ``PRECISIONS``.
-        device: where the run trains.
-        unit: unit of privacy of the algorithm's releases.
-
-    Raises:
-        InputError: for an unknown precision, one that the device does not have, or an algorithm
-            that clips records inside local training.
-    """
+    """The algorithm with local training in a precision; unchanged for ``float32``."""
     if precision not in PRECISIONS:
         raise InputError.one("precision", f"must be one of {', '.join(PRECISIONS)}", precision)
     if precision == "float32":

@@ -85,17 +85,7 @@ def run_round(
     ledger: LedgerWriter,
     witness: Witness | None = None,
 ) -> Progress:
-    """Run one round: sample, train, sum, release, write to the ledger, then take the step.
-
-    Args:
-        experiment: the run.
-        progress: state of training before the round.
-        ledger: receives the releases before they are used.
-        witness: learns of the cohort and of the releases before they are used; none by default.
-
-    Returns:
-        State of training after the round, not yet evaluated.
-    """
+    """Run one round: sample, train, sum, release, write to the ledger, then take the step."""
     round_, algorithm = progress.round + 1, experiment.algorithm
     coordinates = released_coordinates(experiment, round_)
     context = RoundContext(round_, progress.theta, progress.server, coordinates, progress.personal)
@@ -197,14 +187,7 @@ def evaluation_rows(experiment: Experiment, records: int = EVALUATED_RECORDS) ->
 def evaluate(
     experiment: Experiment, progress: Progress, most: int, rows: Tensor | None = None
 ) -> AccuracyMeasures:
-    """Accuracy of the global model, or the clients' mean accuracy of their personal models.
-
-    Args:
-        experiment: the run.
-        progress: state of training.
-        most: most clients whose personal models are evaluated.
-        rows: test records on which the global model is evaluated; all when None.
-    """
+    """Accuracy of the global model, or the clients' mean accuracy of their personal models."""
     round_ = max(progress.round, 1)
     released = experiment.algorithm.server.released(progress.theta, progress.server)
     context = RoundContext(round_, released, progress.server, None, progress.personal)

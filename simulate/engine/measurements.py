@@ -46,14 +46,7 @@ def measure_releases(
     coordinates: Tensor | None,
     layers: Sequence[int] = (),
 ) -> tuple[Released, ...]:
-    """Releases with the residual and the noise that the loop measured.
-
-    Args:
-        releases: output of the mechanism.
-        sums: input of the mechanism, one sum per group.
-        coordinates: released coordinates, sorted; None for all.
-        layers: lengths of the model's layers where all coordinates are released.
-    """
+    """Releases with the residual and the noise that the loop measured."""
     digest = "" if coordinates is None else public_mask.mask_digest(coordinates.cpu().numpy())
     totals = {part.group.name: part.total for part in sums}
     return tuple(
@@ -97,13 +90,7 @@ def _with_residual(
 
 
 def measure_client_release(experiment: Experiment, round_: int, release: Released) -> Released:
-    """A client's release with its residual after subtracting its noise, which is generated again.
-
-    Args:
-        experiment: the run.
-        round_: training round, from 1.
-        release: the client's release; returned unchanged if it has no noise of its own.
-    """
+    """A client's release with residual after subtracting its noise, which is generated again."""
     [group], client = release.groups, release.client
     batch = group.record_batch
     if release.record.unit != "record" or batch is None or client is None:

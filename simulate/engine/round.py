@@ -39,15 +39,6 @@ def schedule(
 
     Each epoch shuffles the client's records and cuts them into batches of ``size``; the last
     batch of an epoch may be shorter.
-
-    Args:
-        records: indices of the client's records [n].
-        steps: number of batches.
-        size: rows of a batch.
-        generator: the client's stream for this round.
-
-    Returns:
-        Indices [steps, size], ``ABSENT`` where a batch is shorter.
     """
     chosen = np.full((steps, size), ABSENT, np.int64)
     _fill(chosen, records, generator)
@@ -73,17 +64,7 @@ def _fill(chosen: np.ndarray, records: np.ndarray, generator: np.random.Generato
 def poisson_schedule(
     records: np.ndarray, steps: int, ratio: float, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Indices of the records in a client's Poisson-sampled mini-batches.
-
-    Args:
-        records: indices of the client's records [n].
-        steps: number of batches.
-        ratio: sampling probability of each record in each batch.
-        generator: the client's stream for this round.
-
-    Returns:
-        One array of indices per batch; any of them may be empty.
-    """
+    """Indices of the records in a client's Poisson-sampled mini-batches."""
     return [records[generator.random(len(records)) < ratio] for _ in range(steps)]
 
 
@@ -100,26 +81,7 @@ def batches(
     ratio: float | None = None,
     key: NoiseKey | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The mini-batches of several clients.
-
-    Args:
-        data: the data set.
-        partition: assignment of training records to clients.
-        clients: numbers of the clients [K].
-        seed: the run's seed.
-        round_: training round, from 1.
-        steps: batches per client.
-        size: rows of a batch (B).
-        device: device of the result.
-        ratio: sampling probability of each record in each batch, for Poisson sampling, where B
-            is the largest batch drawn; shuffled epochs when None.
-        key: secret from which Poisson samples are drawn; None to draw from the seed.
-
-    Returns:
-        Records [K, steps, B, *shape] as ``Dataset.inputs`` gives them and labels [K, steps, B],
-        int64, with ``PADDING`` where a batch is shorter; they depend on seed, round and client
-        only.
-    """
+    """The mini-batches of several clients."""
     sources: Iterable[Any] = streams(seed, Purpose.CLIENT, round_, clients=clients)
     if key is not None:
         sources = (key.stream(int(Purpose.CLIENT), round_, int(client)) for client in clients)
@@ -190,17 +152,7 @@ class RoundContext:
 def personal_rows(
     personal: PersonalState, clients: np.ndarray, start: Tensor | None, device: torch.device
 ) -> Tensor | None:
-    """Returns the personal vectors of some clients.
-
-    Args:
-        personal: personal vectors so far.
-        clients: numbers of the clients [K].
-        start: personal vector before a client's first round [p]; None when clients have none.
-        device: device of the result.
-
-    Returns:
-        Personal vectors [K, p], or None when clients have none.
-    """
+    """Returns the personal vectors of some clients."""
     if start is None:
         return None
     if len(clients) == 0:
@@ -265,15 +217,7 @@ def client_batch(
     *,
     round_: int,
 ) -> ClientBatch:
-    """Input of the local rule for clients of one group.
-
-    Args:
-        experiment: the run.
-        context: what clients receive at the start of the round.
-        group: the clients' group.
-        clients: numbers of the clients [K].
-        round_: round that names the random streams of mini-batches and of record noise.
-    """
+    """Input of the local rule for clients of one group."""
     local, poisson = experiment.local, experiment.algorithm.local.poisson
     x, y = batches(
         experiment.data,
@@ -354,11 +298,6 @@ def trained_chunks(
 
     Chunks of several small groups are trained in one batch where the local rule reads nothing of
     the group. The composition of the chunks, and with it every sum, does not depend on that.
-
-    Args:
-        experiment: the run.
-        context: what clients receive at the start of the round.
-        drawn: the cohort, as ``positions`` returns it.
     """
     step, waiting, size = clients_per_chunk(experiment), list[Chunk](), 0
     across_groups = experiment.algorithm.local.across_groups

@@ -60,21 +60,6 @@ def clipped_sums(
     The loss of a record is its cross-entropy (Abadi et al. 2016, Algorithm 1, without the noise
     and the division by the batch). On a CPU the result is the same to the bit whatever the
     number of threads.
-
-    Args:
-        model: the network.
-        thetas: parameters [K, d].
-        x: records [K, B, *input_shape], float32, integers for token models, or uint8 (divided
-            by 255).
-        y: labels [K, B], int64, -1 for a padding row.
-        clipping_norm: L2 bound on a record's gradient, above 0 and finite.
-        workers: number of threads on a CPU; PyTorch's number of threads when None.
-
-    Returns:
-        The sums with their evidence.
-
-    Raises:
-        InputError: a shape does not match, or the clipping norm is out of range.
     """
     check_shapes(model, thetas, x, y, dimensions=2)
     if not 0 < clipping_norm < float("inf"):
@@ -156,9 +141,6 @@ def dp_sgd(clipping_norm: float) -> LocalRule:
     A step is the noisy sum divided by the planned batch size, independent of the drawn batch and
     of the client's number of records, which a divisor derived from them would reveal. Momentum
     acts on noisy steps, so it has no privacy cost.
-
-    Args:
-        clipping_norm: bound on the norm of a record's gradient.
     """
 
     def train(batch: ClientBatch) -> LocalResult:
@@ -174,16 +156,7 @@ def noisy_descent(
     rates: Callable[[int], Tensor] | None = None,
     sent: Tensor | None = None,
 ) -> LocalResult:
-    """Returns the movement [K, d] of clients by DP-SGD from a start, and the evidence.
-
-    Args:
-        batch: input of the local rule.
-        start: parameters [d] or [K, d] at the start.
-        clipping_norm: bound on the norm of a record's gradient, over all coordinates.
-        rates: step, from 0, to the factor on the learning rate of each coordinate [d]; 0 for those
-            that the step does not train, which also keep no momentum of it. 1 when None.
-        sent: coordinates that may leave the client; None for all.
-    """
+    """Returns the movement [K, d] of clients by DP-SGD from a start, and the evidence."""
     batch_size = batch.group.record_batch
     if batch_size is None:
         raise InputError.one("plan.unit", "must be record for DP-SGD", "client")
@@ -266,11 +239,6 @@ def head_then_body(clipping_norm: float, split: Split, head_rate: float) -> Loca
     Each step clips the whole gradient of a record and adds noise to all coordinates; the step then
     uses those of the part that it trains. With an odd number of steps the body takes one more;
     with one step per round the head is never trained.
-
-    Args:
-        clipping_norm: bound on the norm of a record's gradient.
-        split: shares the body; the head is personal.
-        head_rate: the head's learning rate as a multiple of the body's.
     """
 
     def train(batch: ClientBatch) -> LocalResult:
@@ -298,11 +266,6 @@ def noisy_sum(clipping_norm: float, alpha: float) -> LocalRule:
     """DP-SGD at the sum of shared and personal parameters, which move along one noisy gradient.
 
     The gradients of both parts are equal, so one clipped and noised sum serves them.
-
-    Args:
-        clipping_norm: bound on the norm of a record's gradient.
-        alpha: step size of the shared part over that of the personal part; the larger one is the
-            learning rate.
     """
     shared = min(1.0, alpha)
     personal = min(1.0, 1 / alpha) if alpha else 1.0

@@ -22,11 +22,6 @@ def hypernetwork_sgd(split: Split, *, hidden: int, head_rate: float) -> LocalRul
 
     The head takes SGD steps for one epoch over the client's records; then hypernetwork and
     embedding take the round's local steps, with the new head fixed.
-
-    Args:
-        split: shares the hypernetwork.
-        hidden: units of its hidden layer.
-        head_rate: the head's learning rate as a multiple of the hypernetwork's.
     """
 
     def train(batch: ClientBatch) -> LocalResult:

@@ -27,18 +27,7 @@ def pixels(x: Tensor) -> Tensor:
 
 
 def check_shapes(model: Model, theta: Tensor, x: Tensor, y: Tensor, dimensions: int) -> None:
-    """Raises if shapes do not match; the error names every such tensor.
-
-    Args:
-        model: the network.
-        theta: parameters, [d] or [K, d].
-        x: records [*labels, *input_shape].
-        y: labels with `dimensions` dimensions, of which the first is clients.
-        dimensions: expected number of dimensions of y.
-
-    Raises:
-        InputError: a shape does not match.
-    """
+    """Raises if shapes do not match; the error names every such tensor."""
     faults, d = [], model.parameters
     if theta.shape not in ((d,), (len(y), d)):
         rule = f"must have shape [{d}] or [{len(y)}, {d}]"
@@ -56,22 +45,7 @@ def check_shapes(model: Model, theta: Tensor, x: Tensor, y: Tensor, dimensions: 
 def gradients(
     model: Model, thetas: Tensor, x: Tensor, y: Tensor, *, workers: int | None = None
 ) -> Tensor:
-    """Gradient of each client's mean cross-entropy over the unpadded rows of its mini-batch.
-
-    Args:
-        model: the network.
-        thetas: parameters [K, d].
-        x: records [K, B, *input_shape], float32, integers for token models, or uint8
-            (divided by 255).
-        y: labels [K, B], int64, -1 for a padding row.
-        workers: number of threads on a CPU; PyTorch's number of threads when None.
-
-    Returns:
-        Gradients [K, d]; zero for a client whose rows are all padding.
-
-    Raises:
-        InputError: a shape does not match.
-    """
+    """Gradient of each client's mean cross-entropy over the unpadded rows of its mini-batch."""
     check_shapes(model, thetas, x, y, dimensions=2)
     thetas = thetas.detach()
     if len(y) == 0:
@@ -86,14 +60,7 @@ def gradients(
 
 
 def gradients_at(model: Model, thetas: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """As ``gradients``, without checks, for the clients of one chunk.
-
-    Args:
-        model: the network.
-        thetas: parameters [K, d].
-        x: records [K, B, *input_shape], as ``pixels`` returns them.
-        y: labels [K, B].
-    """
+    """As ``gradients``, without checks, for the clients of one chunk."""
     if thetas.device.type != "cpu":
         return _gradients_whole(model, thetas, x, y)
     packed = model.packed_gradients(model.pack(thetas), x, y)
@@ -114,22 +81,6 @@ def local_sgd(
 
     A step in which a client has no record (all rows padding) does not change that client. On a
     CPU the result is the same to the bit whatever the number of threads.
-
-    Args:
-        model: the network.
-        theta: start of every client [d], or one start per client [K, d].
-        x: records [K, steps, B, *input_shape], float32 (normalised), integers for
-            token models, or uint8 (divided by 255).
-        y: labels [K, steps, B], int64, -1 for padding rows.
-        learning_rate: step size, at least 0.
-        momentum: PyTorch's momentum, in [0, 1); each client starts from a zero buffer.
-        workers: number of threads on a CPU; PyTorch's number of threads when None.
-
-    Returns:
-        Updates [K, d], float32: parameters after minus parameters before; K may be 0.
-
-    Raises:
-        InputError: a shape does not match, or a number is out of range.
     """
     check_shapes(model, theta, x, y, dimensions=3)
     _check_rates(learning_rate, momentum)
@@ -146,13 +97,7 @@ def local_sgd(
 
 
 def batch_sgd(batch: ClientBatch, start: Tensor, rate_factor: float = 1.0) -> Tensor:
-    """Returns the updates [K, d] of ``local_sgd`` on a round's mini-batches.
-
-    Args:
-        batch: input of the local rule.
-        start: start of every client [d], or one start per client [K, d].
-        rate_factor: factor on the round's learning rate.
-    """
+    """Returns the updates [K, d] of ``local_sgd`` on a round's mini-batches."""
     return local_sgd(
         batch.model,
         start,
@@ -266,15 +211,6 @@ def descend(
 
     Momentum is PyTorch's, applied to the direction. A step in which a client has no record adds
     only the drift.
-
-    Args:
-        batch: input of the local rule.
-        start: start of every client [d], or one start per client [K, d].
-        direction: the rule; on a CPU it receives one chunk of clients at a time.
-        drift: vector that is added after every step, equal for all clients [d].
-
-    Returns:
-        Updates [K, d]: parameters after minus parameters before.
     """
     starts = start.detach().expand(len(batch.y), -1)
 
@@ -305,12 +241,7 @@ def _chunk_updates(
 
 
 def sharpness_aware(rho: float) -> Direction:
-    """The gradient at theta + rho g / ||g||, with g the gradient at theta.
-
-    Args:
-        rho: radius in the units of the parameters. If the gradient or rho is zero, the point is
-            theta itself.
-    """
+    """The gradient at theta + rho g / ||g||, with g the gradient at theta."""
 
     def direction(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
         slope = gradient(thetas)
@@ -321,11 +252,7 @@ def sharpness_aware(rho: float) -> Direction:
 
 
 def sam(rho: float) -> LocalRule:
-    """SAM from the global model, both gradients on the same mini-batch.
-
-    Args:
-        rho: radius of the ascent.
-    """
+    """SAM from the global model, both gradients on the same mini-batch."""
 
     def train(batch: ClientBatch) -> LocalResult:
         return LocalResult(descend(batch, batch.theta, sharpness_aware(rho)))
@@ -339,11 +266,6 @@ def pgn(rho: float, beta: float, decay: float) -> LocalRule:
     g is the global pseudo-gradient, equal for all clients and steps of a round; if it is zero, the
     gradient is taken at theta. Momentum acts only on the client's gradient, so that the movement
     along g in K steps is public.
-
-    Args:
-        rho: distance along g at which the gradient is taken, in the units of the parameters.
-        beta: share of the client's own gradient, in [0, 1].
-        decay: factor on the local learning rate per round.
     """
 
     def train(batch: ClientBatch) -> LocalResult:
@@ -361,14 +283,7 @@ def pgn(rho: float, beta: float, decay: float) -> LocalRule:
 
 
 def blur(price: float, radius: float, norm: float | None = 1.0) -> LocalRule:
-    """SGD on the loss plus (price / 2) max(0, ||theta - start||^2 - (radius norm)^2).
-
-    Args:
-        price: weight of the penalty; its gradient price (theta - start) applies only outside
-            the radius.
-        radius: norm up to which an update has no penalty, over ``norm``.
-        norm: the clipping norm; None for that of the round, where it follows a quantile.
-    """
+    """SGD on the loss plus (price / 2) max(0, ||theta - start||^2 - (radius norm)^2)."""
 
     def train(batch: ClientBatch) -> LocalResult:
         free = radius * (float(batch.server[NORM]) if norm is None else norm)
@@ -414,9 +329,6 @@ def additive_sgd(alpha: float) -> LocalRule:
     The larger of the two step sizes is the learning rate; ``alpha`` is the step size of the shared
     part divided by that of the personal part: 0 trains only the personal part, infinity only the
     shared one.
-
-    Args:
-        alpha: ratio of step sizes, at least 0; may be infinite.
     """
     shared = min(1.0, alpha)
     personal = min(1.0, 1 / alpha) if alpha else 1.0
@@ -436,11 +348,6 @@ def alternating(split: Split, *, rho: float = 0.0, head_rate: float = 1.0) -> Lo
 
     The head takes plain SGD steps on the round's mini-batches. The body then takes as many SAM
     steps on the same mini-batches, whose ascent moves only the body (Equations 11 and 12).
-
-    Args:
-        split: shares the body; the head is personal.
-        rho: radius of the ascent, called q in the paper; with 0 the body takes plain SGD steps.
-        head_rate: the head's learning rate as a multiple of the body's.
     """
     of_body = sharpness_aware(rho) if rho else plain
 
@@ -463,12 +370,7 @@ def plain(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
 
 
 def within(part: Tensor, direction: Direction) -> Direction:
-    """A direction restricted to some coordinates.
-
-    Args:
-        part: 1 for a coordinate that is trained, 0 for one that is fixed [d].
-        direction: direction as a function of the gradient of the trained coordinates.
-    """
+    """A direction restricted to some coordinates."""
 
     def masked(thetas: Tensor, starts: Tensor, gradient: Gradient) -> Tensor:
         return direction(thetas, starts, lambda at: gradient(at) * part)
@@ -480,9 +382,6 @@ def generated_sgd(split: Split) -> LocalRule:
     """Plain SGD on the whole model that the server generated; a personal head is trained too.
 
     The updates have the length of the vectors that the clients received.
-
-    Args:
-        split: generates the clients' parameters.
     """
 
     def train(batch: ClientBatch) -> LocalResult:

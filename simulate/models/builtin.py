@@ -43,11 +43,7 @@ class ConvNet:
     def __call__(
         self, name: str, *, shape: tuple[int, ...] | None = None, classes: int = 10
     ) -> Chain:
-        """The network for records of a shape.
-
-        Raises:
-            InputError: the convolutions leave nothing of records of this shape.
-        """
+        """The network for records of a shape."""
         shape = shape or self.shape
         layers: list[Layer] = []
         channels = shape[0]
@@ -175,15 +171,7 @@ def resnet(
     blocks: tuple[int, ...],
     imagenet: bool = False,
 ) -> Modular:
-    """A residual network.
-
-    Args:
-        name: as in the spec.
-        shape: shape of an image.
-        classes: number of logits.
-        blocks: blocks of each of the four stages.
-        imagenet: whether it begins with the 7x7 convolution and pooling.
-    """
+    """A residual network."""
     return Modular(name, shape, classes, partial(ResNet, blocks, shape[0], classes, imagenet))
 
 

@@ -65,17 +65,7 @@ def unpack(layers: Layers, input_shape: tuple[int, ...], packed: Packed, clients
 
 
 def gradients(layers: Layers, packed: Packed, x: Tensor, y: Tensor) -> Packed:
-    """Gradient of each client's mean cross-entropy over its unpadded rows, packed.
-
-    Args:
-        layers: the layers in order.
-        packed: parameters of K clients, as `pack` returns them.
-        x: records [K, B, *input_shape], float32.
-        y: labels [K, B], int64, negative for a padding row.
-
-    Returns:
-        One (weight, bias) or () per layer.
-    """
+    """Gradient of each client's mean cross-entropy over its unpadded rows, packed."""
     logits, saved = forward(layers, packed, x)
     slope = slopes(logits, y)
     slope.div_((y >= 0).sum(1).clamp(min=1).view(-1, 1, 1))
@@ -162,18 +152,7 @@ def backward(
     needed: bool,
     pooled: Tensor | None = None,
 ) -> tuple[Tensor, Parts]:
-    """Gradients w.r.t. a layer's input (unspecified unless `needed`) and its parameters.
-
-    Args:
-        layer: the layer.
-        part: its packed parameters.
-        saved: its tensors from `forward`.
-        slope: gradient with respect to its output.
-        needed: whether the gradient with respect to the input is wanted.
-        pooled: where a pooling follows, the gradient w.r.t. the output of the pooling: it has the
-            same sum as `slope`, which is the gradient of a convolution's bias, in a quarter of
-            the values.
-    """
+    """Gradients w.r.t. a layer's input (unspecified unless `needed`) and its parameters."""
     match layer:
         case Conv():
             wanted = [needed, True, pooled is None]
@@ -187,14 +166,7 @@ def backward(
 
 
 def slope_before(layer: Layer, part: Parts, saved: Parts, slope: Tensor) -> Tensor:
-    """Gradient with respect to the input of a layer.
-
-    Args:
-        layer: the layer.
-        part: its packed parameters.
-        saved: its tensors from `forward`.
-        slope: gradient with respect to its output.
-    """
+    """Gradient with respect to the input of a layer."""
     match layer:
         case Conv():
             grad = _conv_backward(layer, part, saved[0], slope, [True, False, False])[0]
@@ -244,19 +216,7 @@ BLOCK = 16
 def clipped_sum(
     layers: Layers, packed: Packed, x: Tensor, y: Tensor, clipping_norm: float
 ) -> tuple[Packed, Tensor]:
-    """Sum of the clipped gradients of one client's records.
-
-    Args:
-        layers: the layers in order.
-        packed: parameters of one client, as `grouped.pack` returns them.
-        x: records [B, *input_shape], float32.
-        y: labels [B], int64, none of them padding.
-        clipping_norm: L2 bound on the gradient of a record.
-
-    Returns:
-        The sum, packed, and the norms [B] before clipping, float64. A gradient that is not
-        finite contributes 0.
-    """
+    """Sum of the clipped gradients of one client's records."""
     total = [tuple(torch.zeros_like(value) for value in part) for part in packed]
     each = [_repeated(layer, part) for layer, part in zip(layers, packed, strict=True)]
     norms = [
@@ -302,12 +262,7 @@ def _add_block(
 
 
 def _by_record(layers: Layers, each: Packed, x: Tensor, y: Tensor) -> tuple[Packed, Tensor]:
-    """Factors of each record's gradient, and its norm [B], float64.
-
-    Returns:
-        For a convolution its gradients (weight [B, ...], bias [B, outputs]), for a dense layer
-        (features [B, inputs], slope [B, outputs]), whose outer product is the gradient.
-    """
+    """Factors of each record's gradient, and its norm [B], float64."""
     logits, saved = forward(layers, each, x[:, None])
     slope = slopes(logits, y[:, None])
     squares = torch.zeros(len(y), dtype=torch.float64)
@@ -497,12 +452,7 @@ class Compiled(Chain):
 
 
 def compiled(source: Modular, module: nn.Module) -> Compiled | None:
-    """The model with fast kernels; None where the module has other layers.
-
-    Args:
-        source: the model on the general path.
-        module: the user's module.
-    """
+    """The model with fast kernels; None where the module has other layers."""
     layers = _layers(module, source.input_shape)
     if layers is None:
         return None

@@ -61,12 +61,6 @@ def initial(
     The hidden layer has PyTorch's default initialisation. The biases of the heads are a usual
     initialisation of the network; their weights are uniform with standard deviation
     ``spreads`` / sqrt(H).
-
-    Args:
-        sizes: the hypernetwork.
-        start: generated parameters when all hidden units are 0 [D].
-        spreads: standard deviation of each of these parameters [D].
-        generator: source of the draws.
     """
 
     def uniform(*shape: int) -> Tensor:
@@ -78,27 +72,13 @@ def initial(
 
 
 def spreads(shapes: Shapes, start: Tensor) -> Tensor:
-    """Standard deviation of the tensor that each parameter belongs to [d].
-
-    Args:
-        shapes: the tensors in order.
-        start: first values of all of them [d].
-    """
+    """Standard deviation of the tensor that each parameter belongs to [d]."""
     parts = torch.split(start, [math.prod(shape) for _, shape in shapes])
     return torch.cat([part.std(correction=0).expand(len(part)) for part in parts])
 
 
 def generated(sizes: Hypernetwork, weights: Tensor, embeddings: Tensor) -> Tensor:
-    """Numbers that hypernetworks generate from embeddings.
-
-    Args:
-        sizes: their sizes.
-        weights: their parameters [K, P].
-        embeddings: [K, n, E].
-
-    Returns:
-        [K, n, D].
-    """
+    """Numbers that hypernetworks generate from embeddings."""
     _, _, heads, biases = _parts(sizes, weights)
     return torch.baddbmm(biases, _hidden(sizes, weights, embeddings), heads.mT)
 
@@ -111,20 +91,7 @@ def pull_back(
     into: Tensor,
     factor: float,
 ) -> Tensor:
-    """The backward pass: gradients w.r.t. parameters and embeddings of hypernetworks.
-
-    Args:
-        sizes: their sizes.
-        weights: their parameters [K, P].
-        embeddings: [K, n, E].
-        slopes: gradients w.r.t. the generated parameters [K, n, D].
-        into: ``factor`` times the gradient w.r.t. the parameters is added to it in place
-            [K, P]; it may be ``weights`` itself.
-        factor: factor of the gradient w.r.t. the parameters.
-
-    Returns:
-        Gradients w.r.t. the embeddings [K, n, E].
-    """
+    """The backward pass: gradients w.r.t. parameters and embeddings of hypernetworks."""
     layer, _, heads, _ = _parts(sizes, weights)
     hidden = _hidden(sizes, weights, embeddings)
     inner = (slopes @ heads) * (hidden > 0)

@@ -117,15 +117,7 @@ def count(layers: tuple[Layer, ...]) -> int:
 
 
 def split(layers: tuple[Layer, ...], theta: Tensor) -> list[tuple[Tensor, ...]]:
-    """Views of a flat vector: one tuple (weight, bias) or () per layer.
-
-    Args:
-        layers: the layers in order.
-        theta: parameters [..., d]; leading dimensions (clients) are kept.
-
-    Returns:
-        One tuple per layer, of views with shapes [..., *shape].
-    """
+    """Views of a flat vector: one tuple (weight, bias) or () per layer."""
     wanted = [shapes(layer) for layer in layers]
     sizes = [math.prod(shape) for of_layer in wanted for shape in of_layer]
     views = iter(torch.split(theta, sizes, -1))  # one step of the backward pass for all of them
@@ -138,13 +130,6 @@ def initial(layers: tuple[Layer, ...], generator: torch.Generator) -> Tensor:
 
     He et al. 2015, "Delving deep into rectifiers", Eq. 10. PyTorch's own default draws weights of
     a sixth of this variance; docs/reproduction.md compares the two.
-
-    Args:
-        layers: the layers in order.
-        generator: source of the draws; its device is that of the result.
-
-    Returns:
-        A flat parameter vector [d], float32.
     """
     parts = []
     for weight, bias in filter(None, map(shapes, layers)):
@@ -175,14 +160,6 @@ def forward(layers: tuple[Layer, ...], theta: Tensor, x: Tensor) -> Tensor:
 
     Images are processed in the `channels_last` format and in blocks of records: on a CPU pooling is
     then several times faster, and memory does not grow with the number of records.
-
-    Args:
-        layers: the layers in order.
-        theta: parameters [d].
-        x: records [B, ...].
-
-    Returns:
-        Logits [B, classes].
     """
     steps = _pooled_first(zip(layers, split(layers, theta), strict=True))
     rows = ROWS if x.device.type == "cpu" else max(1, len(x))
@@ -221,14 +198,6 @@ def forward_each(layers: tuple[Layer, ...], thetas: Tensor, x: Tensor) -> Tensor
 
     Convolutions of all models run as one grouped convolution, dense layers as one batched product.
     On a CPU images are in the `channels_last` format, clients side by side in the channels.
-
-    Args:
-        layers: the layers in order.
-        thetas: parameters [K, d].
-        x: records [K, B, ...].
-
-    Returns:
-        Logits [K, B, classes].
     """
     models, images = len(x), x.dim() == 5
     if images:

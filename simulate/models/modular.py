@@ -369,11 +369,7 @@ class AdaptedBlock(nn.Module):
 
 
 def adapted(base: Model) -> Modular:
-    """A model with the adapters and the head of another model as parameters.
-
-    Raises:
-        InputError: the model has no sequence of blocks.
-    """
+    """A model with the adapters and the head of another model as parameters."""
     name = PREFIX + base.name
     with torch.device("meta"):
         widths = _widths(base, name)
@@ -527,17 +523,7 @@ class Roberta(nn.Module):
 def vit(
     name: str, folder: str, shape: tuple[int, ...] | None = None, classes: int | None = None
 ) -> Modular:
-    """A vision transformer.
-
-    Args:
-        name: as in the spec.
-        folder: folder of the configuration and the weights.
-        shape: shape of an image; the input shape of the transformer when None.
-        classes: number of logits; that of the folder's classifier when None.
-
-    Raises:
-        InputError: the library is missing, or the folder holds no such transformer.
-    """
+    """A vision transformer."""
     config = _config(name, folder, "vit", classes)
     channels, side = config.num_channels, config.image_size
 
@@ -552,17 +538,7 @@ def vit(
 def roberta(
     name: str, folder: str, shape: tuple[int, ...] | None = None, classes: int | None = None
 ) -> Modular:
-    """A RoBERTa that classifies sentences or pairs of them.
-
-    Args:
-        name: as in the spec.
-        folder: folder of the configuration and the weights.
-        shape: (tokens of a record,); at most 128 when None.
-        classes: number of logits; that of the folder's classifier when None.
-
-    Raises:
-        InputError: the library is missing, or the folder holds no such transformer.
-    """
+    """A RoBERTa that classifies sentences or pairs of them."""
     config = _config(name, folder, "roberta", classes)
     padding = config.pad_token_id
     most = config.max_position_embeddings - padding - 1
@@ -631,11 +607,7 @@ def _modular(
 
 
 def _started(name: str, start: Callable[[], nn.Module]) -> nn.Module:
-    """The module with the folder's weights.
-
-    Raises:
-        InputError: the weights are missing or cannot be read.
-    """
+    """The module with the folder's weights."""
     try:
         return start()
     except (OSError, ValueError, RuntimeError) as error:

@@ -161,29 +161,12 @@ class Model(Protocol):
         """The inverse of `pack`: a fresh [K, d], for parameters or for their gradients."""
 
     def packed_gradients(self, packed: Packed, x: Tensor, y: Tensor) -> Packed:
-        """Gradient of each client's mean loss over its unpadded rows.
-
-        Args:
-            packed: parameters of K clients, as `pack` returns them.
-            x: records [K, B, *input_shape].
-            y: labels [K, B], int64, negative for a padding row.
-        """
+        """Gradient of each client's mean loss over its unpadded rows."""
 
     def clipped_sum(
         self, theta: Tensor, x: Tensor, y: Tensor, clipping_norm: float
     ) -> tuple[Tensor, Tensor]:
-        """Sum of the per-record gradients, each clipped, on a CPU.
-
-        Args:
-            theta: parameters [d] of one client.
-            x: records [B, *input_shape].
-            y: labels [B], int64, none of them padding.
-            clipping_norm: L2 bound on the gradient of a record, above 0.
-
-        Returns:
-            The sum [d], and the norm of each record's gradient before clipping [B], float64. A
-            gradient that is not finite contributes 0.
-        """
+        """Sum of the per-record gradients, each clipped, on a CPU."""
 
 
 def body_size(model: Model) -> int:
@@ -230,18 +213,7 @@ class _Started:
 
 
 def started(model: Model, initial: Initial | None, folder: Path | None = None) -> Model:
-    """A model that starts from parameters of a file.
-
-    Args:
-        model: the model.
-        initial: the file, its digest, and whether the head is taken from it; None for the model as
-            it is.
-        folder: of a run, whose copy is read where the file is not at its place.
-
-    Raises:
-        InputError: the file cannot be read, is another one, or does not fit the model; or the
-            head is to be drawn and the model has none.
-    """
+    """A model that starts from parameters of a file."""
     if initial is None:
         return model
     values = _read(initial, None if folder is None else folder / COPY)
@@ -268,21 +240,13 @@ def save(path: Path, values: Tensor) -> str:
 
 
 def keep(initial: Initial | None, folder: Path) -> None:
-    """Copy the file to the folder of a run, unless it is there.
-
-    Raises:
-        InputError: it cannot be read, or is another one.
-    """
+    """Copy the file to the folder of a run, unless it is there."""
     if initial is not None and not (folder / COPY).exists():
         write_bytes(folder / COPY, initial.content())
 
 
 def _read(initial: Initial, copy: Path | None) -> np.ndarray:
-    """The array of a file.
-
-    Raises:
-        InputError: as ``started`` says.
-    """
+    """The array of a file."""
     try:
         values = np.load(io.BytesIO(initial.content(copy)), allow_pickle=False)
     except (ValueError, EOFError, OSError):

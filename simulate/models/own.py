@@ -132,14 +132,7 @@ def structure_faults(module: nn.Module) -> Iterator[Fault]:
 def behaviour(
     module: nn.Module, probe: Probe, classes: int | None, objective: Objective
 ) -> Behaviour:
-    """What a forward and a backward pass show.
-
-    Args:
-        module: the user's module; it is copied.
-        probe: records.
-        classes: least number of logits; None where the objective says what fits.
-        objective: the loss.
-    """
+    """What a forward and a backward pass show."""
     try:
         module = copy.deepcopy(module)
     except Exception as error:  # such as a lock, or a tensor that was computed from parameters
@@ -220,15 +213,7 @@ def _shape_fault(
 def loss_faults(
     outputs: Tensor, y: Tensor, objective: Objective, *, by_record: bool
 ) -> list[Fault]:
-    """Faults of the loss on outputs of records.
-
-    Args:
-        outputs: outputs [B, ...].
-        y: labels [B].
-        objective: the loss.
-        by_record: whether the loss must be the mean of the losses of single records, as gradients
-            that are clipped record by record need.
-    """
+    """Faults of the loss on outputs of records."""
     try:
         loss = objective(outputs, y)
         if not isinstance(loss, Tensor) or loss.ndim:
@@ -318,11 +303,7 @@ class OwnModel:
     fix: bool = False
 
     def fresh(self) -> nn.Module:
-        """A module with initial parameters, in training mode.
-
-        Raises:
-            InputError: when the user's code fails, or returns no module.
-        """
+        """A module with initial parameters, in training mode."""
         given = isinstance(self.source, nn.Module)
         try:
             module = copy.deepcopy(self.source) if given else self.source(**self.arguments)
@@ -345,15 +326,7 @@ class OwnModel:
         return sum(part.numel() for part in self._seeded().parameters() if part.requires_grad)
 
     def check(self, data: Data | None) -> None:
-        """Raises what ``model`` would raise, as far as it is known before a plan.
-
-        Args:
-            data: the data; without them only the structure is checked. Outputs are checked for
-                multi-class data only: what they must be for other tasks depends on the loss.
-
-        Raises:
-            InputError: with every fault of the module.
-        """
+        """Raises what ``model`` would raise, as far as it is known before a plan."""
         module = self._seeded()
         faults = list(structure_faults(module))
         if data is not None and data.task == MULTI_CLASS:
@@ -373,19 +346,7 @@ class OwnModel:
         vectorised: bool = False,
         by_record: bool = False,
     ) -> Modular | Compiled:
-        """The validated model.
-
-        Args:
-            name: the plan's name of the model.
-            data: the data set; the module is tried on records of its shape.
-            objective: the loss.
-            vectorised: whether the run needs ``torch.func.vmap``: on a GPU, or for gradients of
-                single records.
-            by_record: whether the run clips gradients of single records.
-
-        Raises:
-            InputError: with every fault of the module.
-        """
+        """The validated model."""
         user, again = self._seeded(), self._seeded()
         faults = list(structure_faults(user))
         if not same_values(user.parameters(), again.parameters()):
@@ -454,11 +415,7 @@ def _check_by_record(model: Modular, probe: Probe) -> None:
 
 
 def _fastest(model: Modular, module: nn.Module, probe: Probe, *, vectorised: bool) -> Modular:
-    """The model in the format of images that computes the module's gradients.
-
-    Raises:
-        InputError: when its gradients cannot be computed for parameters given from outside.
-    """
+    """The model in the format of images that computes the module's gradients."""
     theta = torch.cat([value.detach().flatten() for value in module.parameters()])
     labels: Tensor = probe.y
     if model.stochastic:

@@ -73,11 +73,7 @@ def norms(updates: Tensor) -> Floats:
 
 
 def root_mean_square(values: Floats) -> Estimate:
-    """S = sqrt(mean x^2); error sd(x^2) / (2 s sqrt(K)) by the delta method.
-
-    Args:
-        values: norms of updates [K], K at least 2.
-    """
+    """S = sqrt(mean x^2); error sd(x^2) / (2 s sqrt(K)) by the delta method."""
     squares = values**2
     mean = float(squares.mean())
     error = float(squares.std(ddof=1)) / math.sqrt(len(squares))
@@ -100,11 +96,6 @@ def heterogeneity(updates: Tensor, groups: NDArray[np.int64], shares: Floats) ->
     so the scatter of clients inside a group does not add to it: the estimate is unbiased, and
     negative for about half of all cohorts when the groups are alike. The error is a jackknife's
     over clients.
-
-    Args:
-        updates: updates of clients [K, d].
-        groups: group of each client [K], 0 to groups - 1, at least three of each group.
-        shares: p_m, shape (groups,), summing to 1.
     """
     wide = updates.to(torch.float64)
     gram = (wide @ wide.T).cpu().numpy()
@@ -130,37 +121,10 @@ def _between(sums: Floats, own: Floats, counts: Floats, shares: Floats) -> float
     return float(shares @ np.diag(products) - shares @ products @ shares)
 
 
-def coherence(updates: Tensor) -> Estimate:
-    """c^2 = |E u|^2 / (E |u|)^2, the alignment of updates, 1 for equal directions.
-
-    The numerator is the mean of <u_i, u_j> over pairs of different clients, so the clients'
-    scatter does not add to it. The error is the jackknife's over clients. Clipping a random share
-    of the length of updates changes their mean by c times the mean removed length.
-
-    Args:
-        updates: updates of clients [K, d], K at least 3.
-    """
-    wide = updates.to(torch.float64)
-    gram, lengths = (wide @ wide.T).cpu().numpy(), norms(updates)
-    total, own, count = gram.sum(), np.diag(gram), len(lengths)
-
-    def ratio(products: Floats, length: Floats, size: int) -> Floats:
-        return np.asarray(products / (size * (size - 1)) / (length / size) ** 2)
-
-    value = ratio(total - own.sum(), lengths.sum(), count)
-    fewer = total - 2 * gram.sum(0) + own - (own.sum() - own)
-    jackknife = ratio(fewer, lengths.sum() - lengths, count - 1)
-    return Estimate(float(value), math.sqrt(float(jackknife.var()) * (count - 1)))
-
-
 def local_variance(first: Tensor, second: Tensor) -> Estimate:
     """zeta^2 = E |g - E g|^2 / d, the variance per coordinate of a client's mini-batch gradient.
 
     Half the mean squared difference of two independent mini-batches of each client, over d.
-
-    Args:
-        first: gradients of one mini-batch per client [K, d], all at the same parameters.
-        second: gradients of another mini-batch per client [K, d].
     """
     squares = norms(first - second) ** 2 / (2 * first.shape[1])
     return mean_of(squares)
@@ -170,9 +134,6 @@ def dissimilarity(gradients: Tensor) -> Estimate:
     """kappa^2 = E |grad f_i - grad F|^2, with F the mean over the clients.
 
     The sample variance sum_i |g_i - mean|^2 / (K - 1) of the clients' whole gradients.
-
-    Args:
-        gradients: gradients over all records of each client [K, d], K at least 2.
     """
     clients = len(gradients)
     squares = norms(gradients - gradients.mean(0)) ** 2 * clients / (clients - 1)
@@ -184,12 +145,6 @@ def largest_curvature(gradient: Gradient, theta: Tensor, start: Tensor, radius: 
 
     The Hessian times a unit vector v is (grad(theta + radius v) - grad(theta - radius v)) over
     2 radius, exact for a quadratic.
-
-    Args:
-        gradient: gradient of the objective.
-        theta: parameters [d].
-        start: any direction [d] that is not zero.
-        radius: length of the step of the difference.
     """
     direction, eigenvalue = start / start.norm(), 0.0
     for _ in range(POWER_STEPS):
@@ -208,12 +163,6 @@ def mean_curvature(
 
     Unbiased for isotropic directions (M. Hutchinson, 1990). It determines the effect of isotropic
     noise of variance s^2 per coordinate: E f(theta + noise) = f(theta) + d s^2 tr(H) / (2 d) + ...
-
-    Args:
-        gradient: gradient of the objective.
-        theta: parameters [d].
-        directions: at least two random directions [d], isotropic.
-        radius: length of the step of the difference.
     """
     curvatures = []
     for direction in directions:
@@ -254,7 +203,6 @@ class Observation:
     Attributes:
         norms: norms of the clients' updates [K].
         heterogeneity: h^2 between the groups, in squared norm of an update.
-        coherence: squared norm of the mean update over the squared mean norm.
         smoothness: largest curvature of the cohort's mean objective.
         noise_curvature: mean curvature in isotropic directions.
         sampling_curvature: mean curvature along the scatter of the clients' updates.
@@ -265,7 +213,6 @@ class Observation:
 
     norms: NDArray[np.float64]
     heterogeneity: Estimate
-    coherence: Estimate
     smoothness: float
     noise_curvature: Estimate
     sampling_curvature: Estimate
@@ -277,15 +224,7 @@ class Observation:
 def observe_round(
     experiment: Experiment, theta: Tensor, round_: int, updates: Tensor, owners: NDArray[np.int64]
 ) -> Observation:
-    """Returns the estimates of one round.
-
-    Args:
-        experiment: the pilot's run.
-        theta: parameters where the round begins [d].
-        round_: the round, from 1.
-        updates: its clients' updates [K, d].
-        owners: group of each update [K].
-    """
+    """Returns the estimates of one round."""
     clients = np.concatenate(participants(experiment, round_))
     records_of_all = _all_records(experiment, clients)
     own = client_gradients(experiment, theta, records_of_all)
@@ -302,7 +241,6 @@ def observe_round(
     return Observation(
         norms=norms(updates),
         heterogeneity=heterogeneity(updates, owners, shares),
-        coherence=coherence(updates),
         smoothness=largest_curvature(gradient, theta, probes[0], SHORT_STEP),
         noise_curvature=mean_curvature(gradient, theta, probes, LONG_STEP),
         sampling_curvature=mean_curvature(gradient, theta, scatter, LONG_STEP),
@@ -434,18 +372,7 @@ class Pilot:
 
 
 def run(pilot: Pilot, report: Callable[[int, int], None] = lambda done, rounds: None) -> Measured:
-    """Train without privacy and return the measured constants.
-
-    Args:
-        pilot: parameters of the pilot.
-        report: called with the number of completed rounds and of all rounds.
-
-    Returns:
-        The constants with their standard errors; equal for equal arguments.
-
-    Raises:
-        PrivplanError: for missing or too few data, or a model that does not match them.
-    """
+    """Train without privacy and return the measured constants."""
     experiment, updates_by_group = pilot_experiment(pilot)
     names = [group.name for group in experiment.algorithm.plan.groups]
     progress, ledger = initial_state(experiment), MemoryLedger(experiment.algorithm.plan.digest)
@@ -465,11 +392,7 @@ def run(pilot: Pilot, report: Callable[[int, int], None] = lambda done, rounds: 
 
 
 def pilot_experiment(pilot: Pilot) -> tuple[Experiment, UpdatesByGroup]:
-    """The pilot's FedAvg run, and the mapping that receives each round's updates.
-
-    Raises:
-        PrivplanError: as ``run``.
-    """
+    """The pilot's FedAvg run, and the mapping that receives each round's updates."""
     own = pilot.own_data
     assigned: ClientPartition | None = None
     if own is None:
@@ -564,7 +487,6 @@ def measured_constants(
         ),
         update_norm=_number(root_mean_square(norms)),
         update_norms=tuple(float(f"{x:.4g}") for x in np.quantile(norms, levels)),
-        update_coherence=_root(pooled([estimates.coherence for estimates in rounds])),
         heterogeneity=_root(pooled([estimates.heterogeneity for estimates in rounds])),
         smoothness=_largest([estimates.smoothness for estimates in rounds]),
         noise_curvature=_number(pooled([estimates.noise_curvature for estimates in rounds])),

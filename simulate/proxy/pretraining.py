@@ -100,22 +100,7 @@ def pretrain(
     jobs: int = 1,
     progress: Progress = lambda done, total: None,
 ) -> Pretrained:
-    """Train initial parameters for a spec on public data.
-
-    Args:
-        setting: the spec, without ``model.initial``, the algorithm and the public data.
-        training: how they are trained.
-        output: file of the parameters.
-        folder: where finished runs are kept, to resume.
-        jobs: processes.
-        progress: called with the number of finished and of all training runs.
-
-    Raises:
-        InterruptedSweepError: on Ctrl-C; the same call resumes.
-        PrivplanError: when the spec has no plan, has initial parameters already, or does not fit
-            the data; for a method that trains another model; or for an output that exists and was
-            not made here.
-    """
+    """Train initial parameters for a spec on public data."""
     plan, data = _checked(setting, output, folder)
     present = np.unique(data.train_y.numpy()).tolist()
     halves = (present[::2], present[1::2]) if len(present) >= LEAST_CLASSES else None
@@ -150,11 +135,7 @@ def pretrain(
 
 
 def _checked(setting: Setting, output: Path, folder: Path) -> tuple[Plan, Dataset]:
-    """The spec's plan and the public data.
-
-    Raises:
-        PrivplanError: as ``pretrain`` says.
-    """
+    """The spec's plan and the public data."""
     spec = Spec.parse(setting.spec)
     if spec.model.initial is not None:
         raise InputError.one("model.initial", "must be left out", spec.model.initial.file)
@@ -252,10 +233,6 @@ def _trained_on(data: Dataset, plan: Plan, training: PublicTraining, stem: Path)
 
 
 def _check(point: Any, result: Any) -> None:
-    """Check that a line of a journal can be a run's.
-
-    Raises:
-        ValueError: when it cannot.
-    """
+    """Check that a line of a journal can be a run's."""
     if not isinstance(result, float) or not 0 <= result <= 1 or set(point) != {"start", "seed"}:
         raise ValueError

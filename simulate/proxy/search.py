@@ -172,15 +172,7 @@ class Search:
         self._default = default_candidate(before, own_server=own_server)
 
     def run(self, progress: Progress = lambda done, total: None) -> Found:
-        """The recipes of the last rung.
-
-        Args:
-            progress: called with the number of finished and of all trials.
-
-        Raises:
-            InterruptedSweepError: on Ctrl-C; the same call resumes.
-            PrivplanError: when the spec does not fit the proxy data.
-        """
+        """The recipes of the last rung."""
         loaded(self._setting)  # missing data are refused before anything is written
         varied = space(self._default, self._shifts)
         moved = [self._default.model_copy(update={"shift": one}) for one in self._shifts]
@@ -317,19 +309,7 @@ class Variation(Value):
 def variations(
     spec: Spec, partitions: Sequence[str], count: int, seed: int, share: float, classes: int = 10
 ) -> list[Variation]:
-    """Random plans around a spec's; every second one has a recipe of its own.
-
-    Args:
-        spec: the spec.
-        partitions: partitions to go through, or DRAWN.
-        count: how many.
-        seed: seed of the draw; the runs have the seeds from ``seed`` on.
-        share: share of the plans' cohorts that takes part.
-        classes: classes of the data, for partitions that are drawn.
-
-    Raises:
-        InputError: for a spec whose sampling law excludes forecasts.
-    """
+    """Random plans around a spec's; every second one has a recipe of its own."""
     spec.sampling.law.require("forecasts", "sampling")
     source, drawn = np.random.default_rng([seed, 13]), []
 
@@ -400,11 +380,7 @@ def varied(data: dict[str, Any], one: Variation) -> Plan:
 
 
 def proxy_run(task: tuple[Setting, Variation]) -> dict[str, Any]:
-    """Trains one variation; returns the plain data of its ``ProxyRun``.
-
-    Raises:
-        PrivplanError: when the spec does not fit the data.
-    """
+    """Trains one variation; returns the plain data of its ``ProxyRun``."""
     setting, one = task
     plan = varied(setting.spec, one)
     held = setting.model_copy(update={"partition": one.partition})
@@ -465,19 +441,7 @@ def proxy_table(
     jobs: int = 1,
     progress: Progress = lambda done, total: None,
 ) -> ProxyTable:
-    """Trains all variations that are not in the folder's journal; returns their table.
-
-    Args:
-        setting: the spec, whose groups are listed, and the proxy data.
-        todo: the plans to train.
-        folder: where runs are journalled; None when they are not.
-        jobs: processes.
-        progress: called with the number of finished and of all runs.
-
-    Raises:
-        InterruptedSweepError: on Ctrl-C; the same call resumes.
-        PrivplanError: when the spec does not fit the proxy data.
-    """
+    """Trains all variations that are not in the folder's journal; returns their table."""
     identity = setting.model_dump(mode="json", exclude={"data_dir"})
     journal: Journal[dict[str, Any]] | None = None
     if folder is not None:
@@ -498,11 +462,7 @@ def proxy_table(
 
 
 def _check_proxy(point: Any, result: Any) -> None:
-    """Check that a line of a journal can be a run's.
-
-    Raises:
-        ValueError: when it cannot.
-    """
+    """Check that a line of a journal can be a run's."""
     try:
         parse(ProxyRun, result)
     except PrivplanError:
@@ -520,11 +480,6 @@ def tuned_data(data: dict[str, Any], found: Found, algorithm: str) -> dict[str, 
     For ``planned`` the recipe is marked as tuned, with the values before, which baselines train
     with; for another algorithm its fields stand as given. Where it trains best with the fields of
     before, they stay, so that ``planned`` keeps its recipe.
-
-    Args:
-        data: plain data of the spec.
-        found: the result of the search.
-        algorithm: the algorithm that was tuned.
     """
     best = found.best.recipe
     if algorithm != PLANNED and found.best is found.default:
@@ -544,14 +499,7 @@ def tuned_data(data: dict[str, Any], found: Found, algorithm: str) -> dict[str, 
 
 
 def tuned_text(text: str, found: Found, algorithm: str, evidence: str) -> str:
-    """The text of a spec with the best recipe.
-
-    Args:
-        text: YAML of the spec.
-        found: the result of the search.
-        algorithm: the algorithm that was tuned.
-        evidence: name of the file with the evidence.
-    """
+    """The text of a spec with the best recipe."""
     basis = found.evidence
 
     def row(one: Ranked) -> str:
@@ -571,12 +519,7 @@ def tuned_text(text: str, found: Found, algorithm: str, evidence: str) -> str:
 
 
 def pretrained_text(text: str, found: Pretrained) -> str:
-    """The text of a spec with initial parameters; as it was where they are not kept.
-
-    Args:
-        text: YAML of the spec.
-        found: the parameters.
-    """
+    """The text of a spec with initial parameters; as it was where they are not kept."""
     rows = ["Initial parameters: public or proxy data only."]
     if found.warm:
         warm, cold = (100 * fmean(scores) for scores in (found.warm, found.cold))

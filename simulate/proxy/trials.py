@@ -114,15 +114,7 @@ class Candidate(Value):
 
 
 def default_candidate(plan: Plan, *, own_server: bool = False) -> Candidate:
-    """The recipe of a solved plan.
-
-    Args:
-        plan: the plan.
-        own_server: whether the method that trains has its own server.
-
-    Raises:
-        InputError: for a server or an average that a candidate cannot be.
-    """
+    """The recipe of a solved plan."""
     spec, server, averaging = plan.spec, plan.spec.server, plan.spec.averaging
     if server is not None and server.optimizer not in ("sgd", "momentum"):
         rule = "must be sgd or momentum, or left out, to be tuned"
@@ -145,12 +137,7 @@ def default_candidate(plan: Plan, *, own_server: bool = False) -> Candidate:
 
 
 def space(default: Candidate, shifts: Sequence[int]) -> Space:
-    """The recipes to try around the default one; local work at most doubles.
-
-    Args:
-        default: the recipe in the middle.
-        shifts: largest shifts of images to try; none to keep that of the default recipe.
-    """
+    """The recipes to try around the default one; local work at most doubles."""
 
     def choices(name: str, values: Sequence[float]) -> list[float]:
         return sorted({getattr(default, name), *values})
@@ -233,11 +220,7 @@ def smaller(plan: Plan, share: float) -> Plan:
 
 
 def accuracy(task: tuple[Setting, Trial]) -> float:
-    """Returns the test accuracy of a trial on the proxy data, in [0, 1].
-
-    Raises:
-        PrivplanError: when the spec has no plan, or does not fit the data.
-    """
+    """Returns the test accuracy of a trial on the proxy data, in [0, 1]."""
     setting, trial = task
     plan = solve(Spec.parse(trial.recipe.applied(setting.spec)), second_opinion=False)
     return trained(setting, plan, trial.share, trial.seed)[1].accuracy
@@ -246,21 +229,7 @@ def accuracy(task: tuple[Setting, Trial]) -> float:
 def trained(
     setting: Setting, plan: Plan, share: float, seed: int
 ) -> tuple[Experiment, AccuracyMeasures]:
-    """Trains a plan on the proxy data with a share of its cohort.
-
-    Args:
-        setting: the algorithm and the proxy data.
-        plan: the plan; a baseline solves its spec its own way.
-        share: share of the plan's cohort that takes part.
-        seed: seed of partition, cohorts, mini-batches and noise.
-
-    Returns:
-        The experiment and the accuracy after the last round.
-
-    Raises:
-        PrivplanError: when the plan does not fit the data, or its initial parameters were trained
-            on the same records.
-    """
+    """Trains a plan on the proxy data with a share of its cohort."""
     initial = plan.spec.model.initial
     source = None if initial is None else initial.source
     if setting.classes is None and source and whole(source) == whole(setting.dataset):

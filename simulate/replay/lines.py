@@ -95,13 +95,7 @@ class Line:
 
 
 def planned_lines(world: World, round_: int, recorded: Sequence[ReleaseRecord] = ()) -> list[Line]:
-    """The lines of a round; fields that depend on training are zero.
-
-    Args:
-        world: what the run starts from.
-        round_: the round, from 1.
-        recorded: the lines of the run, whose participants are taken where a key is not known.
-    """
+    """The lines of a round; fields that depend on training are zero."""
     by_client, noisy = world.method.release == "per_client", world.method.noisy
     size = world.run.model.parameters + (world.plan.clipping is not None)
     parts, lines = list(_parts(world, round_, recorded)), []

@@ -84,13 +84,7 @@ class Replay:
             self.missing = self.missing or "the key of cohorts and noise (--noise-key)"
 
     def run(self, rounds: int | None, seed: int | None, progress: Progress) -> ReplayReport:
-        """Compare cohorts, noise states and constants of all rounds, and train some rounds again.
-
-        Args:
-            rounds: number of rounds that are trained again; None for all.
-            seed: seed of their selection; fresh randomness when None.
-            progress: called with the number of rounds trained again and their total.
-        """
+        """Compare cohorts, noise states and constants of all rounds; train some again."""
         total, seed = self.plan.spec.rounds, secrets.randbits(64) if seed is None else seed
         chosen, trained = np.arange(1, total + 1), list[int]()
         if rounds is not None and rounds < total:

@@ -22,6 +22,7 @@ from privplan.discrete_gaussian import discrete_gaussian
 from privplan.plan import Plan
 from privplan.record import ReleaseRecord, Residual
 from privplan.replayed import KINKS, deviations
+from privplan.spec.training import BETA1, BETA2
 from simulate.data.augmentation import augmented
 from simulate.replay import randomness as draw
 from simulate.replay.lines import Line, Part, World, planned_lines
@@ -124,16 +125,7 @@ def first_round(world: World) -> Round:
 
 
 def replay_round(world: World, round_: int, before: Round, workers: int, run: Any) -> Round:
-    """Execute a round again.
-
-    Args:
-        world: what the run starts from.
-        round_: the round, from 1.
-        before: model and server's state before the round.
-        workers: threads, each of which trains one chunk of clients at a time.
-        run: (lines, releases) of the round as the run stores them. They say on which side of a
-            kink rounding fell, and where a key is not known, who took part and what was released.
-    """
+    """Execute a round again."""
     lines = planned_lines(world, round_, run[0])
     if world.method.release == "per_client":
         releases = list(_each(lambda line: _client(world, line, before.theta), lines, workers))
@@ -168,15 +160,7 @@ def _gradients(world: World, theta: Tensor, batch: Any) -> Tensor:
 
 
 def _train(plan: Plan, round_: int, theta: Tensor, steps: Iterable[Any], of: Any) -> Tensor:
-    """Updates [..., d] after SGD with momentum.
-
-    Args:
-        plan: the executed plan.
-        round_: the round, from 1.
-        theta: parameters [..., d] at the start.
-        steps: what each step is made of.
-        of: (parameters, step) to a fresh tensor with the gradient [..., d].
-    """
+    """Updates [..., d] after SGD with momentum."""
     now, speed = theta, torch.zeros_like(theta)
     for step in steps:
         speed = of(now, step).add_(speed, alpha=plan.spec.local.momentum)
@@ -190,15 +174,7 @@ def _rate(plan: Plan, round_: int) -> float:
 
 
 def _updates(world: World, line: Line, theta: Tensor, chunk: Any, scale: float = 0) -> Tensor:
-    """Updates [K, d] of clients, from starts that differ from parameters [d] by a scale.
-
-    Args:
-        world: what the run starts from.
-        line: the release.
-        theta: the model before the round [d].
-        chunk: K pairs of the number of a part of the release and a client.
-        scale: relative change of the start, along a random vector per client.
-    """
+    """Updates [K, d] of clients, from starts that differ from parameters [d] by a scale."""
     local, round_, starts, batches = world.plan.spec.local, line.record.round, [], []
     for _, client in chunk:
         source = draw.stream(world.seed, draw.CLIENT, round_, client)
@@ -386,8 +362,8 @@ def _step(of: Any, mean: Tensor, before: Vectors) -> tuple[Tensor, Vectors]:
     if of.optimizer == "momentum":
         velocity = before["velocity"] * of.momentum + mean
         return of.learning_rate * velocity, {"velocity": velocity}
-    first = of.beta1 * before["mean"] + (1 - of.beta1) * mean
-    second = SECOND_MOMENTS[of.optimizer](before["squares"], mean.square(), of.beta2)
+    first = BETA1 * before["mean"] + (1 - BETA1) * mean
+    second = SECOND_MOMENTS[of.optimizer](before["squares"], mean.square(), BETA2)
     mean = of.learning_rate * first / (second.sqrt() + of.epsilon)
     return mean, {"mean": first, "squares": second}
 

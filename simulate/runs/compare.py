@@ -251,18 +251,7 @@ TUNING = "tuning.db"
 
 
 def select(names: str, base: Request, *, one_unit: bool = False) -> tuple[list[str], list[str]]:
-    """Algorithms to compare, and one line per reason why ``all`` omits some.
-
-    Args:
-        names: names of the catalogue with commas between, in any order; ``all`` among them
-            selects every algorithm that can execute the plan on the partition, and those named.
-        base: plan, data and partition of the comparison.
-        one_unit: whether ``all`` omits algorithms that cannot spend the plan's budgets: those
-            without privacy, and under a plan of clients those that protect records.
-
-    Raises:
-        InputError: for a name that is not in the catalogue.
-    """
+    """Algorithms to compare, and one line per reason why ``all`` omits some."""
     words = [word.strip() for word in names.split(",") if word.strip()]
     if "all" not in map(str.lower, words):
         return list(dict.fromkeys(ALGORITHMS.name_of(word) for word in words or [""])), []
@@ -307,26 +296,7 @@ def compare(
     tuned: Mapping[str, Request] | None = None,
     finished: Callable[[ComparisonRow], None] = lambda row: None,
 ) -> list[ComparisonRow]:
-    """Train every algorithm with every seed; finished runs are not trained again.
-
-    Args:
-        base: plan, data and device; its folder will contain one folder per run.
-        algorithms: names of the catalogue.
-        seeds: seeds, each 0 or more.
-        jobs: runs at the same time; None for one, or for as many as the cluster has cores.
-        progress: called with the number of finished runs and of all runs.
-        cluster: address of a Ray cluster; processes of this machine when None.
-        tuned: the requests of methods with hyperparameters of their own, by name.
-        finished: called with the row of each algorithm as soon as all its runs are finished.
-
-    Returns:
-        One row per algorithm, in the order given. Tables and a plot are written to the folder.
-
-    Raises:
-        InterruptedSweepError: on Ctrl-C; the same call resumes.
-        PrivplanError: the first fault of a request, before any training; or the fault of a run's
-            folder, after which finished runs stay.
-    """
+    """Train every algorithm with every seed; finished runs are not trained again."""
     if not algorithms or not seeds:
         raise InputError.one("algorithms", "must name at least one, with one seed or more", "none")
     if cluster is not None:
@@ -386,11 +356,7 @@ def _spread(base: Request, runs: int, jobs: int | None, cluster: str | None) -> 
 
 
 def require_own(folder: Path) -> None:
-    """Raise an error for a folder that contains something other than a comparison.
-
-    Raises:
-        InputError: when it is not a folder, is a run's, or contains other files.
-    """
+    """Raise an error for a folder that contains something other than a comparison."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -492,11 +458,7 @@ class Scores:
 
 
 def scores_of(request: Request) -> Scores:
-    """Scores of a finished run, from the checkpoint in its folder.
-
-    Raises:
-        InputError: when the folder has no checkpoint.
-    """
+    """Scores of a finished run, from the checkpoint in its folder."""
     experiment = prepare(request)
     progress = checkpoint.load(request.folder, experiment.device)
     if progress is None:
@@ -582,11 +544,7 @@ class _DrawnNoise:
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """Run folders in a folder: itself, or those of a comparison.
-
-    Raises:
-        InputError: when there is none.
-    """
+    """Run folders in a folder: itself, or those of a comparison."""
     found = [path.parent for level in ("", "*/", "*/*/") for path in folder.glob(level + RECORD)]
     if not found:
         raise InputError.one("against", "must be a run folder or a comparison's", str(folder))
@@ -594,15 +552,7 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def repeated_noise(runs: Sequence[Path], others: Sequence[Path] = ()) -> Iterator[str]:
-    """One line per run with repeated noise, and per pair of runs with equal noise.
-
-    Args:
-        runs: folders of the comparison's runs.
-        others: folders of runs beside the comparison.
-
-    Raises:
-        InputError: when a folder holds no run.
-    """
+    """One line per run with repeated noise, and per pair of runs with equal noise."""
     drawn = [_drawn(folder, compared=True) for folder in runs]
     known = {run.folder.resolve() for run in drawn}
     drawn += [_drawn(one, compared=False) for one in others if one.resolve() not in known]

@@ -28,12 +28,7 @@ class LedgerWriter(Protocol):
     def append(
         self, records: Sequence[ReleaseRecord], measured: Sequence[NoiseEvidence] = ()
     ) -> None:
-        """Write releases permanently; only afterwards may their result be used.
-
-        Args:
-            records: the releases.
-            measured: measurements of their noise.
-        """
+        """Write releases permanently; only afterwards may their result be used."""
 
 
 class MemoryLedger:
@@ -105,12 +100,7 @@ class FileLedger:
     def append(
         self, records: Sequence[ReleaseRecord], measured: Sequence[NoiseEvidence] = ()
     ) -> None:
-        """Write the releases, or compare replayed ones with their lines in the file.
-
-        Raises:
-            InputError: when a replayed release differs from its line, or the file cannot be
-                written.
-        """
+        """Write the releases, or compare replayed ones with their lines in the file."""
         if measured:
             append_bytes(self._noise, "".join(one.line for one in measured).encode(), "ledger")
         text = ""

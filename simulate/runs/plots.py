@@ -32,14 +32,7 @@ MOST_BARS = 12
 def accuracy_by_round(
     path: Path, record: RunRecord, plan: Plan, spent: Mapping[str, float]
 ) -> None:
-    """Write a plot of a run: accuracy by round, final accuracy and spent epsilon per group.
-
-    Args:
-        path: the image file.
-        record: the finished run's record.
-        plan: the executed plan, with the budgets.
-        spent: upper bound on the realised epsilon per group.
-    """
+    """Write a plot of a run: accuracy by round, final accuracy and spent epsilon per group."""
     with _literal_text():
         figure = _panels(record, plan, spent)
         _write(path, figure)
@@ -103,13 +96,7 @@ def _budgets(axes: Any, plan: Plan, names: Sequence[str], spent: Mapping[str, fl
 
 
 def comparison(path: Path, runs: Mapping[str, Sequence[RunRecord]], title: str) -> None:
-    """Write a plot of mean accuracy by round with a band of one standard deviation.
-
-    Args:
-        path: the image file.
-        runs: the runs per algorithm, one per seed, evaluated in the same rounds.
-        title: title of the plot.
-    """
+    """Write a plot of mean accuracy by round with a band of one standard deviation."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     with _literal_text():

@@ -107,15 +107,7 @@ class Request:
 
 
 def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
-    """Build the experiment of a request; all checks precede the first write.
-
-    Args:
-        request: parameters of the run.
-        ranks: processes of a distributed run.
-
-    Raises:
-        PrivplanError: for an unknown name, missing data, or components that do not match.
-    """
+    """Build the experiment of a request; all checks precede the first write."""
     chosen, key = scheme(request.partition), _noise_key(request, ranks)
     if request.witnessing is not None:
         request.witnessing.check(request.plan)
@@ -152,11 +144,7 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
 
 
 def _metric(request: Request) -> Metric | None:
-    """The run's metric; None for the accuracy of classification.
-
-    Raises:
-        InputError: for a task or a loss without an own model, or an unknown metric.
-    """
+    """The run's metric; None for the accuracy of classification."""
     if request.own_model is None:
         for name, value in (("loss", request.loss), ("metric", request.metric)):
             if value is not None:
@@ -226,11 +214,7 @@ def _data(request: Request, chosen: Scheme) -> tuple[Dataset, ClientPartition]:
 
 
 def _known_model(request: Request) -> Model:
-    """The registered model that the plan names.
-
-    Raises:
-        InputError: for another name; user code is never imported from a plan.
-    """
+    """The registered model that the plan names."""
     name = request.plan.spec.model.name
     try:
         return model(name)

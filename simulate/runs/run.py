@@ -74,15 +74,7 @@ _IDENTITY = ("algorithm", "dataset", "partition", "model", "seed", "device", "pl
 
 
 def existing_run(folder: Path, initial: RunRecord) -> RunRecord | None:
-    """Returns the record in the folder if it belongs to the requested run; None if there is none.
-
-    Args:
-        folder: the run folder.
-        initial: initial record of the requested run.
-
-    Raises:
-        InputError: when the folder holds another run, or files that are no run.
-    """
+    """Returns record in the folder if it belongs to the requested run; None if there is none."""
     if not folder.is_dir():
         raise InputError.one("output", "must be a folder", str(folder))
     if not (folder / RECORD).exists():
@@ -122,11 +114,7 @@ def _check_plan(folder: Path, initial: RunRecord) -> None:
 
 
 def check_finished(folder: Path, record: RunRecord) -> None:
-    """Raises if the ledger of a finished run differs from the one that the run wrote.
-
-    Raises:
-        InputError: with the fault of the ledger; resuming cannot repair it.
-    """
+    """Raises if the ledger of a finished run differs from the one that the run wrote."""
     advice = "what was lost cannot be recovered, so choose another folder with -o"
     if not (folder / LEDGER).exists():
         rule = f"must be in the folder of a finished run; {advice}"
@@ -146,11 +134,7 @@ VERSION = 3
 
 
 def save(folder: Path, progress: Progress) -> None:
-    """Write ``checkpoint.pt``; equal states give equal bytes.
-
-    Raises:
-        InputError: when it cannot be written.
-    """
+    """Write ``checkpoint.pt``; equal states give equal bytes."""
     content, scores = io.BytesIO(), progress.canary_scores
     data = {
         "version": VERSION,
@@ -170,11 +154,7 @@ def save(folder: Path, progress: Progress) -> None:
 
 
 def load(folder: Path, device: torch.device) -> Progress | None:
-    """Returns the state in ``checkpoint.pt``; None without the file. Executes no code from it.
-
-    Raises:
-        InputError: when the file is damaged or has another version.
-    """
+    """Returns the state in ``checkpoint.pt``; None without the file. Executes no code from it."""
     path = folder / CHECKPOINT
     try:
         content = path.read_bytes()
@@ -238,14 +218,7 @@ FINAL_CLIENTS = 10_000
 def initial_record(
     experiment: Experiment, partition: str, aggregation: str, numbers: Mapping[str, float]
 ) -> RunRecord:
-    """Record of a run before its first round.
-
-    Args:
-        experiment: the run.
-        partition: name of the partition scheme, such as ``dirichlet:0.3``.
-        aggregation: how the group methods scale, ``paper`` or ``mean``.
-        numbers: hyperparameters of the algorithm by name.
-    """
+    """Record of a run before its first round."""
     algorithm = experiment.algorithm
     return RunRecord(
         plan_digest=algorithm.plan.digest,
@@ -322,18 +295,7 @@ def write_finished(
     record: RunRecord,
     spent: Mapping[str, float],
 ) -> RunRecord:
-    """Evaluate the final state; write the audit evidence, the plot and the complete record.
-
-    Args:
-        folder: the run folder.
-        experiment: the run.
-        end: state of training after the last round.
-        record: the record with this state.
-        spent: realised epsilon per group, for the plot.
-
-    Returns:
-        The complete record.
-    """
+    """Evaluate the final state; write the audit evidence, the plot and the complete record."""
     measures = end.measures
     if measures is None:
         with one_core():
@@ -430,14 +392,7 @@ class EvidenceWriter:
         write_text(folder / EVIDENCE, text)
 
     def append(self, progress: Progress) -> None:
-        """Write the evidence of a round.
-
-        Args:
-            progress: state of training after the round.
-
-        Raises:
-            InputError: when a file cannot be written.
-        """
+        """Write the evidence of a round."""
         theta, releases = _array(progress.theta), [_array(one) for one in progress.releases]
         server = self._server_vectors(progress.server)
         stored, offsets = b"", []
@@ -560,22 +515,7 @@ Report = Callable[[int, int], None]
 def execute(
     request: Request, report: Report = lambda done, rounds: None, ranks: Ranks = SINGLE_PROCESS
 ) -> Outcome:
-    """Train as requested, from the state that the folder holds.
-
-    Args:
-        request: parameters of the run.
-        report: called after each round.
-        ranks: processes of a distributed run; this one is the main rank, and the others call
-            ``execute_nonzero_rank``.
-
-    Returns:
-        The finished run; a run that is already finished is not trained again.
-
-    Raises:
-        InterruptedRunError: on Ctrl-C; the run is saved and the same request resumes it.
-        LostRankError: when another process ends; the run is saved likewise.
-        PrivplanError: as ``prepare``, or when the folder holds another run or is in use.
-    """
+    """Train as requested, from the state that the folder holds."""
     return run_prepared(request, on_all_ranks(ranks, lambda: prepare(request, ranks)), report)
 
 
@@ -585,14 +525,7 @@ def run_prepared(
     report: Report = lambda done, rounds: None,
     callbacks: Sequence[Callback] = (),
 ) -> Outcome:
-    """As ``execute``, with the experiment that was prepared for the request.
-
-    Args:
-        request: parameters of the run.
-        experiment: the prepared experiment.
-        report: called after each round.
-        callbacks: called at the start, after each round and at the end.
-    """
+    """As ``execute``, with the experiment that was prepared for the request."""
     ranks = experiment.ranks
     with ExitStack() as stack:
         found = on_all_ranks(ranks, lambda: _open_folder(request, experiment, stack))
@@ -605,16 +538,7 @@ def run_prepared(
 
 
 def execute_nonzero_rank(request: Request, ranks: Ranks) -> None:
-    """Train as a non-zero rank of a distributed run; the main rank writes all files.
-
-    Args:
-        request: parameters of the run, equal on all ranks.
-        ranks: the processes; this one is not the main rank.
-
-    Raises:
-        LostRankError: when another process of the run ends before the last round.
-        EndedByRankError: when another rank reports an error, or on Ctrl-C.
-    """
+    """Train as a non-zero rank of a distributed run; the main rank writes all files."""
     try:
         experiment = on_all_ranks(ranks, lambda: prepare(request, ranks))
         on_all_ranks(ranks, lambda: None)

@@ -44,11 +44,7 @@ SAMPLERS = ("tpe", "grid")
 
 
 def optuna_library() -> ModuleType:
-    """Returns the library Optuna, which reports warnings only.
-
-    Raises:
-        InputError: when it is not installed.
-    """
+    """Returns the library Optuna, which reports warnings only."""
     try:
         import optuna
     except ImportError:
@@ -60,11 +56,7 @@ def optuna_library() -> ModuleType:
 
 @contextmanager
 def opened(path: Path | None) -> Iterator[BaseStorage]:
-    """The storage in a file, which is created where it is missing; in memory without a file.
-
-    Raises:
-        InputError: when the file is none of Optuna's, or cannot be written.
-    """
+    """The storage in a file, which is created where it is missing; in memory without a file."""
     optuna = optuna_library()
     if path is None:
         yield optuna.storages.InMemoryStorage()
@@ -257,17 +249,7 @@ def search(
     progress: Progress = lambda done, total: None,
     seconds: float | None = None,
 ) -> None:
-    """Finish the trials of several studies, batch by batch; stored runs are not repeated.
-
-    Args:
-        studies: the studies by name.
-        item: argument of ``work`` for a study's name, the key of a run and the trial's values.
-        work: the score of a run; with several processes, a function that they can import.
-        trials: trials per study.
-        jobs: processes.
-        progress: called with the number of finished and of all trials.
-        seconds: no batch begins after so many seconds; None for no limit.
-    """
+    """Finish the trials of several studies, batch by batch; stored runs are not repeated."""
     begin, total = monotonic(), trials * len(studies)
 
     while True:

@@ -225,21 +225,7 @@ def tune(
     jobs: int = 1,
     progress: Progress = lambda done, total: None,
 ) -> dict[str, Tuned]:
-    """The best values of each method, by name.
-
-    Args:
-        base: plan, data and device; trials are stored in its folder and not run again.
-        algorithms: names of the catalogue.
-        trials: runs of each method, 2 or more, of which the first has the defaults.
-        validation_share: share of the training records on which runs are scored.
-        seed: seed of the runs and of the values that are drawn.
-        jobs: runs at the same time.
-        progress: called with the number of finished and of all runs.
-
-    Raises:
-        InterruptedSweepError: on Ctrl-C; the same call resumes.
-        PrivplanError: when a method cannot execute the plan on the validation split.
-    """
+    """The best values of each method, by name."""
     if trials < 2:
         raise InputError.one("trials", "must be 2 or more", trials)
     if not 0 < validation_share < 1:
@@ -513,26 +499,7 @@ def tuned_comparison(
     cluster: str | None = None,
     finished: Callable[[ComparisonRow], None] = lambda row: None,
 ) -> list[TunedRow]:
-    """Tune each method, train all with their own values, and write the table.
-
-    Args:
-        base: plan (of ``same_accountant``), data and device.
-        algorithms: names of the catalogue.
-        seeds: seeds of the runs that are compared.
-        trials: runs per method to tune it.
-        validation_share: share of the training records held out for tuning.
-        jobs: runs at the same time; None for one.
-        progress: called with the number of finished and of all runs of each part.
-        cluster: address of a Ray cluster for the runs that are compared.
-        finished: called with the row of each method as soon as all its runs are finished.
-
-    Returns:
-        One row per method, in the order given. ``tuned.csv`` and the files of ``compare`` are
-        written.
-
-    Raises:
-        PrivplanError: as ``tune`` and ``compare``.
-    """
+    """Tune each method, train all with their own values, and write the table."""
     found = tune(
         base,
         algorithms,

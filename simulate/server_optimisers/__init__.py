@@ -16,7 +16,7 @@ from torch import Tensor
 from privplan.errors import InputError
 from privplan.registry import Registry
 from privplan.spec.spec import Spec
-from privplan.spec.training import GROUP, Averaging, ServerOptimiser
+from privplan.spec.training import BETA1, BETA2, GROUP, Averaging, ServerOptimiser
 from simulate.components import Server, State
 
 # --- Registry of the server optimisers, and the server that a spec asks for. ---------------------
@@ -54,16 +54,7 @@ def register(name: str) -> Callable[[Make], Make]:
 
 
 def server_of(spec: Spec, own: Server, algorithm: str) -> Server:
-    """Returns the server of a spec's optimiser and averaging, or the algorithm's own.
-
-    Args:
-        spec: the executed plan's spec.
-        own: the server that the algorithm is composed with.
-        algorithm: name of the algorithm.
-
-    Raises:
-        InputError: when the spec asks for a server and the algorithm defines its own.
-    """
+    """Returns the server of a spec's optimiser and averaging, or the algorithm's own."""
     if spec.server is None and spec.averaging is None:
         return own
     if own.name != "add":
@@ -76,13 +67,7 @@ def server_of(spec: Spec, own: Server, algorithm: str) -> Server:
 
 
 def averaged(inner: Server, averaging: Averaging, rounds: int) -> Server:
-    """Returns a server whose released vector is an average of its models over rounds.
-
-    Args:
-        inner: moves the model, as without averaging; clients receive its model.
-        averaging: kind of average.
-        rounds: rounds of the run (T).
-    """
+    """Returns a server whose released vector is an average of its models over rounds."""
 
     def start(theta: Tensor) -> State:
         zero = torch.zeros((), dtype=torch.float64, device=theta.device)
@@ -109,11 +94,6 @@ def newest_weight(averaging: Averaging, round_: int, rounds: int) -> float:
 
     It is (1 - decay) / (1 - decay^t) for ``ema``, so that the weights of the models of rounds 1
     to t are proportional to decay^(t - i), and 1 / n for the n-th model of a ``tail``.
-
-    Args:
-        averaging: kind of average.
-        round_: the round (t), from 1.
-        rounds: rounds of the run (T).
     """
     if averaging.decay is not None:
         return (1 - averaging.decay) / (1 - averaging.decay**round_)
@@ -143,7 +123,7 @@ Squares = Callable[[Tensor, Tensor], Tensor]
 
 def _adaptive(name: str, options: ServerOptimiser, squares: Squares) -> Server:
     """Returns the server with a rule for v."""
-    rate, beta = options.learning_rate or 0.01, options.beta1 or 0.0
+    rate, beta = options.learning_rate or 0.01, BETA1
     epsilon = options.epsilon or 1e-3
 
     def start(theta: Tensor) -> State:
@@ -167,14 +147,13 @@ def adagrad(options: ServerOptimiser) -> Server:
 @register("adam")
 def adam(options: ServerOptimiser) -> Server:
     """FedAdam: v is an exponential moving average of the squares."""
-    beta2 = options.beta2 or 0.0
-    return _adaptive("adam", options, lambda v, square: beta2 * v + (1 - beta2) * square)
+    return _adaptive("adam", options, lambda v, square: BETA2 * v + (1 - BETA2) * square)
 
 
 @register("yogi")
 def yogi(options: ServerOptimiser) -> Server:
     """FedYogi: v moves towards the square by at most (1 - beta2) times the square."""
-    slow = 1 - (options.beta2 or 0.0)
+    slow = 1 - BETA2
     return _adaptive("yogi", options, lambda v, square: v - slow * square * torch.sign(v - square))
 
 

@@ -98,19 +98,6 @@ def test_a_risk_that_cannot_be_met_is_named(
     assert said in line
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("solve-for", "cohort"), ("rule", "renyi"), ("population", "p"), ("known-accuracy", "p=1")],
-)
-def test_an_option_without_effect_on_a_horizon_is_refused(
-    option: str, value: str, tmp_path: Path
-) -> None:
-    done = solve(tmp_path, f"--{option}", value, horizon={"runs": 2})
-    assert done.exit_code == 2
-    [line] = done.stderr.splitlines()
-    assert f"{option.replace('-', '_')}: cannot go with a horizon, found '{value}'" in line
-
-
 def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     done = solve(tmp_path, "-o", str(tmp_path))
     assert done.exit_code == 2

@@ -41,7 +41,7 @@ def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         **privplan.cli._extensions(),
         "check-data": EntryPoint("check-data", "simulate.cli.check_data:command", GROUP),
     }
-    monkeypatch.setattr(privplan.cli, "_extensions", lambda: points)
+    monkeypatch.setattr(privplan.cli, "_extensions", lambda *group: {} if group else points)
     monkeypatch.delitem(sys.modules, "nets", raising=False)
 
 

@@ -11,9 +11,9 @@ from scipy import optimize, stats
 
 from privplan.accounting.closed_form import failed_conditions
 from privplan.accounting.release import History, Release
+from privplan.contrib.reproduction.epsilon_distribution import TABLE_7
 from privplan.files import load_yaml
 from privplan.planning.problem import problem_of
-from privplan.spec.epsilon_distribution import TABLE_7
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from simulate.algorithms.registry import ALGORITHMS

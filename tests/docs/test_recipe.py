@@ -15,9 +15,7 @@ from tests.planning.test_recipe import DATA
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(
-    ("page", "field"), [("recipe.md", "tuning"), ("recipe.md", "local"), ("planning.md", "server")]
-)
+@pytest.mark.parametrize(("page", "field"), [("recipe.md", "local"), ("planning.md", "server")])
 def test_examples_are_fields_of_a_spec(page: str, field: str) -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     [block] = [load_yaml(one, "example") for one in blocks if one.startswith(field)]

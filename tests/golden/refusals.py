@@ -98,7 +98,10 @@ BAD_CLIENTS: dict[str, Changes] = {
     ),
     "bound without constants": (("ratios: gdpfed_plus", "ratios: bound"),),
     "clipping": (("ratios: gdpfed_plus", "ratios: gdpfed_plus, clipping: {quantiles: 0.5}"),),
-    "median clipping": (("ratios: gdpfed_plus", "ratios: gdpfed_plus, median_clipping: free"),),
+    "removed": (
+        ("ratios: gdpfed_plus", "ratios: gdpfed_plus, median_clipping: fixed"),
+        ("cohort: 30", "horizon: {runs: 2}"),
+    ),
     "clipping of groups": (
         ("ratios: gdpfed_plus", "ratios: noise, release: per_group, clipping: {quantile: 1.5}"),
     ),
@@ -328,7 +331,7 @@ def _budgets() -> Iterator[Step]:
         "nosuch": "groups_from: nosuch.csv\n",
         "number": "groups_from: 5\n",
         "both": "groups_from: words.csv\ngroups: []\ndelta: x\n",
-        "count": "groups_from: only-header.csv\nplanning: {group_count: 0}\nround: 1\n",
+        "count": "groups_from: only-header.csv\nround: 1\n",
     }.items():
         yield Put(f"{name}.yaml", f"{head}{more}")
         yield call(f"solve {name}.yaml")

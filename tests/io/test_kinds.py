@@ -12,7 +12,7 @@ from privplan import files as kinds
 from privplan.cli import main
 from privplan.forecast.features import ProxyTable
 from privplan.plan import Plan
-from privplan.planning.horizon import HorizonPlan, solve_horizon
+from privplan.planning.solver import solve
 from privplan.record import RunRecord
 from privplan.spec.spec import Spec
 from privplan.verification.verify import Verdict
@@ -20,7 +20,6 @@ from tests.planning.problems import make_spec, spec_data
 
 CLASSES = {
     kinds.PLAN: Plan,
-    kinds.HORIZON: HorizonPlan,
     kinds.SPEC: Spec,
     kinds.RECORD: RunRecord,
     kinds.VERDICT: Verdict,
@@ -28,7 +27,6 @@ CLASSES = {
 }
 READERS = {
     kinds.PLAN: ["explain", "FILE"],
-    kinds.HORIZON: ["verify", ".", "--horizon", "FILE"],
     kinds.SPEC: ["solve", "FILE"],
     kinds.TABLE: ["solve", "spec.json", "--forecast", "FILE"],
 }
@@ -36,9 +34,9 @@ READERS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A horizon with its plans, a spec, and the first fields of the other kinds."""
+    """A plan, a spec, and the first fields of the other kinds."""
     folder = tmp_path_factory.mktemp("kinds")
-    solve_horizon(make_spec(horizon={"runs": 2})).save(folder / "horizon.json")
+    solve(make_spec(), second_opinion=False).save(folder / "plan.json")
     (folder / "spec.json").write_text(json.dumps(spec_data()))
     for name, kind in (
         ("record", kinds.RECORD),
@@ -51,8 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 FILES = {
-    "horizon": kinds.HORIZON,
-    "horizon-run-1": kinds.PLAN,
+    "plan": kinds.PLAN,
     "spec": kinds.SPEC,
     "record": kinds.RECORD,
     "verdict": kinds.VERDICT,

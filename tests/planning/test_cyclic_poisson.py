@@ -127,8 +127,6 @@ def test_rounds_that_a_spec_leaves_out_are_no_fault() -> None:
         ({"planning": {"accountant": "rdp"}}, "planning.accountant: must be pld"),
         ({"planning": {"free": ["ratios", "cohort"], "max_uploads": 3000}}, "planning.free: can"),
         ({"planning": {"clipping": {"quantile": 0.5}}}, "planning.clipping: must be left out"),
-        ({"horizon": {"runs": 2}}, "horizon: must be left out"),
-        ({"tuning": {"runs": 20, "law": "geometric"}}, "tuning: must be left out"),
         (
             {"groups": [{"name": "one", "clients": 400, "noise_multiplier": 1.0}]},
             "groups.one.noise_multiplier: is only for planning.ratios: given, uniform",

@@ -124,15 +124,6 @@ def test_dropouts_are_provisioned_for() -> None:
     ("planning", "said"),
     [
         ({"max_uploads": 100}, "planning.max_uploads: 100 is below the 500 uploads of 10 rounds"),
-        (
-            {"max_local_steps": 2000},
-            "planning.max_local_steps: 2000 is below the 2500 steps of 500 uploads, 5 each",
-        ),
-        (
-            {"max_device_seconds": 100, "step_seconds": 0.05},
-            "planning.max_device_seconds: 100 is below the 125 seconds of 2500 steps, 0.05 each",
-        ),
-        ({"max_cohort": 20}, "planning.max_cohort: 20 is below the cohort of 50"),
         ({"max_rounds": 5}, "planning.max_rounds: 5 is below the 10 rounds"),
         (
             {"free": ["ratios", "weights", "cohort"], "max_uploads": 15},

@@ -57,16 +57,14 @@ def test_only_the_mechanisms_draw_normal_noise() -> None:
         if re.search(r"standard_normal|\.normal\(|randn|Purpose\.NOISE", path.read_text())
     ]
     assert sorted(drawing) == [
-        "attacks/dense.py",  # where an attacker's search begins
-        "attacks/inversion.py",  # where an attacker's search begins
-        "attacks/tailored.py",  # likewise
+        "attacks/closed_form.py",  # where an attacker's search begins
+        "attacks/inversion.py",  # likewise
+        "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
         "engine/loop.py",  # names the stream
         "engine/measurements.py",  # takes what a client says that it drew out of what it sent
-        "mechanisms/gaussian.py",
-        "mechanisms/record_noise.py",
-        "models/randomness.py",  # dropout of a user's module
-        "models/validation.py",  # made-up records on which a user's module is tried
-        "pilot/observation.py",  # directions in which a pilot looks; nothing is protected by them
+        "mechanisms.py",
+        "models/network.py",  # dropout of a user's module
+        "models/own.py",  # made-up records on which a user's module is tried
+        "proxy/pilot.py",  # directions in which a pilot looks; nothing is protected by them
         "replay/rounds.py",  # draws a run's noise again, to compare; nothing is protected by it
-        "testing/neighbours.py",  # a generator that draws zeros
     ]

@@ -27,7 +27,6 @@ MEASURED = Measured(
     source="2 rounds",
     update_norm=number(0.5),
     update_norms=(0.25, 0.75),
-    update_coherence=number(0.95),
     heterogeneity=number(0.1),
     smoothness=number(12.0),
     noise_curvature=number(-0.01),
@@ -82,7 +81,6 @@ def test_every_value_has_its_interval_beside_it() -> None:
 def test_insurance_stands_at_the_upper_end_and_squares_are_not_negative() -> None:
     found = entries(MEASURED)
     assert found["heterogeneity"] == 0.2
-    assert found["update_coherence"] == 1.0  # 1.05, cut at its bound
     assert found["constants"]["noise_curvature"] == 0.09  # estimate below 0: upper end
     assert found["constants"]["local_variance"] == 0.0
 

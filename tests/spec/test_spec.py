@@ -16,6 +16,7 @@ from privplan.errors import InputError
 from privplan.files import load_yaml
 from privplan.spec.planning import Optimised, Planning, Published, RecordPlanning, RuleBased
 from privplan.spec.presets import PRESETS, preset
+from privplan.spec.removed import REMOVED
 from privplan.spec.spec import ClientSpec, RecordSpec, Spec
 from tests.planning.problems import make_spec, spec_data
 
@@ -287,7 +288,6 @@ SCHEMA_FAULTS = [
     record_data(planning={"heterogeneity": 1.0}),
     record_data(planning={"weights": "optimal"}),
     spec_data(local={"epochs": 2}),
-    spec_data(planning={"ratios": "uniform", "median_clipping": "free"}),
     spec_data(planning={"ratios": "noise", "weights": "epsilon"}),
     spec_data(planning={"ratios": "noise", "calibration": "published"}),
 ]
@@ -318,9 +318,7 @@ def test_the_schema_allows_what_may_be_left_out() -> None:
     jsonschema.validate(sound, schema)
     record = {**bare, "records": 5}
     jsonschema.validate(record_data(groups=[{**record, "risk": risky}]), schema)
-    drawn = {"name": "Dist3", "clients": 20, "records": 50}
     nobody = {name: value for name, value in record_data().items() if name != "groups"}
-    jsonschema.validate({**nobody, "epsilon_distribution": drawn}, schema)
     without = {name: value for name, value in sound.items() if name != "rounds"}
     jsonschema.validate({**without, "groups": [{**fixed, "risk": risky}]}, schema)
     for faulty in (
@@ -339,22 +337,17 @@ def test_the_schema_allows_what_may_be_left_out() -> None:
             Spec.parse(faulty)
 
 
-@pytest.mark.parametrize("several", [{"tuning": {"runs": 3}}, {"horizon": {"runs": 3}}])
-@pytest.mark.parametrize(
-    ("stated", "found"),
-    [
-        ({"risk": {"advantage": 0.1}}, "risk: .*, found 'advantage 0.1'"),
-        ({"risk": {"true_positives": 0.1}}, "risk: .*, found 'true_positives 0.1'"),
-        ({"risk": {}}, "risk: .*, found 'nothing'"),
-        ({"noise_multiplier": 2.5}, "noise_multiplier: .*, found 2.5"),
-    ],
-)
-def test_budgets_of_several_runs_are_no_risks_and_no_noise(
-    several: dict[str, Any], stated: dict[str, Any], found: str
-) -> None:
-    data = spec_data(groups=[{"name": "strict", "clients": 200, **stated}], **several)
+@pytest.mark.parametrize("path", REMOVED)
+def test_a_field_that_was_removed_names_what_to_use(path: str) -> None:
+    value: Any = 1
+    for part in reversed(path.split(".")):
+        value = [{"name": "a", **value}] if part == "*" else {part: value}
     with pytest.raises(InputError) as raised:
-        Spec.parse(data)
-    lines = [line for line in str(raised.value).splitlines() if "run" in line]
-    assert len(lines) == 1
-    assert re.fullmatch(rf"groups\.strict\.{found}", lines[0])
+        Spec.parse({**spec_data(), **value})
+    where, use = path.replace("*", "a"), REMOVED[path]
+    assert str(raised.value) == f"{where}: was removed in 0.2; use {use}, found 1"
+
+
+def test_free_local_steps_were_removed() -> None:
+    with pytest.raises(InputError, match=r"^planning\.free: local_steps was removed in 0\.2; use"):
+        Spec.parse(spec_data(planning={"free": ["local_steps"]}))

@@ -118,7 +118,7 @@ ALLOWED: dict[str, tuple[list[str], set[str]]] = {
         ["what-if", "spec.yaml", "--vary=rounds=10:20:2", "--workers=1"],
         {"matplotlib"},
     ),
-    "export": (["export", "plan.json", "--to", "flower", "-o", "project"], set()),
+    "export": (["export", "plan.json", "--to", "flower", "-o", "project"], {"sqlalchemy"}),
     "verify": (["verify", "run"], set()),
     "reproduce": (["reproduce", "gdpfed-plus-table-1"], set()),
     "report": (["report", "--registry", "plan.json"], set()),

@@ -38,7 +38,6 @@ def convolved(rounds: Iterable[Placed], points: int) -> tuple[Array, float]:
     ``sum_i n_i e / m_i`` times ``prod m_i^n_i`` with ``m_i = max(|s_i|, e) + e``; so it is for
     the rounding of logarithms and angles, which the constant includes. Frequencies whose
     product is below ``e^-80`` are dropped. Parseval turns the errors into one of the masses.
-
     """
     every = points // 2 + 1
     alive = np.arange(every)

@@ -39,14 +39,6 @@ def convex(masses: Array, step: float, index: NDArray[np.int64]) -> tuple[Array,
 
     Negative crumbs are moved up one point at a time, which lowers the profile, since
     ``max(0, 1 - x e^-l)`` grows with the loss; what is left then comes off delta.
-
-    Args:
-        masses: shape (rows, points).
-        step: distance of neighbouring losses.
-        index: losses over the step, shape (points,).
-
-    Returns:
-        Masses of shape (rows, points), 0 or more, and the slack of each row, 0 or more.
     """
     for row in np.flatnonzero((masses < -_WORTH_A_HULL).any(axis=1)):
         masses[row] = _hull(masses[row], step, index)
@@ -105,13 +97,7 @@ class Spacing:
     growth: float = 0.0
 
     def away(self, step: float, dense: float, total: float) -> Indices:
-        """Indices 0, 1, ... whose spacing grows beyond a distance, until ``total`` is passed.
-
-        Args:
-            step: distance of neighbouring multiples.
-            dense: distance up to which the spacing is one step.
-            total: distance that the last index reaches, 0 or more.
-        """
+        """Indices 0, 1, ... whose spacing grows beyond a distance, until ``total`` is passed."""
         last = max(math.ceil(total / step - 1e-9), 1)
         even = min(max(math.ceil(min(dense, total) / step), 1), last, _DENSEST)
         plain = np.arange(even + 1)

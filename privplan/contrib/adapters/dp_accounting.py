@@ -25,17 +25,7 @@ RELATIONS = {
 
 
 def history_from_event(event: dp_event.DpEvent, count: int = 1) -> History:
-    """The releases of an event.
-
-    Args:
-        event: a Gaussian, one that is Poisson sampled or sampled without replacement, no-ops,
-            non-private events, and compositions of these.
-        count: how often the event happens.
-
-    Raises:
-        UnsupportedError: for any other event, with the part that is not supported.
-        InputError: for a number out of range.
-    """
+    """The releases of an event."""
     return History(_releases(event, checked_rounds(count)))
 
 
@@ -81,16 +71,7 @@ def _fixed_size(event: dp_event.SampledWithoutReplacementDpEvent, noise: float) 
 
 
 def event_from_history(history: History, *, clients: int | None = None) -> dp_event.DpEvent:
-    """A history as one event.
-
-    Args:
-        history: what was released.
-        clients: size of the population, for fixed-size cohorts.
-
-    Raises:
-        UnsupportedError: for a release that dp-accounting has no event for.
-        InputError: when ``clients`` is missing, or gives no whole cohort.
-    """
+    """A history as one event."""
     found = []
     for release, count in history:
         event = _event(release, clients)

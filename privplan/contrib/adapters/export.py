@@ -1,4 +1,4 @@
-"""``privplan export``: a plan as a runnable project of another framework."""
+"""A plan as a runnable project of another framework, or as plain JSON for any other."""
 
 from __future__ import annotations
 
@@ -9,46 +9,11 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import click
-
-from privplan.cli import in_section
 from privplan.errors import InputError
 from privplan.files import write_text
 from privplan.guard.guard import check_settings
 from privplan.guard.lines import planned_noise_std, planned_shares
 from privplan.plan import Plan
-
-
-@in_section("tools")
-@click.command(
-    "export",
-    short_help="Write a runnable project of another framework under a plan.",
-    epilog="Example: privplan export plan.json --to flower -o project",
-)
-@click.argument("plan", metavar="PLAN")
-@click.option(
-    "--to",
-    "target",
-    required=True,
-    metavar="FRAMEWORK",
-    help="flower, nvflare, opacus or pfl; json for an implementation of your own.",
-)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="A new folder; FRAMEWORK-project."
-)
-def command(plan: str, target: str, output: Path | None) -> None:
-    """Write a project that executes PLAN with its guard; replace its model and its data.
-
-    What a framework cannot express is refused, with the reason.
-    """
-    from privplan.cli import render
-    from privplan.plan import Plan
-
-    for path in export(Plan.load(plan), target, output or Path(f"{target}-project")):
-        render.text(f"wrote {path}")
-
-
-# --- A plan as a runnable project of another framework, or as plain JSON for any other. ----------
 
 Files = dict[str, str]
 """Texts of the files by path."""
@@ -203,20 +168,7 @@ TARGETS: dict[str, Callable[[Plan], Files]] = {
 
 
 def export(plan: Plan, target: str, folder: Path) -> list[Path]:
-    """Write the project of a framework, with the plan.
-
-    Args:
-        plan: the plan.
-        target: name of the framework, of ``TARGETS``.
-        folder: a new or empty folder.
-
-    Returns:
-        The files that were written.
-
-    Raises:
-        InputError: for an unknown framework, a folder with files, or a plan that the framework
-            cannot express.
-    """
+    """Write the project of a framework, with the plan."""
     if target not in TARGETS:
         raise InputError.one("to", f"must be one of {', '.join(TARGETS)}", target)
     check_settings(plan, "public", None)

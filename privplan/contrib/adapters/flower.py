@@ -73,11 +73,7 @@ class GroupAccountant:
         return self.curve.rounds
 
     def compose(self, event: GaussianPrivacyEvent, count: int = 1) -> None:
-        """Add releases.
-
-        Raises:
-            InputError: when the population is not that of the configuration.
-        """
+        """Add releases."""
         self.curve.step(self._release(event), _positive(count))
 
     def get_epsilon(self, delta: float) -> float:
@@ -96,11 +92,7 @@ class GroupAccountant:
     def would_exceed(
         self, event: GaussianPrivacyEvent, max_epsilon: float | None = None, count: int = 1
     ) -> bool:
-        """Whether the releases would exceed a limit on epsilon, by default the configuration's.
-
-        Raises:
-            InputError: when there is no limit.
-        """
+        """Whether the releases would exceed a limit on epsilon, by default the configuration's."""
         limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
         if limit is None or not limit > 0:
             raise InputError.one("max_epsilon", "must be positive", limit)
@@ -113,11 +105,7 @@ class GroupAccountant:
         return self.curve.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replace the releases by those of a state; unchanged when it has a fault.
-
-        Raises:
-            InputError: when it is not a state of this accountant, or of another relation.
-        """
+        """Replace the releases by those of a state; unchanged when it has a fault."""
         loaded = PrivacyCurve(self._relation)
         loaded.load_state_dict(state)
         if loaded.relation != self._relation:
@@ -161,11 +149,7 @@ _STATE = "state"
 
 
 def check_strategy(strategy: object) -> None:
-    """Refuse a strategy that does not work on one noised mean.
-
-    Raises:
-        InputError: with the reason.
-    """
+    """Refuse a strategy that does not work on one noised mean."""
     for base in type(strategy).__mro__:
         if base.__name__ in REFUSED and base.__module__.startswith("flwr."):
             rule = f"must work on one noised mean; {REFUSED[base.__name__]}"
@@ -315,15 +299,7 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         *args: Any,
         **extra: Any,
     ) -> Any:
-        """Train from the last stored model, or from ``initial_arrays``; see ``Strategy.start``.
-
-        Args:
-            grid: the grid.
-            initial_arrays: model before the first round.
-            num_rounds: number of rounds; by default all that are planned.
-            args: as ``Strategy.start``.
-            extra: as ``Strategy.start``.
-        """
+        """Train from the last stored model, or from ``initial_arrays``; see ``Strategy.start``."""
         rounds = self.guard.plan.spec.rounds if num_rounds is None else num_rounds
         try:
             arrays = self._restore() or initial_arrays

@@ -156,11 +156,7 @@ class ClippingFilter(DXOFilter):  # type: ignore[misc]
         self.clipping_norm = clipping_norm
 
     def process_dxo(self, dxo: DXO, shareable: Any, fl_ctx: Any) -> DXO:
-        """The clipped update.
-
-        Raises:
-            InputError: for a whole model, which cannot be clipped as an update.
-        """
+        """The clipped update."""
         if dxo.data_kind != DataKind.WEIGHT_DIFF:
             rule = "must be DIFF, so that the site can clip its update"
             raise InputError.one("params_type", rule, str(dxo.data_kind))
@@ -177,11 +173,7 @@ def moved(model: Arrays, mean: np.ndarray) -> Arrays:
 
 
 def member_of(guard: Guard, members: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, int]]:
-    """Group and position of each site.
-
-    Raises:
-        InputError: when the members are not those of the plan.
-    """
+    """Group and position of each site."""
     sizes = {group.name: group.clients for group in guard.plan.groups}
     if set(members) != set(sizes):
         raise InputError.one("members", f"must have the groups {', '.join(sizes)}", list(members))

@@ -49,15 +49,7 @@ class PrivplanAccountant(IAccountant):  # type: ignore[misc]
         self._counted: Counter[Release] = Counter()
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
-        """Add one step.
-
-        Args:
-            noise_multiplier: noise standard deviation over the clipping norm.
-            sample_rate: sampling ratio, in [0, 1].
-
-        Raises:
-            InputError: when a value is out of range.
-        """
+        """Add one step."""
         Release(noise_multiplier, sample_rate, SamplingLaw.POISSON)
         last = self.history[-1] if self.history else None
         if last is not None and last[:2] == (noise_multiplier, sample_rate):
@@ -66,11 +58,7 @@ class PrivplanAccountant(IAccountant):  # type: ignore[misc]
             self.history.append((noise_multiplier, sample_rate, 1))
 
     def curve(self) -> PrivacyCurve:
-        """The composed steps, to be read at any delta or epsilon.
-
-        Raises:
-            InputError: when ``history`` was set to something out of range.
-        """
+        """The composed steps, to be read at any delta or epsilon."""
         counted: Counter[Release] = Counter()
         for noise, rate, steps in self.history:
             counted[Release(noise, rate, SamplingLaw.POISSON)] += checked_rounds(steps)
@@ -98,10 +86,6 @@ class PrivplanAccountant(IAccountant):  # type: ignore[misc]
     def get_epsilon(self, delta: float, *, tolerance: float | None = None, **_: Any) -> float:
         """Upper bound on epsilon at ``delta``.
 
-        Args:
-            delta: failure probability, in (0, 1).
-            tolerance: relative gap to the lower bound to aim at.
-
         Further options are ignored: Opacus passes those of other parts of its engine.
         """
         return self.bounds(delta, tolerance=tolerance).upper
@@ -116,12 +100,7 @@ class PrivplanAccountant(IAccountant):  # type: ignore[misc]
         return "privplan"
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Replace the history by that of a state; unchanged when the state has a fault.
-
-        Raises:
-            ValueError: when it is not a state of this accountant.
-            InputError: when a segment is out of range.
-        """
+        """Replace the history by that of a state; unchanged when the state has a fault."""
         before = self.history
         super().load_state_dict(state_dict)
         try:
@@ -182,11 +161,7 @@ class PlannedBatches:
         return max(0, self._guard.plan.spec.rounds - self._guard.round + 1)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """The batches until the plan ends or the next step would exceed the budget.
-
-        Raises:
-            InputError: when a batch was not followed by a step of the optimiser.
-        """
+        """The batches until the plan ends or the next step would exceed the budget."""
         for round_ in self._guard.rounds():
             yield list(self._guard.draw(round_).clients[self._group])
 
@@ -198,18 +173,7 @@ def guarded(
     dataset: Dataset[Any],
     **options: Any,
 ) -> tuple[GradSampleModule, DPOptimizer, DataLoader[Any]]:
-    """A module, an optimiser and a loader that execute the plan.
-
-    Args:
-        guard: the guard of the run.
-        module: the module, of layers that Opacus supports.
-        optimizer: its optimiser.
-        dataset: as many items as the plan's group has clients.
-        options: of Opacus' ``DPOptimizer``, such as ``loss_reduction``.
-
-    Raises:
-        InputError: when the plan does not fit Opacus: several groups, or another number of items.
-    """
+    """A module, an optimiser and a loader that execute the plan."""
     groups, size = guard.plan.groups, len(dataset)  # type: ignore[arg-type]
     if len(groups) != 1:
         rule = "must be one; Opacus has one noise multiplier for all records"

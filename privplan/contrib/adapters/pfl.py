@@ -49,11 +49,7 @@ class PlannedUsers(FederatedDatasetBase):  # type: ignore[misc]
         self._guard, self._make_dataset = guard, make_dataset
 
     def __next__(self) -> tuple[Any, int]:
-        """One user cannot be drawn by itself.
-
-        Raises:
-            InputError: always.
-        """
+        """One user cannot be drawn by itself."""
         raise InputError.one("dataset", "must be drawn by cohorts under a plan", "next")
 
     def get_cohort(self, cohort_size: int) -> Iterator[tuple[Any, int]]:

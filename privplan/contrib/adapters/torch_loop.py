@@ -86,12 +86,7 @@ class TorchLoop:
                 self._step(round_, released.mean)
 
     def add(self, group: str, trained: torch.nn.Module) -> None:
-        """Add a client's update: its trained module less the global model.
-
-        Args:
-            group: the client's group.
-            trained: the module after the client's training.
-        """
+        """Add a client's update: its trained module less the global model."""
         self.guard.total(group).add(self._layout.vector(arrays_of(trained)) - self._start)
 
     def _step(self, round_: int, mean: np.ndarray) -> None:

@@ -74,11 +74,7 @@ class LocalLog:
         self._path = path
 
     def submit(self, head: str) -> str:
-        """Append a head; the receipt is the hash of its line.
-
-        Raises:
-            InputError: when the file cannot be written or is damaged.
-        """
+        """Append a head; the receipt is the hash of its line."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with open(self._path, "a", encoding="utf-8") as file:
@@ -95,11 +91,7 @@ class LocalLog:
         return receipt
 
     def check(self) -> None:
-        """Read the file.
-
-        Raises:
-            InputError: when it is no log, or holds nothing.
-        """
+        """Read the file."""
         if not self._lines():
             rule = "must be a log of anchors (privplan attest anchor --log), but it is empty"
             raise InputError.one("log", rule, str(self._path))
@@ -109,11 +101,7 @@ class LocalLog:
         return None if (head, receipt) in self._lines() else f"{self._path} does not hold it"
 
     def _lines(self) -> list[tuple[str, str]]:
-        """Head and hash of each line.
-
-        Raises:
-            InputError: when a line does not continue the chain.
-        """
+        """Head and hash of each line."""
         found: list[tuple[str, str]] = []
         chain = ""
         for number, line in enumerate(read_lines(self._path, "log"), start=1):
@@ -153,12 +141,7 @@ class TimeStamps:
         self._post, self._certificates = post, certificates
 
     def submit(self, head: str) -> str:
-        """Have a head time-stamped; the receipt is the response in base 64.
-
-        Raises:
-            InputError: when the authority refuses.
-            UnsupportedError: when ``rfc3161-client`` is not installed.
-        """
+        """Have a head time-stamped; the receipt is the response in base 64."""
         client = _client()
         if self._post is None:
             raise InputError.one("tsa", "must be the address of an authority", "nothing")
@@ -174,12 +157,7 @@ class TimeStamps:
         return base64.b64encode(answer).decode()
 
     def problem(self, head: str, receipt: str) -> str | None:
-        """Why the receipt is no time stamp of the head by the trusted authority.
-
-        Raises:
-            InputError: when the certificate is none.
-            UnsupportedError: when ``rfc3161-client`` is not installed.
-        """
+        """Why the receipt is no time stamp of the head by the trusted authority."""
         client = _client()
         from cryptography.x509 import load_pem_x509_certificates
 
@@ -211,14 +189,7 @@ def _client() -> Any:
 
 
 def post_to(address: str) -> Callable[[bytes], bytes]:
-    """A function that sends a DER request to an authority and returns its response.
-
-    Args:
-        address: of the authority, by https or http (responses are signed).
-
-    Raises:
-        InputError: for another address; the function likewise when there is no response.
-    """
+    """A function that sends a DER request to an authority and returns its response."""
     if not address.startswith(("https://", "http://")):
         raise InputError.one("tsa", "must be an address with https:// or http://", address)
     import urllib.request  # 15 ms, which few commands need
@@ -237,11 +208,7 @@ def post_to(address: str) -> Callable[[bytes], bytes]:
 
 
 def anchor(folder: Path, plan: Plan, log: AnchorLog) -> Anchor:
-    """Submit the head of a run's statements to a log, and keep the receipt in the run folder.
-
-    Raises:
-        InputError: when the run folder has no statements, or the log refuses.
-    """
+    """Submit the head of a run's statements to a log, and keep the receipt in the run folder."""
     found = read_attestation(folder)
     if found is None or not found.statements:
         raise InputError.one("attestation", "must hold signed statements", str(folder))
@@ -263,11 +230,7 @@ def anchor(folder: Path, plan: Plan, log: AnchorLog) -> Anchor:
 
 
 def read_anchors(folder: Path) -> list[Anchor]:
-    """The anchors of a run folder; none without the file.
-
-    Raises:
-        InputError: when a line is no anchor.
-    """
+    """The anchors of a run folder; none without the file."""
     if not (folder / ANCHORS).exists():
         return []
     found = []

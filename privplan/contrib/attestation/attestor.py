@@ -23,11 +23,7 @@ from privplan.plan import Plan
 
 
 def signer_of(plan: Plan, key: SigningKey, role: str) -> str:
-    """Name of the party of the plan that has a key.
-
-    Raises:
-        InputError: when no party of that role has it.
-    """
+    """Name of the party of the plan that has a key."""
     for signer in plan.spec.signers:
         if signer.key == key.public and signer.role == role:
             return signer.name
@@ -38,19 +34,7 @@ def signer_of(plan: Plan, key: SigningKey, role: str) -> str:
 def client_statement(
     plan: Plan, key: SigningKey, round_: int, previous: str, content: bytes
 ) -> str:
-    """The line with which a client signs what it sends.
-
-    Args:
-        plan: the plan, whose signers include the client.
-        key: the client's secret key.
-        round_: training round, from 1.
-        previous: head of the attestation after the cohort statement of the round, which the
-            client receives with the model.
-        content: what the client sends.
-
-    Raises:
-        InputError: when the key is not that of a client in the plan.
-    """
+    """The line with which a client signs what it sends."""
     statement = Statement(
         kind="update",
         signer=signer_of(plan, key, "client"),
@@ -123,36 +107,19 @@ class Attestor:
         return self.head != self._plan.digest
 
     def start(self, noise_commitment: str = "") -> None:
-        """State the start of the run; does nothing when the run is continued.
-
-        Args:
-            noise_commitment: commitment to the key of the noise; empty for seeded noise.
-        """
+        """State the start of the run; does nothing when the run is continued."""
         if not self.started:
             self._sign("start", commitment=noise_commitment)
 
     def cohort(self, round_: int, cohort: Mapping[str, Sequence[int]], model: str = "") -> str:
-        """Commit to a round's participants, before they are used.
-
-        Args:
-            round_: training round, from 1.
-            cohort: positions of the participants in each group, by name of the group.
-            model: digest of the model that they receive.
-
-        Returns:
-            The head after it, on which statements of clients build.
-        """
+        """Commit to a round's participants, before they are used."""
         self._salt = self._key.secret(f"{self._plan.digest}\n{self.head}\n{round_}")
         commitment = cohort_commitment(self._salt, round_, cohort)
         self._sign("cohort", round=round_, commitment=commitment, model=model)
         return self.head
 
     def add(self, line: str) -> None:
-        """Append the statement of a client.
-
-        Raises:
-            InputError: when it is none, or its signature is not that of a client in the plan.
-        """
+        """Append the statement of a client."""
         signed = Signed.parse_line(line)
         statement = signed.statement
         keys = {one.name: one.key for one in self._plan.spec.signers if one.role == "client"}
@@ -166,15 +133,7 @@ class Attestor:
     def release(
         self, round_: int, releases: Sequence[str], ledger: str, *, reveal_cohort: bool = True
     ) -> None:
-        """State new ledger lines and their releases, before the releases are used.
-
-        Args:
-            round_: training round, from 1.
-            releases: digest of each released vector, in the order of the new lines.
-            ledger: hash of the ledger's last line.
-            reveal_cohort: whether to open the commitment to the participants; false where the
-                ledger does not name them.
-        """
+        """State new ledger lines and their releases, before the releases are used."""
         self.lines += len(releases)
         self._sign(
             "release",
@@ -186,11 +145,7 @@ class Attestor:
         )
 
     def end(self, ledger: str) -> None:
-        """State the end of the run.
-
-        Args:
-            ledger: hash of the ledger's last line.
-        """
+        """State the end of the run."""
         self._sign("end", lines=self.lines, ledger=ledger)
 
     def _sign(self, kind: Kind, **fields: object) -> None:
@@ -230,21 +185,13 @@ class Signing:
         return self._key if isinstance(self._key, SigningKey) else SigningKey.load(self._key)
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan whose signers do not include the server.
-
-        Raises:
-            InputError: when the key is not that of a server in the plan.
-        """
+        """Refuse a plan whose signers do not include the server."""
         signer_of(plan, self._loaded(), "server")
 
     def open(
         self, folder: Path, plan: Plan, ledger: Sequence[str], noise_commitment: str = ""
     ) -> Attestor:
-        """The attestor of a run, after the last of these ledger lines that was signed.
-
-        Raises:
-            InputError: as ``Attestor``.
-        """
+        """The attestor of a run, after the last of these ledger lines that was signed."""
         key, found = self._loaded(), read_attestation(folder)
         signed = {""} if found is None else {one.statement.ledger for one in found.statements}
         last = next((line for line in reversed(ledger) if line in signed), ledger[0])

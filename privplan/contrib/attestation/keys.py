@@ -17,11 +17,7 @@ _EXTRA = "needs the package cryptography: pip install 'privplan[attest]'"
 
 
 def _ed25519() -> Any:
-    """The module of Ed25519 keys.
-
-    Raises:
-        UnsupportedError: when ``cryptography`` is not installed.
-    """
+    """The module of Ed25519 keys."""
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ModuleNotFoundError:
@@ -56,12 +52,7 @@ class SigningKey:
 
     @classmethod
     def load(cls, path: Path | str) -> SigningKey:
-        """Read a secret key.
-
-        Raises:
-            InputError: when the file is missing, is no such key, or others may read it.
-            UnsupportedError: when ``cryptography`` is not installed.
-        """
+        """Read a secret key."""
         ed25519 = _ed25519()
         content = read_secret(Path(path), "signing-key")
         from cryptography.exceptions import UnsupportedAlgorithm
@@ -78,12 +69,7 @@ class SigningKey:
 
 
 def new_key(path: Path | str) -> SigningKey:
-    """Write a new secret key to a file that only its owner may read.
-
-    Raises:
-        InputError: when the file exists or cannot be written.
-        UnsupportedError: when ``cryptography`` is not installed.
-    """
+    """Write a new secret key to a file that only its owner may read."""
     ed25519 = _ed25519()
     from cryptography.hazmat.primitives import serialization
 
@@ -98,11 +84,7 @@ def new_key(path: Path | str) -> SigningKey:
 
 
 def signed_by(public: str, message: bytes, signature: str) -> bool:
-    """Whether a signature is that of a message under a public key.
-
-    Raises:
-        UnsupportedError: when ``cryptography`` is not installed.
-    """
+    """Whether a signature is that of a message under a public key."""
     ed25519 = _ed25519()
     from cryptography.exceptions import InvalidSignature
 

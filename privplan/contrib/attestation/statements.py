@@ -89,21 +89,13 @@ class Signed(Value):
         return f'{{"statement":{self.statement.body},"signature":"{self.signature}"}}\n'
 
     def head(self, before: str) -> str:
-        """The hash of the line and of all lines before it.
-
-        Args:
-            before: hash of the line before; the plan's digest for the first line.
-        """
+        """The hash of the line and of all lines before it."""
         text = f"{before}\n{self.statement.body}\n{self.signature}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     @classmethod
     def parse_line(cls, line: str) -> Signed:
-        """A statement from its line.
-
-        Raises:
-            InputError: when the line is not exactly what ``line`` writes for its content.
-        """
+        """A statement from its line."""
         try:
             signed = parse(cls, load_json(line))
         except ValueError:
@@ -128,11 +120,7 @@ class Attestation(Value):
 
 
 def read_attestation(folder: Path) -> Attestation | None:
-    """The statements of a run folder, whose signatures are not verified; None without the file.
-
-    Raises:
-        InputError: when the file cannot be read.
-    """
+    """The statements of a run folder, whose signatures are not verified; None without the file."""
     path = folder / ATTESTATION
     if not path.exists():
         return None
@@ -150,14 +138,7 @@ def read_attestation(folder: Path) -> Attestation | None:
 
 
 def cohort_commitment(salt: bytes, round_: int, cohort: Mapping[str, Sequence[int]]) -> str:
-    """The commitment to a round's participants: SHA-256 of a secret salt and of the participants.
-
-    Args:
-        salt: 32 secret bytes; whoever knows them can open the commitment.
-        round_: training round, from 1.
-        cohort: positions of the participants in each group, by name of the group; order does not
-            matter, and groups without participants count as absent.
-    """
+    """The commitment to round's participants: SHA-256 of a secret salt and of the participants."""
     groups = {name: sorted(map(int, found)) for name, found in cohort.items() if len(found)}
     data = {"round": round_, "groups": groups}
     text = json.dumps(data, separators=(",", ":"), sort_keys=True)

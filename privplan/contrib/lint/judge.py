@@ -35,14 +35,7 @@ _GRID = 400
 
 
 def epsilon(mechanism: Mechanism, rounds: int, delta: float, relation: Relation) -> Interval | None:
-    """Bounds on the composed epsilon; None where a value that they need is not determined.
-
-    Args:
-        mechanism: as executed.
-        rounds: number of releases.
-        delta: failure probability, in (0, 1).
-        relation: neighbouring relation.
-    """
+    """Bounds on the composed epsilon; None where a value that they need is not determined."""
     if mechanism.known_epsilon is not None:
         return Interval(0.0, mechanism.known_epsilon * rounds)
     ratio = mechanism.sampling_ratio
@@ -243,17 +236,7 @@ def _strict(value: Any) -> Any:
 
 
 def lint(path: str, of: str, options: Options) -> Report:
-    """Read a file of a framework and judge it.
-
-    Args:
-        path: script, configuration or log.
-        of: name of the framework.
-        options: values that precede those of the file.
-
-    Raises:
-        InputError: when an option is out of range, the framework is unknown, or the file cannot
-            be read or has nothing of it.
-    """
+    """Read a file of a framework and judge it."""
     _check(options)
     name = FRAMEWORKS.name_of(of)
     source = load(path)

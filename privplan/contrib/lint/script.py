@@ -532,15 +532,7 @@ class Source:
 
 
 def load(path: Path | str) -> Source:
-    """Read a file.
-
-    Args:
-        path: a ``.py`` script, a ``.toml``, ``.yaml``, ``.yml`` or ``.json`` configuration; any
-            other file is a log.
-
-    Raises:
-        InputError: when it cannot be read or is not of its kind.
-    """
+    """Read a file."""
     text = read_text(path, "file")
     suffix = Path(path).suffix.lower()
     if suffix == ".py":
@@ -558,17 +550,7 @@ def load(path: Path | str) -> Source:
 
 
 def refuse_foreign(source: Source, framework: str, *, shows: bool) -> None:
-    """Refuse a configuration or a log in which nothing is of the framework.
-
-    Args:
-        source: the file; scripts are never refused.
-        framework: its name.
-        shows: whether anything was read from the file.
-
-    Raises:
-        InputError: for a file of privplan, or one that shows nothing and does not name the
-            framework.
-    """
+    """Refuse a configuration or a log in which nothing is of the framework."""
     if source.script is not None:
         return
     data = source.data

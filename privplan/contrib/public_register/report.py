@@ -32,14 +32,7 @@ _NOT_COVERED = (
 
 
 def registry_report(path: Path | str) -> dict[str, Any]:
-    """The report of a plan file or a run folder, as plain data for strict JSON.
-
-    Args:
-        path: ``plan.json``, or the folder of a run, which is verified.
-
-    Raises:
-        InputError: when it is neither.
-    """
+    """The report of a plan file or a run folder, as plain data for strict JSON."""
     where = Path(path)
     if not where.exists():
         raise InputError.one("report", "must be a plan file or a run folder that exists", str(path))

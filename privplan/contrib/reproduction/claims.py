@@ -88,11 +88,6 @@ def ahead(first: str, *others: str, columns: Sequence[str] = ()) -> Judge:
     ``reproduced`` needs the full size and every difference within two standard errors of the
     published one, ``order reproduced`` every difference above 0 by more than two standard errors,
     ``contradicted`` the full size and a difference as far below 0. Differences are paired by seed.
-
-    Args:
-        first: the row that leads.
-        others: the rows behind.
-        columns: columns to compare in; all that have both rows by default.
     """
 
     def judge(result: Result) -> Outcome:
@@ -139,12 +134,7 @@ def _lead(high: Cell, low: Cell) -> _Lead:
 
 
 def printed_within(tolerance: float, rows: Sequence[str] = ()) -> Judge:
-    """A judge of: all printed numbers come out, up to a tolerance.
-
-    Args:
-        tolerance: largest difference of a number that counts as equal.
-        rows: the rows to judge; all by default.
-    """
+    """A judge of: all printed numbers come out, up to a tolerance."""
 
     def judge(result: Result) -> Outcome:
         cells = [
@@ -166,13 +156,7 @@ def printed_within(tolerance: float, rows: Sequence[str] = ()) -> Judge:
 
 
 def monotone(row: str, *, rising: bool, columns: Sequence[str] = ()) -> Judge:
-    """A judge of: a row rises, or falls, from each column to the next.
-
-    Args:
-        row: head of the row.
-        rising: whether it rises.
-        columns: the columns; all by default.
-    """
+    """A judge of: a row rises, or falls, from each column to the next."""
 
     def judge(result: Result) -> Outcome:
         heads = columns or result.columns
@@ -279,9 +263,5 @@ class Result(Value):
 
     @classmethod
     def load(cls, path: Path) -> Result:
-        """The result in a file.
-
-        Raises:
-            InputError: when it is no result.
-        """
+        """The result in a file."""
         return parse(cls, load_json(read_text(path, "result")))

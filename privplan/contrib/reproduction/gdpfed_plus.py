@@ -184,13 +184,7 @@ def squared_noise(given: Problem, percent: Sequence[float]) -> list[float]:
 
 
 def total_noise(column: str, noise: Sequence[float], kept: Sequence[float] | None) -> float:
-    """Lambda of Table 5: C^2/3 sum sigma^2 for GDPFed, C^2/3 sum (k/d) w sigma^2 for the others.
-
-    Args:
-        column: the data set.
-        noise: sigma^2 per group.
-        kept: kept fraction per group; None for GDPFed, whose Lambda has no weights.
-    """
+    """Lambda of Table 5: C^2/3 sum sigma^2 for GDPFed, C^2/3 sum (k/d) w sigma^2 for the others."""
     scale = spec_of(column)["clipping_norm"] ** 2 / 3
     if kept is None:
         return float(scale * sum(noise))

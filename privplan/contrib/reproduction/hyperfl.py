@@ -72,13 +72,7 @@ def spec_of(clients: int, colour: bool, **changes: Any) -> dict[str, Any]:
 def methods_of(
     spec: Mapping[str, Any], records: int, rows: Iterable[str] = ACCURACY
 ) -> dict[str, Method]:
-    """The rows of a table; those with noise protect each record of a client (record-level DP-SGD).
-
-    Args:
-        spec: the setting of the others.
-        records: records that each client has at least; noisy steps make a pass over them.
-        rows: the rows.
-    """
+    """The rows of table; those with noise protect each record of a client (record-level DP-SGD)."""
     local = {name: value for name, value in spec["local"].items() if name != "steps"}
     groups = [{**group, "records": records} for group in spec["groups"]]
     changes = {

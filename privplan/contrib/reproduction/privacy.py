@@ -24,16 +24,7 @@ def epsilons(
     delta: float,
     printed: dict[str, float] | None = None,
 ) -> list[Cell]:
-    """Upper bounds on epsilon by PLD, one row per law and relation.
-
-    Args:
-        column: head of the column.
-        noise: noise multiplier, on the sum of clipped updates.
-        ratio: sampling ratio.
-        rounds: T.
-        delta: failure probability.
-        printed: printed epsilon by row.
-    """
+    """Upper bounds on epsilon by PLD, one row per law and relation."""
     pld, cells = accountant("pld"), []
     for row, (law, relation) in LAWS.items():
         history = History.repeated(Release(noise, ratio, law), rounds)

@@ -23,9 +23,9 @@ from privplan.contrib.reproduction.claims import (
     Outcome,
     Result,
 )
+from privplan.contrib.reproduction.epsilon_distribution import EpsilonDistribution
 from privplan.contrib.reproduction.tables import Method, Setting
 from privplan.planning.records import local_steps, mean_variance, oracle_weights
-from privplan.spec.epsilon_distribution import EpsilonDistribution
 from privplan.values import parse
 
 # --- Numbers of Robust-HDP (S. Malekmohammadi, Y. Yu, Y. Cao, ICML 2024), as printed. ------------
@@ -359,15 +359,7 @@ def settings(
     rate: float = 1.0,
     **changes: Any,
 ) -> list[Setting]:
-    """One column per distribution, with the learning rates of Tables 8 and 9.
-
-    Args:
-        dataset: ``mnist`` or ``fashion-mnist``.
-        names: the distributions.
-        rows: the methods.
-        rate: factor of the learning rates.
-        changes: fields of the spec that differ.
-    """
+    """One column per distribution, with the learning rates of Tables 8 and 9."""
     found = []
     for name in names:
         spec = spec_of(name, **changes)

@@ -12,6 +12,7 @@ from typing import Any
 
 from privplan.cli.doctor import installed, versions
 from privplan.contrib.reproduction.claims import Cell, Result, Size
+from privplan.contrib.reproduction.epsilon_distribution import with_distribution
 from privplan.contrib.reproduction.tables import MEASURES, Execute, Method, Setting, Table
 from privplan.errors import InputError, PrivplanError
 from privplan.files import missing_folders, remove_empty
@@ -71,23 +72,7 @@ def run_table(
     progress: Progress = lambda done, total: None,
     finished: Callable[[Result], None] = lambda result: None,
 ) -> Result:
-    """Execute all runs of a table; finished ones are not repeated.
-
-    Args:
-        table: a table of runs.
-        size: one of its sizes.
-        seeds: seeds of the runs.
-        folder: holds the journal and the run folders; the same call resumes.
-        execute: executes a command.
-        options: further options of the command, such as where data are.
-        jobs: runs at a time.
-        progress: called with the number of finished and of all runs.
-        finished: called with the cells so far when a row of a column is finished.
-
-    Raises:
-        InterruptedSweepError: on Ctrl-C; the same call resumes.
-        InputError: when the table has no such size, or the folder holds another table.
-    """
+    """Execute all runs of a table; finished ones are not repeated."""
     if size not in table.trained:
         rule = f"must be one of {', '.join(table.trained)} for {table.name}"
         raise InputError.one("size", rule, size)
@@ -197,7 +182,7 @@ def _described(setting: Setting, row: str) -> dict[str, Any]:
 @lru_cache(maxsize=32)
 def _solved(text: str) -> Plan:
     """The plan of a spec's plain data as JSON."""
-    return solve(Spec.parse(json.loads(text)))
+    return solve(Spec.parse(with_distribution(json.loads(text))))
 
 
 def _executed(execute: Execute, run: Run) -> dict[str, Any]:
@@ -227,11 +212,7 @@ def _executed(execute: Execute, run: Run) -> dict[str, Any]:
 
 
 def _check(point: Any, result: Any) -> None:
-    """Check that a line of the journal can be a run's.
-
-    Raises:
-        ValueError: when it cannot.
-    """
+    """Check that a line of the journal can be a run's."""
     if set(result) != _RESULT or not {"row", "column", "seed"} <= set(point):
         raise ValueError
 

@@ -136,11 +136,7 @@ def tables() -> list[Table]:
 
 
 def table_of(name: str) -> Table:
-    """The table of a name.
-
-    Raises:
-        InputError: when there is none; the message names the nearest one.
-    """
+    """The table of a name."""
     known = {table.name: table for table in tables()}
     plain = name.strip().lower().replace("_", "-")
     if plain not in known:

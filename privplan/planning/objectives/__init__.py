@@ -7,7 +7,6 @@ formulas) and the convergence bounds, never a search or a planner.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from privplan.accounting.release import Relation
-from privplan.errors import InfeasibleError, InputError
+from privplan.errors import InputError
 from privplan.planning.bounds import (
     Bound,
     per_group,
@@ -92,20 +91,6 @@ class Objective(ObjectiveRequirements, ABC):
             sensitivity=float(spec.sampling.law.sensitivity(Relation(spec.relation))),
         )
 
-    def grouping_error(self, spec: Spec) -> float | None:
-        """Estimated error under weights by a rule or with a release per group, otherwise None."""
-        from privplan.planning.choices import task_of
-        from privplan.planning.search import error_of, estimated
-
-        if spec.release == "joint" and spec.weighting == "optimal":
-            return None
-        try:
-            task = task_of(spec, problem_of(spec))
-            found = estimated(task)
-        except InfeasibleError:
-            return math.inf
-        return error_of(task, found.cohorts, found.noise)
-
     def bound(self, groups: int, joint: bool) -> Bound | None:
         """The objective as symbolic terms for ``privplan explain``; None when it has none.
 
@@ -170,14 +155,12 @@ def clip_bias(spec: Spec) -> float:
     """A bound on how far clipping moves the mean update, in norm; 0 without a pilot.
 
     The mean excess of the pilot's update norms over the clipping norm: clipping shortens the
-    update of client i by the excess of its norm, in the direction of the update. Multiplied by
-    the coherence of the updates where a pilot measured it.
+    update of client i by the excess of its norm, in the direction of the update.
     """
     norms = np.asarray(spec.planning.update_norms, dtype=float)
     if not norms.size:
         return 0.0
-    coherence = spec.planning.update_coherence or 1.0
-    return coherence * float(np.mean(np.maximum(norms - spec.clipping_norm, 0.0)))
+    return float(np.mean(np.maximum(norms - spec.clipping_norm, 0.0)))
 
 
 # --- ``planning.ratios: noise``: the noise of the weighted mean update and nothing else. ---------

@@ -19,11 +19,7 @@ PRESETS = (
 
 
 def preset(name: str = DEFAULT) -> str:
-    """The YAML text of a preset.
-
-    Raises:
-        InputError: when there is none of that name.
-    """
+    """The YAML text of a preset."""
     if name not in PRESETS:
         rule = f"must be one of {', '.join(PRESETS)}{did_you_mean(name, PRESETS)}"
         raise InputError.one("preset", rule, name)

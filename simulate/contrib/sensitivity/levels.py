@@ -90,15 +90,7 @@ class Bench:
     def compare(
         self, case: str, group: str, left: Outputs, right: Outputs, clients: int = 1
     ) -> None:
-        """Compare the difference of the sums' releases with their claimed bound.
-
-        Args:
-            case: the neighbouring data sets.
-            group: group of the client that differs.
-            left: outputs of one execution.
-            right: outputs of the other.
-            clients: number of clients by which they differ; 2 where one is replaced.
-        """
+        """Compare the difference of the sums' releases with their claimed bound."""
         for one, other in zip(left.releases, right.releases, strict=False):
             bounds = [share.clip_bound for share in one.record.shares if share.group == group]
             difference, slack = distance(one.vector, other.vector)
@@ -222,12 +214,6 @@ def _check_derived(
 
     Each neighbour has its own ledger lines, whose unprotected fields (participants, norms) neither
     model nor metrics may depend on.
-
-    Args:
-        bench: the executions.
-        target: the client.
-        own: outputs with the client.
-        neighbours: outputs of the neighbours, by description.
     """
     personal_models = bench.experiment.algorithm.personalisation.per_client
     experiments = {
@@ -252,16 +238,7 @@ def _compare_all(
     present: dict[str, Outputs],
     updates: Mapping[str, Update],
 ) -> None:
-    """Compare data sets with and without the client, and each two ways in which it takes part.
-
-    Args:
-        bench: the executions.
-        target: the client.
-        experiment: the run with the client.
-        absent: outputs without it.
-        present: outputs with it, by a description of its update.
-        updates: further updates of the client, by description.
-    """
+    """Compare data sets with and without the client, and each two ways in which it takes part."""
     for words, update in updates.items():
         present[words] = bench.run(with_updates(experiment, {target.client: update}))
     for words, outputs in present.items():
@@ -349,15 +326,7 @@ def _check_derived_by_sender(bench: Bench, target: _Client, own: Outputs) -> Non
 def check_other_releases(
     bench: Bench, case: str, left: Outputs, right: Outputs, client: int
 ) -> None:
-    """Record differences of what other clients send.
-
-    Args:
-        bench: the executions.
-        case: the neighbouring data sets.
-        left: outputs of one execution.
-        right: outputs of the other.
-        client: number of the client by which they differ.
-    """
+    """Record differences of what other clients send."""
     for one, other in zip(left.releases, right.releases, strict=False):
         if one.client != client:
             difference, slack = distance(one.vector, other.vector)
@@ -398,13 +367,7 @@ def check_records(bench: Bench) -> None:
 
 
 def _batch(client: int, step: int, record: Record | None) -> Callable[[ClientBatch], ClientBatch]:
-    """Mini-batches up to a step, with one record of the step removed or changed.
-
-    Args:
-        client: number of the client.
-        step: the step, from 0.
-        record: the record as a function of the drawn one; None removes it.
-    """
+    """Mini-batches up to a step, with one record of the step removed or changed."""
 
     def change(batch: ClientBatch) -> ClientBatch:
         x, y = batch.x[:, : step + 1].clone(), batch.y[:, : step + 1].clone()

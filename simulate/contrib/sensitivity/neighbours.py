@@ -73,13 +73,7 @@ def _with(experiment: Experiment, **components: Any) -> Experiment:
 
 
 def with_noise(experiment: Experiment, value: float, only: int | None = None) -> Experiment:
-    """All noise is ``value`` standard deviations on each coordinate; 0 is no noise.
-
-    Args:
-        experiment: the run.
-        value: the noise.
-        only: index of the one draw of each stream that has noise, such as a step; None for all.
-    """
+    """All noise is ``value`` standard deviations on each coordinate; 0 is no noise."""
     local, mechanism = experiment.algorithm.local, experiment.algorithm.mechanism
 
     def constant(noise: Noise) -> Noise:
@@ -137,12 +131,7 @@ def with_records(experiment: Experiment, client: int) -> Experiment:
 def with_updates(
     experiment: Experiment, updates: Mapping[int, Callable[[int], Tensor]]
 ) -> Experiment:
-    """Clients send given updates instead of those of their training.
-
-    Args:
-        experiment: the run.
-        updates: number of a client to the function from the length of an update to the update.
-    """
+    """Clients send given updates instead of those of their training."""
     local = experiment.algorithm.local
 
     def train(batch: ClientBatch) -> LocalResult:
@@ -283,14 +272,7 @@ class Findings:
         self._violations: dict[str, Violation] = {}
 
     def bounded(self, case: str, difference: float, bound: float, slack: float) -> None:
-        """Compare the norm of a difference with a claimed bound.
-
-        Args:
-            case: the neighbouring data sets.
-            difference: norm of the difference of two releases.
-            bound: claimed bound on it.
-            slack: rounding error of the difference.
-        """
+        """Compare the norm of a difference with a claimed bound."""
         self.compared += 1
         ratio = difference / bound if bound > 0 else (0.0 if difference <= slack else float("inf"))
         self.largest_ratio = max(ratio, self.largest_ratio or 0.0)
@@ -350,13 +332,7 @@ class Outputs:
 
 
 def execute(experiment: Experiment, before: Progress, *, evaluate: bool = False) -> Outputs:
-    """Execute the round after a state of training.
-
-    Args:
-        experiment: the run.
-        before: state of training before the round.
-        evaluate: whether the state after the round is evaluated.
-    """
+    """Execute the round after a state of training."""
     ledger, releases = MemoryLedger(experiment.algorithm.plan.digest), list[Released]()
     with one_core():
         after = run_round(recording(experiment, releases), before, ledger)
@@ -392,15 +368,7 @@ def _fields(
 def compare_derived(
     found: Findings, case: str, left: Outputs, right: Outputs, *, personal_models: bool
 ) -> None:
-    """Record differences of model and metrics after rounds that used the same releases.
-
-    Args:
-        found: where differences are recorded.
-        case: the neighbouring data sets.
-        left: outputs of one execution.
-        right: outputs of the other.
-        personal_models: whether accuracy is that of personal models, which no noise protects.
-    """
+    """Record differences of model and metrics after rounds that used the same releases."""
     one, other = left.progress, right.progress
     found.equal("model", case, torch.equal(one.theta, other.theta), _apart(one.theta, other.theta))
     found.equal("model", case, one.server.keys() == other.server.keys(), "another server state")
@@ -430,16 +398,7 @@ def _apart(one: Tensor, other: Tensor) -> str:
 def compare_personal(
     found: Findings, case: str, left: Outputs, right: Outputs, client: int, tolerance: float = 0.0
 ) -> None:
-    """Record differences of the personal state of clients other than ``client``.
-
-    Args:
-        found: where differences are recorded.
-        case: the neighbouring data sets.
-        left: outputs of one execution.
-        right: outputs of the other.
-        client: number of the client by which they differ.
-        tolerance: largest difference relative to the largest coordinate.
-    """
+    """Record differences of the personal state of clients other than ``client``."""
     one, other = left.progress.personal, right.progress.personal
     for number in (one.keys() | other.keys()) - {client}:
         if number not in one or number not in other:
@@ -452,14 +411,7 @@ def compare_personal(
 
 
 def check_coordinates(found: Findings, case: str, experiment: Experiment, outputs: Outputs) -> None:
-    """Record releases of other coordinates than the algorithm claims.
-
-    Args:
-        found: where violations are recorded.
-        case: the data set.
-        experiment: the run.
-        outputs: outputs of a round.
-    """
+    """Record releases of other coordinates than the algorithm claims."""
     claimed = executed(experiment).released
     chosen = outputs.coordinates
     digest = "" if chosen is None else mask_digest(chosen.cpu().numpy())

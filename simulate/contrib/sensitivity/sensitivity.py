@@ -92,17 +92,7 @@ def bench_experiment(
     hyperparameters: Hyperparameters | None = None,
     seed: int = 0,
 ) -> Experiment:
-    """An experiment on the digits.
-
-    Args:
-        algorithm: name of a registered algorithm.
-        plan: a plan that it can execute, for a model of images with 8x8 pixels.
-        hyperparameters: values that differ from the algorithm's defaults.
-        seed: the run's seed, 0 or more.
-
-    Raises:
-        PrivplanError: as ``prepare``.
-    """
+    """An experiment on the digits."""
     if plan.spec.rounds < 2:
         raise InputError.one("plan.rounds", "must be 2 or more", plan.spec.rounds)
     chosen = hyperparameters or Hyperparameters()
@@ -116,12 +106,7 @@ def bench_experiment(
 
 
 def check_experiment(experiment: Experiment, plan: str = "") -> SensitivityReport:
-    """Test the sensitivity of the algorithm of an experiment.
-
-    Args:
-        experiment: the run; its plan has two rounds or more, and no two clients share a record.
-        plan: name of the plan in the report.
-    """
+    """Test the sensitivity of the algorithm of an experiment."""
     bench = Bench(experiment)
     bench.check_noise()
     if experiment.algorithm.mechanism.release_client is None:
@@ -139,20 +124,7 @@ def check_sensitivity(
     hyperparameters: Hyperparameters | None = None,
     seed: int = 0,
 ) -> tuple[SensitivityReport, ...]:
-    """Test the sensitivity of a registered algorithm.
-
-    Args:
-        algorithm: its name, in any case.
-        plans: plans by name; those of ``bench_plans`` that it can execute when None.
-        hyperparameters: values that differ from the algorithm's defaults.
-        seed: seed of the runs, 0 or more.
-
-    Returns:
-        One report per plan; plans for which the algorithm executes the same plan are tested once.
-
-    Raises:
-        PrivplanError: for an unknown name, or plans that the algorithm cannot execute.
-    """
+    """Test the sensitivity of a registered algorithm."""
     return tuple(_reports(algorithm, plans, hyperparameters, seed))
 
 

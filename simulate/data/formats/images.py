@@ -254,11 +254,7 @@ class IdxDataset:
 
 
 def read_writers(path: Path, labels: Tensor) -> np.ndarray:
-    """Writer of each image [n]; rows of the file beyond MNIST's images are ignored.
-
-    Raises:
-        InputError: as ``read_idx``, and when the file's labels differ from those of the images.
-    """
+    """Writer of each image [n]; rows of the file beyond MNIST's images are ignored."""
     table = read_idx(path)
     fits = table.ndim == 2 and table.shape[1] > WRITER and len(table) >= len(labels)
     if not fits or (table[: len(labels), CLASS] != labels.numpy()).any():
@@ -267,11 +263,7 @@ def read_writers(path: Path, labels: Tensor) -> np.ndarray:
 
 
 def read_images(path: Path) -> Tensor:
-    """Grey images [n, 1, 28, 28], uint8.
-
-    Raises:
-        InputError: as ``read_idx``, and for an array of another shape or type.
-    """
+    """Grey images [n, 1, 28, 28], uint8."""
     images = read_idx(path)
     if images.shape[1:] != (SIDE, SIDE) or images.dtype != np.uint8:
         rule = f"must hold images of {SIDE}x{SIDE} bytes in IDX format"
@@ -280,24 +272,13 @@ def read_images(path: Path) -> Tensor:
 
 
 def read_labels(path: Path) -> Tensor:
-    """Labels [n], int64.
-
-    Raises:
-        InputError: as ``read_idx``, and for an array of more dimensions.
-    """
+    """Labels [n], int64."""
     with reading(path, "must hold labels in IDX format"):
         return torch.from_numpy(whole_numbers(read_idx(path)))
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """An array of bytes or of 32-bit integers, of any number of dimensions.
-
-    Args:
-        path: a file in IDX format; compressed when its name ends in ``.gz``.
-
-    Raises:
-        InputError: when the file cannot be read, is damaged, or holds other numbers.
-    """
+    """An array of bytes or of 32-bit integers, of any number of dimensions."""
     with reading(path, "must be readable"):
         content = read_unpacked(path)
     with reading(path, "must be bytes or integers in IDX format"):
@@ -431,11 +412,7 @@ class MatlabDataset:
 
 
 def read_mat(path: Path) -> tuple[Tensor, Tensor]:
-    """Images [n, 3, 32, 32], uint8, and labels [n], int64.
-
-    Raises:
-        InputError: when the file cannot be read, or X or y is absent or of another shape or type.
-    """
+    """Images [n, 3, 32, 32], uint8, and labels [n], int64."""
     from scipy.io import loadmat
 
     with reading(path, "must be a MATLAB file"):
@@ -509,18 +486,7 @@ class ImageFolderDataset:
 
 
 def read_folder(folder: Path, classes: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    """All images below a folder, class by class, each in the order of its file names.
-
-    Args:
-        folder: contains a folder for each class.
-        classes: names of those folders, in the order of the labels.
-
-    Returns:
-        Images [n, 3, 32, 32], uint8, and labels [n], int64.
-
-    Raises:
-        InputError: when a class has no image, or a file is not a PNG image of that size.
-    """
+    """All images below a folder, class by class, each in the order of its file names."""
     files = [sorted((folder / name).glob("*.png")) for name in classes]
     empty = [name for name, paths in zip(classes, files, strict=True) if not paths]
     if empty:
@@ -588,9 +554,6 @@ def _table() -> np.ndarray:
     """scikit-learn's file as bytes [1797, 65]: 64 pixels and the label.
 
     The file is read without importing scikit-learn, which takes longer than a short run.
-
-    Raises:
-        MissingDataError: when scikit-learn or its file is not installed.
     """
     package = find_spec("sklearn")
     folders = [] if package is None else package.submodule_search_locations or []

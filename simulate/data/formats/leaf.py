@@ -66,9 +66,6 @@ def assemble(train: list[Person], test: list[Person]) -> dict[str, Any]:
     """Records, labels and people as arguments of ``Dataset``.
 
     People are numbered in the order of their names.
-
-    Raises:
-        InputError: when there are no training or no test records, or records differ in shape.
     """
     numbers = {name: row for row, name in enumerate(sorted({one.name for one in train + test}))}
     arguments: dict[str, Any] = {}
@@ -90,18 +87,7 @@ def assemble(train: list[Person], test: list[Person]) -> dict[str, Any]:
 def people_of_copy(
     name: str, folder: Path, columns: tuple[str, str, str], encode: Encode
 ) -> list[Person]:
-    """The people of a local copy for the library ``datasets``, whose rows name their person.
-
-    Args:
-        name: the data set's name.
-        folder: the copy.
-        columns: columns of the person, of the record and of the label.
-        encode: from values of records and labels to arrays.
-
-    Raises:
-        MissingDataError: when the library is not installed.
-        InputError: when the copy does not have these columns, or their values do not fit.
-    """
+    """The people of a local copy for the library ``datasets``, whose rows name their person."""
     people, (person, x, y) = [], columns
     for split in hub.splits(name, folder).values():
         [owners] = hub.columns(split, (person,), folder)
@@ -176,12 +162,7 @@ class LeafDataset:
 
 
 def read_people(folder: Path, encode: Encode) -> Iterator[Person]:
-    """The people of all files of a folder, one file at a time.
-
-    Raises:
-        MissingDataError: when there is no file.
-        InputError: when a file is damaged.
-    """
+    """The people of all files of a folder, one file at a time."""
     paths = sorted([*folder.glob("*.json"), *folder.glob("*.json.gz")])
     if not paths:
         raise MissingDataError(f"dataset: {folder} holds no .json or .json.gz file")
@@ -204,11 +185,7 @@ def _person(name: str, values: dict[str, Any], encode: Encode) -> Person:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, compressed when its name ends in ``.gz``.
-
-    Raises:
-        InputError: when it cannot be read or is not an object.
-    """
+    """The object in a JSON file, compressed when its name ends in ``.gz``."""
     with reading(path, "must be readable JSON"):
         value = json.loads(read_unpacked(path))
     if not isinstance(value, dict):
@@ -285,11 +262,7 @@ def split_windows(records: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_roles(path: Path) -> Iterator[Person]:
-    """The people of a file with the text of each role.
-
-    Raises:
-        InputError: when the file is damaged.
-    """
+    """The people of a file with the text of each role."""
     texts = read_json(path).get("text")
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
         raise InputError.one("data", "must have the text of each role", str(path))

@@ -30,13 +30,7 @@ class ClientPartition(Protocol):
     def label_distribution(
         self, clients: Iterable[int], labels: np.ndarray, classes: int
     ) -> np.ndarray:
-        """Share of each class among the records of some clients [classes].
-
-        Args:
-            clients: their numbers.
-            labels: label of each training record [n].
-            classes: number of classes.
-        """
+        """Share of each class among the records of some clients [classes]."""
 
     def regrouped(self, members: tuple[np.ndarray, ...]) -> ClientPartition:
         """The same records with other groups of clients."""
@@ -46,10 +40,6 @@ def first_shared_record(partition: ClientPartition, total: int) -> int | None:
     """A record of more than one client; None where clients share no record.
 
     Stops at the first such record: where clients draw their records, after few clients.
-
-    Args:
-        partition: the records of each client.
-        total: training records of the data set (n).
     """
     seen = np.zeros(total, dtype=bool)
     for client in np.concatenate(partition.members):
@@ -148,16 +138,7 @@ class LazyPartition:
 
 
 def client_arrays(partition: ClientPartition) -> dict[str, np.ndarray]:
-    """The assignment of clients to groups and training records, as arrays.
-
-    Args:
-        partition: the records of each client.
-
-    Returns:
-        ``group`` [clients], the index of each client's group in the plan, -1 for none; ``starts``
-        [clients + 1] and ``records``, the records of client i at starts[i]:starts[i + 1]; these
-        two are empty for a partition in which clients draw their records from the seed.
-    """
+    """The assignment of clients to groups and training records, as arrays."""
     sizes = [len(part) for part in partition.members]
     group = np.full(sum(sizes), -1, np.int64)
     group[np.concatenate(partition.members)] = np.repeat(np.arange(len(sizes)), sizes)

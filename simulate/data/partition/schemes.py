@@ -61,14 +61,7 @@ class PartitionRequest:
         return Partition(order, starts.astype(np.int64), self.members)
 
     def require_records(self, per_client: int = 1) -> None:
-        """Refuse more clients than there are records for.
-
-        Args:
-            per_client: the least number of records of a client.
-
-        Raises:
-            InputError: when the data set has fewer records.
-        """
+        """Refuse more clients than there are records for."""
         if self.clients * per_client > len(self.labels):
             rule = f"must not exceed the {len(self.labels)} training records of the data set"
             if per_client > 1:
@@ -138,11 +131,7 @@ class Scheme:
 
 
 def scheme(text: str) -> Scheme:
-    """Parse ``iid``, ``dirichlet:0.3``, ``shards:2+correlated:0.5`` and so on.
-
-    Raises:
-        InputError: when no registered scheme has this form.
-    """
+    """Parse ``iid``, ``dirichlet:0.3``, ``shards:2+correlated:0.5`` and so on."""
     base, mark, rho = text.partition(MARK)
     name, colon, rest = base.partition(":")
     if PARTITIONS.has_exactly(name) and bool(colon) == bool(rest):
@@ -163,23 +152,7 @@ def partition(
     seed: int,
     people: np.ndarray | None = None,
 ) -> ClientPartition:
-    """Assign records to the clients of a plan.
-
-    Args:
-        chosen: the scheme.
-        labels: label of each training record [n].
-        groups: the plan's groups; clients are numbered 0..sum of their sizes - 1.
-        seed: the run's seed.
-        people: the person that each training record is from [n]; None when the data set does not
-            name people.
-
-    Returns:
-        The records of each client: at least one, and disjoint unless clients draw their records.
-
-    Raises:
-        InputError: when the data set does not suffice for the clients, or the scheme names a
-            group or label that does not exist.
-    """
+    """Assign records to the clients of a plan."""
     clients = sum(group.clients for group in groups)
     shuffled = stream(seed, Purpose.GROUPS).permutation(clients)
     cuts = np.cumsum([group.clients for group in groups])[:-1]
@@ -200,14 +173,6 @@ def _correlated_members(
     With strength 1 the plan's first group gets the clients with the lowest mean labels, the next
     group the next ones, and so on. Otherwise each client keeps its rank with probability
     ``rho``; the others exchange ranks at random.
-
-    Args:
-        request: the arguments of the partition.
-        assigned: the records of each client.
-        rho: strength from 0 to 1; at 0 the groups are those drawn independently of the data.
-
-    Returns:
-        Sorted numbers of clients, as many for each group as in ``request.members``.
     """
     clients = request.clients
     means = [request.labels[assigned.records(client)].mean() for client in range(clients)]
@@ -219,11 +184,7 @@ def _correlated_members(
 
 
 def positive_int(text: str) -> int:
-    """A number from 1, in digits.
-
-    Raises:
-        ValueError: for any other text.
-    """
+    """A number from 1, in digits."""
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ValueError(text)
     return int(text)
@@ -235,17 +196,7 @@ def even_starts(records: int, parts: int) -> np.ndarray:
 
 
 def require_disjoint(algorithm: str, chosen: Scheme, assigned: ClientPartition, total: int) -> None:
-    """Refuse clients that share records, for algorithms with one budget per client's records.
-
-    Args:
-        algorithm: its name, for the message.
-        chosen: the scheme, for the message.
-        assigned: the records of each client.
-        total: training records of the data set (n).
-
-    Raises:
-        InputError: when two clients share a record.
-    """
+    """Refuse clients that share records, for algorithms with one budget per client's records."""
     record = first_shared_record(assigned, total)
     if record is not None:
         rule = (
@@ -271,11 +222,7 @@ def assign_even(request: PartitionRequest) -> Partition:
 
 
 def assign_drawn(request: PartitionRequest, size: int) -> LazyPartition:
-    """A partition in which each client draws ``size`` distinct records; clients may share records.
-
-    Raises:
-        InputError: when the data set has fewer records.
-    """
+    """Each client draws ``size`` distinct records; clients may share records."""
     if size > len(request.labels):
         rule = f"must not exceed the {len(request.labels)} training records in iid:SIZE"
         raise InputError.one("partition", rule, size)
@@ -294,10 +241,6 @@ def assign_natural(request: PartitionRequest) -> Partition:
 
     With fewer clients than people, the people are drawn at random and the other records are
     not used.
-
-    Raises:
-        InputError: when the data set does not name people, or has fewer people than the plan has
-            clients.
     """
     if request.people is None:
         rule = "must not be natural for a data set that names no people"
@@ -346,11 +289,7 @@ def parse(rest: str) -> Assignment:
 
 
 def assign_by_class(request: PartitionRequest, group: str, exclusive: tuple[int, ...]) -> Partition:
-    """A partition in which only one group holds the given labels.
-
-    Raises:
-        InputError: when there is no such group or label, or a client would have no record.
-    """
+    """A partition in which only one group holds the given labels."""
     request.require_records()
     labels, clients, generator = request.labels, request.clients, request.generator()
     if group not in request.names:
@@ -487,10 +426,6 @@ def assign_pathological(request: PartitionRequest, clients: int | None, classes:
 
     A class has clients in proportion to its records, so clients are nearly equal in size when
     classes are. The records of a class are unused only when there are more classes than N times S.
-
-    Raises:
-        InputError: when the plan has another number of clients, or there are too few classes or
-            records.
     """
     if clients is not None and clients != request.clients:
         rule = f"must name the plan's {request.clients} clients in pathological:N,S"
@@ -517,12 +452,7 @@ def assign_pathological(request: PartitionRequest, clients: int | None, classes:
 
 
 def _holders(sizes: np.ndarray, clients: int, classes: int) -> np.ndarray | None:
-    """Number of clients that hold each class, in proportion to its records.
-
-    Returns:
-        Numbers [labels] of at most ``clients`` with the sum ``clients * classes``; None when no
-        such numbers exist.
-    """
+    """Number of clients that hold each class, in proportion to its records."""
     most = np.minimum(sizes, clients)
     if most.sum() < clients * classes or len(sizes) < classes:
         return None
@@ -573,13 +503,6 @@ def assign_dominant(request: PartitionRequest, share: float) -> Partition:
     Sets of dominant classes are assigned evenly to clients. A class in several sets is divided
     evenly among them. The size is the largest for which every set has enough records; the
     remaining records are not used.
-
-    Args:
-        request: the arguments of the partition.
-        share: of records of all classes, from 0 to 1.
-
-    Raises:
-        InputError: when the size would be 0.
     """
     request.require_records()
     labels, generator = request.labels, request.generator()

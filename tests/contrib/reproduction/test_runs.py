@@ -11,6 +11,7 @@ import pytest
 
 from privplan.contrib.reproduction.claims import Result
 from privplan.contrib.reproduction.command import execute
+from privplan.contrib.reproduction.epsilon_distribution import with_distribution
 from privplan.contrib.reproduction.runs import run_table
 from privplan.contrib.reproduction.tables import Method, Setting, Table, table_of, tables
 from privplan.files import load_yaml
@@ -96,7 +97,7 @@ def test_every_declared_setting_is_a_valid_spec() -> None:
                     if text in checked:
                         continue
                     checked.add(text)
-                    spec = Spec.parse(data)
+                    spec = Spec.parse(with_distribution(data))
                     built = model(spec.model.name)
                     assert built.parameters == spec.model.parameters, (one.name, size, row)
 

@@ -21,7 +21,7 @@ from simulate.attacks.membership import Membership
 def _command(monkeypatch: pytest.MonkeyPatch) -> None:
     points = dict(privplan.cli._extensions())
     points["attack"] = EntryPoint("attack", "simulate.cli.attack:command", "privplan.commands")
-    monkeypatch.setattr(privplan.cli, "_extensions", lambda: points)
+    monkeypatch.setattr(privplan.cli, "_extensions", lambda *group: {} if group else points)
 
 
 def call(*arguments: object) -> Result:

@@ -85,10 +85,3 @@ def test_heterogeneity_does_not_count_the_scatter_of_clients() -> None:
     spread = average.error * math.sqrt(200)
     typical = math.sqrt(float(np.mean([one.error**2 for one in many])))
     assert 0.8 * spread < typical < 1.4 * spread
-
-
-def test_coherence_of_equal_and_of_unrelated_updates() -> None:
-    same = torch.ones(20, 7, dtype=torch.float64)
-    assert estimators.coherence(same).value == pytest.approx(1.0)
-    values = [estimators.coherence(drawn(20, 50, seed=seed)).value for seed in range(100)]
-    assert near(estimators.mean_of(np.array(values)), 0.0)

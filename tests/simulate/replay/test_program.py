@@ -27,6 +27,7 @@ ALLOWED = (
     "privplan.accounting.release",
     "privplan.discrete_gaussian",  # the sampler of a law and the streams of a key: primitives
     "privplan.streams",
+    "privplan.spec.training",  # constants of the server optimisers
     "simulate.data",
     "simulate.models",
     "simulate.replay",

@@ -136,15 +136,3 @@ def test_classes_count_by_their_records_and_not_by_the_clients_of_their_group() 
     assert run.coverage.overall() == pytest.approx([0.1] * 10, abs=0.01)
     without = run.coverage.model_copy(update={"frequency": None})
     assert without.overall()[0] < 0.08
-
-
-@pytest.mark.parametrize("several", ["horizon", "tuning"])
-def test_a_spec_of_several_runs_is_refused_with_their_number(several: str, tmp_path: Path) -> None:
-    path = tmp_path / "spec.yaml"
-    path.write_text(f"{TEXT}\n{several}: {{runs: 3}}\n")
-    with pytest.raises(InputError, match=rf"^{several}: .*, found 'runs: 3'$"):
-        CliRunner().invoke(
-            command,
-            [str(path), "--dataset=digits", "-o", str(tmp_path / "p.json")],
-            catch_exceptions=False,
-        )

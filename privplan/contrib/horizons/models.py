@@ -1,4 +1,4 @@
-"""Horizons: several models that are trained on the same people within one budget."""
+"""The models of a horizon, and how the budget is split over them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
 from privplan.errors import Fault, InfeasibleError, InputError
+from privplan.files import read_text, spec_mapping
 from privplan.spec.groups import ClientTraining, Model
-from privplan.values import Count, Fraction, Name, Positive, Value, is_none
+from privplan.spec.spec import Spec
+from privplan.values import Count, Fraction, Name, Positive, Value, is_none, parse
 
 MOST_RUNS = 100
+_SAMPLING = ("poisson", "fixed_size", "full")
 
 
 def _file_name(value: str) -> str:
@@ -114,12 +118,42 @@ class Horizon(Value):
         )
 
 
-def refuse_horizon(horizon: Horizon | None) -> None:
-    """Raise InputError for a horizon, where one plan is made.
+def read(path: Path | str) -> tuple[Spec, Horizon, list[Path]]:
+    """The spec and the horizon of a YAML file, and the files that they were read from."""
+    data = spec_mapping(read_text(path, "spec"), path)
+    horizon = horizon_of(data.pop("horizon", None))
+    spec = Spec.parse(data, Path(path).parent)
+    check(spec, horizon)
+    return spec, horizon, spec.sources(path)
 
-    Args:
-        horizon: of a spec; None without.
-    """
-    if horizon is not None:
-        rule = "has several plans; use privplan solve, or privplan.planning.horizon.solve_horizon"
-        raise InputError.one("horizon", rule, str(horizon))
+
+def horizon_of(block: Any) -> Horizon:
+    """The horizon of a spec's plain data."""
+    if not isinstance(block, dict):
+        rule = "must be a mapping such as {runs: 4}"
+        raise InputError.one("horizon", rule, "nothing" if block is None else block)
+    try:
+        horizon = parse(Horizon, block)
+    except InputError as error:
+        faults = [replace(one, field=f"horizon.{one.field}") for one in error.faults]
+        raise InputError(faults) from None
+    if faults := list(horizon.faults()):
+        raise InputError(faults)
+    return horizon
+
+
+def check(spec: Spec, horizon: Horizon) -> None:
+    """Raise InputError for a spec whose budgets cannot be split over several models."""
+    faults = []
+    if spec.unit != "client":
+        faults.append(Fault("horizon", "is only for unit: client", spec.unit))
+    if str(spec.sampling) not in _SAMPLING:
+        rule = f"must be {', '.join(_SAMPLING)} with a horizon"
+        faults.append(Fault("sampling", rule, str(spec.sampling)))
+    for group in spec.groups:
+        for field in ("risk", "noise_multiplier"):
+            if (value := getattr(group, field, None)) is not None:
+                rule = "cannot go with a horizon, whose runs split an epsilon"
+                faults.append(Fault(f"groups.{group.name}.{field}", rule, str(value)))
+    if faults:
+        raise InputError(faults)

@@ -9,6 +9,7 @@ guarantee is one composition, not a sum of epsilons.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,13 +21,14 @@ from numpy.typing import NDArray
 from privplan.accounting.certificate import CertificateRow, certify
 from privplan.accounting.gdp import epsilon_of, mu_of
 from privplan.accounting.release import History
+from privplan.contrib.horizons.models import Horizon, HorizonModel, check, horizon_of
 from privplan.errors import Fault, InfeasibleError, InputError
-from privplan.files import HORIZON, load_json, read_text, refuse_other_kind, write_text
+from privplan.files import load_json, read_text, write_text
 from privplan.plan import Plan
 from privplan.planning.noise import FAST_ACCOUNTANTS
 from privplan.planning.solver import solve
-from privplan.spec.horizon import HorizonModel
 from privplan.spec.objectives import is_objective
+from privplan.spec.removed import set_aside
 from privplan.spec.spec import Spec
 from privplan.values import Checked, Fraction, digest, parse
 
@@ -43,7 +45,8 @@ class HorizonPlan(Checked):
     """One plan per run, with shares, and the certificate of all runs as one composition.
 
     Attributes:
-        spec: the problem, with its horizon.
+        spec: the problem, whose budgets are over all runs.
+        horizon: the runs.
         shares: part of each group's budget by run, in squared Gaussian strength.
         plans: one per run; a plan's own epsilons hold for that run only.
         certificate: bounds on each group's epsilon over all runs, by accountant.
@@ -51,6 +54,7 @@ class HorizonPlan(Checked):
 
     schema_version: Literal[1] = 1
     spec: Spec
+    horizon: Horizon
     shares: tuple[Fraction, ...]
     plans: tuple[Plan, ...]
     certificate: tuple[CertificateRow, ...]
@@ -58,19 +62,23 @@ class HorizonPlan(Checked):
     @property
     def digest(self) -> str:
         """Content hash of the horizon: of the budgets over all runs, the plans and the rest."""
-        return digest(self.model_dump(mode="json"))
+        return digest(self._content())
+
+    def _content(self) -> dict[str, Any]:
+        """Plain data, in which the horizon is a block of the spec, as it was written there."""
+        data = self.model_dump(mode="json")
+        return {**data, "spec": {**data["spec"], "horizon": data.pop("horizon")}}
 
     def plain(self) -> dict[str, Any]:
         """The horizon with its digest as plain data, which ``load`` reads."""
-        return {**self.model_dump(mode="json"), "digest": self.digest}
+        content = self._content()
+        return {**content, "digest": digest(content)}
 
     def save(self, path: Path | str) -> list[str]:
         """Write the horizon with its digest, and each run's plan beside it; returns the paths."""
-        import json
-
         write_text(path, json.dumps(self.plain(), indent=1, allow_nan=False) + "\n")
         paths = [str(path)]
-        for plan, model in zip(self.plans, _models(self.spec), strict=True):
+        for plan, model in zip(self.plans, self.horizon.all_models(), strict=True):
             paths.append(str(plan_path(path, model)))
             plan.save(paths[-1])
         return paths
@@ -82,9 +90,6 @@ class HorizonPlan(Checked):
         As a plan, a horizon is refused without its digest or with another one. Its budgets cannot
         be checked against its certificate instead, since a plan may leave a part of a budget
         unspent, and a larger budget would pass.
-
-        Raises:
-            InputError: when it cannot be read, is not JSON, has faults, or was edited.
         """
         try:
             data = load_json(read_text(path, "horizon"))
@@ -92,14 +97,19 @@ class HorizonPlan(Checked):
             raise InputError.one("horizon", "must be JSON", str(path)) from None
         if not isinstance(data, dict):
             raise InputError.one("horizon", "must be a mapping of fields", type(data).__name__)
-        refuse_other_kind(data, HORIZON, "horizon")
+        if not {"spec", "shares", "plans", "certificate"} <= data.keys():
+            rule = "must be what privplan book horizon wrote"
+            raise InputError.one("horizon", rule, f"fields {', '.join(data)}"[:100])
         written = data.pop("digest", "nothing")
-        horizon = parse(cls, data)
-        if written != horizon.digest:
+        if written != digest(data):
             rule = "must be the hash of the horizon; it was edited by hand, or written by a version"
             rule += " without digests, so solve the spec again"
             raise InputError.one("horizon.digest", rule, written)
-        return horizon
+        block = data["spec"].get("horizon") if isinstance(data["spec"], dict) else None
+        spec, _ = set_aside(data["spec"])
+        plans = tuple(Plan.of_content(one) for one in data["plans"])
+        content = {**data, "spec": spec, "plans": plans, "horizon": horizon_of(block)}
+        return parse(cls, content)
 
 
 def plan_path(path: Path | str, model: HorizonModel) -> Path:
@@ -108,20 +118,11 @@ def plan_path(path: Path | str, model: HorizonModel) -> Path:
     return base.with_name(f"{base.stem}-{model.name}{base.suffix or '.json'}")
 
 
-def solve_horizon(spec: Spec, *, second_opinion: bool | None = None) -> HorizonPlan:
-    """The plans of a spec with a horizon.
-
-    Args:
-        spec: with ``horizon``.
-        second_opinion: as in ``solve``.
-
-    Raises:
-        InputError: when the spec has no horizon, or its models have faults.
-        InfeasibleError: when a group's budget cannot be met.
-    """
-    horizon = spec.horizon
-    if horizon is None:
-        raise InputError.one("horizon", "is required", "nothing")
+def solve_horizon(
+    spec: Spec, horizon: Horizon, *, second_opinion: bool | None = None
+) -> HorizonPlan:
+    """The plans of all runs of a horizon."""
+    check(spec, horizon)
     models = horizon.all_models()
     _require_runs(spec, models)
     shares = np.full(len(models), 1 / len(models))
@@ -137,6 +138,7 @@ def solve_horizon(spec: Spec, *, second_opinion: bool | None = None) -> HorizonP
             plans = _plans(spec, models, shares, second_opinion)
     return HorizonPlan(
         spec=spec,
+        horizon=horizon,
         shares=tuple(float(share) for share in shares),
         plans=plans,
         certificate=_certificate(spec, plans),
@@ -191,7 +193,7 @@ def _run_spec(spec: Spec, model: HorizonModel, epsilons: Sequence[float]) -> Spe
     ]
     name = f"{spec.name}-{model.name}"
     with model.named_in_errors():
-        return Spec.parse({**data, **own, "groups": groups, "name": name, "horizon": None})
+        return Spec.parse({**data, **own, "groups": groups, "name": name})
 
 
 def _require_runs(spec: Spec, models: Sequence[HorizonModel]) -> None:
@@ -283,7 +285,3 @@ def _power(plan: Plan) -> float:
 def _noise_term(plan: Plan) -> float:
     found: list[Any] = [plan.bound[name] for name in _NOISE_TERMS if name in plan.bound]
     return float(found[0]) if found else plan.objective.value
-
-
-def _models(spec: Spec) -> tuple[HorizonModel, ...]:
-    return () if spec.horizon is None else spec.horizon.all_models()

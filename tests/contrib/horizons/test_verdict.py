@@ -12,9 +12,10 @@ from click.testing import CliRunner
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Release
 from privplan.cli import main
+from privplan.contrib.horizons.models import Horizon
+from privplan.contrib.horizons.plans import HorizonPlan
+from privplan.contrib.horizons.verdict import judge_horizon
 from privplan.errors import InputError
-from privplan.planning.horizon import HorizonPlan
-from privplan.verification.horizon import judge_horizon
 from privplan.verification.verify import load_run
 from tests.verification.honest_run import GROUPS, plan, releases, spec, write_run
 
@@ -36,8 +37,10 @@ def horizon(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, HorizonPlan
         {"name": name, "clients": clients, "epsilon": _spent(sigma, ratio, 2) * 1.001}
         for name, (clients, _, ratio, sigma) in GROUPS.items()
     ]
-    whole = spec(horizon={"runs": RUNS}, groups=groups)
-    planned = HorizonPlan(spec=whole, shares=(1 / 3,) * RUNS, plans=plans, certificate=())
+    whole, runs = spec(groups=groups), Horizon(runs=RUNS)
+    planned = HorizonPlan(
+        spec=whole, horizon=runs, shares=(1 / 3,) * RUNS, plans=plans, certificate=()
+    )
     planned.save(folder / "years.json")
     for number, one in enumerate(plans, start=1):
         write_run(folder / f"run-{number}", releases(one, number), one)
@@ -45,8 +48,8 @@ def horizon(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, HorizonPlan
 
 
 def command(folder: Path, *runs: str) -> tuple[int, str]:
-    arguments = ["verify", *(str(folder / run) for run in runs)]
-    done = CliRunner().invoke(main, [*arguments, "--horizon", str(folder / "years.json")])
+    arguments = ["book", "horizon", str(folder / "years.json"), "--verify"]
+    done = CliRunner().invoke(main, [*arguments, *(str(folder / run) for run in runs)])
     return done.exit_code, done.output
 
 
@@ -84,9 +87,6 @@ def test_the_command_judges_a_horizon(horizon: tuple[Path, HorizonPlan]) -> None
     code, output = command(folder, "run-1", "run-2", "run-3")
     assert code == 4
     assert "over all runs exceeds the budget" in output
-    done = CliRunner().invoke(main, ["verify", str(folder / "run-1"), str(folder / "run-2")])
-    assert done.exit_code == 2
-    assert "run: must be one run folder without --horizon, found 2" in done.output
 
 
 def _paths(data: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
@@ -118,8 +118,8 @@ def test_an_edited_horizon_is_refused(horizon: tuple[Path, HorizonPlan], tmp_pat
     data = json.loads(text)
     assert data.pop("digest") == planned.digest
     (tmp_path / "years.json").write_text(json.dumps(data))
-    arguments = [str(folder / "run-1"), "--horizon", str(tmp_path / "years.json")]
-    done = CliRunner().invoke(main, ["verify", *arguments])
+    arguments = ["book", "horizon", str(tmp_path / "years.json"), "--verify"]
+    done = CliRunner().invoke(main, [*arguments, str(folder / "run-1")])
     assert done.exit_code == 2
     assert "horizon.digest: must be the hash of the horizon" in done.stderr
     assert len(done.stderr.splitlines()) == 1

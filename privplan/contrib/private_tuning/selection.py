@@ -34,19 +34,7 @@ def epsilon_of_selection(
     mean: float,
     shape: float,
 ) -> float:
-    """Upper bound on the epsilon of releasing the best of K runs.
-
-    Args:
-        history: releases of one run.
-        delta: failure probability, in (0, 1).
-        relation: neighbouring relation.
-        mean: E[K], at least 1, above 1 unless K is Poisson.
-        shape: eta of the truncated negative binomial law, 1 for geometric; ``inf`` for Poisson.
-
-    Raises:
-        InputError: when delta is not in (0, 1).
-        UnsupportedError: for a law of sampling without moment bounds.
-    """
+    """Upper bound on the epsilon of releasing the best of K runs."""
     checked_delta(delta)
     run = np.zeros_like(ORDERS)
     for release, count in history:
@@ -55,13 +43,7 @@ def epsilon_of_selection(
 
 
 def rdp_of_selection(run: Floats, mean: float, shape: float) -> Floats:
-    """Renyi divergence of the best of K runs at ``ORDERS``, shape (orders,).
-
-    Args:
-        run: that of one run, shape (orders,), may hold ``inf``.
-        mean: E[K].
-        shape: eta; ``inf`` for Poisson.
-    """
+    """Renyi divergence of the best of K runs at ``ORDERS``, shape (orders,)."""
     if math.isinf(shape):
         close = np.log1p(1 / (ORDERS - 1))
         extra = mean * np.array([_delta(run, float(epsilon)) for epsilon in close])
@@ -76,10 +58,6 @@ def negative_binomial_gamma(mean: float, shape: float) -> float:
     """Gamma of the truncated negative binomial law whose mean is given.
 
     E[K] = eta (1 - gamma) / (gamma (1 - gamma^eta)), which falls from infinity to 1 in gamma.
-
-    Args:
-        mean: E[K], above 1.
-        shape: eta, positive.
     """
     from scipy.optimize import brentq  # takes longer to load than most plans to solve
 

@@ -13,7 +13,7 @@ from dp_accounting.rdp import RdpAccountant
 from privplan.accounting.rdp import ORDERS
 from privplan.accounting.rdp import RdpAccountant as OwnRdp
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.accounting.selection import (
+from privplan.contrib.private_tuning.selection import (
     epsilon_of_selection,
     negative_binomial_gamma,
     rdp_of_selection,

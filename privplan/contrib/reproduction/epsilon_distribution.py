@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from privplan.errors import Fault, InputError
-from privplan.spec.grouping import DEFAULT_GROUPS, group_budgets, groups_of
 from privplan.values import Checked, Count, Fraction, Natural, Positive, Value, parse, rule
 
 Floats = NDArray[np.float64]
@@ -69,11 +68,9 @@ class EpsilonDistribution(Checked):
         description="Draws below, before scaling, are repeated: a normal law has negative ones, of "
         "which the paper says nothing.",
     )
-    records: Count | None = Field(
-        None, description="Records of each client; only with unit: record."
-    )
+    records: Count | None = Field(None, description="Records of each client.")
     batch_sizes: Annotated[tuple[Count, ...], Field(max_length=100)] = Field(
-        (), description="Batch sizes, one of which each client draws; only with unit: record."
+        (), description="Batch sizes, one of which each client draws."
     )
 
     @rule
@@ -124,62 +121,27 @@ class EpsilonDistribution(Checked):
 
 
 def with_distribution(data: dict[str, Any]) -> dict[str, Any]:
-    """Plain data of a spec with the groups that its ``epsilon_distribution`` draws filled in.
+    """Plain data of a spec with groups in the place of an ``epsilon_distribution``.
 
-    With ``unit: record`` each client is a group; with ``unit: client`` the budgets are grouped by
-    the precision that a joint release keeps.
-
-    Args:
-        data: the spec's data; returned unchanged when it has groups or no distribution.
-
-    Raises:
-        InputError: when the distribution has faults, or stands beside groups_from.
+    Each client is a group with a budget for each of its records.
     """
-    given = data.get("epsilon_distribution")
-    if given is None or data.get("groups"):
-        return data
     where = "epsilon_distribution"
-    if data.get("groups_from") is not None:
-        raise InputError.one(where, "must be left out with groups_from", "both")
-    if not isinstance(given, dict):
-        raise InputError.one(where, "must be a mapping such as {name: Dist3, clients: 20}", given)
+    given = data.get(where)
+    if given is None:
+        return data
+    data = {key: value for key, value in data.items() if key != where}
     try:
         law = parse(EpsilonDistribution, given)
     except InputError as error:
         faults = [Fault(f"{where}.{one.field}", one.rule, one.found) for one in error.faults]
         raise InputError(faults) from None
-    if data.get("unit") == "record":
-        return {**data, "groups": _clients(law)}
-    if law.records is not None or law.batch_sizes:
-        found = law.records or list(law.batch_sizes)
-        raise InputError.one(f"{where}.records", "is only for unit: record", found)
-    planning = data.get("planning")
-    count = planning.get("group_count") if isinstance(planning, dict) else None
-    epsilons = law.draw()
-    delta = _delta(data.get("delta", "n^-1.1"), law.clients)
-    found_groups = group_budgets(
-        epsilons, np.full(len(epsilons), delta), count if isinstance(count, int) else DEFAULT_GROUPS
-    )
-    return {**data, "groups": groups_of(found_groups)}
-
-
-def _delta(delta: Any, clients: int) -> float:
-    """Delta as a number in (0, 1)."""
-    try:
-        law = isinstance(delta, str) and delta.startswith("n^-")
-        value = clients ** -float(delta.removeprefix("n^-")) if law else float(delta)
-    except (TypeError, ValueError, OverflowError):
-        value = 0.0
-    if not 0 < value < 1:
-        raise InputError.one("delta", "must be a number in (0, 1) or a law", delta)
-    return float(value)
+    return {**data, "groups": _clients(law)}
 
 
 def _clients(law: EpsilonDistribution) -> list[dict[str, Any]]:
     """One group per client, with a budget for each of its records."""
     if law.records is None:
-        rule_text = "is required with unit: record"
-        raise InputError.one("epsilon_distribution.records", rule_text, "nothing")
+        raise InputError.one("epsilon_distribution.records", "is required", "nothing")
     epsilons, width = law.draw(), len(str(law.clients))
     source = np.random.default_rng([law.seed, 1])
     sizes = source.choice(law.batch_sizes, law.clients) if law.batch_sizes else [None] * law.clients

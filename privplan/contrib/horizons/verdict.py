@@ -10,9 +10,8 @@ from pydantic import computed_field
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Relation
-from privplan.errors import InputError
+from privplan.contrib.horizons.plans import HorizonPlan
 from privplan.ledger import history_of
-from privplan.planning.horizon import HorizonPlan
 from privplan.values import Value
 from privplan.verification.checks.check import Run
 from privplan.verification.verify import GUARANTEE, judge
@@ -81,16 +80,7 @@ def judge_horizon(planned: HorizonPlan, runs: Sequence[Run]) -> HorizonVerdict:
     """The verdict on runs of a horizon.
 
     Every run counts as often as it is given, also one whose plan was executed twice.
-
-    Args:
-        planned: the horizon.
-        runs: run folders of its plans; runs that have not begun are left out.
-
-    Raises:
-        InputError: for a horizon whose spec has private tuning, which costs more than its runs.
     """
-    if planned.spec.tuning is not None:
-        raise InputError.one("horizon", "cannot have tuning, which costs more than runs", "tuning")
     names = {plan.digest: plan.spec.name for plan in planned.plans}
     judged = tuple(
         HorizonRun(

@@ -1,0 +1,39 @@
+"""``privplan export``: a plan as a runnable project of another framework."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from privplan.cli import in_section
+
+
+@in_section("tools")
+@click.command(
+    "export",
+    short_help="Write a runnable project of another framework under a plan.",
+    epilog="Example: privplan export plan.json --to flower -o project",
+)
+@click.argument("plan", metavar="PLAN")
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar="FRAMEWORK",
+    help="flower, nvflare, opacus or pfl; json for an implementation of your own.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="A new folder; FRAMEWORK-project."
+)
+def command(plan: str, target: str, output: Path | None) -> None:
+    """Write a project that executes PLAN with its guard; replace its model and its data.
+
+    What a framework cannot express is refused, with the reason.
+    """
+    from privplan.cli import render
+    from privplan.contrib.adapters.export import export
+    from privplan.plan import Plan
+
+    for path in export(Plan.load(plan), target, output or Path(f"{target}-project")):
+        render.text(f"wrote {path}")

@@ -1,0 +1,38 @@
+"""The fields of a spec are few enough to be known: a new one needs one that goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from privplan.spec.spec import Spec
+
+MOST = 85
+
+
+def fields(schema: dict[str, Any]) -> set[str]:
+    """Every named field of a JSON schema by its path, nested ones and those of variants included.
+
+    The same as ``privplan init --schema`` prints.
+    """
+    found = set()
+
+    def walk(node: dict[str, Any], path: str) -> None:
+        if "$ref" in node:
+            walk(schema["$defs"][node["$ref"].rsplit("/", 1)[-1]], path)
+        for word in ("anyOf", "oneOf", "allOf", "prefixItems"):
+            for one in node.get(word, ()):
+                walk(one, path)
+        if isinstance(node.get("items"), dict):
+            walk(node["items"], path)
+        for name, inner in node.get("properties", {}).items():
+            found.add(path + name)
+            walk(inner, f"{path}{name}.")
+
+    walk(schema, "")
+    return found
+
+
+def test_a_spec_has_no_more_fields() -> None:
+    found = fields(Spec.model_json_schema())
+    assert "planning.constants.smoothness" in found
+    assert len(found) <= MOST, sorted(found)
