@@ -171,11 +171,11 @@ def test_interpolated_sweeps_do_not_depend_on_what_is_known() -> None:
     """A point is equal bit for bit, alone with empty caches and after others."""
     data = spec_data(**SPENT)
     asked = [{"groups.strict.epsilon": value} for value in (0.8, 0.81, 0.9)]
-    rows = [solve_point(Question(data, point, None, ("epsilon",))) for point in asked]
+    rows = [solve_point(Question(data, point, ("epsilon",))) for point in asked]
     caches: list[Any] = [budget_nodes.own_node, pld_accountant._bounds, direction.reading_at_delta]
     for cached in (*caches, noise_lattice._between, noise_lattice._around):
         cached.cache_clear()
-    assert solve_point(Question(data, asked[1], None, ("epsilon",))) == rows[1]
+    assert solve_point(Question(data, asked[1], ("epsilon",))) == rows[1]
 
 
 def test_a_point_that_no_lattice_covers_has_its_own_nodes() -> None:
