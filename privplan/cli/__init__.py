@@ -2,7 +2,7 @@
 
 Commands of other packages, of the simulation backend and of optional parts are entry points of the
 group ``privplan.commands``: the name is the command's, the value a ``click.Command``. A name with
-a dot, ``book.horizon``, is a command of a group of commands.
+a dot, ``proxy.tuning-cost``, is a command of a group of commands.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ REMOVED = {
     "algorithms": "privplan simulate --algorithms",
     "anchor": "privplan attest anchor",
     "frontier": "privplan what-if SPEC --frontier",
+    "horizon": "privplan solve --from-book",
     "keys": "privplan attest keys",
     "open --members": "an account for each group",
     "open --refill-days": "an account for each period",
@@ -69,6 +70,7 @@ REMOVED = {
     "solve --max-uploads": "--for uploads=N",
     "solve --target-accuracy": "--for accuracy=PERCENT",
     "solve --target-noise": "--for noise=NORM",
+    "verify --horizon": "privplan book show",
     "what-if --forecast": "privplan solve SPEC --forecast PROXY",
     **{
         f"solve --{option}": "the numbers of privplan check-data in the spec"

@@ -4,7 +4,7 @@ A training loop of another framework asks the guard who takes part in a round, h
 noised by it, and stores the model through it. What runs is then the plan: the guard refuses every
 release that would exceed the plan or the budget of a group, and resumes after a kill with the same
 bits. This package imports numpy and the layers of ``privplan`` below it, never torch and never a
-framework; those are in ``privplan.contrib.adapters``.
+framework.
 """
 
 from privplan.guard.guard import Cohort as Cohort

@@ -18,7 +18,7 @@ _POINT = "true_positives at false_positives, the same point of a trade-off curve
 REMOVED = {
     "groups_precision": "groups_from alone, which makes the groups",
     "epsilon_distribution": "groups_from with a file of the budgets that were drawn",
-    "horizon": "privplan book horizon SPEC, which plans several models on the same people",
+    "horizon": "privplan solve --from-book, for each next model on the same people",
     "tuning": "privplan proxy tuning-cost, which says what budgets are left for a run",
     "recipe.evidence": "the file beside the spec, which privplan proxy tune writes",
     "planning.group_count": "groups in planning.free, which makes as many as are worth it",

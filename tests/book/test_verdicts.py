@@ -12,11 +12,9 @@ from privplan.accounting.release import Release, SamplingLaw
 from privplan.book.entry import booking_of
 from privplan.book.store import add, address_of, runs
 from privplan.cli import main
-from privplan.contrib.attestation.statements import ATTESTATION, Signed
 from privplan.errors import BrokenRunError, InputError
 from privplan.record import ReleaseRecord
 from tests.book.runs import run, two_groups
-from tests.verification import honest_run
 from tests.verification.honest_run import GROUPS, releases
 from tests.verification.test_outcomes import edit_record, forged
 
@@ -136,31 +134,3 @@ def test_an_edited_verdict_is_found(tmp_path: Path) -> None:
         book.execute("UPDATE privplan_book_verdicts SET verdict = 'kept'")
     with pytest.raises(InputError, match="was edited"):
         runs(url)
-
-
-def test_a_run_signed_by_an_unknown_party_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("cryptography")
-    from privplan.contrib.attestation import new_key
-    from tests.contrib.attestation import signed_run
-
-    server, stranger = new_key(tmp_path / "a.pem"), new_key(tmp_path / "b.pem")
-    plan = signed_run.signed_plan(server)
-    honest_run.write_run(tmp_path / "run", the_plan=plan)
-    signed_run.attest(tmp_path / "run", plan, server)
-    assert booking_of(tmp_path / "run", "").run.verdict == "kept"
-    path = tmp_path / "run" / ATTESTATION
-    lines = [Signed.parse_line(line) for line in path.read_text().splitlines(keepends=True)]
-    forged = [
-        one.model_copy(update={"signature": stranger.sign(one.statement.message(plan.digest))})
-        for one in lines
-    ]
-    path.write_text("".join(one.line for one in forged))
-    with pytest.raises(BrokenRunError, match="attestation: line 1: the signature is not that of"):
-        booking_of(tmp_path / "run", "")
-    renamed = path.read_text().replace('"signer":"server"', '"signer":"eve"')
-    path.write_text(renamed)
-    with pytest.raises(BrokenRunError, match="signed by eve, who is not in the plan"):
-        booking_of(tmp_path / "run", "")
-    path.unlink()
-    unsigned = booking_of(tmp_path / "run", "").run
-    assert (unsigned.verdict, unsigned.cost) == ("unverified", "infinite")

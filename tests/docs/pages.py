@@ -48,13 +48,12 @@ ELSEWHERE = {
     "docs/adapters.md": "test_guard.py",
     "docs/guard.md": "test_guard.py",
     "docs/attestation.md": "../contrib/attestation/test_docs.py",
-    "docs/horizons.md": "test_planning_pages.py",
     "docs/inverse.md": "test_planning_pages.py",
     "docs/lint.md": "test_lint.py",
     "docs/own-data.md": "test_own_data.py",
     "docs/pretraining.md": "test_pretraining.py",
     "docs/recipe.md": "test_recipe.py",
-    "docs/sensitivity-tests.md": "test_sensitivity_tests.py",
+    "docs/sensitivity-tests.md": "../contrib/sensitivity/test_docs.py",
     "docs/threat-model.md": "test_threat_model.py",
     **{
         f"docs/concepts/{name}.md": "test_sharp_edges.py"

@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 
 from privplan.auditing import AUDIT
-from privplan.contrib.attestation.anchors import ANCHORS
-from privplan.contrib.attestation.statements import ATTESTATION
 from privplan.evidence import CLIENTS, EVIDENCE, NOISE_EVIDENCE
 from privplan.record import LEDGER, PLAN, RECORD, REPLAY
 
@@ -22,8 +20,8 @@ READERS = {
     "read_clients": CLIENTS,
     "AuditEvidence": AUDIT,
     "REPLAY": REPLAY,
-    "read_attestation": ATTESTATION,
-    "read_anchors": ANCHORS,
+    "read_attestation": "attestation.jsonl",
+    "read_anchors": "anchors.jsonl",
 }
 """What the code of a verdict names to read a file of the run folder."""
 

@@ -1,5 +1,4 @@
 """Kills a guarded run again and again: ``python -m tests.guard.kills FOLDER KILLS SEED``.
-With a file ``key`` in the folder, the run is signed.
 
 Half of the kills come after a random time, half at a random write of the process, of which a
 part may be on disk. Each process writes what it released, and what it sent after the release
@@ -22,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from privplan import files
-from privplan.contrib.attestation import Signing, SigningKey
 from privplan.guard import Guard, guard, storage
 from privplan.plan import Plan
 from tests.guard.plans import SIZE, plan_of
@@ -41,9 +39,8 @@ def logged(path: Path, kind: str, round_: int, vector: np.ndarray) -> None:
         file.write(json.dumps([kind, round_, digest]) + "\n")
 
 
-def train(plan: Plan, folder: Path, log: Path, key: Path | None) -> None:
+def train(plan: Plan, folder: Path, log: Path, witnessing: Any) -> None:
     """Train to the last round, from what the folder holds."""
-    witnessing = None if key is None else Signing(key)
     with Guard(plan, folder, keep=None, witnessing=witnessing) as one:
         model = np.zeros(SIZE) if one.model is None else one.model["model"]
         if (found := one.interrupted) is not None:
@@ -83,13 +80,10 @@ def kill_at(write: int) -> None:
     os.replace, os.fsync = counted(os.replace), counted(os.fsync)  # type: ignore[assignment]
 
 
-def main() -> None:
+def main(signers: tuple[dict[str, str], ...] = (), witnessing: Any = None) -> None:
     """Kill as often as asked, then let one process finish."""
     folder, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     random.seed(seed)
-    key, signers = folder / "key", ()
-    if key.exists():
-        signers = ({"name": "server", "role": "server", "key": SigningKey.load(key).public},)
     plan = plan_for(kills, signers)
     assert guard  # imported before the fork, so that a kill hits the run and not the imports
     done = hits = 0
@@ -99,7 +93,7 @@ def main() -> None:
             random.seed(seed * 1_000_003 + done)
             if done < kills and done % 2:
                 kill_at(random.randrange(1, 14))
-            train(plan, folder / "run", folder / "log.jsonl", key if signers else None)
+            train(plan, folder / "run", folder / "log.jsonl", witnessing)
             os._exit(0)
         if done < kills and not done % 2:
             time.sleep(random.uniform(0.0, 0.04))

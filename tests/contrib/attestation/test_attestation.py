@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 pytest.importorskip("cryptography")
 
+from privplan.book.entry import booking_of
 from privplan.cli import main
 from privplan.contrib.attestation import (
     ATTESTATION,
@@ -21,7 +22,7 @@ from privplan.contrib.attestation import (
     read_attestation,
 )
 from privplan.contrib.attestation.statements import Signed, Statement, cohort_commitment
-from privplan.errors import InputError
+from privplan.errors import BrokenRunError, InputError
 from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN
 from privplan.verification.verify import Verdict, judge, load_run
@@ -291,3 +292,28 @@ def test_a_ledger_and_its_links(tmp_path: Path) -> None:
     assert ledger.link(60) == ledger.chain
     line = json.loads((tmp_path / LEDGER).read_text().splitlines()[6])
     assert ledger.link(7) == line["chain"]
+
+
+def test_a_run_signed_by_an_unknown_party_is_not_booked(tmp_path: Path) -> None:
+    """The book asks the verdict."""
+    server, stranger = new_key(tmp_path / "a.pem"), new_key(tmp_path / "b.pem")
+    plan = signed_run.signed_plan(server)
+    honest_run.write_run(tmp_path / "run", the_plan=plan)
+    signed_run.attest(tmp_path / "run", plan, server)
+    assert booking_of(tmp_path / "run", "").run.verdict == "kept"
+    path = tmp_path / "run" / ATTESTATION
+    lines = [Signed.parse_line(line) for line in path.read_text().splitlines(keepends=True)]
+    forged = [
+        one.model_copy(update={"signature": stranger.sign(one.statement.message(plan.digest))})
+        for one in lines
+    ]
+    path.write_text("".join(one.line for one in forged))
+    with pytest.raises(BrokenRunError, match="attestation: line 1: the signature is not that of"):
+        booking_of(tmp_path / "run", "")
+    renamed = path.read_text().replace('"signer":"server"', '"signer":"eve"')
+    path.write_text(renamed)
+    with pytest.raises(BrokenRunError, match="signed by eve, who is not in the plan"):
+        booking_of(tmp_path / "run", "")
+    path.unlink()
+    unsigned = booking_of(tmp_path / "run", "").run
+    assert (unsigned.verdict, unsigned.cost) == ("unverified", "infinite")

@@ -12,7 +12,9 @@ from privplan.contrib.attestation import ATTESTATION, Signing, SigningKey, new_k
 from privplan.errors import InputError
 from privplan.guard import Guard
 from privplan.plan import Plan
+from privplan.verification.verify import judge, load_run
 from tests.guard.plans import train, two_groups
+from tests.guard.test_kill import check_killed
 
 
 def signed_plan(folder: Path, rounds: int = 6) -> tuple[Plan, SigningKey]:
@@ -63,3 +65,13 @@ def test_a_key_that_the_plan_does_not_name_is_refused(tmp_path: Path) -> None:
     other = new_key(tmp_path / "other")
     with pytest.raises(InputError, match="must be the key of a server in the plan's signers"):
         Guard(plan, tmp_path / "run", witnessing=Signing(other))
+
+
+@pytest.mark.slow
+def test_a_killed_signed_run_goes_on_and_is_attested(tmp_path: Path) -> None:
+    public = new_key(tmp_path / "key").public
+    signers = ({"name": "server", "role": "server", "key": public},)
+    check_killed(tmp_path, 60, "tests.contrib.attestation.kills", signers)
+    verdict = judge(load_run(tmp_path / "run"))
+    assert verdict.failed == ()
+    assert "attested" in verdict.evidence

@@ -19,11 +19,11 @@ from privplan.ledger import history_of
 from privplan.plan import Plan
 from privplan.planning.baselines import by_record
 from privplan.planning.solver import solve
+from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
 from simulate.algorithm import rotation
 from simulate.algorithms.fedavg import record_level
 from simulate.algorithms.registry import ALGORITHMS, algorithm, executable
-from simulate.contrib.sensitivity import bench_plans
 from simulate.engine.cohort import client_updates
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, run_round
@@ -232,7 +232,22 @@ def test_minimum_epsilon_has_the_noise_of_the_strictest_budget(short_plan: Plan)
 @pytest.mark.parametrize("name", ["CENTAUR", "PPSGD"])
 def test_personal_methods_keep_the_budgets_of_records(name: str, tmp_path: Path) -> None:
     """What stays at a client is noisy, what leaves it is accounted for step by step."""
-    plan = bench_plans()["records"]
+    spec = {
+        "name": "records",
+        "unit": "record",
+        "groups": [
+            {"name": "strict", "clients": 4, "epsilon": 2.0, "records": 40, "batch_size": 10},
+            {"name": "loose", "clients": 6, "epsilon": 8.0, "records": 40},
+        ],
+        "delta": 1e-3,
+        "rounds": 3,
+        "cohort": 5,
+        "clipping_norm": 1.0,
+        "local": {"epochs": 2, "batch_size": 20, "learning_rate": 0.2, "momentum": 0.5},
+        "model": {"name": "mlp-digits", "parameters": 2410},
+        "planning": {"accountant": "rdp", "weights": "epsilon"},
+    }
+    plan = solve(Spec.parse(spec), second_opinion=False)
     execute(Request(plan, name, "digits", tmp_path / "run", seed=2))
     run = load_run(tmp_path / "run")
     verdict = judge(run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,6 @@ from privplan.planning.records import solve_records
 from privplan.spec.spec import Spec
 from simulate.algorithm import Algorithm
 from simulate.components import ClientBatch, LocalResult, LocalRule
-from simulate.contrib.sensitivity.neighbours import ConstantNoise
 from simulate.engine.cohort import client_updates
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, released_coordinates
@@ -152,12 +152,19 @@ def _changed(change: Callable[[ClientBatch, LocalResult], LocalResult]) -> Mutat
     return mutation
 
 
+class Silent(np.random.Generator):
+    """A generator whose normal draws are zero."""
+
+    def standard_normal(self, size: Any = None, *_: Any, **__: Any) -> Any:
+        return np.zeros(size)
+
+
 def personal_without_noise(one: Algorithm) -> Algorithm:
     """What stays at the client was trained without noise."""
     train = one.local.train
 
     def quiet(client: int) -> np.random.Generator:
-        return ConstantNoise(np.random.default_rng(client), 0.0)
+        return Silent(np.random.default_rng(client).bit_generator)
 
     def changed(batch: ClientBatch) -> LocalResult:
         kept = train(replace(batch, noise=quiet)).personal

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from simulate.contrib.sensitivity.__main__ import command
 from simulate.contrib.sensitivity.neighbours import SensitivityReport, Violation
 
-PAGE = (Path(__file__).parents[2] / "docs" / "sensitivity-tests.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "sensitivity-tests.md").read_text()
 [EXAMPLE] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks import reproduction
 from privplan.contrib.reproduction.tables import PAPERS, tables
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
 
 

@@ -29,7 +29,7 @@ from simulate.runs.request import Request
 from simulate.runs.run import execute
 from tests.simulate import small
 
-FOLDER = Path(__file__).parents[2] / "examples" / "algorithms"
+FOLDER = Path(__file__).parents[3] / "examples" / "algorithms"
 REGISTRIES = (ALGORITHMS, LAWS, NOISE_FAMILIES, CHECKS)
 
 

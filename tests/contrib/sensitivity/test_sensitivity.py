@@ -11,9 +11,9 @@ from simulate.contrib.sensitivity import (
     check_experiment,
     check_sensitivity,
 )
+from tests.contrib.sensitivity.planted import PLANTED, RULES
 from tests.sabotage.bench import patched
 from tests.sabotage.fault import Fault
-from tests.simulate.testing.planted import PLANTED, RULES
 
 QUICK = ("planned", "CENTAUR", "DP-FedPGN")
 QUICK_FAULTS = (

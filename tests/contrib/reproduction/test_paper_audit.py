@@ -20,7 +20,7 @@ from simulate.algorithms.registry import ALGORITHMS
 from simulate.models.registry import model
 from tests.planning.published.papertables import OPTIMISED, RATIOS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "paper-audit.md").read_text(encoding="utf-8")
 
 

@@ -1,0 +1,12 @@
+"""``tests.guard.kills`` with a run that is signed by the key in the file ``key`` of the folder."""
+
+import sys
+from pathlib import Path
+
+from privplan.contrib.attestation import Signing, SigningKey
+from tests.guard import kills
+
+if __name__ == "__main__":
+    key = Path(sys.argv[1]) / "key"
+    signer = {"name": "server", "role": "server", "key": SigningKey.load(key).public}
+    kills.main((signer,), Signing(key))
