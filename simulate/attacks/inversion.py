@@ -2,78 +2,119 @@
 
 J. Geiping, H. Bauermeister, H. Droege, M. Moeller, Inverting Gradients, NeurIPS 2020, Eq. 4:
 minimise 1 - cosine(gradient of the dummy images, released gradient) + weight * total variation,
-by Adam with the learning rate divided by 10 after 3/8, 5/8 and 7/8 of the steps.
-``ig`` compares features and gradients below the first dense layer (``dense``) where its input
-follows in closed form, takes the sign of the gradient, a total variation of 1e-2, a cosine
-schedule from 0.2, and starts at grey; ``ig-paper`` has the settings of HyperFL, Appendix D.1 (all
-gradients, no sign, 1e-6, 0.1 with steps, a normal start).
+by Adam on the sign of the gradient. Where the input of the first dense layer follows in closed
+form, the features and the gradients below that layer are compared instead, and neither label nor
+head is needed; on a hypernetwork, after its closed form. The learning rate falls from 0.2 as a
+half cosine, and the start is the data set's public mean pixel.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from simulate.attacks.closed_form import Objective, dense_objective, known, labels_of
-from simulate.attacks.view import Guess, Options, View, generator, register
-from simulate.models.network import Shapes, join_head, split_head
+from simulate.attacks.closed_form import DenseInput, body_gradient, first_dense, labels_of
+from simulate.attacks.view import Guess, Options, View, register
+from simulate.models import layers as parts
+from simulate.models.layers import Conv, Layer, Pool, Relu
+from simulate.models.network import Shapes
 
 Progress = Callable[[int, int], None]
+Objective = Callable[[Tensor, float], Tensor]
+"""(model inputs [K, n, channels, height, width], completed share of the steps) to values [K]."""
+
+RATE = 0.2
+"""First learning rate of Adam."""
+VARIATION = 1e-2
+"""Weight of the total variation, of model inputs."""
+MOST_RECORDS = 10
+"""Most records that are reconstructed from one release."""
 
 
-@dataclass(frozen=True)
-class Descent:
-    """Settings of the optimisation.
+@register("ig", iterative=True, source="Geiping et al. 2020; with features, docs/attacks.md")
+def ig(views: Sequence[View], options: Options, progress: Progress) -> list[Guess]:
+    """Invert all releases at the same time."""
+    first = views[0]
+    if first.kind == "nothing":
+        return [Guess(note="nothing is released") for _ in views]
+    shape = (len(views), min(first.records, MOST_RECORDS), *first.model.input_shape)
+    numbers: list[dict[str, float]] = [{} for _ in views]
+    labels = [labels_of(view) for view in views]
+    objective, unknowns = None, []
+    if first.kind == "hypernetwork":
+        bodies = [body_gradient(view) for view in views]
+        numbers = [
+            {"residual": body.residual, "gradient_norm": float(body.gradient.norm())}
+            for body in bodies
+        ]
+        objective = dense_objective([body.view for body in bodies])
+        if objective is None:
+            return [Guess(note="the body has no dense layer") for _ in views]
+    elif all(known(view) is not None for view in views):
+        objective = dense_objective(views)
+    if objective is None:
+        inferred = [one[: shape[1]] for one in labels if one is not None]
+        if len(inferred) == len(views):
+            labels = list(inferred)
+            objective = gradient_objective(views, torch.stack(inferred))
+        else:  # labels are unknowns, too
+            device = first.parameters.device
+            logits = torch.zeros(*shape[:2], first.model.classes, device=device, requires_grad=True)
+            objective, unknowns = gradient_objective(views, logits), [logits]
+    images, values = descend(objective, shape, first, options.steps, progress, unknowns)
+    if unknowns:
+        labels = list(unknowns[0].detach().argmax(2).cpu())
+    return [
+        Guess(
+            image,
+            None if label is None else label.cpu(),
+            {"objective": float(value) if bool(value.isfinite()) else 2.0, **further},
+        )
+        for image, label, value, further in zip(images, labels, values, numbers, strict=True)
+    ]
 
-    Attributes:
-        rate: first learning rate of Adam.
-        variation: weight of the total variation, of model inputs.
-        signed: whether Adam receives the sign of the gradient.
-        grey: whether the first start is at the data set's public mean pixel; else, and for
-            restarts, at normal inputs.
-        milestones: shares of the steps after which the rate is divided by 10; without any, it
-            falls to zero as a half cosine.
-        dense: whether the closed form of the first dense layer is used where there is one.
+
+def descend(
+    objective: Objective,
+    shape: tuple[int, ...],
+    view: View,
+    steps: int,
+    progress: Progress,
+    unknowns: Sequence[Tensor] = (),
+) -> tuple[Tensor, Tensor]:
+    """Minimise an objective over model inputs of all releases; returns pixels and last values.
+
+    Inputs are limited to those of pixels in [0, 1] after every step.
     """
-
-    rate: float = 0.2
-    variation: float = 1e-2
-    signed: bool = True
-    grey: bool = True
-    milestones: tuple[float, ...] = ()
-    dense: bool = True
-
-    def rate_at(self, share: float) -> float:
-        """Learning rate after a share of the steps."""
-        if not self.milestones:
-            return self.rate * (1 + math.cos(math.pi * share)) / 2
-        return self.rate * 0.1 ** sum(share >= milestone for milestone in self.milestones)
-
-
-OURS = Descent()
-PAPER = Descent(
-    rate=0.1,
-    variation=1e-6,
-    signed=False,
-    grey=False,
-    milestones=(3 / 8, 5 / 8, 7 / 8),
-    dense=False,
-)
-
-
-def named_parameters(shapes: Shapes, theta: Tensor) -> dict[str, Tensor]:
-    """Views of a flat parameter vector [..., D] by name, for ``functional_call``."""
-    parts = torch.split(theta, [math.prod(shape) for _, shape in shapes], -1)
-    return {
-        name: part.view(*theta.shape[:-1], *shape)
-        for (name, shape), part in zip(shapes, parts, strict=True)
-    }
+    device = view.parameters.device
+    low, high = (view.inputs(torch.full(shape[2:], end, device=device)) for end in (0.0, 1.0))
+    # Zero is the public mean pixel; where it is black, the start is half white.
+    grey = view.inputs(torch.full(shape[2:], 0.5, device=device))
+    start = grey if bool((low == 0).all()) else torch.zeros_like(grey)
+    inputs = start.expand(shape).clone().requires_grad_()
+    optimiser = torch.optim.Adam([inputs, *unknowns], lr=RATE)
+    for step in range(steps):
+        share = step / steps
+        optimiser.param_groups[0]["lr"] = RATE * (1 + math.cos(math.pi * share)) / 2
+        optimiser.zero_grad()
+        values = objective(inputs, share) + VARIATION * total_variation(inputs)
+        torch.autograd.backward(values.sum())
+        if inputs.grad is not None:
+            inputs.grad.sign_()
+        optimiser.step()
+        with torch.no_grad():
+            inputs.copy_(torch.minimum(torch.maximum(inputs, low), high))
+        progress(step + 1, steps)
+    with torch.no_grad():
+        values = objective(inputs, 1.0).cpu()
+    pixels = view.outputs(inputs.detach()).clamp(0, 1).cpu()
+    return pixels.nan_to_num(0.5), values
 
 
 def total_variation(x: Tensor) -> Tensor:
@@ -82,13 +123,25 @@ def total_variation(x: Tensor) -> Tensor:
     return rows + (x[..., 1:] - x[..., :-1]).abs().flatten(1).mean(1)
 
 
+# --- All gradients: their direction is compared with the released one. ---------------------------
+
+
+def named_parameters(shapes: Shapes, theta: Tensor) -> dict[str, Tensor]:
+    """Views of a flat parameter vector [..., D] by name, for ``functional_call``."""
+    flat = torch.split(theta, [math.prod(shape) for _, shape in shapes], -1)
+    return {
+        name: one.view(*theta.shape[:-1], *shape)
+        for (name, shape), one in zip(shapes, flat, strict=True)
+    }
+
+
 def cosine_distance(
-    found: Mapping[str, Tensor], target: Mapping[str, Tensor], masks: Mapping[str, Tensor] | None
+    found: Mapping[str, Tensor], target: Mapping[str, Tensor], masks: Mapping[str, Tensor]
 ) -> Tensor:
     """1 - cosine of gradients [K], each a mapping of tensors [K, ...]."""
     product = square = norm = torch.zeros(())
     for name, wanted in target.items():
-        value = found[name] if masks is None else found[name] * masks[name]
+        value = found[name] * masks[name]
         product = product + (value * wanted).flatten(1).sum(1)
         square = square + value.square().flatten(1).sum(1)
         norm = norm + wanted.square().flatten(1).sum(1)
@@ -96,7 +149,10 @@ def cosine_distance(
 
 
 def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
-    """Cosine distance between the gradient of dummy inputs and the released gradients."""
+    """Cosine distance between the gradient of dummy inputs and the released gradients.
+
+    ``labels`` are classes [K, n], or logits [K, n, classes] that are unknowns, too.
+    """
     first = views[0]
     module, model = first.model.module(), first.model
     shapes = model.shapes
@@ -104,9 +160,7 @@ def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
     theta = first.parameters if same else torch.stack([view.parameters for view in views])
     parameters = named_parameters(shapes, theta)
     target = named_parameters(shapes, torch.stack([view.gradient for view in views]))
-    whole = all(len(view.observed) == model.parameters for view in views)
-    mask = None if whole else torch.stack([view.mask for view in views])
-    masks = None if mask is None else named_parameters(shapes, mask)
+    masks = named_parameters(shapes, torch.stack([view.mask for view in views]))
 
     def loss(values: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return functional.cross_entropy(functional_call(module, values, (x,)), y)
@@ -114,337 +168,118 @@ def gradient_objective(views: Sequence[View], labels: Tensor) -> Objective:
     gradients = vmap(grad(loss), in_dims=(None if same else 0, 0, 0))
 
     def objective(inputs: Tensor, share: float) -> Tensor:
-        found = gradients(parameters, inputs, labels)
+        y = labels.softmax(2) if labels.is_floating_point() else labels
+        found = gradients(parameters, inputs, y)
         return cosine_distance(found, target, masks)
 
     return objective
 
 
-def descend(
-    objective: Objective,
-    shape: tuple[int, ...],
-    view: View,
-    descent: Descent,
-    options: Options,
-    progress: Progress,
-    extra: Sequence[Tensor] = (),
-) -> tuple[Tensor, Tensor]:
-    """Minimise an objective over model inputs of all releases at the same time.
+# --- The objective of IG below the first dense layer, whose input is known in closed form. -------
+#
+# The ratio of the dense layer's weight and bias gradients is its input a, and its bias gradient
+# is delta = dL/dz (``closed_form``). A dummy image x is therefore compared with two things that
+# the release determines: the features a(x) with a, and the gradients by the layers below. The
+# latter are those of the pseudo-loss <W^T delta, a(x)>, so that neither label nor head is needed.
+#
+# Maximum pooling makes the landscape non-convex: a wrong position of a maximum is a local
+# minimum. It is annealed (graduated non-convexity, Blake and Zisserman 1987): in the first half
+# of the steps a pool is the mean of its pixels weighted by softmax(pixels / temperature), and the
+# temperature falls to zero.
 
-    Inputs are limited to those of pixels in [0, 1] after every step.
-    """
-    device = view.parameters.device
-    best, lowest = torch.zeros(shape), torch.full((shape[0],), math.inf)
-    low, high = (view.inputs(torch.full(shape[2:], end, device=device)) for end in (0.0, 1.0))
-    total = options.steps * options.restarts
-    for start in range(options.restarts):
-        source = generator(options, start)
-        inputs = torch.randn(shape, generator=source)
-        if descent.grey and start == 0:
-            inputs = _grey(view, shape)
-        inputs = inputs.to(device).requires_grad_()
-        optimiser = torch.optim.Adam([inputs, *extra], lr=descent.rate)
-        for step in range(options.steps):
-            share = step / options.steps
-            optimiser.param_groups[0]["lr"] = descent.rate_at(share)
-            optimiser.zero_grad()
-            values = objective(inputs, share)
-            total_value = (values + descent.variation * total_variation(inputs)).sum()
-            torch.autograd.backward(total_value)
-            if descent.signed and inputs.grad is not None:
-                inputs.grad.sign_()
-            optimiser.step()
-            with torch.no_grad():
-                inputs.copy_(torch.minimum(torch.maximum(inputs, low), high))
-            progress(start * options.steps + step + 1, total)
-        with torch.no_grad():
-            final = objective(inputs, 1.0).detach().cpu()
-        final = torch.where(final.isfinite(), final, math.inf)
-        improved = (final < lowest) | (start == 0)
-        pixels = view.outputs(inputs.detach()).clamp(0, 1).cpu()
-        best[improved] = pixels[improved].nan_to_num(0.5)
-        lowest = torch.where(improved, final, lowest)
-    return best, lowest
+FEATURES = 0.3
+"""Weight of the relative squared error of the features; the cosine distance has weight 1."""
+ANNEALED = 0.5
+"""Share of the steps in which the temperature of pooling falls; then pooling is exact."""
+TEMPERATURES = (1.0, 0.02)
+"""First and last temperature, in standard deviations of the pool's input on normal images."""
+RANK_ONE = 0.5
+"""Largest residual of the closed form at which features and slope are taken as known."""
 
 
-def _grey(view: View, shape: tuple[int, ...]) -> Tensor:
-    """Inputs of zero, the public mean pixel; of half white where zero is black."""
-    zero = torch.zeros(shape)
-    black = view.inputs(torch.zeros(shape[2:]))
-    return view.inputs(torch.full(shape, 0.5)) if bool((black == 0).all()) else zero
+def known(view: View) -> DenseInput | None:
+    """Fit of the first dense layer where it determines one record; else None."""
+    found = first_dense(view, view.gradient) if view.records == 1 else None
+    return None if found is None or found[1].residual > RANK_ONE else found[1]
 
 
-def invert(
-    views: Sequence[View], options: Options, progress: Progress, descent: Descent
-) -> list[Guess]:
-    """IG on releases of model parameters.
+def dense_objective(views: Sequence[View]) -> Objective | None:
+    """Distance of dummy images from the features and the gradients below the dense layer."""
+    found = [first_dense(view, view.gradient) for view in views]
+    fits = [one[1] for one in found if one is not None]
+    if len(fits) < len(found) or found[0] is None:
+        return None
+    index, model = found[0][0], views[0].model
+    whole: tuple[Layer, ...] = model.layers  # type: ignore[attr-defined]  # a chain
+    layers, dense = whole[:index], whole[index : index + 1]
+    size = parts.count(layers)
+    bodies = [view.parameters[:size] for view in views]
+    shared = all(torch.equal(body, bodies[0]) for body in bodies)
+    parameters = bodies[0] if shared else torch.stack(bodies)
+    target = torch.stack([view.gradient[:size] for view in views])
+    mask = torch.stack([view.mask[:size] for view in views])
+    features = torch.stack([fit.inputs for fit in fits])
+    squares = features.square().sum(1).clamp(min=1e-30)
+    by_features = []  # the gradient by the features, up to a factor
+    for view, fit in zip(views, fits, strict=True):
+        end = size + parts.count(dense)
+        slope = fit.slope @ parts.split(dense, view.parameters[size:end])[0][0]
+        by_features.append(slope / slope.norm().clamp(min=1e-30))
+    slopes = torch.stack(by_features)
 
-    Labels are inferred, or unknowns where they cannot be. Where the input of the first dense layer
-    is known of every release, neither label nor head is used.
-    """
-    count = min(views[0].records, options.records)
-    shape = (len(views), count, *views[0].model.input_shape)
-    inferred = [labels_of(view) for view in views]
-    known_labels = [one for one in inferred if one is not None]
-    complete = len(known_labels) == len(views)
-    objective = None
-    if descent.dense and all(known(view) is not None for view in views):
-        objective = dense_objective(views)
-    rows: Sequence[Tensor | None] = inferred
-    if objective is not None:
-        images, values = descend(objective, shape, views[0], descent, options, progress)
-    elif complete:
-        labels = torch.stack([one[:count] for one in known_labels])
-        rows = list(labels.cpu())
-        images, values = descend(
-            gradient_objective(views, labels), shape, views[0], descent, options, progress
-        )
-    else:
-        logits = torch.zeros(*shape[:2], views[0].model.classes).requires_grad_()
-        soft = logits.to(views[0].parameters.device)
-        images, values = descend(
-            _soft_objective(views, soft), shape, views[0], descent, options, progress, [logits]
-        )
-        rows = list(logits.detach().argmax(2))
-    return [
-        Guess(image, label, {"objective": _finite(value)})
-        for image, label, value in zip(images, rows, values, strict=True)
-    ]
+    # Standard deviation of each pool's input on normal images, the unit of its temperature.
+    source = torch.Generator().manual_seed(0)
+    normal = torch.randn(16, *model.input_shape, generator=source).to(bodies[0].device)
+    scales = []
+    for end, layer in enumerate(layers):
+        if isinstance(layer, Pool):
+            before = layers[:end]
+            values = parts.forward(before, bodies[0][: parts.count(before)], normal)
+            scales.append(float(values.std()))
 
-
-def _finite(value: Tensor) -> float:
-    return float(value) if bool(value.isfinite()) else 2.0
-
-
-def _soft_objective(views: Sequence[View], logits: Tensor) -> Objective:
-    """As ``gradient_objective`` with labels that are unknowns too."""
+    def pseudo(
+        theta: Tensor, x: Tensor, slope: Tensor, temperatures: Sequence[float]
+    ) -> tuple[Tensor, Tensor]:
+        outputs = _forward(layers, theta, x, temperatures).flatten(1)
+        return (outputs @ slope).sum(), outputs
 
     def objective(inputs: Tensor, share: float) -> Tensor:
-        return gradient_objective(views, logits.softmax(2))(inputs, share)
+        hot, cold = TEMPERATURES
+        now = 0.0 if share >= ANNEALED else hot * (cold / hot) ** (share / ANNEALED)
+        gradient = grad(partial(pseudo, temperatures=[s * now for s in scales]), has_aux=True)
+        in_dims = (None if shared else 0, 0, 0)
+        found, outputs = vmap(gradient, in_dims=in_dims)(parameters, inputs, slopes)
+        distance = inputs.new_zeros(len(inputs))
+        if size:
+            distance = 1 - functional.cosine_similarity(found * mask, target, dim=1)
+        if views[0].records == 1:
+            errors = (outputs[:, 0] - features).square().sum(1) / squares
+            distance = distance + FEATURES * errors
+        return distance
 
     return objective
 
 
-def _dispatch(
-    views: Sequence[View], options: Options, progress: Progress, descent: Descent
-) -> list[Guess]:
-    from simulate.attacks.hyperfl import invert_hypernetwork
-
-    if views[0].kind == "nothing":
-        return [Guess(note="nothing is released") for _ in views]
-    if views[0].kind == "hypernetwork":
-        return invert_hypernetwork(views, options, progress, descent)
-    return invert(views, options, progress, descent)
-
-
-@register(
-    "ig",
-    iterative=True,
-    source="Geiping et al. 2020; with features, docs/attacks.md",
-)
-def ig(views: Sequence[View], options: Options, progress: Progress) -> list[Guess]:
-    """IG with this project's defaults; on a hypernetwork, after the closed form."""
-    return _dispatch(views, options, progress, OURS)
+def _forward(
+    layers: tuple[Layer, ...], theta: Tensor, x: Tensor, temperatures: Sequence[float]
+) -> Tensor:
+    """Outputs of layers below a dense one, each pool at its temperature; 0 is the maximum."""
+    remaining = iter(temperatures)
+    for layer, part in zip(layers, parts.split(layers, theta), strict=True):
+        match layer:
+            case Conv():
+                x = functional.conv2d(x, part[0], part[1], padding=layer.padding)
+            case Relu(leak):
+                x = functional.leaky_relu(x, leak)
+            case Pool():
+                x = _pooled(x, next(remaining))
+    return x
 
 
-@register("ig-paper", iterative=True, source="Geiping et al. 2020, as in HyperFL, Appendix D.1")
-def ig_paper(views: Sequence[View], options: Options, progress: Progress) -> list[Guess]:
-    """IG with the settings of HyperFL; on a hypernetwork, every unknown is optimised."""
-    if views[0].kind == "hypernetwork":
-        return joint(views, options, progress, PAPER)
-    return _dispatch(views, options, progress, PAPER)
-
-
-# --- The attacks of HyperFL's evaluation on its hypernetwork: every unknown is optimised. --------
-#
-# ``tailored``: first embedding and hypernetwork output are optimised until the hypernetwork
-# gradient that they give has the direction of the released one (Eq. 10), then images (upper level
-# of Eq. 9). Deviations from the paper, which states no settings for this attack: 1. Of the
-# output, its difference to the generated body is the unknown. For a squared loss that
-# difference is the loss's gradient by the output, so the minimisers are the same. 2. The upper
-# level matches the body gradient that the first step found, as Eq. 9 is written. The    paper
-# replaces it by model inversion (He et al. 2019), for it holds that this gradient cannot be
-# obtained; model inversion needs the client's outputs, which are not released. 3. Distances are 1
-# - cosine; half of the steps each, Adam at 0.01, then as IG in the paper; label    and head are
-# unknowns of the second step. ``joint`` is IG with images, embedding, label and head as unknowns
-# (Eq. 8), the paper's IG row. ``hyperfl.py`` has the closed form that makes both unnecessary.
-#
-# The gradient of a hypernetwork by its parameters is (s v^T, s, g h^T, g) with v the embedding,
-# h the hidden layer, g the body gradient and s = (H^T g) [h > 0]; inner products with the released
-# update are computed from these factors, never from the outer products.
-
-
-@dataclass(frozen=True)
-class _Released:
-    """Parts of several hypernetworks' parameters, which are the same, and of their updates.
-
-    Attributes:
-        layer: weights of the hidden layer [H, E]; ``offsets`` [H], ``heads`` [made, H],
-            ``biases`` [made].
-        to_layer: gradient by them [K, H, E], and likewise for the other parts.
-        norm: norm of the whole gradient [K].
-    """
-
-    layer: Tensor
-    offsets: Tensor
-    heads: Tensor
-    biases: Tensor
-    to_layer: Tensor
-    to_offsets: Tensor
-    to_heads: Tensor
-    to_biases: Tensor
-    norm: Tensor
-
-    def body(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden layers [K, H] and bodies [K, made] of embeddings [K, E]."""
-        hidden = (embeddings @ self.layer.T + self.offsets).relu()
-        return hidden, hidden @ self.heads.T + self.biases
-
-    def distance(self, embeddings: Tensor, hidden: Tensor, slopes: Tensor) -> Tensor:
-        """1 - cosine of the gradient of embeddings and body gradients with the released one [K]."""
-        inner = (slopes @ self.heads) * (hidden > 0)
-        through = torch.bmm(self.to_heads, hidden[:, :, None])[:, :, 0] + self.to_biases
-        product = (slopes * through).sum(1)
-        outer = torch.bmm(self.to_layer, embeddings[:, :, None])[:, :, 0] + self.to_offsets
-        product = product + (inner * outer).sum(1)
-        square = slopes.square().sum(1) * (hidden.square().sum(1) + 1)
-        square = square + inner.square().sum(1) * (embeddings.square().sum(1) + 1)
-        return 1 - product / (square.clamp(min=1e-30).sqrt() * self.norm.clamp(min=1e-30))
-
-
-def _released(views: Sequence[View]) -> _Released:
-    sizes = views[0].hypernetwork
-    lengths = [sizes.hidden * sizes.embedding, sizes.hidden, sizes.made * sizes.hidden, sizes.made]
-    layer, offsets, heads, biases = torch.split(views[0].parameters, lengths)
-    moved = torch.stack([view.gradient for view in views])
-    norm = moved.norm(dim=1)
-    unit = moved / norm.clamp(min=1e-30)[:, None]
-    to_layer, to_offsets, to_heads, to_biases = torch.split(unit, lengths, 1)
-    return _Released(
-        layer.view(sizes.hidden, -1),
-        offsets,
-        heads.view(sizes.made, -1),
-        biases,
-        to_layer.view(len(views), sizes.hidden, -1),
-        to_offsets,
-        to_heads.view(len(views), sizes.made, -1),
-        to_biases,
-        torch.ones_like(norm),
-    )
-
-
-def joint(
-    views: Sequence[View], options: Options, progress: Progress, descent: Descent
-) -> list[Guess]:
-    """IG with images, labels, embedding and head as unknowns (Eq. 8)."""
-    first = views[0]
-    shape = (len(views), min(first.records, options.records), *first.model.input_shape)
-    objective, unknowns = joint_objective(views, options)
-    images, values = descend(objective, shape, first, descent, options, progress, unknowns)
-    return _guesses(images, values)
-
-
-def joint_objective(views: Sequence[View], options: Options) -> tuple[Objective, Sequence[Tensor]]:
-    """The objective of Eq. 8, and its unknowns beside the images."""
-    released, first = _released(views), views[0]
-    model, count = first.model, min(first.records, options.records)
-    source = generator(options, 7)
-    embeddings = _start(len(views), first, source)
-    size = model.head.stop - model.head.start
-    heads = (0.05 * torch.randn(len(views), size, generator=source)).to(embeddings.device)
-    logits = torch.zeros(len(views), count, model.classes, device=embeddings.device)
-    unknowns = [value.requires_grad_() for value in (embeddings, heads, logits)]
-    gradients = _body_gradients(first)
-
-    def objective(inputs: Tensor, share: float) -> Tensor:
-        hidden, bodies = released.body(embeddings)
-        thetas = join_head(model, bodies, heads)
-        slopes = split_head(model, gradients(thetas, inputs, logits.softmax(2)))[0]
-        return released.distance(embeddings, hidden, slopes)
-
-    return objective, unknowns
-
-
-def _start(count: int, view: View, source: torch.Generator) -> Tensor:
-    """Embeddings drawn as fresh ones are, uniform with variance one [K, E]."""
-    drawn = (torch.rand(count, view.hypernetwork.embedding, generator=source) * 2 - 1) * 3**0.5
-    return drawn.to(view.parameters.device)
-
-
-def _body_gradients(view: View) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """(parameters [K, D], inputs [K, n, ...], label probabilities) to gradients [K, D]."""
-    module, shapes = view.model.module(), view.model.shapes
-
-    def loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        logits = functional_call(module, named_parameters(shapes, theta), (x,))
-        return functional.cross_entropy(logits, y)
-
-    found: Callable[[Tensor, Tensor, Tensor], Tensor] = vmap(grad(loss))
-    return found
-
-
-def _guesses(images: Tensor, values: Tensor) -> list[Guess]:
-    return [
-        Guess(image, None, {"objective": float(value) if bool(value.isfinite()) else 2.0})
-        for image, value in zip(images, values, strict=True)
-    ]
-
-
-@register("tailored", iterative=True, source="HyperFL, Eq. 10 and 9 and Appendix D.1")
-def tailored(views: Sequence[View], options: Options, progress: Progress) -> list[Guess]:
-    """Embedding and body gradient by optimisation, then images against them."""
-    if views[0].kind != "hypernetwork":
-        return [Guess(note="only for hypernetworks at the clients") for _ in views]
-    released, first = _released(views), views[0]
-    source = generator(options, 8)
-    embeddings = _start(len(views), first, source)
-    slopes = 1e-2 * torch.randn(len(views), first.hypernetwork.made, generator=source)
-    unknowns = [embeddings.requires_grad_(), slopes.to(embeddings.device).requires_grad_()]
-    optimiser = torch.optim.Adam(unknowns, lr=0.01)
-    half = max(1, options.steps // 2)
-    for step in range(half):
-        optimiser.zero_grad()
-        hidden, _ = released.body(unknowns[0])
-        torch.autograd.backward(released.distance(unknowns[0], hidden, unknowns[1]).sum())
-        optimiser.step()
-        progress(step + 1, 2 * half)
-    with torch.no_grad():
-        hidden, bodies = released.body(unknowns[0])
-        reached = released.distance(unknowns[0], hidden, unknowns[1])
-    found = _invert_body(views, options, bodies, unknowns[1].detach(), half, progress)
-    return [
-        Guess(guess.images, None, {**guess.numbers, "lower_objective": float(value)})
-        for guess, value in zip(found, reached.nan_to_num(2.0), strict=True)
-    ]
-
-
-def _invert_body(
-    views: Sequence[View],
-    options: Options,
-    bodies: Tensor,
-    slopes: Tensor,
-    half: int,
-    progress: Progress,
-) -> list[Guess]:
-    """Images whose body gradient has the direction of the recovered one; head unknown."""
-    first = views[0]
-    model, count = first.model, min(first.records, options.records)
-    shape = (len(views), count, *model.input_shape)
-    size = model.head.stop - model.head.start
-    source = generator(options, 9)
-    heads = (0.05 * torch.randn(len(views), size, generator=source)).to(bodies.device)
-    logits = torch.zeros(*shape[:2], model.classes, device=bodies.device)
-    unknowns = [heads.requires_grad_(), logits.requires_grad_()]
-    gradients = _body_gradients(first)
-
-    def objective(inputs: Tensor, share: float) -> Tensor:
-        found = split_head(
-            model, gradients(join_head(model, bodies, heads), inputs, logits.softmax(2))
-        )[0]
-        return 1 - functional.cosine_similarity(found, slopes, dim=1)
-
-    def shifted(done: int, total: int) -> None:
-        progress(half + half * done // total, 2 * half)
-
-    images, values = descend(objective, shape, first, PAPER, options, shifted, unknowns)
-    return _guesses(images, values)
+def _pooled(x: Tensor, temperature: float) -> Tensor:
+    """Mean over squares of 2 x 2 pixels weighted by softmax(pixels / temperature)."""
+    if temperature == 0:
+        return functional.max_pool2d(x, 2)
+    height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
+    corners = torch.stack([x[..., i:height:2, j:width:2] for i in (0, 1) for j in (0, 1)])
+    return (corners * (corners / temperature).softmax(0)).sum(0)

@@ -1,4 +1,4 @@
-"""How near a reconstruction is to its original: PSNR, SSIM, LPIPS, re-identification; null rows.
+"""How near a reconstruction is to its original: PSNR, SSIM, re-identification; null rows.
 
 Images are pixels in [0, 1], shape [n, channels, height, width].
 """
@@ -9,8 +9,6 @@ import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,28 +53,6 @@ def ssim(images: Tensor, originals: Tensor) -> np.ndarray | None:
             for image, original in zip(images, originals, strict=True)
         ]
     )
-
-
-@cache
-def _lpips_network() -> Any | None:
-    """LPIPS with AlexNet when the package and the trunk's weights are installed; else None."""
-    trunk = Path(torch.hub.get_dir()) / "checkpoints" / "alexnet-owt-7be5be79.pth"
-    if importlib.util.find_spec("lpips") is None or not trunk.is_file():
-        return None
-    import lpips
-
-    return lpips.LPIPS(net="alex", verbose=False)
-
-
-def lpips_distance(images: Tensor, originals: Tensor) -> np.ndarray | None:
-    """LPIPS [n]; None when its trunk is not on disk: it is never downloaded."""
-    network = _lpips_network()
-    if network is None:
-        return None
-    coloured = (value.expand(-1, 3, -1, -1) * 2 - 1 for value in (images, originals))
-    with torch.no_grad():
-        distances: np.ndarray = network(*coloured).flatten().double().numpy()
-    return distances
 
 
 @dataclass(frozen=True)
@@ -138,14 +114,12 @@ class Scores:
     Attributes:
         psnr: PSNR in dB [n].
         ssim: SSIM [n]; None when scikit-image is not installed.
-        lpips: LPIPS [n]; None when it is not available.
         identified: whether the original is the nearest candidate [n].
         chance: rate of re-identification by blind guesses.
     """
 
     psnr: np.ndarray
     ssim: np.ndarray | None
-    lpips: np.ndarray | None
     identified: np.ndarray
     chance: float = 1 / CANDIDATES
 
@@ -157,7 +131,6 @@ class Scores:
             "psnr": mean_interval(self.psnr),
             "above_20_db": float((self.psnr > 20).mean()),
             "ssim": NOT_AVAILABLE if self.ssim is None else mean_interval(self.ssim),
-            "lpips": NOT_AVAILABLE if self.lpips is None else mean_interval(self.lpips),
             "identified": [hits / trials, *clopper_pearson(hits, trials)],
             "chance": self.chance,
         }
@@ -171,7 +144,6 @@ def scores(images: Sequence[Tensor], originals: Sequence[Tensor], among: Candida
     return Scores(
         psnr(found, true),
         ssim(found, true),
-        lpips_distance(found, true),
         among.identified(found, true),
         chance,
     )
@@ -195,21 +167,6 @@ def clopper_pearson(hits: int, trials: int, confidence: float = 0.95) -> tuple[f
     return low, high
 
 
-NULLS: dict[str, Callable[[Tensor, Candidates, int], Tensor]] = {}
-"""Null attacks by name: (images of the attack [n, ...], candidates, seed) to images [n, ...]."""
-
-
-def _mean_image(images: Tensor, among: Candidates, seed: int) -> Tensor:
-    return among.mean.expand_as(images)
-
-
-def _noise(images: Tensor, among: Candidates, seed: int) -> Tensor:
-    source = torch.Generator().manual_seed(seed % 2**64)
-    return torch.rand(images.shape, generator=source)
-
-
-NULLS["mean image"] = _mean_image
-NULLS["noise"] = _noise
 OTHER = "another image's update"
 """Null row of the same attack: reconstructions are compared with the records of other releases."""
 
@@ -218,9 +175,14 @@ def null_scores(
     images: Sequence[Tensor], originals: Sequence[Tensor], among: Candidates, seed: int
 ) -> dict[str, Scores]:
     """Scores of attacks that see nothing of the records, by name."""
+    mean = [among.mean.expand_as(one) for one in images]
+    noise = [
+        torch.rand(one.shape, generator=torch.Generator().manual_seed((seed + index) % 2**64))
+        for index, one in enumerate(images)
+    ]
     rows = {
-        name: scores([null(one, among, seed + i) for i, one in enumerate(images)], originals, among)
-        for name, null in NULLS.items()
+        "mean image": scores(mean, originals, among),
+        "noise": scores(noise, originals, among),
     }
     if len(images) > 1:
         rows[OTHER] = scores([*images[1:], images[0]], originals, among)

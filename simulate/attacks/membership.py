@@ -64,7 +64,6 @@ class Membership:
         partition: partition of the records over clients.
         noise_factor: factor on the executed noise multipliers; other values than 1 are sabotage,
             while the certificate stays that of the plan.
-        planned: whether the plan is the one that the algorithm executes, such as a run's.
     """
 
     plan: Plan
@@ -76,7 +75,6 @@ class Membership:
     hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
     partition: str = "iid"
     noise_factor: float = 1.0
-    planned: bool = False
 
     def __post_init__(self) -> None:
         if self.shadows < LEAST_SHADOWS:
@@ -98,23 +96,11 @@ class Membership:
     @cached_property
     def executed(self) -> Algorithm:
         """The algorithm with the plan that it executes, noise as planned."""
-        if self.planned:
-            entry = ALGORITHMS.get(self.algorithm)
-            return entry.build(self.plan, entry.complete(self.hyperparameters))
         sizes = {
             group.name: int(self._assigned.sizes(members).min())
             for group, members in zip(self.plan.groups, self._assigned.members, strict=True)
         }
         return algorithm(self.algorithm, self.plan, self.hyperparameters, sizes)
-
-    def check(self) -> None:
-        """Raise what the first run would raise, before anything is computed."""
-        self.experiment(0)
-
-    @property
-    def unit(self) -> str:
-        """Unit of the targets: the plan's."""
-        return self.plan.unit
 
     @cached_property
     def _assigned(self) -> ClientPartition:
@@ -135,7 +121,7 @@ class Membership:
         """Training records of a target: those of the client, or one record of it."""
         client = int(self._assigned.members[self._index][self._target_positions[target]])
         owned = self._assigned.records(client)
-        return owned if self.unit == "client" else owned[:1]
+        return owned if self.plan.unit == "client" else owned[:1]
 
     def included(self, run: int) -> np.ndarray:
         """Fair coins of a run [targets]."""
@@ -144,23 +130,10 @@ class Membership:
     def experiment(self, run: int) -> Experiment:
         """The run's experiment, without the targets whose coin says so."""
         absent = np.flatnonzero(~self.included(run))
-        built = self._changed(self.executed)
-        held = self._assigned
-        replaced = self.plan.spec.relation == Relation.REPLACE_ONE
-        if self.unit == "record" or replaced:
-            held = self._without_records(absent, replaced)
-        else:
-            built = replace(built, sampler=self._without_clients(built.sampler, absent))
-        seed = int(stream(self.seed, Purpose.CANARY, 20, run).integers(2**62))
-        network = model(built.plan.spec.model.name)
-        return Experiment(built, network, self.data, held, seed, torch.device("cpu"), workers=1)
-
-    def _changed(self, built: Algorithm) -> Algorithm:
-        """The algorithm with the factor on its noise, and one record less as its public minimum."""
-        plan, groups = built.plan, []
-        for group in built.plan.groups:
+        plan, groups = self.executed.plan, []
+        for group in plan.groups:
             update: dict[str, Any] = {}
-            if group.records is not None:
+            if group.records is not None:  # the public minimum, with one record less
                 update["records"] = max(1, group.records - 1)
             if self.noise_factor != 1.0:
                 update["noise_multiplier"] = group.noise_multiplier * self.noise_factor
@@ -168,7 +141,16 @@ class Membership:
             groups.append(group.model_copy(update=update))
         entry = ALGORITHMS.get(self.algorithm)
         changed = plan.model_copy(update={"groups": tuple(groups)})
-        return entry.build(changed, entry.complete(self.hyperparameters))
+        built = entry.build(changed, entry.complete(self.hyperparameters))
+        held = self._assigned
+        replaced = self.plan.spec.relation == Relation.REPLACE_ONE
+        if self.plan.unit == "record" or replaced:
+            held = self._without_records(absent, replaced)
+        else:
+            built = replace(built, sampler=self._without_clients(built.sampler, absent))
+        seed = int(stream(self.seed, Purpose.CANARY, 20, run).integers(2**62))
+        network = model(built.plan.spec.model.name)
+        return Experiment(built, network, self.data, held, seed, torch.device("cpu"), workers=1)
 
     def _without_clients(self, planned: Sampler, absent: np.ndarray) -> Sampler:
         """Draws by the planned law among the clients that are not absent."""
@@ -219,7 +201,13 @@ def scores_of_run(attack: Membership, run: int) -> dict[str, list[float]]:
         state, ledger = initial_state(world), MemoryLedger(world.algorithm.plan.digest)
         while state.round < world.rounds:
             state = run_round(world, state, ledger)
-    theta = _public_model(world, state.theta)
+    # The released model, with the initial personal part where there is one.
+    own = world.personal_start
+    personal = None if own is None else own[None]
+    used = world.algorithm.split.use(
+        world.model, state.theta, personal, np.arange(0 if own is None else 1)
+    )
+    theta = used if used.dim() == 1 else used[0]
     losses, odds = [], []
     for target in range(attack.targets):
         rows = torch.from_numpy(attack._records(target))
@@ -229,24 +217,12 @@ def scores_of_run(attack: Membership, run: int) -> dict[str, list[float]]:
         loss = functional.cross_entropy(logits, world.data.train_y[rows], reduction="none")
         loss = loss.nan_to_num(nan=1e6, posinf=1e6).clamp(max=1e6)
         losses.append(float(-loss.mean()))
-        odds.append(float(_log_odds(loss).mean()))
+        # log(p / (1 - p)) of the probability p of the true label.
+        limited = loss.clamp(min=math.exp(-LARGEST_LOG_ODDS))
+        scaled = -limited - torch.log(-torch.expm1(-limited))
+        odds.append(float(scaled.clamp(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS).mean()))
     coins = [float(coin) for coin in attack.included(run)]
     return {"included": coins, "loss": losses, "odds": odds}
-
-
-def _public_model(world: Experiment, theta: torch.Tensor) -> torch.Tensor:
-    """Parameters of the released model [D], with the initial personal part where there is one."""
-    own = world.personal_start
-    clients = np.arange(0 if own is None else 1)
-    personal = None if own is None else own[None]
-    used = world.algorithm.split.use(world.model, theta, personal, clients)
-    return used if used.dim() == 1 else used[0]
-
-
-def _log_odds(loss: torch.Tensor) -> torch.Tensor:
-    """log(p / (1 - p)) of the probability p of the true label, limited to +-20."""
-    limited = loss.clamp(min=math.exp(-LARGEST_LOG_ODDS))
-    return (-limited - torch.log(-torch.expm1(-limited))).clamp(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
 
 
 def lira(odds: np.ndarray, included: np.ndarray) -> np.ndarray:
@@ -311,7 +287,7 @@ def certified_curve(attack: Membership) -> TradeOff:
     """The certificate's trade-off curve of the attacked group; trivial without a guarantee."""
     plan = attack.executed.plan
     protects = ALGORITHMS.get(attack.algorithm).unit_under(plan)
-    if protects != attack.unit:
+    if protects != attack.plan.unit:
         return tradeoff(np.zeros_like, 0.5, math.inf)
     group = plan.group(attack.group.name)
     history, relation = plan.history(group), plan.spec.relation
@@ -356,7 +332,7 @@ def membership(
     by_score = {"loss": losses, "lira": lira(odds, included)}
     return {
         "algorithm": attack.algorithm,
-        "unit": attack.unit,
+        "unit": attack.plan.unit,
         "runs": attack.runs,
         "targets": attack.targets,
         "group": attack.group.name,

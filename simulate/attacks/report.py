@@ -1,19 +1,298 @@
-"""Tables, JSON, contact sheet and sweep plot of attacks."""
+"""Attacks on several algorithms as one resumable sweep, scored beside null rows, and its report."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import base64
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from privplan.files import write_bytes, write_text
 from privplan.report.plots import figure, picture, verbatim
-from simulate.attacks.evaluate import Result, to_json
-from simulate.attacks.measures import OTHER, matched
+from privplan.sweeps import Journal, finish, in_jobs, key_of, resumable
+from privplan.values import digest
+from simulate.attacks.measures import (
+    OTHER,
+    better,
+    candidates,
+    clopper_pearson,
+    guarantee,
+    matched,
+    null_scores,
+    scores,
+)
+from simulate.attacks.settings import PlanRound, RunRound
+from simulate.attacks.view import ATTACKS, Guess, Options, Truth
+
+JOURNAL = "attacks.jsonl"
+CHUNK = 10
+"""Releases that are attacked at the same time."""
+PARTS = 1000
+"""Parts into which the progress of one chunk is divided."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An attack, by its name, on the releases of one round."""
+
+    attack: str
+    attacked: PlanRound | RunRound
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What distinguishes the case in one sweep, as plain data."""
+        attacked = self.attacked
+        if isinstance(attacked, RunRound):
+            return {"attack": self.attack, "round": attacked.round}
+        return {
+            "attack": self.attack,
+            "algorithm": attacked.algorithm,
+            "clients": attacked.clients,
+            "noise_factor": attacked.noise_factor,
+        }
+
+
+@dataclass(frozen=True)
+class Result:
+    """An attack on all releases of a round.
+
+    Attributes:
+        case: the attack and the round.
+        images: reconstructions per release [n, ...]; empty when the attack makes none.
+        truths: the records per release.
+        labels: inferred labels per release, or None each.
+        numbers: further findings per release.
+        notes: distinct reasons why nothing was found.
+        seconds: time of the attack.
+    """
+
+    case: Case
+    images: tuple[Tensor, ...]
+    truths: tuple[Truth, ...]
+    labels: tuple[Tensor | None, ...]
+    numbers: tuple[Mapping[str, float], ...]
+    notes: tuple[str, ...]
+    seconds: float
+
+
+def sweep(
+    cases: Sequence[Case],
+    options: Options,
+    folder: Path | None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Result]:
+    """Run attacks; chunks that are finished in the folder's journal are not computed again."""
+    items = {
+        key_of({**case.identity, "releases": [first, last]}): (case, first, last)
+        for case in cases
+        for first, last in _chunks(len(case.attacked))
+    }
+    finished = 0
+
+    def outer(done: int, total: int) -> None:
+        nonlocal finished
+        finished = done
+        progress(done * PARTS, total * PARTS)
+
+    def inner(done: int, total: int) -> None:
+        progress(finished * PARTS + PARTS * done // max(1, total), len(items) * PARTS)
+
+    def work(item: tuple[Case, int, int]) -> dict[str, Any]:
+        return _attacked(item, options, inner)
+
+    attacked = cases[0].attacked
+    if isinstance(attacked, RunRound):
+        origin: dict[str, Any] = {"chain": attacked.record.chain}
+        origin["plan"] = attacked.record.plan_digest
+    else:
+        choices = attacked.hyperparameters
+        origin = {
+            "plan": attacked.plan.digest,
+            "data": attacked.data.digest,
+            "seed": attacked.seed,
+            "choices": [choices.aggregation, dict(choices.values)],
+            "images": attacked.images,
+        }
+    with resumable(folder):
+        name = digest({**origin, "options": asdict(options)})
+        path = None if folder is None else folder / JOURNAL
+        journal = None if path is None else Journal[dict[str, Any]](path, name, _check)
+        found = finish(items, work, spread=in_jobs(1), journal=journal, progress=outer)
+    return [_collected(case, found) for case in cases]
+
+
+def _chunks(total: int) -> Iterator[tuple[int, int]]:
+    yield from ((first, min(first + CHUNK, total)) for first in range(0, total, CHUNK))
+
+
+def _check(point: Any, result: Any) -> None:
+    if not isinstance(point, dict) or not isinstance(result["guesses"], list):
+        raise TypeError("no chunk of a sweep of attacks")
+    for guess in result["guesses"]:
+        images = guess["images"]
+        if images is not None:
+            held = len(base64.b64decode(images["float32"], validate=True))
+            if held != 4 * math.prod(images["shape"]):
+                raise ValueError("pixels and shape differ")
+        if not {"labels", "numbers", "note"} <= guess.keys() or "seconds" not in result:
+            raise TypeError("no guess of an attack")
+
+
+def _attacked(
+    item: tuple[Case, int, int], options: Options, progress: Callable[[int, int], None]
+) -> dict[str, Any]:
+    """Result of one chunk as plain data."""
+    case, first, last = item
+    views = [case.attacked[index].view for index in range(first, last)]
+    own = replace(options, seed=options.seed + first)
+    threads = torch.get_num_threads()
+    started = time.monotonic()
+    guesses = ATTACKS.get(case.attack).reconstruct(views, own, progress)
+    torch.set_num_threads(threads)
+    return {
+        "guesses": [_plain(guess) for guess in guesses],
+        "seconds": round(time.monotonic() - started, 3),
+    }
+
+
+def _plain(guess: Guess) -> dict[str, Any]:
+    images = None
+    if guess.images is not None:
+        values = guess.images.detach().cpu().float().contiguous()
+        encoded = base64.b64encode(values.numpy().astype("<f4").tobytes()).decode()
+        images = {"shape": list(values.shape), "float32": encoded}
+    return {
+        "images": images,
+        "labels": None if guess.labels is None else guess.labels.cpu().tolist(),
+        "numbers": {name: float(value) for name, value in guess.numbers.items()},
+        "note": guess.note,
+    }
+
+
+def _collected(case: Case, found: Mapping[str, dict[str, Any]]) -> Result:
+    chunks = [
+        found[key_of({**case.identity, "releases": [first, last]})]
+        for first, last in _chunks(len(case.attacked))
+    ]
+    guesses = [guess for chunk in chunks for guess in chunk["guesses"]]
+    images = []
+    for plain in (guess["images"] for guess in guesses):
+        if plain is not None:
+            values = np.frombuffer(base64.b64decode(plain["float32"]), dtype="<f4").copy()
+            images.append(torch.from_numpy(values).view(*plain["shape"]))
+    return Result(
+        case,
+        tuple(images) if len(images) == len(guesses) else (),
+        tuple(case.attacked.truth(index) for index in range(len(guesses))),
+        tuple(None if one["labels"] is None else torch.tensor(one["labels"]) for one in guesses),
+        tuple(one["numbers"] for one in guesses),
+        tuple(dict.fromkeys(one["note"] for one in guesses if one["note"])),
+        sum(chunk["seconds"] for chunk in chunks),
+    )
+
+
+def summary(result: Result, seed: int) -> dict[str, Any]:
+    """One row of the report as plain data: the attack's scores and those of its null rows."""
+    case, attacked = result.case, result.case.attacked
+    factor = 1.0
+    if isinstance(attacked, PlanRound):
+        factor = attacked.noise_factor
+        setting: dict[str, Any] = {
+            "clients": attacked.clients,
+            "records": attacked.clients,
+            "round": 1,
+            "groups": [attacked.target.name],
+        }
+    else:
+        views = [attacked[index].view for index in range(len(attacked))]
+        setting = {
+            "clients": max(view.clients for view in views),
+            "records": max(view.records for view in views),
+            "round": attacked.round,
+            "groups": [group.name for group in attacked.groups],
+        }
+    line: dict[str, Any] = {
+        "algorithm": attacked.algorithm,
+        "attack": case.attack,
+        "releases": len(result.truths),
+        **setting,
+        **guarantee(attacked.algorithm, attacked.executed, attacked.target, factor),
+        "seconds": round(result.seconds, 1),
+        "notes": list(result.notes),
+    }
+    named = [value for value in result.numbers if value]
+    if named:
+        line["numbers"] = {
+            name: float(np.mean([one[name] for one in named if name in one])) for name in named[0]
+        }
+    found: list[str] = []
+    labels = _label_row(result)
+    if labels is not None:
+        line["labels"] = labels
+        if labels["correct"][1] > labels["null"]:
+            found.append("label")
+    if result.images:
+        originals = [truth.images for truth in result.truths]
+        exclude = np.concatenate([truth.rows for truth in result.truths])
+        among = candidates(attacked.experiment.data, exclude, seed)
+        reached = scores(result.images, originals, among)
+        nulls = null_scores(result.images, originals, among, seed)
+        line["scores"] = reached.summary()
+        line["nulls"] = {name: null.summary() for name, null in nulls.items()}
+        found += better(reached, nulls)
+    line["better_than_null"] = found
+    line["verdict"] = "leaks" if found else "not above null"
+    if not result.images and labels is None:
+        line["verdict"] = result.notes[0] if result.notes else "no image, no label"
+    return line
+
+
+def _label_row(result: Result) -> dict[str, Any] | None:
+    """Share of correctly inferred labels, and the best null.
+
+    Nulls: labels of another release, as many of each class, and always the most frequent class,
+    which for one record per release is the best blind guess.
+    """
+    labels = [one for one in result.labels if one is not None]
+    if len(labels) < len(result.labels):
+        return None
+    truths = [truth.labels for truth in result.truths]
+    hits, trials = _label_hits(labels, truths)
+    classes = result.case.attacked.experiment.model.classes
+    blind = [torch.arange(len(label)) % classes for label in labels]
+    guesses = [blind] if len(labels) == 1 else [blind, [*labels[1:], labels[0]]]
+    null = max(_label_hits(guess, truths)[0] for guess in guesses) / trials
+    null = max(null, 1 / classes)
+    if len(labels) > 1:
+        null = max(null, float(torch.cat(truths).bincount().max()) / trials)
+    return {"correct": [hits / trials, *clopper_pearson(hits, trials)], "n": trials, "null": null}
+
+
+def _label_hits(labels: Sequence[Tensor], truths: Sequence[Tensor]) -> tuple[int, int]:
+    """Labels that are right, as a multiset per release, and all labels."""
+    hits = 0
+    for guess, truth in zip(labels, truths, strict=True):
+        size = 1 + int(max(guess.max(), truth.max()))
+        common = torch.minimum(guess.bincount(minlength=size), truth.bincount(minlength=size))
+        hits += int(common.sum())
+    return hits, sum(len(guess) for guess in labels)
+
+
+def to_json(value: Any) -> str:
+    """Strict JSON text of plain data."""
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"
+
+
+# --- The report: tables, JSON, contact sheet and plot over epsilon. -------------------------------
 
 JSON = "attacks.json"
 TABLE = "attacks.md"
@@ -28,7 +307,6 @@ COLUMNS = (
     "label",
     "PSNR (dB)",
     "SSIM",
-    "LPIPS",
     "re-identified",
     "result",
 )
@@ -61,41 +339,24 @@ def table_rows(lines: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _cells(line: Mapping[str, Any]) -> list[str]:
-    epsilon = line.get("epsilon", "")
-    labels = line.get("labels")
-    scores = line.get("scores")
-    where = str(line.get("clients", ""))
-    if line.get("clients_most", line.get("clients")) != line.get("clients"):
-        where += f" to {line['clients_most']}"
-    if line.get("local_steps", 1) != 1:
-        where += f", {line['local_steps']} steps"
-    sigma = line.get("noise_multiplier")
+    epsilon, labels, reached = line["epsilon"], line.get("labels"), line.get("scores")
+    found = line["better_than_null"]
     return [
         str(line["algorithm"]),
         str(line["attack"]),
-        where,
-        "" if sigma is None else f"{sigma:.3g}",
+        str(line["clients"]),
+        f"{line['noise_multiplier']:.3g}",
         epsilon if isinstance(epsilon, str) else f"{epsilon:.3g}, {line['unit']}",
         "" if labels is None else f"{labels['correct'][0]:.2f}",
-        *(_score_cells(scores) if scores else ["", "", "", ""]),
-        _result_cell(line),
+        *(_score_cells(reached) if reached else ["", "", ""]),
+        f"{line['verdict']}: {', '.join(found)}" if found else str(line["verdict"]),
     ]
 
 
-def _result_cell(line: Mapping[str, Any]) -> str:
-    verdict = str(line["verdict"])
-    found = line.get("better_than_null", [])
-    gone = line.get("without_vanished")
-    parts = [f"{verdict}: {', '.join(found)}" if found else verdict]
-    if gone is not None and gone["vanished"]:
-        parts.append(f"gradient vanished in {gone['vanished']} of {gone['of']}")
-    return "; ".join(parts)
-
-
-def _score_cells(scores: Mapping[str, Any]) -> list[str]:
+def _score_cells(reached: Mapping[str, Any]) -> list[str]:
     cells = []
-    for name, form in (("psnr", ".1f"), ("ssim", ".2f"), ("lpips", ".3f"), ("identified", ".2f")):
-        value = scores[name]
+    for name, form in (("psnr", ".1f"), ("ssim", ".2f"), ("identified", ".2f")):
+        value = reached[name]
         if isinstance(value, str):
             cells.append(value)
         else:
@@ -130,16 +391,6 @@ def epsilons(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         f"epsilon of {', '.join(dict.fromkeys(names))}: {words}" for words, names in found.items()
     ]
-
-
-def markdown(lines: Sequence[Mapping[str, Any]], title: str) -> str:
-    """The table as Markdown."""
-    return f"# {title}\n\n{_markdown_table(COLUMNS, table_rows(lines))}\n{caption(lines)}\n"
-
-
-def _markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 MEMBERSHIP_COLUMNS = (
@@ -177,7 +428,9 @@ def membership_table(
                         f"{rate:.3f} [{low:.3f}, {high:.3f}]",
                         f"{line['bound']:.4f}",
                         f"{line['in']}, {line['out']}",
-                        _membership_result(line, epsilon),
+                        "no certificate"
+                        if epsilon == "inf"
+                        else f"{'above' if line['crosses'] else 'within'} the certificate",
                     ]
                 )
     note = (
@@ -189,12 +442,6 @@ def membership_table(
     return f"Membership, {runs} runs per algorithm", MEMBERSHIP_COLUMNS, rows, note
 
 
-def _membership_result(line: Mapping[str, Any], epsilon: float | str) -> str:
-    if epsilon == "inf":
-        return "no certificate"
-    return "above the certificate" if line["crosses"] else "within the certificate"
-
-
 def write(
     folder: Path,
     title: str,
@@ -202,13 +449,19 @@ def write(
     lines: Sequence[Mapping[str, Any]],
     results: Sequence[Result],
 ) -> list[str]:
-    """Write table, JSON, contact sheet and, for a sweep of the noise, the plot."""
+    """Write table, JSON, contact sheet and, for several levels of noise, the plot."""
     write_text(folder / JSON, to_json({**header, "title": title, "rows": list(lines)}))
-    text = markdown(lines, title) if lines else ""
-    if header.get("membership"):
-        name, columns, rows, note = membership_table(header["membership"])
-        text += f"\n# {name}\n\n{_markdown_table(columns, rows)}\n{note}\n"
-    write_text(folder / TABLE, text)
+    tables: list[tuple[str, Sequence[str], list[list[str]], str]] = []
+    if lines:
+        tables.append((title, COLUMNS, table_rows(lines), caption(lines)))
+    if header["membership"]:
+        tables.append(membership_table(header["membership"]))
+    texts = []
+    for name, columns, rows, note in tables:
+        cells = [columns, ["---"] * len(columns), *rows]
+        table = "".join(f"| {' | '.join(line)} |\n" for line in cells)
+        texts.append(f"# {name}\n\n{table}\n{note}\n")
+    write_text(folder / TABLE, "\n".join(texts))
     written = [TABLE, JSON]
     pictured = [result for result in results if result.images]
     if pictured:
@@ -246,12 +499,14 @@ def contact_sheet(results: Sequence[Result]) -> bytes:
 
 
 def _name(result: Result) -> str:
-    scene, factor = result.case.scene, ""
-    if getattr(scene, "noise_factor", 1.0) != 1.0:
-        factor = f", {scene.noise_factor:g} of the planned noise"  # type: ignore[union-attr]
-    clients = getattr(scene, "clients", 1)
-    summed = f", sum of {clients} clients" if clients > 1 else ""
-    return f"{result.case.algorithm}, {result.case.attack}{summed}{factor}"
+    attacked = result.case.attacked
+    name = f"{attacked.algorithm}, {result.case.attack}"
+    if isinstance(attacked, PlanRound):
+        if attacked.clients > 1:
+            name += f", sum of {attacked.clients} clients"
+        if attacked.noise_factor != 1.0:
+            name += f", {attacked.noise_factor:g} of the planned noise"
+    return name
 
 
 def _strip(result: Result) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:

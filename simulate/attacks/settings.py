@@ -1,7 +1,8 @@
 """Observations that attacks are run on: one round of a plan, or a round of a run replayed.
 
-Under a plan each client holds one record, as in the evaluations of the literature: the setting in
-which most is released about a record. The executed plan's clipping, noise and learning rate stay.
+Under a plan each client holds one record and takes one local step, as in the evaluations of the
+literature: the setting in which most is released about a record. The executed plan's clipping,
+noise and learning rate stay.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from simulate.attacks.view import (
     view_of,
     with_start,
 )
-from simulate.components import Released, Sampler
+from simulate.components import Released
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import Partition
 from simulate.data.partition.schemes import partition, scheme
@@ -43,7 +44,7 @@ from simulate.streams import Purpose, stream
 
 
 @dataclass(frozen=True)
-class PlanScene:
+class PlanRound:
     """Releases of the first round of a plan, with one record per client.
 
     Attributes:
@@ -52,7 +53,6 @@ class PlanScene:
         data: the data set.
         images: number of attacked records.
         clients: clients per release; the records are divided over ``images // clients`` releases.
-        steps: local steps of a client, each on its record.
         seed: draws the records, the initial model and the noise.
         hyperparameters: of the algorithm.
         device: device of the computations.
@@ -64,7 +64,6 @@ class PlanScene:
     data: Dataset
     images: int = 50
     clients: int = 1
-    steps: int = 1
     seed: int = 0
     hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -72,15 +71,12 @@ class PlanScene:
 
     def __post_init__(self) -> None:
         require_images(self.data)
-        most = len(self.data.train_y)
-        if not 1 <= self.images <= most:
-            raise InputError.one("images", f"must be in [1, {most}]", self.images)
-        if not 1 <= self.clients <= min(self.images, self.target.clients):
-            most = min(self.images, self.target.clients)
-            rule = f"must be in [1, {most}], the images and the clients of {self.target.name}"
+        records, clients = len(self.data.train_y), min(self.images, self.target.clients)
+        if not 1 <= self.images <= records:
+            raise InputError.one("images", f"must be in [1, {records}]", self.images)
+        if not 1 <= self.clients <= clients:
+            rule = f"must be in [1, {clients}], the images and the clients of {self.target.name}"
             raise InputError.one("clients", rule, self.clients)
-        if self.steps < 1:
-            raise InputError.one("local-steps", "must be at least 1", self.steps)
 
     @property
     def target(self) -> GroupPlan:
@@ -113,10 +109,34 @@ class PlanScene:
     @cached_property
     def experiment(self) -> Experiment:
         """The algorithm on clients with one record each; the cohort is set per release."""
-        built = self._one_record(self._planned)
+        planned = self._planned.plan
+        spec, groups = planned.spec, []
+        local = spec.local.model_copy(
+            update={"steps": 1, "batch_size": 1, "epochs": None, "augmentation": None}
+        )
+        for group in planned.groups:
+            update: dict[str, object] = {}
+            if spec.unit == "record":
+                update |= {"records": 1, "record_sampling_ratio": 1.0, "steps": 1}
+            if self.noise_factor != 1.0:
+                sigma = group.noise_multiplier * self.noise_factor
+                update |= {"noise_multiplier": sigma, "segments": None}
+            groups.append(group.model_copy(update=update))
+        changed = {"spec": spec.model_copy(update={"local": local}), "groups": tuple(groups)}
+        entry = ALGORITHMS.get(self.algorithm)
+        made = entry.build(planned.model_copy(update=changed), entry.complete(self.hyperparameters))
+
+        def draw(
+            generator: np.random.Generator, clients: int, ratio: float, round_: int
+        ) -> np.ndarray:
+            """The first clients of the target group and nobody else."""
+            sequence = generator.bit_generator.seed_seq
+            index = sequence.spawn_key[-1]  # type: ignore[attr-defined]  # names the group
+            return np.arange(self.clients if index == self._target_index else 0)
+
         return Experiment(
-            built,
-            model(built.plan.spec.model.name),
+            replace(made, sampler=replace(made.sampler, draw=draw)),
+            model(made.plan.spec.model.name),
             self.data,
             self._partition(self.rows[0]),
             self.seed,
@@ -127,31 +147,23 @@ class PlanScene:
         """Observation number ``index``, with its own noise; the initial model is the same."""
         if not 0 <= index < len(self):
             raise IndexError(index)
-        chosen = self.rows[index]
         base = self.experiment
         seed = int(stream(self.seed, Purpose.CANARY, 17, index).integers(2**62))
-        fixed = replace(base, partition=self._partition(chosen), seed=seed)
+        fixed = replace(base, partition=self._partition(self.rows[index]), seed=seed)
         fixed = with_start(fixed, base.start)
         with one_core():
             progress = initial_state(fixed)
-            releases, _ = recorded(fixed, progress, step=False)
-        members = set(np.asarray(self._members[self._target_index])[: self.clients].tolist())
-        name = self.target.name
+            releases = recorded(fixed, progress, MemoryLedger(fixed.algorithm.plan.digest))
+        members = set(self._members[self._target_index][: self.clients].tolist())
         released = next(
             release
             for release in releases
-            if name in {group.name for group in release.groups}
+            if self.target.name in {group.name for group in release.groups}
             and (release.client is None or release.client in members)
         )
         truth = self.truth(index)
-        view = view_of(
-            fixed,
-            progress,
-            released,
-            clients=len(truth.labels),
-            records=len(truth.labels),
-            steps=self.steps,
-        )
+        count = len(truth.labels)
+        view = view_of(fixed, progress, released, clients=count, records=count, steps=1)
         return Observation(view, truth)
 
     def truth(self, index: int) -> Truth:
@@ -176,44 +188,9 @@ class PlanScene:
         order[first : first + len(chosen)] = chosen
         return Partition(order, np.arange(population + 1), self._members)
 
-    def _one_record(self, built: Algorithm) -> Algorithm:
-        """The algorithm for clients with one record, whose cohort is the target's first clients."""
-        spec = built.plan.spec
-        changed = {"steps": self.steps, "batch_size": 1, "epochs": None, "augmentation": None}
-        local = spec.local.model_copy(update=changed)
-        changes: dict[str, object] = {}
-        if spec.unit == "record":
-            changes = {"records": 1, "record_sampling_ratio": 1.0, "steps": self.steps}
-        groups = tuple(self._changed(group, changes) for group in built.plan.groups)
-        update = {"spec": spec.model_copy(update={"local": local}), "groups": groups}
-        entry = ALGORITHMS.get(self.algorithm)
-        made = entry.build(
-            built.plan.model_copy(update=update), entry.complete(self.hyperparameters)
-        )
-        return replace(made, sampler=self._sampler(made.sampler))
-
-    def _changed(self, group: GroupPlan, changes: dict[str, object]) -> GroupPlan:
-        update = dict(changes)
-        if self.noise_factor != 1.0:
-            update["noise_multiplier"] = group.noise_multiplier * self.noise_factor
-            update["segments"] = None
-        return group.model_copy(update=update)
-
-    def _sampler(self, planned: Sampler) -> Sampler:
-        """Draws the first clients of the target group and nobody else."""
-
-        def draw(
-            generator: np.random.Generator, clients: int, ratio: float, round_: int
-        ) -> np.ndarray:
-            sequence = generator.bit_generator.seed_seq
-            index = sequence.spawn_key[-1]  # type: ignore[attr-defined]  # names the group
-            return np.arange(self.clients if index == self._target_index else 0)
-
-        return replace(planned, draw=draw)
-
 
 @dataclass(frozen=True)
-class RunScene:
+class RunRound:
     """Releases of one round of a run, replayed from its folder by its seed.
 
     Attributes:
@@ -232,15 +209,20 @@ class RunScene:
 
     def __len__(self) -> int:
         """Number of attacked releases."""
-        return min(self.images, len(self._observations))
+        return len(self._observations)
 
     def __getitem__(self, index: int) -> Observation:
         """Observation number ``index``."""
-        return self._observations[: self.images][index]
+        return self._observations[index]
 
     def truth(self, index: int) -> Truth:
         """The records of observation number ``index``."""
         return self[index].truth
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the run's algorithm."""
+        return self.record.algorithm
 
     @property
     def executed(self) -> Plan:
@@ -262,28 +244,13 @@ class RunScene:
 
     @cached_property
     def _replayed(self) -> tuple[Progress, tuple[Released, ...]]:
-        """State before the attacked round, and the releases of the round."""
+        """State before the attacked round, and its releases, which are those of the ledger."""
         with one_core():
-            before, ledger = self._before()
-            releases, _ = recorded(self.experiment, before, ledger, step=False)
-        self._check(ledger)
-        return before, releases
-
-    @cached_property
-    def _observations(self) -> Sequence[Observation]:
-        before, releases = self._replayed
-        return [self._observation(before, released) for released in releases]
-
-    def _before(self) -> tuple[Progress, MemoryLedger]:
-        """State before the attacked round."""
-        progress = initial_state(self.experiment)
-        ledger = MemoryLedger(self.experiment.algorithm.plan.digest)
-        while progress.round < self.round - 1:
-            progress = run_round(self.experiment, progress, ledger)
-        return progress, ledger
-
-    def _check(self, ledger: MemoryLedger) -> None:
-        """Raises unless the replayed releases are those of the run's ledger."""
+            before = initial_state(self.experiment)
+            ledger = MemoryLedger(self.experiment.algorithm.plan.digest)
+            while before.round < self.round - 1:
+                before = run_round(self.experiment, before, ledger)
+            releases = recorded(self.experiment, before, ledger)
         written = read_ledger(self.folder, self.record.plan_digest).records
         if len(written) < len(ledger.records):
             rule = f"must hold the {len(ledger.records)} lines of the rounds up to {self.round}"
@@ -294,6 +261,12 @@ class RunScene:
             if replayed != record:
                 rule = f"must replay to its ledger (data, software and device as then): line {line}"
                 raise InputError.one("run", rule, str(self.folder / LEDGER))
+        return before, releases
+
+    @cached_property
+    def _observations(self) -> Sequence[Observation]:
+        before, releases = self._replayed
+        return [self._observation(before, released) for released in releases[: self.images]]
 
     def _observation(self, before: Progress, released: Released) -> Observation:
         names = {group.name for group in released.groups}
@@ -335,12 +308,13 @@ class RunScene:
         return used
 
 
-def run_scene(
+def round_of_run(
     folder: Path, data: Callable[[str], Dataset], round_: int, images: int, device: torch.device
-) -> RunScene:
-    """The scene of a run folder."""
+) -> RunRound:
+    """A round of a run folder."""
     record, plan = RunRecord.load(folder), Plan.load(folder / PLAN)
     seed = record.simulation_seed
+    plan.spec.sampling.law.require("attacks", "plan.spec.sampling")
     if plan.digest != record.plan_digest:
         raise InputError.one("run", "must hold the plan that it executed", str(folder / PLAN))
     if not 1 <= round_ <= record.rounds_done:
@@ -366,4 +340,4 @@ def run_scene(
         torch.device("cpu" if record.device == "cpu" else device),
         canaries=int(record.configuration.get("canaries", 0)),
     )
-    return RunScene(folder, record, experiment, round_, images)
+    return RunRound(folder, record, experiment, round_, images)

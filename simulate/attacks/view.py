@@ -12,7 +12,7 @@ from torch import Tensor
 
 from privplan.errors import InputError
 from privplan.registry import Registry
-from simulate.algorithm import Algorithm, extra_coordinates
+from simulate.algorithm import extra_coordinates
 from simulate.components import Released, State
 from simulate.data.dataset import Dataset
 from simulate.engine.experiment import Experiment
@@ -20,7 +20,7 @@ from simulate.engine.loop import Progress, run_round
 from simulate.engine.round import released_coordinates
 from simulate.models.hypernetwork import EMBEDDING, Hypernetwork
 from simulate.models.network import Model, body_size, split_head
-from simulate.runs.ledger_writer import LedgerWriter, MemoryLedger
+from simulate.runs.ledger_writer import LedgerWriter
 
 Kind = Literal["parameters", "hypernetwork", "nothing"]
 
@@ -86,19 +86,17 @@ class View:
 
     def inputs(self, pixels: Tensor) -> Tensor:
         """Model inputs of pixels in [0, 1], shape [..., channels, height, width]."""
-        mean, std = (
-            torch.as_tensor(value, dtype=pixels.dtype, device=pixels.device).reshape(-1, 1, 1)
-            for value in (self.mean, self.std)
-        )
+        mean, std = self._scaling(pixels)
         return (pixels * self.white - mean) / std
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """The inverse of ``inputs``: pixels, not limited to [0, 1]."""
-        mean, std = (
-            torch.as_tensor(value, dtype=inputs.dtype, device=inputs.device).reshape(-1, 1, 1)
-            for value in (self.mean, self.std)
-        )
+        mean, std = self._scaling(inputs)
         return (inputs * std + mean) / self.white
+
+    def _scaling(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        mean, std = (torch.as_tensor(value).to(like) for value in (self.mean, self.std))
+        return mean.reshape(-1, 1, 1), std.reshape(-1, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -142,27 +140,21 @@ def truth_of(data: Dataset, rows: np.ndarray) -> Truth:
 
 
 def recorded(
-    experiment: Experiment,
-    progress: Progress,
-    ledger: LedgerWriter | None = None,
-    *,
-    step: bool = True,
-) -> tuple[tuple[Released, ...], Progress]:
-    """Run one round and return the releases that its aggregator received."""
+    experiment: Experiment, progress: Progress, ledger: LedgerWriter
+) -> tuple[Released, ...]:
+    """Run one round without the server's step; the releases that its aggregator received."""
     seen: list[Released] = []
-    aggregator = experiment.algorithm.aggregator
 
     def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
         seen.extend(releases)
-        if step:
-            return aggregator.combine(releases, theta, state)
         coordinates = released_coordinates(experiment, progress.round + 1)
         return torch.zeros_like(theta if coordinates is None else theta[coordinates]), state
 
-    watching = replace(experiment.algorithm, aggregator=replace(aggregator, combine=combine))
+    aggregator = replace(experiment.algorithm.aggregator, combine=combine)
+    watching = replace(experiment.algorithm, aggregator=aggregator)
     watched = with_start(replace(experiment, algorithm=watching), experiment.start)
-    after = run_round(watched, progress, ledger or MemoryLedger(watching.plan.digest))
-    return tuple(seen), after
+    run_round(watched, progress, ledger)
+    return tuple(seen)
 
 
 def with_start(experiment: Experiment, start: Tensor) -> Experiment:
@@ -181,22 +173,21 @@ def view_of(
     steps: int,
 ) -> View:
     """The server's view of a release."""
-    algorithm, model, round_ = experiment.algorithm, experiment.model, progress.round + 1
     vector = released.vector.float()
-    extra = extra_coordinates(algorithm)
+    extra = extra_coordinates(experiment.algorithm)
     vector = vector[: len(vector) - extra] if extra else vector
-    kind, parameters, observed = _public(algorithm, experiment, progress, released, len(vector))
+    kind, parameters, observed = _public(experiment, progress, released, len(vector))
     data = experiment.data
     return View(
         kind=kind,
-        model=model,
+        model=experiment.model,
         parameters=parameters,
         observed=observed,
         update=vector,
         clients=clients,
         records=records,
         steps=steps,
-        learning_rate=experiment.learning_rate(round_),
+        learning_rate=experiment.learning_rate(progress.round + 1),
         noise_std=released.record.noise_std,
         dataset=data.name,
         mean=data.mean,
@@ -206,14 +197,10 @@ def view_of(
 
 
 def _public(
-    algorithm: Algorithm,
-    experiment: Experiment,
-    progress: Progress,
-    released: Released,
-    length: int,
+    experiment: Experiment, progress: Progress, released: Released, length: int
 ) -> tuple[Kind, Tensor, Tensor]:
     """Kind of a release, the public parameters it updates, and which of them it holds."""
-    model, split = experiment.model, algorithm.split
+    model, split = experiment.model, experiment.algorithm.split
     if not length:
         return "nothing", progress.theta[:0], torch.empty(0, dtype=torch.int64)
     coordinates = released_coordinates(experiment, progress.round + 1)
@@ -244,17 +231,11 @@ class Options:
 
     Attributes:
         steps: steps of an iterative attack.
-        restarts: random starts, of which the one with the smallest objective is used.
-        records: most records that are reconstructed from one release.
-        seed: seed of the starts.
-        rog_network: TorchScript file of ROG's network; empty without.
+        seed: seed of an attack with random starts.
     """
 
     steps: int = 1000
-    restarts: int = 1
-    records: int = 10
     seed: int = 0
-    rog_network: str = ""
 
 
 @dataclass(frozen=True)
@@ -312,9 +293,3 @@ def register(name: str, *, iterative: bool, source: str) -> Callable[[Reconstruc
         return reconstruct
 
     return decorate
-
-
-def generator(options: Options, *indices: int) -> torch.Generator:
-    """The random generator of one start of an attack."""
-    mixed = hash((options.seed, *indices)) % (2**63)
-    return torch.Generator().manual_seed(mixed)

@@ -15,7 +15,6 @@ from simulate.cli.options import (
     SEED_OPTION,
     Decorator,
     data_options,
-    hyperparameters_of,
     refuse_unused_aggregation,
     request_of,
 )
@@ -23,8 +22,13 @@ from simulate.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from simulate.attacks.evaluate import Case
-    from simulate.attacks.targets import Settings, Targets
+    from simulate.attacks.membership import Membership
+    from simulate.attacks.report import Case, Result
+    from simulate.attacks.settings import PlanRound
+    from simulate.data.dataset import Dataset
+    from simulate.runs.request import Request
+
+MEMBERSHIP = "membership"
 
 
 def _count(name: str, default: int, help_: str, *, least: int = 1) -> Decorator:
@@ -45,7 +49,7 @@ def _count(name: str, default: int, help_: str, *, least: int = 1) -> Decorator:
     "attacks",
     default="closed,ig",
     show_default=True,
-    help="Names with commas between: closed, ig, ig-paper, rog, tailored, membership.",
+    help="Names with commas between: closed, ig, membership.",
 )
 @click.option(
     "--algorithm",
@@ -61,28 +65,15 @@ def _count(name: str, default: int, help_: str, *, least: int = 1) -> Decorator:
     show_default=True,
     help="Clients in a released sum, each with one record; several with commas between.",
 )
-@_count("--local-steps", 1, "Local steps of a client on its record.")
 @click.option(
     "--noise",
     default="1",
     show_default=True,
-    help="Factors on the plan's noise multipliers, with commas between. Membership is compared "
-    "with the plan's certificate, which less noise does not keep.",
+    help="Factors on the plan's noise multipliers, with commas between, such as 1,0.1,0.01, to see "
+    "where an attack begins to succeed. Membership is compared with the plan's certificate, which "
+    "less noise does not keep.",
 )
-@click.option(
-    "--sweep",
-    is_flag=True,
-    help="Lower the noise until an attack succeeds, and draw its scores over epsilon.",
-)
-@_count("--steps", 1000, "Steps of iterative attacks.")
-@_count("--restarts", 1, "Starts, of which the one with the smallest objective is used.")
-@_count("--records", 10, "Most records that are reconstructed from one release.")
-@click.option(
-    "--rog-network",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Network of the attack rog, written by torch.export.save.",
-)
+@_count("--steps", 1000, "Steps of the attack ig.")
 @_count("--round", 1, "Attacked round of a run.")
 @_count("--shadows", 64, "Shadow runs of the membership attack.", least=64)
 @_count("--targets", 10, "Targets in each run of the membership attack, half of them in.")
@@ -97,13 +88,8 @@ def command(
     algorithms: str,
     images: int,
     clients: str,
-    local_steps: int,
     noise: str,
-    sweep: bool,
     steps: int,
-    restarts: int,
-    records: int,
-    rog_network: Path | None,
     round: int,  # the option's name
     shadows: int,
     targets: int,
@@ -124,161 +110,214 @@ def command(
     resumes with the same command.
     """
     from privplan.cli import render
-    from simulate.attacks import evaluate as noise_sweep
     from simulate.attacks import report
-    from simulate.attacks.evaluate import summary, to_json
-    from simulate.attacks.evaluate import sweep as attack_all
     from simulate.attacks.membership import membership
-    from simulate.attacks.targets import Settings, attack_names, positive_numbers
     from simulate.attacks.view import Options
 
-    names = attack_names(attacks)
+    names = _attack_names(attacks)
     _refuse_unused(source, names)
-    settings = Settings(
-        attacks=names,
-        images=images,
-        clients=positive_numbers("clients", clients, whole=True),
-        noise=positive_numbers("noise", noise),
-        local_steps=local_steps,
-        round=round,
-        shadows=shadows,
-        targets=targets,
-        seed=seed,
-    )
-    own = Options(steps, restarts, records, seed, _network(rog_network))
-    if sweep:
-        _check_sweep(source, settings)
-    found = _targets(source, algorithms, settings, options)
-    _warn_of_rest(found.cases)
-    lines: list[dict[str, Any]] = []
-    results, breaks = [], []
-    if found.cases:
-        with render.progress(f"{len(found.cases)} attacks") as progress:
-            if sweep:
-                swept = noise_sweep.noise_sweep(found.cases, own, seed, output, progress)
-                results, lines, breaks = swept.results, swept.lines, swept.breaks
-            else:
-                results = attack_all(found.cases, own, output, progress)
-                lines = [summary(result, seed) for result in results]
-    lines += found.missing
-    members = []
-    for attack in found.members:
-        with render.progress(f"membership, {attack.algorithm}, {attack.runs} runs") as progress:
-            members.append(membership(attack, output, progress, jobs))
-    title = _title(source, found.cases)
-    header = {
-        "settings": {
-            "images": images,
-            "clients": settings.clients,
-            "noise": settings.noise,
-            "local_steps": local_steps,
-            "seed": seed,
-            "steps": steps,
-            "restarts": restarts,
-        },
-        "membership": members,
-        "sweep": breaks,
-    }
-    if form == "json":
-        render.text(to_json({**header, "title": title, "rows": lines}).rstrip())
+    sums, factors = _positive("clients", clients, whole=True), _positive("noise", noise)
+    reconstructing = [name for name in names if name != MEMBERSHIP]
+    cases: list[Case] = []
+    members: list[Membership] = []
+    if source.is_dir():
+        cases = _cases_of_run(source, algorithms, reconstructing, round, images, options)
     else:
-        if members:
-            render.table(*report.membership_table(members), words=True)
+        request, methods, data = _of_plan(source, algorithms, options)
+        for method in methods:
+            if reconstructing:
+                rounds = _rounds_of_plan(request, method, data, images, sums, factors, seed)
+                cases += [report.Case(name, one) for one in rounds for name in reconstructing]
+            if MEMBERSHIP in names:
+                members += _members(request, method, data, shadows, targets, factors, seed)
+        for count in map(int, sums if reconstructing else ()):
+            if rest := images % count:
+                render.warn(
+                    f"images: {images} is not a multiple of {count} clients per release; "
+                    f"{images - rest} images are attacked"
+                )
+    results: list[Result] = []
+    if cases:
+        with render.progress(f"{len(cases)} attacks") as progress:
+            results = report.sweep(cases, Options(steps, seed), output, progress)
+    lines = [report.summary(result, seed) for result in results]
+    found = []
+    for attack in members:
+        with render.progress(f"membership, {attack.algorithm}, {attack.runs} runs") as progress:
+            found.append(membership(attack, output, progress, jobs))
+    title = f"Attacks on {source.name}"
+    if cases:
+        experiment = cases[0].attacked.experiment
+        title += f": {experiment.data.name}, {experiment.model.name}"
+        title += "" if source.is_dir() else ", one record per client"
+    settings = {"images": images, "clients": sums, "noise": factors, "seed": seed, "steps": steps}
+    header = {"settings": settings, "membership": found}
+    if form == "json":
+        render.text(report.to_json({**header, "title": title, "rows": lines}).rstrip())
+    else:
+        if found:
+            render.table(*report.membership_table(found), words=True)
         if lines:
             render.table(
                 title, report.COLUMNS, report.table_rows(lines), report.caption(lines), words=True
             )
-        for line in breaks:
-            render.text(noise_sweep.sentence(line))
     if output is not None:
         written = report.write(output, title, header, lines, results)
         if form == "table":
             render.text(f"written to {output}: {', '.join(written)}")
 
 
+def _attack_names(text: str) -> tuple[str, ...]:
+    """Registered names of the chosen attacks, and ``membership``."""
+    from privplan.errors import InputError
+    from simulate.attacks.view import ATTACKS
+
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    found = []
+    for word in words or [""]:
+        if word.lower() == MEMBERSHIP:
+            found.append(MEMBERSHIP)
+        elif word in ATTACKS:
+            found.append(ATTACKS.name_of(word))
+        else:
+            known = ", ".join([*ATTACKS.names(), MEMBERSHIP])
+            raise InputError.one("attack", f"must be one of {known}", word)
+    return tuple(dict.fromkeys(found))
+
+
+def _positive(field: str, text: str, *, whole: bool = False) -> tuple[float, ...]:
+    """Numbers above 0 from text with commas between."""
+    from privplan.errors import InputError
+
+    found = []
+    for word in text.split(","):
+        try:
+            value = float(word)
+        except ValueError:
+            value = 0.0
+        if not 0 < value < 1e9 or (whole and not value.is_integer()):
+            kind = "whole numbers" if whole else "numbers"
+            raise InputError.one(field, f"must be {kind} above 0 with commas between", word)
+        found.append(value)
+    return tuple(found)
+
+
 def _refuse_unused(source: Path, attacks: Sequence[str]) -> None:
     """Raises for each option of the command line that source and attacks leave without effect."""
-    from simulate.attacks.targets import MEMBERSHIP
+    from privplan.errors import InputError
 
     context = click.get_current_context()
     if source.is_dir():
+        if MEMBERSHIP in attacks:
+            raise InputError.one("attack", "membership needs a plan, not a run", str(source))
         rule = "must be left out for a run, which is replayed as it was"
-        own = ("clients", "local_steps", "dataset", "partition", "aggregation", "hyperparameters")
+        own = ("clients", "noise", "dataset", "partition", "aggregation", "hyperparameters")
         refuse_options(context, own, rule)
     elif source.is_file():
         refuse_options(context, ("round",), "must be left out for a plan, which has no rounds yet")
     if MEMBERSHIP not in attacks:
         names = ("shadows", "targets", "jobs", *(() if source.is_dir() else ("partition",)))
         refuse_options(context, names, "is only for membership")
-    if "rog" not in attacks:
-        refuse_options(context, ("rog_network",), "is only for the attack rog")
 
 
-def _warn_of_rest(cases: Sequence[Case]) -> None:
-    """Prints a warning for each number of clients that does not divide the images."""
-    from privplan.cli import render
-    from simulate.attacks.settings import PlanScene
-
-    scenes = [case.scene for case in cases if isinstance(case.scene, PlanScene)]
-    for images, clients in dict.fromkeys((scene.images, scene.clients) for scene in scenes):
-        if images % clients:
-            render.warn(
-                f"images: {images} is not a multiple of {clients} clients per release; "
-                f"{images - images % clients} images are attacked"
-            )
-
-
-def _network(path: Path | None) -> str:
-    """The path of ROG's network; empty without."""
-    from simulate.attacks.hyperfl import network
-
-    if path is None:
-        return ""
-    network(path)
-    return str(path)
-
-
-def _check_sweep(source: Path, settings: Settings) -> None:
-    """Raises when a sweep of the noise does not suit the other options."""
+def _cases_of_run(
+    folder: Path, algorithms: str, attacks: Sequence[str], round_: int, images: int, options: Any
+) -> list[Case]:
+    """Attacks on a round of a run, which is replayed."""
     from privplan.errors import InputError
-    from simulate.attacks.targets import MEMBERSHIP
+    from simulate.attacks.report import Case
+    from simulate.attacks.settings import round_of_run
+    from simulate.data.registry import load
+    from simulate.parallel import SINGLE_PROCESS, device_of
 
-    if source.is_dir():
-        raise InputError.one("sweep", "must be left out for a run", "--sweep")
-    if settings.noise != (1.0,):
-        raise InputError.one("sweep", "must be left out with --noise", "--sweep")
-    if MEMBERSHIP in settings.attacks:
-        raise InputError.one("sweep", "must be left out for membership", "--sweep")
+    if algorithms.strip(" ,"):
+        raise InputError.one("algorithm", "must be left out for a run", algorithms)
+    attacked = round_of_run(
+        folder,
+        lambda name: load(name, options["data_dir"], options["download"]),
+        round_,
+        images,
+        device_of(options["device"], SINGLE_PROCESS),
+    )
+    return [Case(name, attacked) for name in attacks]
 
 
-def _targets(source: Path, algorithms: str, settings: Settings, options: dict[str, Any]) -> Targets:
-    """The attacks on a plan or a run."""
+def _of_plan(
+    source: Path, algorithms: str, options: dict[str, Any]
+) -> tuple[Request, list[str], Dataset]:
+    """Plan and choices of the command line, names of the algorithms, and the data."""
     from privplan.errors import InputError
-    from simulate.attacks.targets import of_plan, of_run
+    from simulate.algorithms.registry import ALGORITHMS
     from simulate.data.registry import load
 
+    request = request_of(source, "", Path("attack"), options)
     names = [word.strip() for word in algorithms.split(",") if word.strip()]
-    if not source.is_dir():
-        request = request_of(source, "", Path("attack"), options)
-        if names:
-            refuse_unused_aggregation(request.plan, names)
-        return of_plan(request, names, settings)
-    if names:
-        raise InputError.one("algorithm", "must be left out for a run", algorithms)
-    hyperparameters_of(options["hyperparameters"])
-    return of_run(
-        source,
-        lambda name: load(name, options["data_dir"], options["download"]),
-        options["device"],
-        settings,
-    )
+    if not names:
+        raise InputError.one("algorithm", "must be given for a plan, such as FedAvg", "nothing")
+    refuse_unused_aggregation(request.plan, names)
+    request.plan.spec.sampling.law.require("attacks", "plan.spec.sampling")
+    found = list(dict.fromkeys(map(ALGORITHMS.name_of, names)))
+    return request, found, load(request.dataset, request.data_dir, request.download)
 
 
-def _title(source: Path, cases: Sequence[Case]) -> str:
-    if not cases:
-        return f"Attacks on {source.name}"
-    scene = cases[0].scene
-    data, network = scene.experiment.data.name, scene.experiment.model.name
-    if source.is_dir():
-        return f"Attacks on {source.name}: {data}, {network}"
-    return f"Attacks on {source.name}: {data}, {network}, one record per client"
+def _rounds_of_plan(
+    request: Request,
+    algorithm: str,
+    data: Dataset,
+    images: int,
+    sums: Sequence[float],
+    factors: Sequence[float],
+    seed: int,
+) -> list[PlanRound]:
+    """The rounds to attack: one for each factor on the noise and number of clients in a sum."""
+    from simulate.attacks.settings import PlanRound
+    from simulate.parallel import SINGLE_PROCESS, device_of
+
+    found = []
+    for factor in factors:
+        for clients in map(int, sums):
+            one = PlanRound(
+                request.plan,
+                algorithm,
+                data,
+                images=images,
+                clients=clients,
+                seed=seed,
+                hyperparameters=request.hyperparameters,
+                device=device_of(request.device, SINGLE_PROCESS),
+                noise_factor=factor,
+            )
+            one.experiment  # noqa: B018  # raises before any attack starts
+            found.append(one)
+    return found
+
+
+def _members(
+    request: Request,
+    algorithm: str,
+    data: Dataset,
+    shadows: int,
+    targets: int,
+    factors: Sequence[float],
+    seed: int,
+) -> list[Membership]:
+    """Membership attacks on an algorithm, one for each factor on the noise."""
+    from simulate.attacks.membership import Membership
+
+    found = [
+        Membership(
+            request.plan,
+            algorithm,
+            data,
+            shadows=shadows,
+            targets=targets,
+            seed=seed,
+            hyperparameters=request.hyperparameters,
+            partition=request.partition,
+            noise_factor=factor,
+        )
+        for factor in factors
+    ]
+    for one in found:
+        one.experiment(0)  # raises before any run
+    return found

@@ -96,11 +96,11 @@ def _models(folder: Path) -> dict[str, Any]:
 
 def _view(folder: Path) -> dict[str, Any]:
     import privplan
-    from simulate.attacks.settings import PlanScene
+    from simulate.attacks.settings import PlanRound
     from simulate.data.registry import load
 
     plan = privplan.Plan.load(folder / "plan.json")
-    return {"view": PlanScene(plan, "HyperFL", load("digits"), images=1)[0].view}
+    return {"view": PlanRound(plan, "HyperFL", load("digits"), images=1)[0].view}
 
 
 RUN = "simulate plan.json --algorithm planned --device cpu --seed 1 -o run"

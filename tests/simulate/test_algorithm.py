@@ -57,8 +57,7 @@ def test_only_the_mechanisms_draw_normal_noise() -> None:
         if re.search(r"standard_normal|\.normal\(|randn|Purpose\.NOISE", path.read_text())
     ]
     assert sorted(drawing) == [
-        "attacks/closed_form.py",  # where an attacker's search begins
-        "attacks/inversion.py",  # likewise
+        "attacks/inversion.py",  # images on which an attacker scales its search
         "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
         "engine/loop.py",  # names the stream
         "engine/measurements.py",  # takes what a client says that it drew out of what it sent

@@ -107,9 +107,8 @@ def test_under_replace_one_the_records_of_absent_clients_are_replaced() -> None:
         assert same == coin
 
 
-def test_the_unit_is_the_plans_and_shadows_are_enough() -> None:
+def test_a_run_has_finite_scores_and_shadows_are_enough() -> None:
     attack = Membership(_plan(rounds=2), "DP-FedAvg", _few(), targets=4)
-    assert attack.unit == "client"
     assert len(attack._records(0)) == 4
     found = scores_of_run(attack, 0)
     assert len(found["odds"]) == 4
