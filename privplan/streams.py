@@ -1,7 +1,8 @@
 """Random streams of a simulation, which its seed, a purpose and indices determine.
 
-A check regenerates cohorts and noise from them; ``simulate.streams`` draws from the same
-streams. Where the key of the noise is secret, only statistical tests remain.
+The simulator draws from them, and a check regenerates cohorts and noise. Where the key of the noise
+is secret, only statistical tests remain. A stream depends on no earlier draw, so results depend
+neither on chunk sizes nor on interruptions, and no state of a generator is used twice.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hmac
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -172,16 +174,28 @@ def secure_stream() -> SecureStream:
 
 # --- Random streams of a simulation, which its seed, a purpose and indices determine. ------------
 
-SAMPLING = 3
-"""Key of the streams of cohorts: (round, index of the group)."""
-NOISE = 5
-"""Key of the streams of noise: (round, index of the release in the round)."""
-"""Length of the hash of a generator's state."""
+
+class Purpose(IntEnum):
+    """Purpose of a stream. The numbers never change, because they determine a seed's results."""
+
+    INITIAL = 0
+    PARTITION = 1
+    GROUPS = 2
+    SAMPLING = 3  # of cohorts: (round, index of the group)
+    CLIENT = 4
+    NOISE = 5  # (round, index of the release in the round)
+    SUPPORT = 6  # of public masks: (round, index of the transform)
+    OWN_TEST = 7
+    RECORD_NOISE = 8
+    EVALUATION = 9
+    CANARY = 10
+    DROPOUT = 12
+    AUGMENTATION = 13
 
 
-def seeded_stream(seed: int, key: int, *indices: int) -> np.random.Generator:
-    """Returns the generator of one stream."""
-    sequence = np.random.SeedSequence(entropy=seed, spawn_key=(key, *indices))
+def stream(seed: int, purpose: int, *indices: int) -> np.random.Generator:
+    """The generator of one stream, independent of earlier draws and of all other streams."""
+    sequence = np.random.SeedSequence(entropy=seed, spawn_key=(int(purpose), *indices))
     return np.random.Generator(np.random.Philox(sequence))
 
 
@@ -195,17 +209,17 @@ _LEFT, _RIGHT = np.uint32(0xCA01F9DD), np.uint32(0x4973F715)
 2015), whose results NumPy guarantees to keep."""
 
 
-def seeded_streams(
-    seed: int, key: int, *indices: int, last: np.ndarray
+def streams(
+    seed: int, purpose: int, *indices: int, clients: np.ndarray
 ) -> Iterator[np.random.Generator]:
-    """Yields the generators of many streams that differ in their last index.
+    """Yields the generators of one stream per client, each valid until the next is asked for.
 
-    They are equal to those of ``seeded_stream``, at a tenth of its cost. There is one generator,
-    which is set to the next stream when that is asked for.
+    They are equal to those of ``stream``, at a tenth of its cost: there is one generator, which
+    is set to the next stream.
     """
     philox = np.random.Philox(0)
     generator, state = np.random.Generator(philox), philox.state
-    for words in _philox_keys(seed, (key, *indices), last):
+    for words in _philox_keys(seed, (int(purpose), *indices), clients):
         state["state"]["key"] = words
         philox.state = state
         yield generator
@@ -257,10 +271,6 @@ def fingerprint(generator: np.random.Generator | SecureStream) -> str:
 # -------------------------------------------------------------------------------------------------
 # Public random masks: the coordinates released in a round, drawn from the seed without data.
 
-STREAM = 6
-"""Key of the random stream of masks; changing it changes the result of every seed."""
-"""Length of a digest."""
-
 
 def mask_digest(coordinates: np.ndarray) -> str:
     """A hash of sorted coordinates."""
@@ -272,7 +282,7 @@ def draw_mask(seed: int, round_: int, masks: Sequence[Mask], dimension: int) -> 
     """The coordinates in all masks of a round, sorted."""
     released = np.arange(dimension)
     for mask in masks:
-        generator = seeded_stream(seed, STREAM, round_, mask.index)
+        generator = stream(seed, Purpose.SUPPORT, round_, mask.index)
         drawn = generator.choice(dimension, size=mask.size, replace=False, shuffle=False)
         released = np.intersect1d(released, drawn)
     return released

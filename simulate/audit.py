@@ -12,9 +12,9 @@ from torch import Tensor
 from privplan.auditing import AuditEvidence, GroupTraces
 from privplan.errors import InputError
 from privplan.plan import GroupPlan, Plan
+from privplan.streams import Purpose, stream
 from simulate.algorithm import Algorithm, extra_coordinates
 from simulate.components import GroupSum, Released
-from simulate.streams import Purpose, stream
 
 # -------------------------------------------------------------------------------------------------
 # Canaries: additional clients with known updates whose participation is decided by a fair coin.

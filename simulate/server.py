@@ -1,4 +1,4 @@
-"""Server updates: how the global model moves by a step.
+"""Server updates: how the global model moves by a step, and the registered server optimisers.
 
 DP-FedPGN (Algorithm 1) estimates the gradient of the global loss by g = -(1 / (eta K)) times the
 mean update of K local steps at learning rate eta, and moves the model by -gamma g; its experiments
@@ -15,10 +15,16 @@ of the parameters in the flat vector: (L x)_i = x_{i-1} - 2 x_i + x_{i+1}.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from privplan.errors import InputError
+from privplan.registry import Registry
+from privplan.spec.spec import Spec
+from privplan.spec.training import BETA1, BETA2, GROUP, Averaging, ServerOptimiser
 from simulate.components import Server, State
 
 LAST_STEP = "last_step"
@@ -68,3 +74,170 @@ def remembering(strength: float = 0.0) -> Server:
         return theta + taken, {**state, LAST_STEP: taken}
 
     return Server("remembering", start, move)
+
+
+# --- Registry of the server optimisers, and the server that a spec asks for. ---------------------
+#
+# An optimiser is a function from ``spec.server`` to a ``Server``, registered where it is defined::
+#
+#     @register("mine")
+#     def mine(options: ServerOptimiser) -> Server: ...
+#
+# Other distributions name such a function in the entry-point group ``privplan.server_optimisers``.
+
+Make = Callable[[ServerOptimiser], Server]
+"""Options of the spec to the server."""
+AVERAGE = "averaged_model"
+"""Key of the average of the models [d] in the server's state."""
+AVERAGED_ROUNDS = "averaging_rounds"
+"""Key of the number of completed rounds in the server's state."""
+
+
+def _checked(component: object) -> Make:
+    if not callable(component):
+        raise TypeError("must be a function from ServerOptimiser to Server")
+    return component
+
+
+SERVER_OPTIMISERS: Registry[Make] = Registry("server.optimizer", GROUP, check=_checked)
+"""All server optimisers by name."""
+
+
+def register(name: str) -> Callable[[Make], Make]:
+    """A decorator that registers a function as a server optimiser and returns it unchanged."""
+    return lambda make: SERVER_OPTIMISERS.register(name, make)
+
+
+def server_of(spec: Spec, own: Server, algorithm: str) -> Server:
+    """Returns the server of a spec's optimiser and averaging, or the algorithm's own."""
+    if spec.server is None and spec.averaging is None:
+        return own
+    if own.name != "add":
+        text = f"must be left out for {algorithm}, which has its own server"
+        raise InputError.one("plan.server", text, own.name)
+    server = own
+    if spec.server is not None:
+        server = SERVER_OPTIMISERS.get(spec.server.optimizer)(spec.server)
+    return server if spec.averaging is None else averaged(server, spec.averaging, spec.rounds)
+
+
+def averaged(inner: Server, averaging: Averaging, rounds: int) -> Server:
+    """Returns a server whose released vector is an average of its models over rounds."""
+
+    def start(theta: Tensor) -> State:
+        zero = torch.zeros((), dtype=torch.float64, device=theta.device)
+        return {**inner.start(theta), AVERAGE: theta.clone(), AVERAGED_ROUNDS: zero}
+
+    def move(theta: Tensor, step: Tensor, state: State) -> tuple[Tensor, State]:
+        after, state = inner.step(theta, step, state)
+        done = state[AVERAGED_ROUNDS] + 1
+        share = newest_weight(averaging, int(done), rounds)
+        average = torch.lerp(state[AVERAGE], after, share)
+        return after, {**state, AVERAGE: average, AVERAGED_ROUNDS: done}
+
+    return replace(
+        inner,
+        name=f"{inner.name}, {averaging.method}",
+        start=start,
+        step=move,
+        released=lambda theta, state: state[AVERAGE],
+    )
+
+
+def newest_weight(averaging: Averaging, round_: int, rounds: int) -> float:
+    """Returns the weight of a round's model in the average after that round.
+
+    It is (1 - decay) / (1 - decay^t) for ``ema``, so that the weights of the models of rounds 1
+    to t are proportional to decay^(t - i), and 1 / n for the n-th model of a ``tail``.
+    """
+    if averaging.decay is not None:
+        return (1 - averaging.decay) / (1 - averaging.decay**round_)
+    first = rounds - max(1, math.ceil((averaging.fraction or 1.0) * rounds - 1e-9))
+    return 1 / max(1, round_ - first)
+
+
+# --- Adaptive server optimisers: FedAdagrad, FedAdam and FedYogi. --------------------------------
+#
+# S. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konecny, S. Kumar, H. B. McMahan,
+# Adaptive Federated Optimization, ICLR 2021, Algorithm 2: with the mean update D of a round, m =
+# beta1 m + (1 - beta1) D, and v one of
+#
+#     v + D^2                                   (adagrad)
+#     v - (1 - beta2) D^2 sign(v - D^2)         (yogi)
+#     beta2 v + (1 - beta2) D^2                 (adam)
+#
+# per coordinate; the model moves by eta m / (sqrt(v) + epsilon), v starts at epsilon^2.
+
+MEAN = "mean"
+"""Key of m [d] in the server's state."""
+SQUARES = "squares"
+"""Key of v [d] in the server's state."""
+Squares = Callable[[Tensor, Tensor], Tensor]
+"""(v [d], D^2 [d]) to the next v [d]."""
+
+
+def _adaptive(name: str, options: ServerOptimiser, squares: Squares) -> Server:
+    """Returns the server with a rule for v."""
+    rate, beta = options.learning_rate or 0.01, BETA1
+    epsilon = options.epsilon or 1e-3
+
+    def start(theta: Tensor) -> State:
+        return {MEAN: torch.zeros_like(theta), SQUARES: torch.full_like(theta, epsilon**2)}
+
+    def move(theta: Tensor, step: Tensor, state: State) -> tuple[Tensor, State]:
+        mean = beta * state[MEAN] + (1 - beta) * step
+        after = squares(state[SQUARES], step * step)
+        moved = theta + rate * mean / (after.sqrt() + epsilon)
+        return moved, {**state, MEAN: mean, SQUARES: after}
+
+    return Server(name, start, move)
+
+
+@register("adagrad")
+def adagrad(options: ServerOptimiser) -> Server:
+    """FedAdagrad: v is the sum of the squares."""
+    return _adaptive("adagrad", options, lambda v, square: v + square)
+
+
+@register("adam")
+def adam(options: ServerOptimiser) -> Server:
+    """FedAdam: v is an exponential moving average of the squares."""
+    return _adaptive("adam", options, lambda v, square: BETA2 * v + (1 - BETA2) * square)
+
+
+@register("yogi")
+def yogi(options: ServerOptimiser) -> Server:
+    """FedYogi: v moves towards the square by at most (1 - beta2) times the square."""
+    slow = 1 - BETA2
+    return _adaptive("yogi", options, lambda v, square: v - slow * square * torch.sign(v - square))
+
+
+# --- Server SGD, without and with momentum. ------------------------------------------------------
+#
+# T.-M. H. Hsu, H. Qi, M. Brown, Measuring the Effects of Non-Identical Data Distribution for
+# Federated Visual Classification, 2019 (FedAvgM): v = momentum v + step, theta = theta + eta v.
+
+VELOCITY = "velocity"
+"""Key of v [d] in the server's state."""
+
+
+@register("sgd")
+def sgd(options: ServerOptimiser) -> Server:
+    """Adds the step times the learning rate; without state."""
+    rate = options.learning_rate or 1.0
+    return Server("sgd", lambda theta: {}, lambda theta, step, state: (theta + rate * step, state))
+
+
+@register("momentum")
+def momentum(options: ServerOptimiser) -> Server:
+    """Adds the learning rate times the sum of the steps, each times momentum^(its age)."""
+    rate, kept = options.learning_rate or 1.0, options.momentum or 0.0
+
+    def start(theta: Tensor) -> State:
+        return {VELOCITY: torch.zeros_like(theta)}
+
+    def move(theta: Tensor, step: Tensor, state: State) -> tuple[Tensor, State]:
+        velocity = kept * state[VELOCITY] + step
+        return theta + rate * velocity, {**state, VELOCITY: velocity}
+
+    return Server("momentum", start, move)

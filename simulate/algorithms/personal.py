@@ -12,7 +12,15 @@ from privplan.errors import Fault, InputError
 from privplan.plan import Plan
 from privplan.planning.baselines import either, strictest, unprotected
 from simulate.aggregators import as_planned, at_plan_norm, client_mean, mean, through_hypernetwork
-from simulate.algorithm import Algorithm, compose, own
+from simulate.algorithm import (
+    Algorithm,
+    additive,
+    client_hypernetwork,
+    compose,
+    head,
+    own,
+    server_hypernetwork,
+)
 from simulate.algorithms.fedavg import record_level
 from simulate.algorithms.registry import (
     Hyperparameter,
@@ -23,12 +31,10 @@ from simulate.algorithms.registry import (
 )
 from simulate.algorithms.sam import HEAD_RATE, protected, shared_body
 from simulate.local.dp_sgd import head_then_body, noisy_sum
-from simulate.local.hypernetwork import hypernetwork_sgd
-from simulate.local.sgd import additive_sgd, generated_sgd
+from simulate.local.sgd import additive_sgd, generated_sgd, hypernetwork_sgd
 from simulate.mechanisms import exposed_by_client, gaussian_joint
 from simulate.models.modular import PREFIX, adapted
 from simulate.models.registry import model
-from simulate.splits import additive, client_hypernetwork, head, server_hypernetwork
 from simulate.transforms import plan_clip
 
 

@@ -33,7 +33,7 @@ from privplan.plan import Plan
 from privplan.registry import Registry
 from privplan.spec.spec import Spec
 from simulate.algorithm import Algorithm
-from simulate.server_optimisers import server_of
+from simulate.server import server_of
 
 # --- Registered algorithms: their hyperparameters, their requirements, and what they release. ----
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from privplan.plan import Plan
 from privplan.planning.baselines import median_clipped, strictest, unprotected
 from simulate.aggregators import add_shift, at_plan_norm
-from simulate.algorithm import Algorithm, compose, fine_tuned, own
+from simulate.algorithm import Algorithm, compose, fine_tuned, head, own
 from simulate.algorithms.fedavg import dp_fedavg
 from simulate.algorithms.registry import (
     Hyperparameter,
@@ -23,7 +23,6 @@ from simulate.algorithms.registry import (
 from simulate.local.sgd import alternating, pgn, sam
 from simulate.mechanisms import gaussian_joint
 from simulate.server import remembering
-from simulate.splits import head
 from simulate.transforms import plan_clip, shift
 
 RHO = {

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from privplan.accounting.accountant import accountant
 from privplan.plan import GroupPlan, Plan
+from privplan.streams import Purpose, stream
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.attacks.view import truth_of, white
 from simulate.data.dataset import Dataset
-from simulate.streams import Purpose, stream
 
 LARGEST_PSNR = 100.0
 """PSNR of an exact reconstruction, in dB, so that means stay finite."""

@@ -26,6 +26,7 @@ from privplan.accounting.release import Relation, SamplingLaw
 from privplan.accounting.tradeoff import TradeOff, profile_of, tradeoff
 from privplan.errors import InputError
 from privplan.plan import GroupPlan, Plan
+from privplan.streams import Purpose, stream
 from privplan.sweeps import Journal, finish, in_jobs, key_of, resumable
 from privplan.values import digest
 from simulate.algorithm import Algorithm
@@ -40,7 +41,6 @@ from simulate.engine.loop import initial_state, one_core, run_round
 from simulate.local.sgd import pixels
 from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger
-from simulate.streams import Purpose, stream
 
 JOURNAL = "membership.jsonl"
 LEVELS = (0.001, 0.01)

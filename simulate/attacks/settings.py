@@ -20,6 +20,7 @@ from privplan.errors import InputError
 from privplan.ledger import read_ledger
 from privplan.plan import GroupPlan, Plan
 from privplan.record import LEDGER, PLAN, RunRecord
+from privplan.streams import Purpose, stream
 from simulate.algorithm import Algorithm
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
 from simulate.attacks.view import (
@@ -40,7 +41,6 @@ from simulate.engine.loop import Progress, initial_state, one_core, run_round
 from simulate.engine.round import ABSENT, participants, poisson_schedule, schedule
 from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger
-from simulate.streams import Purpose, stream
 
 
 @dataclass(frozen=True)

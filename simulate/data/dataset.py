@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from privplan.errors import InputError
+from privplan.streams import Purpose, stream
 from simulate.data.partition.clients import ClientPartition
-from simulate.streams import Purpose, stream
 
 
 @dataclass(frozen=True)

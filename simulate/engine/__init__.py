@@ -1,1 +1,1 @@
-"""The engine: experiment, training loop, rounds, evaluation and measurements of releases."""
+"""The engine: experiment, training loop, rounds and evaluation."""

@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from privplan.plan import GroupPlan
+from privplan.streams import Purpose, stream
 from simulate.data.dataset import Dataset
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, client_batch
 from simulate.models.network import Model
 from simulate.parallel import over_chunks
-from simulate.streams import Purpose, stream
 from simulate.tasks import Metric, finite_or_none
 
 BATCH_RECORDS = 250

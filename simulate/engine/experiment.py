@@ -17,7 +17,7 @@ from privplan.discrete_gaussian import grid_of
 from privplan.errors import Fault, InputError
 from privplan.plan import GroupPlan
 from privplan.spec.groups import LocalTraining
-from privplan.streams import NoiseKey
+from privplan.streams import NoiseKey, Purpose, stream
 from simulate import audit as canary_clients
 from simulate.algorithm import Algorithm, groups_in_round, sensitivity_bound
 from simulate.components import ClientBatch, LocalResult
@@ -26,7 +26,6 @@ from simulate.data.dataset import Dataset, personal_test_records
 from simulate.data.partition.clients import ClientPartition
 from simulate.models.network import Model, started
 from simulate.parallel import SINGLE_PROCESS, Ranks
-from simulate.streams import Purpose, stream
 from simulate.tasks import Metric
 
 

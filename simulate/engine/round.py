@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from privplan.plan import GroupPlan
-from privplan.streams import NoiseKey
+from privplan.streams import NoiseKey, Purpose, stream, streams
 from simulate.algorithm import groups_in_round
 from simulate.components import ClientBatch, LocalResult, RecordNoiseEvidence, State
 from simulate.data.augmentation import augmented
@@ -24,7 +24,6 @@ from simulate.engine.experiment import Experiment
 from simulate.local.sgd import PADDING
 from simulate.models.network import SEED_BITS, with_seeds
 from simulate.parallel import rank_slice
-from simulate.streams import Purpose, stream, streams
 
 # --- Mini-batches of clients in a round, drawn from each client's own random stream. -------------
 

@@ -23,6 +23,7 @@ from privplan.errors import Fault, InputError
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.spec.measured import Measured, Number
 from privplan.spec.spec import Spec
+from privplan.streams import Purpose, stream
 from simulate.algorithm import compose
 from simulate.components import Transform, TransformContext
 from simulate.data.dataset import Dataset
@@ -38,7 +39,6 @@ from simulate.models.network import CROSS_ENTROPY, Model
 from simulate.models.own import OwnModel
 from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger
-from simulate.streams import Purpose, stream
 from simulate.tasks import MULTI_CLASS, objective_of
 
 # --- Estimators of the constants of planning, as functions of updates and gradients. -------------

@@ -22,10 +22,10 @@ from privplan.record import PLAN, ReleaseRecord, RunRecord
 from privplan.replayed import TOLERANCE, Comparisons, ReplayReport, both, compare_lines
 from privplan.streams import NoiseKey
 from simulate.data.partition.clients import client_arrays
-from simulate.evaluation_schedule import evaluations
 from simulate.own_parts import OwnParts, RunParts
 from simulate.replay import rounds as again
 from simulate.replay.lines import World, method_of, planned_lines
+from simulate.tasks import evaluations
 
 BY = ("accuracy_by_class", "accuracy_by_group")
 OF_KEY = frozenset({"noise_state", "noise_sum_squares", "participants", "cohort", "releases"})

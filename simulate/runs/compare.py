@@ -23,6 +23,7 @@ from privplan.files import csv_cell, load_json, read_lines, write_text
 from privplan.plan import Plan
 from privplan.record import ACCURACY, LEDGER, RECORD, ReleaseRecord, RunRecord
 from privplan.report.tables import no_score
+from privplan.streams import Purpose, stream
 from privplan.sweeps import Progress, Spread, finish, in_jobs, resumable
 from privplan.verification.verify import GroupVerdict, Verdict, judge, load_run
 from simulate.algorithms.registry import ALGORITHMS, executable, not_executable
@@ -37,7 +38,6 @@ from simulate.runs import run as checkpoint
 from simulate.runs.plots import comparison
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
-from simulate.streams import Purpose, stream
 
 # --- The results of a comparison: rows per algorithm, as CSV and as a table to print. ------------
 

@@ -48,8 +48,7 @@ from simulate.components import State
 from simulate.data.partition.clients import client_arrays
 from simulate.engine.evaluation import by_group
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import Progress, evaluate, initial_state, one_core, train
-from simulate.engine.measurements import executed
+from simulate.engine.loop import Progress, evaluate, executed, initial_state, one_core, train
 from simulate.engine.round import PersonalState
 from simulate.models.network import keep
 from simulate.parallel import (

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from privplan.record import ReleaseRecord
+from privplan.streams import Purpose, stream
 from simulate.components import GroupSum, Noise, Released
 from simulate.engine.experiment import Experiment
 from simulate.mechanisms import unprotected
-from simulate.streams import Purpose, stream
 from tests.sabotage.fault import Break, Fault, with_components
 
 Change = Callable[[Tensor, Released, GroupSum], Tensor]

@@ -59,8 +59,7 @@ def test_only_the_mechanisms_draw_normal_noise() -> None:
     assert sorted(drawing) == [
         "attacks/inversion.py",  # images on which an attacker scales its search
         "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
-        "engine/loop.py",  # names the stream
-        "engine/measurements.py",  # takes what a client says that it drew out of what it sent
+        "engine/loop.py",  # names the stream; subtracts what a client says that it drew
         "mechanisms.py",
         "models/network.py",  # dropout of a user's module
         "models/own.py",  # made-up records on which a user's module is tried

@@ -8,8 +8,8 @@ import numpy as np
 from scipy import stats
 
 from privplan.accounting.release import SamplingLaw
+from privplan.streams import Purpose, stream
 from simulate.algorithm import by_law
-from simulate.streams import Purpose, stream
 
 CLIENTS, RATIO, DRAWS = 400, 0.05, 3000
 

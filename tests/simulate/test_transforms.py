@@ -19,18 +19,17 @@ from privplan.plan import Clipping, Plan
 from privplan.planning.assemble import combined_noise_multiplier, split_noise
 from privplan.planning.solver import solve
 from privplan.record import ReleaseRecord
+from privplan.streams import Purpose, stream
 from privplan.verification.verify import judge, load_run
 from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 from simulate.components import TransformContext
-from simulate.engine.loop import initial_state, run_round
-from simulate.engine.measurements import executed
+from simulate.engine.loop import executed, initial_state, run_round
 from simulate.mechanisms import gaussian_joint
 from simulate.norms import Measured
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
 from simulate.runs.run import execute
-from simulate.streams import Purpose, stream
 from simulate.transforms import NORM, adaptive_clip, clip
 from tests.simulate import tiny
 from tests.simulate.conftest import digits_spec

@@ -12,6 +12,7 @@ import torch
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.record import ReleaseRecord
 from privplan.spec.spec import Spec
+from privplan.streams import Purpose, stream
 from simulate.algorithm import Algorithm
 from simulate.components import ClientBatch, LocalResult, LocalRule
 from simulate.data.dataset import Dataset
@@ -21,7 +22,6 @@ from simulate.engine.loop import Progress, initial_state, run_round
 from simulate.models.fast import Chain
 from simulate.models.layers import Linear
 from simulate.runs.ledger_writer import MemoryLedger
-from simulate.streams import Purpose, stream
 
 NORM = 5.0
 NETWORK = Chain(name="tiny", input_shape=(1, 1, 1), classes=1, layers=(Linear(1, 1),))

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from privplan.cli import main
 from privplan.plan import Plan
 from privplan.record import RECORD, REPLAY, GroupShare, ReleaseRecord
-from privplan.streams import NOISE, fingerprint, seeded_stream
+from privplan.streams import Purpose, fingerprint, stream
 from privplan.verification.checks.check import failed, first, lacking, not_shown, passed
 from privplan.verification.verify import Verdict, judge, load_run
 from tests.verification import honest_run
@@ -178,7 +178,7 @@ def test_a_name_in_the_record_begins_no_line_of_the_verdict(tmp_path: Path) -> N
 def test_noise_of_the_seed_is_not_that_of_a_key(tmp_path: Path) -> None:
     plan = honest_run.plan()
     made = [
-        replace_state(release, fingerprint(seeded_stream(1, NOISE, release.round, index % 2)))
+        replace_state(release, fingerprint(stream(1, Purpose.NOISE, release.round, index % 2)))
         for index, release in enumerate(honest_run.releases(plan))
     ]
     honest_run.write_run(tmp_path, made, plan)

@@ -19,7 +19,7 @@ from privplan.evidence import (
     read_noise_evidence,
 )
 from privplan.record import ReleaseRecord
-from privplan.streams import NOISE, SAMPLING, fingerprint, seeded_stream
+from privplan.streams import Purpose, fingerprint, stream
 from privplan.verification.checks.check import (
     Check,
     Run,
@@ -82,8 +82,8 @@ def cohorts_regenerated(run: Run) -> Check:
                 if share.participants is None:
                     continue
                 ratio, _ = at_round(run, group, release)
-                stream = seeded_stream(seed, SAMPLING, release.round, index)
-                drawn = law.draw(stream, group.clients, ratio, release.round).tolist()
+                source = stream(seed, Purpose.SAMPLING, release.round, index)
+                drawn = law.draw(source, group.clients, ratio, release.round).tolist()
                 if list(share.participants) != drawn:
                     others = len(set(drawn) ^ set(share.participants))
                     yield (
@@ -123,12 +123,12 @@ def noise_regenerated(run: Run) -> Check:
 
     def problems() -> Iterator[str]:
         for number, (index, release) in enumerate(releases):
-            stream = seeded_stream(seed, NOISE, release.round, index)
+            source = stream(seed, Purpose.NOISE, release.round, index)
             where = f"round {release.round}, release {index + 1}"
-            if release.noise_state and release.noise_state != fingerprint(stream):
+            if release.noise_state and release.noise_state != fingerprint(source):
                 yield f"{where}: the generator did not stand where the seed puts it"
             elif number % every == offset and not large[number]:
-                drawn = stream.standard_normal(release.dimension) * release.noise_std
+                drawn = source.standard_normal(release.dimension) * release.noise_std
                 why = _other_noise(release, measured.get((release.round, index)), drawn)
                 if why is not None:
                     yield f"{where}: {why}"
@@ -143,7 +143,7 @@ def noise_regenerated(run: Run) -> Check:
 def _unkeyed(releases: Iterable[tuple[int, ReleaseRecord]], seed: int) -> Iterator[str]:
     """Releases whose noise the seed determines, though the record names a secret key."""
     for index, release in releases:
-        if release.noise_state == fingerprint(seeded_stream(seed, NOISE, release.round, index)):
+        if release.noise_state == fingerprint(stream(seed, Purpose.NOISE, release.round, index)):
             yield (
                 f"round {release.round}, release {index + 1}: the generator stood where the seed "
                 "puts it, the record names a secret key"

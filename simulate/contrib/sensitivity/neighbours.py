@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from privplan.record import ReleaseRecord, RoundMetrics
-from privplan.streams import fingerprint, mask_digest
+from privplan.streams import Purpose, fingerprint, mask_digest, stream
 from simulate.components import (
     ClientBatch,
     ClientUpdate,
@@ -27,11 +27,9 @@ from simulate.components import (
     State,
 )
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import Progress, evaluate_if_due, one_core, run_round
-from simulate.engine.measurements import executed
+from simulate.engine.loop import Progress, evaluate_if_due, executed, one_core, run_round
 from simulate.engine.round import released_coordinates
 from simulate.runs.ledger_writer import MemoryLedger
-from simulate.streams import Purpose, stream
 
 Positions = Callable[[np.ndarray], np.ndarray]
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from simulate.streams import Purpose, stream
+from privplan.streams import Purpose, stream
 
 
 class ClientPartition(Protocol):

@@ -17,13 +17,13 @@ import numpy as np
 from privplan.errors import InputError
 from privplan.plan import GroupPlan
 from privplan.registry import Registry
+from privplan.streams import Purpose, stream
 from simulate.data.partition.clients import (
     ClientPartition,
     LazyPartition,
     Partition,
     first_shared_record,
 )
-from simulate.streams import Purpose, stream
 
 
 @dataclass(frozen=True)

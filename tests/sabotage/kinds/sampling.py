@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from privplan.streams import SAMPLING, seeded_stream
+from privplan.streams import Purpose, stream
 from simulate.components import GroupSum, Noise, Released
 from simulate.engine.experiment import Experiment
 from tests.sabotage.cohorts import Draw, drawn
@@ -136,8 +136,8 @@ def _honest_names(
     experiment: Experiment, round_: int, index: int, part: GroupSum
 ) -> tuple[int, ...]:
     law, group = experiment.algorithm.plan.spec.sampling.law, part.group
-    stream = seeded_stream(experiment.seed, SAMPLING, round_, index)
-    names = law.draw(stream, group.clients, group.sampling_ratio, round_)
+    source = stream(experiment.seed, Purpose.SAMPLING, round_, index)
+    names = law.draw(source, group.clients, group.sampling_ratio, round_)
     return tuple(int(name) for name in names)
 
 

@@ -15,6 +15,7 @@ from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from privplan.spec.training import Augmentation
+from privplan.streams import Purpose, streams
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.data.augmentation import augmented
 from simulate.engine.experiment import Experiment
@@ -22,7 +23,6 @@ from simulate.engine.round import RoundContext, client_batch
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute
-from simulate.streams import Purpose, streams
 from tests.simulate import small
 
 

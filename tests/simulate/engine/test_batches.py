@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from privplan.streams import Purpose, stream
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
 from simulate.engine.round import ABSENT, batches, schedule
 from simulate.local.sgd import PADDING
-from simulate.streams import Purpose, stream
 from tests.simulate import tiny
 
 WIDE = tuple(group.model_copy(update={"clients": 200}) for group in tiny.plan().groups)

@@ -17,11 +17,11 @@ from simulate.engine.evaluation import (
     by_group,
     measure,
 )
-from simulate.evaluation_schedule import records_within_share
 from simulate.models.registry import model
 from simulate.runs import run as checkpoint
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
+from simulate.tasks import records_within_share
 
 FOUND = AccuracyMeasures(correct=np.array([8, 5, 0]), total=np.array([10, 10, 0]), loss=1.0)
 

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from simulate.algorithm import Algorithm, compose
+from simulate.algorithm import Algorithm, compose, whole
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
 from simulate.components import Split
 from simulate.engine.loop import initial_state, train
 from simulate.mechanisms import gaussian_joint
 from simulate.runs.ledger_writer import MemoryLedger
-from simulate.splits import whole
 from simulate.transforms import clip, keep_largest, random_mask, shortened
 from tests.simulate import tiny
 from tests.simulate.tiny import noise, one_round

@@ -11,9 +11,9 @@ from scipy import stats
 
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
+from privplan.streams import Purpose, stream
 from simulate.components import GroupSum, Released
 from simulate.mechanisms import gaussian_joint, gaussian_per_group, unprotected
-from simulate.streams import Purpose, stream
 from tests.simulate import tiny
 
 SIZE = 50_000

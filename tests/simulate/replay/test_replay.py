@@ -13,7 +13,7 @@ from simulate.engine.loop import Progress
 from simulate.runs import run as evidence_writer
 from simulate.runs.request import Request
 from simulate.runs.run import InterruptedRunError, execute
-from simulate.server_optimisers import SERVER_OPTIMISERS
+from simulate.server import SERVER_OPTIMISERS
 from tests.simulate.replay.runs import ROUNDS, comparison, replayed, short_plan
 
 

@@ -21,8 +21,7 @@ from simulate.components import Server
 from simulate.engine.evaluation import measure
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import InterruptedRunError, execute, run_prepared
-from simulate.server import add
-from simulate.server_optimisers import SERVER_OPTIMISERS, averaged
+from simulate.server import SERVER_OPTIMISERS, add, averaged
 from tests.simulate import tiny
 
 START = torch.tensor([1.0, -2.0, 0.5])

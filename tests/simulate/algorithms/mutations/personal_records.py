@@ -14,14 +14,13 @@ from privplan.plan import GroupPlan
 from privplan.planning.baselines import by_record
 from privplan.planning.records import solve_records
 from privplan.spec.spec import Spec
-from simulate.algorithm import Algorithm
+from privplan.streams import Purpose, stream
+from simulate.algorithm import Algorithm, additive, head
 from simulate.components import ClientBatch, LocalResult, LocalRule
 from simulate.engine.cohort import client_updates
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, released_coordinates
 from simulate.local.dp_sgd import dp_sgd, head_then_body, noisy_sum
-from simulate.splits import additive, head
-from simulate.streams import Purpose, stream
 from tests.simulate import small
 from tests.simulate.algorithms.mutations.records import half_noise, spec
 from tests.simulate.algorithms.mutations.sums import Mutation, slower

@@ -14,12 +14,12 @@ from privplan.plan import Plan
 from privplan.planning.baselines import by_record
 from privplan.planning.records import solve_records
 from privplan.spec.spec import Spec
+from privplan.streams import Purpose, stream
 from simulate.aggregators import as_planned, by_noise, by_norm, client_mean
 from simulate.algorithm import Algorithm
 from simulate.components import Released
 from simulate.engine.cohort import client_updates
 from simulate.local.dp_sgd import dp_sgd
-from simulate.streams import Purpose, stream
 from tests.simulate import small
 from tests.simulate.algorithms.mutations.sums import Mutation, slower
 from tests.simulate.algorithms.record_runs import context_of

@@ -17,7 +17,7 @@ from simulate.components import ClientBatch, LocalResult
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import one_core
 from simulate.engine.round import participants
-from simulate.local.hypernetwork import hypernetwork_sgd
+from simulate.local.sgd import hypernetwork_sgd
 from simulate.models.hypernetwork import EMBEDDING, Hypernetwork
 from simulate.models.registry import model
 from tests.simulate import small

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from privplan.plan import Plan, Segment
+from privplan.streams import Purpose, stream
 from simulate.algorithm import Algorithm
-from simulate.streams import Purpose, stream
 from simulate.transforms import clip, own_clip
 from tests.simulate import small, tiny
 from tests.simulate.case import Case

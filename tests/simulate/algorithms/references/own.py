@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from simulate.algorithm import Algorithm
+from simulate.algorithm import Algorithm, head, whole
 from simulate.components import ClientBatch, LocalResult, LocalRule
 from simulate.local.sgd import additive_sgd, alternating
-from simulate.splits import head, whole
 from tests.simulate import small
 from tests.simulate.case import Case
 
