@@ -35,10 +35,6 @@ Cost = Literal["recorded", "full participation", "infinite"]
 _OF_COHORTS = frozenset({"cohorts", "participation"})
 
 
-def _is_gaussian(family: str) -> bool:
-    return family == GAUSSIAN
-
-
 class Releases(Value):
     """Equal releases of a group, as seen by one client.
 
@@ -54,7 +50,7 @@ class Releases(Value):
     sampling_ratio: Annotated[NonNegative, Field(le=1)]
     sampling: SamplingLaw
     count: Count
-    family: str = Field(GAUSSIAN, exclude_if=_is_gaussian)
+    family: str = Field(GAUSSIAN, exclude_if=lambda family: family == GAUSSIAN)
 
 
 class Share(Value):
@@ -89,11 +85,6 @@ class Share(Value):
         )
 
 
-def is_recorded(cost: str) -> bool:
-    """For ``exclude_if``: runs at recorded cost have the digest of version 0.1.0."""
-    return cost == "recorded"
-
-
 class BookedRun(Value):
     """A run as stored in the book.
 
@@ -123,7 +114,8 @@ class BookedRun(Value):
     status: Literal["running", "complete"]
     shares: tuple[Share, ...]
     verdict: Literal["kept", "broken", "unverified"] | None = Field(None, exclude_if=is_none)
-    cost: Cost = Field("recorded", exclude_if=is_recorded)
+    # Runs at recorded cost have the digest of version 0.1.0.
+    cost: Cost = Field("recorded", exclude_if=lambda cost: cost == "recorded")
 
     @property
     def digest(self) -> str:
@@ -191,7 +183,10 @@ def booking(
     cost: Cost,
 ) -> Booking:
     """A run with a sound ledger as the book stores it."""
-    states = [_state(record.noise_state) for record in run.ledger.records]
+    states = [
+        hashlib.sha256(record.noise_state.encode()).digest() if record.noise_state else bytes(STATE)
+        for record in run.ledger.records
+    ]
     booked = BookedRun(
         chain=run.ledger.chain,
         plan=run.plan.digest,
@@ -209,20 +204,14 @@ def booking(
     return Booking(booked, run.ledger.links, b"".join(states))
 
 
-def _state(noise_state: str) -> bytes:
-    return hashlib.sha256(noise_state.encode()).digest() if noise_state else bytes(STATE)
-
-
 def _infinite(run: Run) -> tuple[Share, ...]:
     """Every group of the plan and of the ledger, with one release without noise."""
     sizes = {group.name: group.clients for group in run.plan.groups}
     for record in run.ledger.records:
         sizes.update({share.group: share.clients for share in record.shares})
-    bare = Releases(noise_multiplier=0, sampling_ratio=1, sampling=SamplingLaw.FULL, count=1)
-    return tuple(
-        _share(run.plan, group, run.plan.spec.unit, size, (bare,))
-        for group, size in sorted(sizes.items())
-    )
+    bare = History([(Release(0.0, 1.0, SamplingLaw.FULL), 1)])
+    unit = run.plan.spec.unit
+    return tuple(_share(run.plan, group, unit, size, bare) for group, size in sorted(sizes.items()))
 
 
 def _shares(run: Run, cost: Cost) -> tuple[Share, ...]:
@@ -241,29 +230,15 @@ def _shares(run: Run, cost: Cost) -> tuple[Share, ...]:
                 (Release(release.noise_multiplier, 1.0, SamplingLaw.FULL, release.family), count)
                 for release, count in history
             )
-        shares.append(_share(run.plan, group, unit, size, _merged(history)))
+        shares.append(_share(run.plan, group, unit, size, history))
     return tuple(shares)
 
 
-def _share(
-    plan: Plan, group: str, unit: Unit, clients: int, releases: tuple[Releases, ...]
-) -> Share:
+def _share(plan: Plan, group: str, unit: Unit, clients: int, history: History) -> Share:
+    """Equal releases are merged; those with infinite noise, which cost nothing, are omitted."""
     budgets = {known.name: (known.epsilon, known.delta) for known in plan.groups}
     epsilon, delta = budgets.get(group, (None, None))
-    return Share(
-        group=group,
-        unit=unit,
-        relation=Relation(plan.spec.relation),
-        clients=clients,
-        epsilon=epsilon,
-        delta=delta,
-        releases=releases,
-    )
-
-
-def _merged(history: History) -> tuple[Releases, ...]:
-    """Equal releases merged; those with infinite noise, which cost nothing, are omitted."""
-    return tuple(
+    releases = tuple(
         Releases(
             noise_multiplier=release.noise_multiplier,
             sampling_ratio=release.sampling_ratio,
@@ -273,4 +248,13 @@ def _merged(history: History) -> tuple[Releases, ...]:
         )
         for release, count in history
         if math.isfinite(release.noise_multiplier)
+    )
+    return Share(
+        group=group,
+        unit=unit,
+        relation=Relation(plan.spec.relation),
+        clients=clients,
+        epsilon=epsilon,
+        delta=delta,
+        releases=releases,
     )

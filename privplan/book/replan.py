@@ -17,6 +17,7 @@ from privplan.book.accounts import Budgets, has_accounts
 from privplan.book.entry import BookedRun
 from privplan.book.spending import (
     Account,
+    BookRule,
     Composition,
     account_of,
     composition_of,
@@ -24,7 +25,6 @@ from privplan.book.spending import (
     groups_of,
     scaled,
 )
-from privplan.book.spending import BookRule as Rule
 from privplan.book.store import address_of, has_runs, runs
 from privplan.errors import InfeasibleError, InputError, UnsupportedError
 from privplan.plan import BookBudget, GroupPlan, Plan
@@ -44,16 +44,16 @@ def solve_at(
     spec: Spec,
     address: str,
     population: str = "",
-    rule: Rule | None = None,
+    rule: BookRule | None = None,
     *,
     second_opinion: bool | None = None,
 ) -> Plan:
     """``solve_from_book`` with the runs and the budget accounts of the book at an address."""
-    limits = {}
+    limits: dict[str, list[Composition]] = {}
     if has_accounts(address):
         budgets = Budgets(address)
-        for group in spec.groups:
-            limits[group.name] = budgets.limits(full_name(population, group.name))
+        names = [group.name for group in spec.groups]
+        limits = {name: budgets.limits(full_name(population, name)) for name in names}
     url = address_of(address)
     past = () if any(limits.values()) and not has_runs(url) else runs(url)
     return solve_from_book(
@@ -71,7 +71,7 @@ def solve_from_book(
     past: Sequence[BookedRun],
     *,
     population: str = "",
-    rule: Rule | None = None,
+    rule: BookRule | None = None,
     limits: Mapping[str, Sequence[Composition]] | None = None,
     second_opinion: bool | None = None,
 ) -> Plan:
@@ -103,7 +103,11 @@ def solve_from_book(
             return _noted(plan, bounds, accounts, population, rule)
         aim = 1 - _MARGIN * 2**attempt  # noise on a grid needs more margin
         allotted = _next(plan, requested, bounds, allotted, aim)
-        plan = solve(_with_budgets(spec, allotted), second_opinion=second_opinion)
+        groups = tuple(
+            group.model_copy(update={"epsilon": allotted[group.name]}) for group in spec.groups
+        )
+        allotted_spec = spec.model_copy(update={"groups": groups})
+        plan = solve(allotted_spec, second_opinion=second_opinion)
     names = ", ".join(bounds)
     raise InfeasibleError(f"{names}: no plan found within what the book leaves of the budgets")
 
@@ -130,7 +134,7 @@ def _accounts(spec: Spec, runs: Sequence[BookedRun], population: str) -> dict[st
 def _limits(
     spec: Spec,
     group: GroupPlan,
-    rule: Rule | None,
+    rule: BookRule | None,
     limits: Mapping[str, Sequence[Composition]],
 ) -> list[Composition]:
     """The budget account of a group and its ceilings."""
@@ -204,25 +208,12 @@ def _square(epsilon: float, delta: float) -> float:
     return mu_of(epsilon, delta) ** 2 if math.isfinite(epsilon) else math.inf
 
 
-def _with_budgets(spec: Spec, allotted: Mapping[str, float]) -> Spec:
-    groups = tuple(
-        group.model_copy(update={"epsilon": allotted[group.name]}) for group in spec.groups
-    )
-    return spec.model_copy(update={"groups": groups})
-
-
 def _refusal(requested: Plan, group: GroupPlan, past: Composition) -> str:
     """Error message with spent, planned and total epsilon, and the nearest feasible budget."""
     planned = requested.history(group)
     spent, total = past.epsilon(History()), past.epsilon(planned)
-    own = next(
-        (
-            row.epsilon_upper
-            for row in requested.certificate
-            if row.guarantee and row.group == group.name
-        ),
-        group.epsilon,
-    )
+    rows = [row for row in requested.certificate if row.guarantee and row.group == group.name]
+    own = rows[0].epsilon_upper if rows else group.epsilon
     nearest = math.ceil(total * 1e3) / 1e3 if math.isfinite(total) else math.inf
     return (
         f"{past.where}: the book holds epsilon {spent:.6g} of the budget {past.budget:g}, "
@@ -237,7 +228,7 @@ def _noted(
     bounds: Mapping[str, Sequence[Composition]],
     accounts: Mapping[str, Account],
     population: str,
-    rule: Rule | None,
+    rule: BookRule | None,
 ) -> Plan:
     """The plan with its book, and warnings per group about past releases and adaptivity."""
     lines, booked = [], []
@@ -266,7 +257,7 @@ def _noted(
     return plan.model_copy(update=update)
 
 
-def _first_run(plan: Plan, group: GroupPlan, population: str, rule: Rule | None) -> str:
+def _first_run(plan: Plan, group: GroupPlan, population: str, rule: BookRule | None) -> str:
     """What the first run of a group leaves to later runs, one line."""
     account = Account(
         population=population,
@@ -295,8 +286,18 @@ def _booked(group: GroupPlan, one: Composition, history: History) -> BookBudget:
     if one.rule != "exact" and not one.units:
         exactly = one.exact()
         exact = exactly.epsilon(history)
-        factor = _noise_factor(exactly, history)
-        exact_noise = None if factor is None else group.noise_multiplier * factor
+
+        def cost(negative_log: float) -> float:
+            try:
+                return exactly.epsilon(scaled(history, math.exp(-negative_log)))
+            except UnsupportedError:  # too little noise to compose: above any budget
+                return math.inf
+
+        least = largest_affordable(
+            cost, exactly.budget, start=0.0, low=0.0, high=5.0, tolerance=_TOLERANCE, slope=1.0
+        )
+        if least.feasible is not None:
+            exact_noise = group.noise_multiplier * math.exp(-least.feasible)
     return BookBudget(
         group=group.name,
         rule=one.rule,
@@ -308,18 +309,3 @@ def _booked(group: GroupPlan, one: Composition, history: History) -> BookBudget:
         exact_total=exact,
         exact_noise_multiplier=exact_noise,
     )
-
-
-def _noise_factor(exactly: Composition, history: History) -> float | None:
-    """The least factor on the noise with which exact composition keeps the budget."""
-
-    def cost(negative_log: float) -> float:
-        try:
-            return exactly.epsilon(scaled(history, math.exp(-negative_log)))
-        except UnsupportedError:  # too little noise to compose: above any budget
-            return math.inf
-
-    found = largest_affordable(
-        cost, exactly.budget, start=0.0, low=0.0, high=5.0, tolerance=_TOLERANCE, slope=1.0
-    )
-    return None if found.feasible is None else math.exp(-found.feasible)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Literal, cast
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class Spending(Value):
     Attributes:
         runs: number of runs with releases of the group.
         kept: number of these runs whose verdict is kept.
-        releases: number of releases in all runs.
+        releases: number of rounds in all runs; in whole cycles where clients take turns.
         epsilon_lower: lower bound for the composition of all releases of all runs.
         epsilon_upper: upper bound for it.
         epsilon_naive: sum of the runs' own epsilons, each at ``delta / runs``: basic
@@ -155,8 +155,16 @@ def delta_for(account: Account, given: float | None) -> float:
 
 def spending(account: Account, delta: float) -> Spending:
     """Realised epsilon of the group at ``delta``."""
-    history = account.history
+    history, runs = account.history, account.histories
     spent = account.composed(History(), delta)
+    part = math.nextafter(delta / len(runs), 0.0)  # an equal part for each run, rounded down
+    each = {
+        one: accountant(GUARANTEE).epsilon(one, part, account.relation).upper for one in set(runs)
+    }
+    try:
+        renyi = accountant("rdp").epsilon(history, delta, account.relation).upper
+    except UnsupportedError:
+        renyi = math.inf
     return Spending(
         population=account.population,
         group=account.group,
@@ -165,32 +173,14 @@ def spending(account: Account, delta: float) -> Spending:
         sampling=named_law(laws(history), account.unit),
         delta=delta,
         accountant=GUARANTEE,
-        runs=len(account.histories),
+        runs=len(runs),
         kept=account.kept,
-        releases=history.rounds,
+        releases=sum(one.sampling.law.rounds_for(count) for one, count in history),
         epsilon_lower=_finite(spent.lower),
         epsilon_upper=_finite(spent.upper),
-        epsilon_naive=_finite(_naive(account, delta)),
-        epsilon_rdp=_renyi(account, delta),
+        epsilon_naive=_finite(math.fsum(each[one] for one in runs)),
+        epsilon_rdp=_finite(renyi),
     )
-
-
-def _naive(account: Account, delta: float) -> float:
-    """Sum of the runs' upper bounds, each at an equal part of delta (rounded down)."""
-    part = math.nextafter(delta / len(account.histories), 0.0)
-    each = {
-        history: accountant(GUARANTEE).epsilon(history, part, account.relation).upper
-        for history in dict.fromkeys(account.histories)
-    }
-    return math.fsum(each[history] for history in account.histories)
-
-
-def _renyi(account: Account, delta: float) -> float | None:
-    try:
-        bounds = accountant("rdp").epsilon(account.history, delta, account.relation)
-    except UnsupportedError:
-        return None
-    return _finite(bounds.upper)
 
 
 def _finite(value: float) -> float | None:
@@ -241,7 +231,7 @@ def spendings(
 # Costs are whole numbers of a fixed unit, rounded up, and capacities are rounded down, so that
 # sums are exact.
 
-Rule = Literal["renyi", "gaussian"]
+Filter = Literal["renyi", "gaussian"]
 UNIT = 10.0**-10
 """Cost of one unit: Rényi divergence or mu^2."""
 MOST_UNITS = 2**62
@@ -258,15 +248,12 @@ def order_of(
     Any order that is fixed before the first release gives a valid filter.
     """
     _check(epsilon, delta)
-    each = ORDERS if typical is None else _divergences(typical, relation)
+    each = ORDERS
+    if typical is not None:
+        each = np.zeros_like(ORDERS)
+        for release, count in typical:
+            each = each + count * rdp_of_release(release, relation)
     return int(np.argmax(_capacities(epsilon, delta) / np.maximum(each, 1e-300)))
-
-
-def _divergences(history: History, relation: Relation) -> np.ndarray:
-    total = np.zeros_like(ORDERS)
-    for release, count in history:
-        total = total + count * rdp_of_release(release, relation)
-    return total
 
 
 def _capacities(epsilon: float, delta: float) -> np.ndarray:
@@ -275,7 +262,7 @@ def _capacities(epsilon: float, delta: float) -> np.ndarray:
     return np.asarray(epsilon - converted)
 
 
-def capacity(rule: Rule, epsilon: float, delta: float, order: int) -> int:
+def capacity(rule: Filter, epsilon: float, delta: float, order: int) -> int:
     """The capacity of a budget, in units, at an order (Rényi filter)."""
     _check(epsilon, delta)
     if rule == "gaussian":
@@ -286,7 +273,7 @@ def capacity(rule: Rule, epsilon: float, delta: float, order: int) -> int:
     return _down(found)
 
 
-def cost(rule: Rule, history: History, relation: Relation, order: int) -> int:
+def cost(rule: Filter, history: History, relation: Relation, order: int) -> int:
     """The cost of releases, in units; more than any capacity where they have no noise."""
     reason = not_gaussian(history)
     if reason is not None:
@@ -305,13 +292,13 @@ def cost(rule: Rule, history: History, relation: Relation, order: int) -> int:
             one = math.inf if noise < 1e-9 else noise**-2
         else:
             one = float(rdp_of_release(release, relation)[order])
-        total += _up(one) * count
-        if total > MOST_UNITS:
+        if not one < MOST_UNITS * UNIT:
             return MOST_UNITS
-    return total
+        total += math.ceil(one / UNIT * (1 + 1e-12)) * count
+    return min(total, MOST_UNITS)
 
 
-def spent_epsilon(rule: Rule, units: int, delta: float, order: int) -> float:
+def spent_epsilon(rule: Filter, units: int, delta: float, order: int) -> float:
     """Upper bound on the epsilon at ``delta`` of releases with this cost, chosen adaptively."""
     if units == 0:
         return 0.0
@@ -331,12 +318,6 @@ def _check(epsilon: float, delta: float) -> None:
         raise InputError.one("budget", rule, (epsilon, delta))
 
 
-def _up(value: float) -> int:
-    if not value < MOST_UNITS * UNIT:
-        return MOST_UNITS
-    return math.ceil(value / UNIT * (1 + 1e-12))
-
-
 def _down(value: float) -> int:
     return min(math.floor(value / UNIT * (1 - 1e-12)), MOST_UNITS)
 
@@ -349,7 +330,6 @@ def _down(value: float) -> int:
 # took part in it, else the Rényi filter at the order at which most such runs fit.
 
 BookRule = Literal["renyi", "gaussian", "exact"]
-RULES: tuple[BookRule, ...] = get_args(BookRule)
 
 
 @dataclass(frozen=True)
@@ -401,8 +381,9 @@ class Composition:
         """
         if self.rule == "exact":
             return None
-        left = self._capacity - self._spent(History())
-        return (self._spent(more) - self._spent(History())) / left if left > 0 else float("inf")
+        spent = self._spent(History())
+        left = self._capacity - spent
+        return (self._spent(more) - spent) / left if left > 0 else math.inf
 
     def exact(self) -> Composition:
         """The same past releases, composed exactly."""
@@ -418,18 +399,17 @@ class Composition:
         """The rule as text."""
         if self.rule == "exact":
             return f"accountant {GUARANTEE}"
-        at = f" at order {ORDERS[self.order]:g}" if self.rule == "renyi" else ""
-        return f"{self.rule} filter{at}"
+        if self.rule == "gaussian":
+            return "gaussian filter"
+        return f"renyi filter at order {ORDERS[self.order]:g}"
 
     @property
     def _capacity(self) -> int:
-        kind: Rule = "gaussian" if self.rule == "gaussian" else "renyi"
-        return capacity(kind, self.budget, self.delta, self.order)
+        return capacity(cast(Filter, self.rule), self.budget, self.delta, self.order)
 
     def _spent(self, more: History) -> int:
-        kind: Rule = "gaussian" if self.rule == "gaussian" else "renyi"
         try:
-            found = cost(kind, self.past + more, self.relation, self.order)
+            found = cost(cast(Filter, self.rule), self.past + more, self.relation, self.order)
         except UnsupportedError as error:
             text = "must cover the releases; exact does, for runs fixed in advance"
             raise InputError.one("rule", f"{text} ({error})", self.rule) from None
@@ -537,16 +517,32 @@ def remaining(
     rule: BookRule | None = None,
 ) -> Remaining:
     """The remaining part of ``epsilon`` at ``delta``."""
-    release, count = _next_release(account.histories[-1], sampling_ratio, rounds)
-    _check_question(epsilon, release.sampling_ratio, count)
+    last = account.histories[-1]
+    # A release of the next run with noise multiplier 1, and how many a client may be in.
+    usual = max(last, key=lambda pair: pair[1], default=(Release(1.0, 1.0), 0))[0]
+    law, ratio = usual.sampling, usual.sampling_ratio
+    if sampling_ratio is not None:
+        ratio = sampling_ratio
+        if law is SamplingLaw.FULL and ratio != 1:
+            law = SamplingLaw.POISSON
+    release = Release(1.0, ratio, law)
+    count = last.rounds if rounds is None else law.law.rounds_of_client(rounds)
+    faults = []
+    if not 0 < epsilon <= MOST_EPSILON:
+        rule_ = f"must be positive and at most {MOST_EPSILON:g}"
+        faults.append(Fault("epsilon", rule_, epsilon))
+    if not LEAST_RATIO <= ratio <= 1:
+        faults.append(Fault("sampling_ratio", f"must be in [{LEAST_RATIO:g}, 1]", ratio))
+    if not 1 <= count <= MOST_ROUNDS:
+        faults.append(Fault("rounds", f"must be in [1, {MOST_ROUNDS}]", count))
+    if faults:
+        raise InputError(faults)
     composition = composition_of(account, epsilon, delta, rule)
     bounds = account.composed(History(), delta)
     if not composition.fits(History()):
-        under = (
-            ""
-            if composition.rule == "exact"
-            else f"; {composition.phrase} counts {composition.epsilon(History()):.6g}"
-        )
+        under = ""
+        if composition.rule != "exact":
+            under = f"; {composition.phrase} counts {composition.epsilon(History()):.6g}"
         raise InfeasibleError(
             f"{account.where}: nothing is left of epsilon {epsilon:g}; spent between "
             f"{bounds.lower:.6g} and {bounds.upper:.6g} ({account.cell(History(), delta)}){under}"
@@ -575,7 +571,7 @@ def remaining(
         spent=spent,
         headroom=epsilon - spent,
         last_run=account.sources[-1],
-        repetitions=_repetitions(composition, account.histories[-1], spent),
+        repetitions=_repetitions(composition, last, spent),
         next_sampling=named_law(release.sampling, account.unit),
         next_ratio=release.sampling_ratio,
         next_rounds=release.sampling.law.rounds_for(count) if rounds is None else rounds,
@@ -584,31 +580,6 @@ def remaining(
         total=total,
         exact_noise_multiplier=exact_noise,
     )
-
-
-def _next_release(last: History, ratio: float | None, rounds: int | None) -> tuple[Release, int]:
-    """A release of the next run with noise multiplier 1, and how many a client may be in."""
-    usual = max(last, key=lambda pair: pair[1], default=(Release(1.0, 1.0), 0))[0]
-    law = usual.sampling
-    if ratio is None:
-        ratio = usual.sampling_ratio
-    elif law is SamplingLaw.FULL and ratio != 1:
-        law = SamplingLaw.POISSON
-    of_client = None if rounds is None else law.law.rounds_of_client(rounds)
-    return Release(1.0, ratio, law), last.rounds if of_client is None else of_client
-
-
-def _check_question(epsilon: float, ratio: float, rounds: int) -> None:
-    faults = []
-    if not 0 < epsilon <= MOST_EPSILON:
-        rule = f"must be positive and at most {MOST_EPSILON:g}"
-        faults.append(Fault("epsilon", rule, epsilon))
-    if not LEAST_RATIO <= ratio <= 1:
-        faults.append(Fault("sampling_ratio", f"must be in [{LEAST_RATIO:g}, 1]", ratio))
-    if not 1 <= rounds <= MOST_ROUNDS:
-        faults.append(Fault("rounds", f"must be in [1, {MOST_ROUNDS}]", rounds))
-    if faults:
-        raise InputError(faults)
 
 
 def _repetitions(composition: Composition, last: History, spent: float) -> int:
@@ -663,10 +634,8 @@ def _least_noise(
         tolerance=_TOLERANCE,
         slope=1.0,
     )
-    return None if result.feasible is None else _six_digits_up(math.exp(-result.feasible))
-
-
-def _six_digits_up(noise: float) -> float:
-    """The noise multiplier rounded up to six significant digits."""
+    if result.feasible is None:
+        return None
+    noise = math.exp(-result.feasible)
     unit = 10.0 ** (math.floor(math.log10(noise)) - 5)
-    return float(f"{math.ceil(noise / unit) * unit:.6g}")
+    return float(f"{math.ceil(noise / unit) * unit:.6g}")  # rounded up to six digits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
@@ -100,7 +100,16 @@ def engine_of(url: URL, *, write: bool) -> Engine:
     try:
         if sqlite:
             engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _WAIT})
-            _begin_with(engine, "BEGIN IMMEDIATE" if write else "BEGIN")
+            begin = "BEGIN IMMEDIATE" if write else "BEGIN"
+
+            @event.listens_for(engine, "connect")
+            def _disable_driver_transactions(connection: object, _record: object) -> None:
+                connection.isolation_level = None  # type: ignore[attr-defined]
+
+            @event.listens_for(engine, "begin")
+            def _begin(connection: Connection) -> None:
+                connection.exec_driver_sql(begin)
+
             return engine
         waiting = {"connect_timeout": _WAIT} if url.get_backend_name() == "postgresql" else {}
         return create_engine(
@@ -117,31 +126,15 @@ def engine_of(url: URL, *, write: bool) -> Engine:
         raise InputError.one("book", f"must be a usable address ({error})", shown(url)) from None
 
 
-def _begin_with(engine: Engine, statement: str) -> None:
-    """Begin SQLite transactions by this statement, in SQLAlchemy instead of in the driver."""
-
-    @event.listens_for(engine, "connect")
-    def _disable_driver_transactions(connection: object, _record: object) -> None:
-        connection.isolation_level = None  # type: ignore[attr-defined]
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql(statement)
-
-
 @contextmanager
 def refusing(url: URL, rule: str) -> Iterator[None]:
     """Convert errors of a database to one-line errors."""
     try:
         yield
-    except DBAPIError as error:
-        raise InputError.one("book", f"{rule} ({_line(error.orig)})", shown(url)) from None
     except (SQLAlchemyError, UnicodeError, OverflowError) as error:
-        raise InputError.one("book", f"{rule} ({_line(error)})", shown(url)) from None
-
-
-def _line(error: BaseException | None) -> str:
-    return " ".join(str(error).split())[:_LONGEST]
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        line = " ".join(str(cause).split())[:_LONGEST]
+        raise InputError.one("book", f"{rule} ({line})", shown(url)) from None
 
 
 SCHEMA_VERSION = 2
@@ -271,8 +264,9 @@ def _add(url: URL, connection: Connection, booking: Booking) -> Added:
     METADATA.create_all(connection)
     if connection.execute(select(VERSIONS)).first() is None:
         connection.execute(insert(VERSIONS).values(schema_version=SCHEMA_VERSION))
-    _check_version(url, connection)
-    connection.execute(update(VERSIONS).values(schema_version=SCHEMA_VERSION))
+    else:
+        _check_version(url, connection)
+        connection.execute(update(VERSIONS).values(schema_version=SCHEMA_VERSION))
     run, before, place = booking.run, 0, None
     columns = (RUNS.c.id, RUNS.c.chain, RUNS.c.lines, RUNS.c.population, RUNS.c.links)
     for known in connection.execute(select(*columns).where(RUNS.c.plan == run.plan)).all():
@@ -364,17 +358,30 @@ def runs(url: URL) -> tuple[BookedRun, ...]:
         booked = connection.execute(select(*columns).order_by(RUNS.c.id)).all()
         shares = connection.execute(select(SHARES).order_by(SHARES.c.id)).all()
         releases = connection.execute(select(RELEASES).order_by(RELEASES.c.id)).all()
-        verdicts: dict[int, dict[str, str]] = {}
-        if inspect(connection).has_table(VERDICTS.name):
+        verdicts: dict[int, dict[str, Any]] = {}
+        families: dict[int, dict[str, Any]] = {}
+        if inspect(connection).has_table(VERDICTS.name):  # not in books of version 1
             columns = [VERDICTS.c.run, VERDICTS.c.verdict, VERDICTS.c.cost]
-            rows = connection.execute(select(*columns))
-            verdicts = {row.run: _plain(row, "run") for row in rows}
-        families: dict[int, dict[str, str]] = {}
+            verdicts = {r.run: _plain(r, "run") for r in connection.execute(select(*columns))}
         if inspect(connection).has_table(FAMILIES.name):
             rows = connection.execute(select(FAMILIES))
             families = {row.release: _plain(row, "release") for row in rows}
-    noise = [{**_plain(row), **families.get(row.id, {})} for row in releases]
-    return _assembled(url, booked, shares, noise, verdicts)
+    of_share, of_run = defaultdict(list), defaultdict(list)
+    for row in releases:
+        of_share[row.share].append({**_plain(row, "id", "share"), **families.get(row.id, {})})
+    for row in shares:
+        of_run[row.run].append({**_plain(row, "id", "run"), "releases": of_share[row.id]})
+    found = []
+    for row in booked:
+        parts = {**_plain(row, "id", "digest"), "shares": of_run[row.id]}
+        parts |= verdicts.get(row.id, {})
+        parts["seed"] = None if parts["seed"] == _NO_SEED else parts["seed"]
+        run = parse(BookedRun, parts)
+        if run.digest != row.digest:
+            rule = f"{_SOUND} (run {row.id}, of {run.source}, was edited)"
+            raise InputError.one("book", rule, shown(url))
+        found.append(run)
+    return tuple(found)
 
 
 def has_runs(url: URL) -> bool:
@@ -388,34 +395,6 @@ def _check_version(url: URL, connection: Connection) -> None:
     if version not in READABLE:
         rule = f"must be of schema version {SCHEMA_VERSION} or earlier, not {version}"
         raise InputError.one("book", rule, shown(url))
-
-
-def _assembled(
-    url: URL,
-    booked: Any,
-    shares: Any,
-    releases: Sequence[dict[str, Any]],
-    verdicts: dict[int, dict[str, str]],
-) -> tuple[BookedRun, ...]:
-    """Runs from rows, each compared with its stored digest."""
-    of_share, of_run = defaultdict(list), defaultdict(list)
-    for one in releases:
-        parts = {key: value for key, value in one.items() if key not in ("id", "share")}
-        of_share[one["share"]].append(parts)
-    for row in shares:
-        parts = {**_plain(row, "id", "run"), "releases": of_share[row.id]}
-        of_run[row.run].append(parts)
-    runs_of_book = []
-    for row in booked:
-        judged = verdicts.get(row.id, {})
-        parts = {**_plain(row, "id", "digest"), "shares": of_run[row.id], **judged}
-        parts["seed"] = None if parts["seed"] == _NO_SEED else parts["seed"]
-        run = parse(BookedRun, parts)
-        if run.digest != row.digest:
-            rule = f"{_SOUND} (run {row.id}, of {run.source}, was edited)"
-            raise InputError.one("book", rule, shown(url))
-        runs_of_book.append(run)
-    return tuple(runs_of_book)
 
 
 def _plain(row: Row[Any], *without: str) -> dict[str, Any]:

@@ -216,10 +216,10 @@ def export(form: str, output: str | None, address: str | None) -> None:
 @click.option("--delta", type=float, required=True, help="Its failure probability, in (0, 1).")
 @click.option(
     "--rule",
-    type=click.Choice(RULES),
+    type=click.Choice(RULES[:2]),
     default="renyi",
     show_default=True,
-    help="renyi, gaussian: runs may be chosen after seeing earlier ones; exact: all declared.",
+    help="Runs may be chosen after seeing earlier ones; gaussian covers full participation only.",
 )
 @click.option("--relation", type=click.Choice(RELATIONS), default="add_remove", show_default=True)
 @click.option("--typical", metavar="PLAN", help="A plan of a typical run of the group.")
@@ -283,24 +283,6 @@ def _histories(plan: str, population: str, rounds: int | None = None) -> dict[st
             history = History((one, law.rounds_of_client(rounds)) for one, _ in history)
         found[full_name(population, group.name)] = history
     return found
-
-
-@command.command("declare", epilog="Example: privplan book declare plan.json --run spring")
-@click.argument("plan", metavar="PLAN")
-@click.option("--run", required=True, metavar="NAME", help="Name of the run.")
-@click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
-@_format
-@_address
-def declare(plan: str, run: str, population: str, form: str, address: str | None) -> None:
-    """Declare the run of PLAN in the exact accounts of its groups, or in none.
-
-    Before the first result of these accounts.
-    """
-    from privplan.book.accounts import Budgets
-
-    declared = Budgets(address, existing=True).declare_run(run, _histories(plan, population))
-    lines = [f"{account}: commitment {commitment}" for account, commitment in declared.items()]
-    _answer(form, "\n".join(lines), {"run": run, "commitments": dict(declared)})
 
 
 @command.command("reserve", epilog="Example: privplan book reserve plan.json --run spring")

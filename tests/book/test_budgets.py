@@ -1,4 +1,4 @@
-"""Accounts, reservations, expiry, ceilings, declared runs; on both databases."""
+"""Accounts, reservations, expiry, ceilings and filters; on both databases."""
 
 from __future__ import annotations
 
@@ -117,16 +117,23 @@ def test_a_ceiling_holds_for_the_worst_group_of_a_site(budgets: Budgets) -> None
         budgets.reserve("two", {"a/loose": sampled(4000)})
 
 
-@pytest.mark.parametrize("kind", [{"members": 5}, {"period": 60.0}])
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        ({"members": 5}, "with members or a refill period"),
+        ({"period": 60.0}, "with members or a refill period"),
+        ({"rule": "exact", "sealed": True}, r"of declared runs \(exact\)"),
+    ],
+)
 def test_a_removed_kind_of_account_is_refused_and_the_rest_of_the_book_works(
-    budgets: Budgets, clock: Clock, kind: dict, caplog: pytest.LogCaptureFixture
+    budgets: Budgets, clock: Clock, kind: dict, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("old", "kept"):
         budgets.open(name, 2.0, 1e-5)
     held = budgets.reserve("run", {"old": sampled(5), "kept": sampled(5)}, expires_in=60)
     budgets._run(lambda connection: connection.execute(
         update(ACCOUNTS).where(ACCOUNTS.c.name == "old").values(**kind)))  # fmt: skip
-    refused = r"^account: with members or a refill period was removed in 0\.2; use .*found 'old'$"
+    refused = rf"^account: {what} was removed in 0\.2; use .*found 'old'$"
     for attempt in (
         lambda: budgets.state("old"),
         lambda: budgets.reserve("more", {"old": sampled(5)}),
@@ -141,42 +148,12 @@ def test_a_removed_kind_of_account_is_refused_and_the_rest_of_the_book_works(
     budgets.commit(budgets.reserve("later", {"kept": sampled(5)}))
 
 
-def test_declared_runs_are_composed_exactly_and_cannot_be_chosen_later(budgets: Budgets) -> None:
-    budgets.open("fixed", 1.0, 1e-5, rule="exact")
-    first = budgets.declare("fixed", "one", sampled(100))
-    second = budgets.declare("fixed", "two", sampled(200))
-    assert first != second == budgets.state("fixed").commitment
-    with pytest.raises(InfeasibleError, match="the declared runs come to epsilon"):
-        budgets.declare("fixed", "three", sampled(5000))
-    name = budgets.reserve("one", {"fixed": sampled(100)})
-    with pytest.raises(InputError, match="declared before the first run"):
-        budgets.declare("fixed", "late", sampled(1))
-    with pytest.raises(InputError, match="must be declared before the first result"):
-        budgets.reserve("unknown", {"fixed": sampled(1)})
-    with pytest.raises(InputError, match="the releases that were declared"):
-        budgets.reserve("two", {"fixed": sampled(10)})
-    with pytest.raises(InfeasibleError, match="did not declare"):
-        budgets.spend(name, {"fixed": sampled(101)})
-    budgets.commit(name)
-    state = budgets.state("fixed")
-    assert 0 < state.spent < state.committed <= 1
-
-
-def test_a_run_is_declared_in_all_its_accounts_or_in_none(budgets: Budgets) -> None:
-    budgets.open("wide", 4.0, 1e-5, rule="exact")
-    budgets.open("narrow", 0.01, 1e-5, rule="exact")
-    with pytest.raises(InfeasibleError, match="narrow: the declared runs come to epsilon"):
-        budgets.declare_run("one", {"wide": sampled(100), "narrow": sampled(100)})
-    assert budgets.state("wide").commitment == ""
-    budgets.declare("wide", "one", sampled(100))
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ({"epsilon": -1.0}, "budget: must have epsilon"),
         ({"delta": 1.0}, "budget: must have epsilon"),
-        ({"rule": "naive"}, "rule: must be one of renyi, gaussian, exact"),
+        ({"rule": "naive"}, "rule: must be one of renyi, gaussian, found"),
         ({"ceilings": ["nowhere"]}, "account: must be in the book"),
         ({"name": ""}, "account: must be a name"),
     ],

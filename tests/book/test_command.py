@@ -202,7 +202,6 @@ def test_a_book_that_cannot_be_written_is_one_line(tmp_path: Path, where: str, s
 @pytest.mark.parametrize(
     "use",
     [
-        ("declare", "{plan}", "--run=a"),
         ("reserve", "{plan}", "--run=a"),
         ("commit", "abc"),
         ("budgets",),

@@ -87,6 +87,12 @@ def test_nothing_released_costs_nothing() -> None:
     assert (found.epsilon_upper, found.epsilon_naive, found.sampling) == (0.0, 0.0, "none")
 
 
+def test_rounds_are_counted_where_clients_take_turns() -> None:
+    """A client is in 4 of 12 rounds; ``book add`` counts 12, too."""
+    history = History.repeated(Release(2.0, 0.1, SamplingLaw("cyclic_poisson:3")), 4)
+    assert spending(_account(history), DELTA).releases == 12
+
+
 def test_relations_are_not_mixed_unless_one_is_named(tmp_path: Path) -> None:
     runs = _booked([run(tmp_path / "a"), run(tmp_path / "b", 2, relation="replace_one")])
     with pytest.raises(InputError, match=r"relation: must be one .*add_remove and replace_one"):
