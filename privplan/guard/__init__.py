@@ -7,10 +7,10 @@ bits. This package imports numpy and the layers of ``privplan`` below it, never 
 framework.
 """
 
-from privplan.guard.guard import Cohort as Cohort
 from privplan.guard.guard import Guard as Guard
-from privplan.guard.lines import BudgetExceededError as BudgetExceededError
-from privplan.guard.lines import Released as Released
+from privplan.guard.rounds import BudgetExceededError as BudgetExceededError
+from privplan.guard.rounds import Cohort as Cohort
+from privplan.guard.rounds import Released as Released
 from privplan.guard.storage import GroupTotal as GroupTotal
 from privplan.guard.storage import Layout as Layout
 from privplan.guard.storage import clip as clip

@@ -1,31 +1,37 @@
-"""The guard of one run: draws cohorts, adds noise, books releases, and refuses what is too much."""
+"""The guard of one run: draws cohorts, adds noise, books releases, and refuses what is too much.
+
+It opens a run folder, executes rounds (``rounds``) and keeps them on disk (``storage``).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import platform
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from privplan.accounting.accountant import Interval
 from privplan.accounting.release import History, Relation
-from privplan.book.accounts import DAY
-from privplan.book.accounts import Budgets as reserving_Budgets
 from privplan.errors import Fault, InputError
 from privplan.files import locked, read_text, write_text
-from privplan.guard.lines import (
+from privplan.guard.rounds import (
+    Available,
     BudgetExceededError,
-    Budgets,
+    Cohort,
     Evidence,
+    GroupBudget,
+    Positions,
     Released,
     Sums,
+    cohort_of,
+    draw_registered,
     failed_lines,
     length_of,
     noised_line,
@@ -36,9 +42,9 @@ from privplan.guard.lines import (
 )
 from privplan.guard.storage import FOLDER, MODEL, RELEASE, GroupTotal, Storage, clip
 from privplan.ledger import chained, history_of
-from privplan.plan import GroupPlan, Plan
+from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, RECORD, Executed, ReleaseRecord, RunRecord
-from privplan.streams import SecureStream, secure_stream
+from privplan.streams import secure_stream
 from privplan.witness import Witness, Witnessing
 
 if TYPE_CHECKING:
@@ -50,11 +56,7 @@ if TYPE_CHECKING:
 
 
 def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
-    """Refuse plans and settings that a guard cannot execute.
-
-    Raises:
-        InputError: naming the first of them.
-    """
+    """Refuse plans and settings that a guard cannot execute."""
     if plan.unit != "client":
         rule = "must be client; noise that clients add for their records is drawn by the clients"
         raise InputError.one("plan.spec.unit", rule, plan.unit)
@@ -69,11 +71,7 @@ def check_settings(plan: Plan, evidence: str, keep: int | None) -> None:
 
 
 def open_record(folder: Path, plan: Plan, evidence: str, framework: str) -> RunRecord:
-    """The record of the run in a folder, which is created where there is none.
-
-    Raises:
-        InputError: when the folder holds another run, or other files.
-    """
+    """The record of the run in a folder, which is created in a new or an empty folder."""
     path = folder / RECORD
     if not path.exists():
         others = [one.name for one in folder.iterdir() if not one.name.startswith(".")]
@@ -116,17 +114,8 @@ def past_runs(
     """The other runs of each group in a book; empty for a new book.
 
     They are composed by the rule and against the budget over all runs that the plan stores, where
-    it was made from a book; else by a filter, against the plan's budget of the group.
-
-    Args:
-        book: address of the book.
-        population: whose groups these are.
-        plan: the plan of the run.
-        records: releases of the run itself, which may be in the book.
-
-    Raises:
-        InputError: when the book cannot be read, has the group with another unit of privacy, or
-            the rule does not cover its releases.
+    it was made from a book; else by a filter, against the plan's budget of the group. The releases
+    of this run itself, which may be in the book, are left out.
     """
     from privplan.book.spending import account_of, composition_of, groups_of
     from privplan.book.store import address_of, has_runs, runs
@@ -169,9 +158,6 @@ def add_to_book(book: str, population: str, folder: Path) -> None:
     """Add the run to the book, at the cost that its ledger records.
 
     The guard executed law and noise itself, so that missing evidence does not raise the cost.
-
-    Raises:
-        InputError: when the book cannot be written.
     """
     from privplan.book.entry import Cost, booking
     from privplan.book.store import add, address_of
@@ -185,122 +171,6 @@ def add_to_book(book: str, population: str, folder: Path) -> None:
     verdict = judge(run)
     cost: Cost = "infinite" if verdict.failed else "recorded"
     add(address_of(book), booking(run, folder, population, verdict.outcome, cost))
-
-
-# --- The cohort of a round: drawn by the planned law from the registered clients. ----------------
-
-Available = Mapping[str, Iterable[int]]
-"""Positions of the clients that are there, by group; positions are 0..clients-1 of the plan."""
-Positions = dict[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """Who takes part in a round.
-
-    Attributes:
-        round: training round, from 1.
-        clients: positions of the clients to train, by group: drawn and available.
-        drawn: positions that the law drew from the registered clients, by group.
-        missing: number of registered clients that were not available, by group.
-        guarantee: what missing clients do to the guarantee, one sentence per group that misses
-            some; empty when all are available.
-    """
-
-    round: int
-    clients: Positions
-    drawn: Positions
-    missing: dict[str, int]
-    guarantee: tuple[str, ...]
-
-    def __len__(self) -> int:
-        """Number of clients to train."""
-        return sum(map(len, self.clients.values()))
-
-    @property
-    def members(self) -> list[tuple[str, int]]:
-        """Group and position of every client to train."""
-        return [(group, client) for group, found in self.clients.items() for client in found]
-
-
-def draw_registered(plan: Plan, round_: int, generator: Callable[[], SecureStream]) -> Positions:
-    """Draw each group's cohort by the plan's law from all registered clients.
-
-    Args:
-        plan: the plan.
-        round_: training round, from 1.
-        generator: makes a generator for one draw.
-    """
-    law = plan.spec.sampling.law
-    drawn = {}
-    for group in plan.groups:
-        ratio, _ = plan.at_round(group, round_)
-        source = cast(np.random.Generator, generator())  # it has the methods that laws use
-        positions = law.draw(source, group.clients, ratio, round_)
-        drawn[group.name] = tuple(np.asarray(positions).tolist())
-    return drawn
-
-
-def cohort_of(plan: Plan, round_: int, drawn: Positions, available: Available | None) -> Cohort:
-    """The clients of a draw that are there.
-
-    Args:
-        plan: the plan.
-        round_: training round, from 1.
-        drawn: what the law drew from the registered clients.
-        available: the clients that are there; all registered ones when None.
-
-    Raises:
-        InputError: for a group that the plan does not have, or a client that is not registered.
-    """
-    if available is None:
-        none = dict.fromkeys(drawn, 0)
-        return Cohort(round=round_, clients=dict(drawn), drawn=drawn, missing=none, guarantee=())
-    for name in available:
-        plan.group(name)
-    there = {group.name: _positions(group, available) for group in plan.groups}
-    missing = {group.name: group.clients - len(there[group.name]) for group in plan.groups}
-    return Cohort(
-        round=round_,
-        clients={
-            name: tuple(one for one in found if one in there[name]) for name, found in drawn.items()
-        },
-        drawn=drawn,
-        missing=missing,
-        guarantee=tuple(
-            _guarantee(plan, group, round_, missing[group.name])
-            for group in plan.groups
-            if missing[group.name]
-        ),
-    )
-
-
-def _positions(group: GroupPlan, available: Available) -> frozenset[int]:
-    found = frozenset(int(one) for one in available.get(group.name, ()))
-    outside = [one for one in found if not 0 <= one < group.clients]
-    if outside:
-        rule = f"must be positions of registered clients, 0 to {group.clients - 1}"
-        raise InputError.one(f"available.{group.name}", rule, min(outside))
-    return found
-
-
-def _guarantee(plan: Plan, group: GroupPlan, round_: int, missing: int) -> str:
-    """What missing clients do to the guarantee of a group."""
-    ratio, _ = plan.at_round(group, round_)
-    law, there = plan.spec.sampling.law, group.clients - missing
-    text = (
-        f"{group.name}: {missing} of {group.clients} registered clients are missing; the law drew "
-        f"from all of them, so the ratio stays {ratio:.6g} and the guarantee is the planned one, "
-        "if who is missing does not depend on who was drawn or on data; the expected cohort is "
-        f"{ratio * there:.6g} instead of {ratio * group.clients:.6g}"
-    )
-    if law.whole_cohorts and there:
-        size = round(ratio * group.clients)
-        text += (
-            f" (a cohort of {size} of the {there} that are there would have the ratio "
-            f"{min(1.0, size / there):.6g}, which costs more than planned)"
-        )
-    return text
 
 
 # -------------------------------------------------------------------------------------------------
@@ -361,8 +231,11 @@ class Guard:
             past: dict[str, Composition] = {}
             if book is not None:
                 past = past_runs(book, population, self.plan, self._storage.records)
-            self._budgets = Budgets(self.plan, past)
-            for budget in self._budgets.groups.values():
+            self._budgets = {
+                group.name: GroupBudget(self.plan, group, past.get(group.name))
+                for group in self.plan.groups
+            }
+            for budget in self._budgets.values():
                 _ = budget.affordable_rounds
             self._drawn: tuple[int, Positions] | None = None
             self._committed = 0
@@ -475,7 +348,19 @@ class Guard:
         status = self.record_of_run.status
         if status != "running":
             return str(Fault("run", "must not be finished", status))
-        return self._budgets.refusal(self.round, self._storage.records)
+        rounds = self.plan.spec.rounds
+        if self.round > rounds:
+            return str(Fault("round", f"must be one of the {rounds} planned rounds", self.round))
+        for name, budget in self._budgets.items():
+            if self.round <= budget.affordable_rounds:
+                continue
+            one = History([(budget.planned(self.round), 1)])
+            refused = budget.refusal(history_of(self._storage.records, name) + one)
+            if refused is not None:
+                limit, found = refused
+                rule = f"must stay within the budget {limit} with the release of round {self.round}"
+                return str(Fault(f"groups.{name}.epsilon", rule, float(f"{found:.6g}")))
+        return None
 
     def release(self, round_: int, sums: Sums | None = None) -> Released:
         """Add the planned noise to a round's sums and store the result durably.
@@ -589,7 +474,7 @@ class Guard:
     def epsilon(self, group: str) -> Interval:
         """Bounds on what the group has spent, with the book's; without the cost of ``tuning``."""
         self.plan.group(group)
-        return self._budgets.groups[group].epsilon(history_of(self._storage.records, group))
+        return self._budgets[group].epsilon(history_of(self._storage.records, group))
 
     def finish(self) -> None:
         """End the run: complete when all rounds are booked, else stopped, and never continued."""
@@ -730,7 +615,7 @@ class ReservingGuard(Guard):
         accounts: Mapping[str, str],
         book: str,
         *,
-        expires_in: float = 30 * DAY,
+        expires_in: float = 30 * 86_400.0,
         **options: Any,
     ) -> None:
         super().__init__(plan, ledger, **options)
@@ -740,7 +625,9 @@ class ReservingGuard(Guard):
                 rule = f"must name an account for {', '.join(names)}"
                 raise InputError.one("accounts", rule, list(accounts))
             self._accounts = dict(accounts)
-            self._book_of_budgets = reserving_Budgets(book, existing=True)
+            from privplan.book.accounts import Budgets
+
+            self._book_of_budgets = Budgets(book, existing=True)
             self._reservation = ""
             if not self.finished:
                 self._reservation = self._reserved(expires_in)
@@ -753,14 +640,19 @@ class ReservingGuard(Guard):
         path = self.folder / FOLDER / RESERVATION
         if not path.exists():
             write_text(path, uuid.uuid4().hex)
-        charges: dict[str, History] = {}
-        for group in self.plan.groups:
-            account = self._accounts[group.name]
-            charges[account] = charges.get(account, History()) + self.plan.history(group)
+        planned = {group.name: self.plan.history(group) for group in self.plan.groups}
         name = read_text(path, "guard.reservation")
         return self._book_of_budgets.reserve(
-            self.plan.spec.name, charges, expires_in=expires_in, reservation=name
+            self.plan.spec.name, self._charges(planned), expires_in=expires_in, reservation=name
         )
+
+    def _charges(self, releases: Mapping[str, History]) -> dict[str, History]:
+        """Releases of groups by their accounts."""
+        charges: dict[str, History] = {}
+        for group, history in releases.items():
+            account = self._accounts[group]
+            charges[account] = charges.get(account, History()) + history
+        return charges
 
     def release(self, round_: int, sums: Sums | None = None) -> Released:
         """As ``Guard.release``, after the release was spent."""
@@ -782,9 +674,7 @@ class ReservingGuard(Guard):
     def _spend(self, round_: int) -> None:
         if round_ != self.round or self.refusal() is not None:
             return  # a repeated call, or one that is refused
-        charges: dict[str, History] = {}
-        for name, budget in self._budgets.groups.items():
-            account = self._accounts[name]
-            one = History([(budget.planned(round_), 1)])
-            charges[account] = charges.get(account, History()) + one
-        self._book_of_budgets.spend(self._reservation, charges, step=round_)
+        releases = {
+            name: History([(budget.planned(round_), 1)]) for name, budget in self._budgets.items()
+        }
+        self._book_of_budgets.spend(self._reservation, self._charges(releases), step=round_)

@@ -116,21 +116,14 @@ class Storage:
     ) -> None:
         """Store what the law drew for a round.
 
-        Args:
-            round_: training round, from 1.
-            drawn: positions by group.
-            sync: whether it is on disk when the method returns; a draw that is lost with the
-                machine was not released, so only a signed one needs that.
+        A draw that is lost with the machine was not released, so only one that a witness signs
+        must be on disk when the method returns (``sync``).
         """
         data = {"round": round_, "drawn": {name: list(found) for name, found in drawn.items()}}
         self._write(self._folder / DRAW, [json.dumps(data).encode()], sync=sync)
 
     def draw(self, round_: int) -> dict[str, tuple[int, ...]] | None:
-        """What the law drew for a round before an interruption; None when it was not drawn.
-
-        Raises:
-            InputError: when the file is damaged.
-        """
+        """What the law drew for a round before an interruption; None when it was not drawn."""
         path = self._folder / DRAW
         if not path.exists():
             return None
@@ -151,11 +144,7 @@ class Storage:
         self._save(RELEASE, round_, arrays, lines)
 
     def release(self, round_: int) -> tuple[list[ReleaseRecord], list[np.ndarray]]:
-        """The lines and the released sums of a round.
-
-        Raises:
-            InputError: when they are not stored, or the file is damaged.
-        """
+        """The lines and the released sums of a round, which must be stored."""
         arrays, lines = self._load(RELEASE, round_)
         return [parse(ReleaseRecord, line) for line in lines], list(arrays.values())
 
@@ -164,11 +153,7 @@ class Storage:
         self._save(MODEL, round_, arrays, [])
 
     def model(self, round_: int) -> dict[str, np.ndarray]:
-        """The model after a round.
-
-        Raises:
-            InputError: when it is not stored, or the file is damaged.
-        """
+        """The model after a round, which must be stored."""
         return self._load(MODEL, round_)[0]
 
     def last(self, kind: str) -> int | None:
@@ -274,9 +259,7 @@ def clip(update: np.ndarray, bound: float) -> np.ndarray:
 def keep_largest(vector: np.ndarray, fraction: float) -> np.ndarray:
     """The vector [d] with all but its largest coordinates in absolute value set to zero.
 
-    Args:
-        vector: the vector, a release; what is done with it costs nothing.
-        fraction: fraction of the coordinates that are kept, in (0, 1]; at least one.
+    At least one is kept. The vector is a release: what is done with it costs nothing.
     """
     zeroed = vector.size - max(1, round(fraction * vector.size))
     if zeroed <= 0:

@@ -12,7 +12,7 @@ from typing import Any
 from privplan.errors import InputError
 from privplan.files import write_text
 from privplan.guard.guard import check_settings
-from privplan.guard.lines import planned_noise_std, planned_shares
+from privplan.guard.rounds import planned_noise_std, planned_shares
 from privplan.plan import Plan
 
 Files = dict[str, str]

@@ -1,19 +1,18 @@
-"""Ledger lines of a deployment: releases with their evidence, and rounds never released."""
+"""A round of a deployment: its cohort, its release with evidence, and the budgets that admit it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
 from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.release import GAUSSIAN, History, Relation, Release
-from privplan.errors import Fault, InfeasibleError, InputError
+from privplan.errors import InfeasibleError, InputError
 from privplan.guard.storage import GroupTotal, keep_largest
-from privplan.ledger import history_of
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.error import RULES
 from privplan.record import GroupShare, ReleaseRecord, Residual
@@ -21,6 +20,98 @@ from privplan.streams import SecureStream
 
 if TYPE_CHECKING:
     from privplan.book.spending import Composition
+
+# --- The cohort of a round: drawn by the planned law from the registered clients. ----------------
+
+Available = Mapping[str, Iterable[int]]
+"""Positions of the clients that are there, by group; positions are 0..clients-1 of the plan."""
+Positions = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Who takes part in a round.
+
+    Attributes:
+        round: training round, from 1.
+        clients: positions of the clients to train, by group: drawn and available.
+        drawn: positions that the law drew from the registered clients, by group.
+        missing: number of registered clients that were not available, by group.
+        guarantee: what missing clients do to the guarantee, one sentence per group that misses
+            some; empty when all are available.
+    """
+
+    round: int
+    clients: Positions
+    drawn: Positions
+    missing: dict[str, int]
+    guarantee: tuple[str, ...]
+
+    def __len__(self) -> int:
+        """Number of clients to train."""
+        return sum(map(len, self.clients.values()))
+
+    @property
+    def members(self) -> list[tuple[str, int]]:
+        """Group and position of every client to train."""
+        return [(group, client) for group, found in self.clients.items() for client in found]
+
+
+def draw_registered(plan: Plan, round_: int, generator: Callable[[], SecureStream]) -> Positions:
+    """Draw each group's cohort by the plan's law from all registered clients."""
+    law = plan.spec.sampling.law
+    drawn = {}
+    for group in plan.groups:
+        ratio, _ = plan.at_round(group, round_)
+        source = cast(np.random.Generator, generator())  # it has the methods that laws use
+        positions = law.draw(source, group.clients, ratio, round_)
+        drawn[group.name] = tuple(np.asarray(positions).tolist())
+    return drawn
+
+
+def cohort_of(plan: Plan, round_: int, drawn: Positions, available: Available | None) -> Cohort:
+    """The clients of a draw that are there: of those available, or of all when None."""
+    if available is None:
+        none = dict.fromkeys(drawn, 0)
+        return Cohort(round=round_, clients=dict(drawn), drawn=drawn, missing=none, guarantee=())
+    for name in available:
+        plan.group(name)
+    there: dict[str, frozenset[int]] = {}
+    for group in plan.groups:
+        found = frozenset(int(one) for one in available.get(group.name, ()))
+        outside = [one for one in found if not 0 <= one < group.clients]
+        if outside:
+            rule = f"must be positions of registered clients, 0 to {group.clients - 1}"
+            raise InputError.one(f"available.{group.name}", rule, min(outside))
+        there[group.name] = found
+    missing = {group.name: group.clients - len(there[group.name]) for group in plan.groups}
+    return Cohort(
+        round=round_,
+        clients={
+            name: tuple(one for one in found if one in there[name]) for name, found in drawn.items()
+        },
+        drawn=drawn,
+        missing=missing,
+        guarantee=tuple(
+            _guarantee(plan, group, round_, missing[group.name])
+            for group in plan.groups
+            if missing[group.name]
+        ),
+    )
+
+
+def _guarantee(plan: Plan, group: GroupPlan, round_: int, missing: int) -> str:
+    """What missing clients do to the guarantee of a group."""
+    ratio, _ = plan.at_round(group, round_)
+    return (
+        f"{group.name}: {missing} of {group.clients} registered clients are missing; the law drew "
+        f"from all of them, so the ratio stays {ratio:.6g} and the guarantee is the planned one, "
+        "if who is missing does not depend on who was drawn or on data; the expected cohort is "
+        f"{ratio * (group.clients - missing):.6g} instead of {ratio * group.clients:.6g}"
+    )
+
+
+# --- The lines of a round: releases with their evidence, and rounds never released. ---------------
 
 Evidence = Literal["public", "internal"]
 Sums = Mapping[str, np.ndarray | GroupTotal]
@@ -58,13 +149,7 @@ class Released:
 def released_of(
     plan: Plan, records: Sequence[ReleaseRecord], vectors: Sequence[np.ndarray]
 ) -> Released:
-    """The release of a round.
-
-    Args:
-        plan: the plan.
-        records: its lines.
-        vectors: noisy sums [d] of the lines.
-    """
+    """The release of a round from its lines and their noisy sums [d]."""
     return Released(
         records[0].round,
         tuple(vectors),
@@ -80,16 +165,7 @@ def sums_of(plan: Plan) -> list[tuple[GroupPlan, ...]]:
 
 
 def planned_noise_std(plan: Plan, round_: int, group: str | None) -> float:
-    """Standard deviation of the noise on a sum, per coordinate.
-
-    Args:
-        plan: the plan.
-        round_: training round, from 1.
-        group: the group of the sum; None for the sum of all groups.
-
-    Raises:
-        InputError: when the plan has sums of the other kind.
-    """
+    """Standard deviation of the noise on a group's sum, or on that of all groups (None)."""
     joint = plan.release == "joint"
     if joint != (group is None):
         rule = "must be left out, since the plan has one sum of all groups"
@@ -99,13 +175,7 @@ def planned_noise_std(plan: Plan, round_: int, group: str | None) -> float:
 
 
 def planned_shares(plan: Plan, round_: int, groups: Sequence[GroupPlan]) -> tuple[GroupShare, ...]:
-    """The groups' shares in a release of a round, without evidence.
-
-    Args:
-        plan: the plan.
-        round_: training round, from 1.
-        groups: the groups in the release.
-    """
+    """The groups' shares in a release of a round, without evidence."""
     rule = RULES["mean" if plan.release == "joint" else "normalised"]
     shares = []
     for group in groups:
@@ -135,18 +205,9 @@ def noisy_sum(
     evidence: Evidence,
     generator: SecureStream,
 ) -> tuple[ReleaseRecord, np.ndarray]:
-    """One release: its line, and the noisy sum [d], float64.
+    """One release of groups: its line, and the noisy sum [d], float64.
 
-    Args:
-        plan: the plan.
-        round_: training round, from 1.
-        groups: the groups in the sum.
-        given: the groups' sums or totals; a group without updates may be missing.
-        drawn: positions that the law drew, by group.
-        std: standard deviation of the noise.
-        size: number of coordinates (d).
-        evidence: what the line records beside the noise and the law.
-        generator: draws the noise.
+    A group without updates may be missing in the sums that were given.
     """
     total = np.zeros(size)
     for group in groups:
@@ -180,17 +241,7 @@ def noisy_sum(
 
 
 def noised_line(plan: Plan, round_: int, dimension: int, noise_std: float) -> ReleaseRecord:
-    """The line of a release whose noise somebody else drew.
-
-    Args:
-        plan: the plan.
-        round_: training round, from 1.
-        dimension: number of coordinates that received noise.
-        noise_std: standard deviation of the noise that was added to the sum.
-
-    Raises:
-        InputError: when the plan has several sums, or the noise is less than planned.
-    """
+    """The line of a release whose noise somebody else drew and added to the only sum."""
     if len(sums_of(plan)) > 1:
         raise InputError.one("plan.release", "must be joint", plan.release)
     joint = plan.release == "joint"
@@ -207,15 +258,9 @@ def noised_line(plan: Plan, round_: int, dimension: int, noise_std: float) -> Re
 
 
 def length_of(plan: Plan, given: Sums, known: int | None) -> int:
-    """Length of the sums of a round (d); where nobody ever reported, the plan's parameters.
+    """Length of a round's sums (d), that of earlier rounds if known.
 
-    Args:
-        plan: the plan.
-        given: the sums.
-        known: length of the sums of earlier rounds; None before the first.
-
-    Raises:
-        InputError: for a group that the plan does not have, or sums of different lengths.
+    Where nobody ever reported, it is the plan's number of parameters.
     """
     sizes = set() if known is None else {known}
     for name, one in given.items():
@@ -253,14 +298,7 @@ def _measured(
 def failed_lines(
     plan: Plan, round_: int, reason: str, drawn: Mapping[str, Sequence[int]] | None
 ) -> list[ReleaseRecord]:
-    """The lines of a round that was never released.
-
-    Args:
-        plan: the plan.
-        round_: training round, from 1.
-        reason: why, one line.
-        drawn: positions that the law drew, by group, to be recorded; None to record none.
-    """
+    """The lines of a round that was never released; ``drawn`` is recorded where it is given."""
 
     def share_of(share: GroupShare) -> GroupShare:
         return share if drawn is None else _measured(share, None, drawn[share.group])
@@ -328,10 +366,6 @@ class GroupBudget:
             return f"{past.budget:g} over all runs ({past.cell(releases)})", past.epsilon(releases)
         return None
 
-    def fits(self, releases: History) -> bool:
-        """Whether the releases stay within the group's budgets."""
-        return self.refusal(releases) is None
-
     def _composed(self, releases: History) -> Interval:
         relation = Relation(self._plan.spec.relation)
         return accountant(GUARANTEE).epsilon(releases, self.group.delta, relation)
@@ -340,48 +374,12 @@ class GroupBudget:
     def affordable_rounds(self) -> int:
         """The largest number of first rounds whose releases fit; fewer releases fit as well."""
         low, high = 0, self._plan.spec.rounds
-        if self.fits(self._first(high)):
+        if self.refusal(self._first(high)) is None:
             return high
         while low + 1 < high:
             middle = (low + high) // 2
-            low, high = (middle, high) if self.fits(self._first(middle)) else (low, middle)
+            low, high = (low, middle) if self.refusal(self._first(middle)) else (middle, high)
         return low
 
     def _first(self, rounds: int) -> History:
         return History((self.planned(round_), 1) for round_ in range(1, rounds + 1))
-
-
-class Budgets:
-    """The budgets of all groups.
-
-    Args:
-        plan: the plan.
-        past: other runs, by group.
-    """
-
-    def __init__(self, plan: Plan, past: Mapping[str, Composition]) -> None:
-        self._plan = plan
-        self.groups = {
-            group.name: GroupBudget(plan, group, past.get(group.name)) for group in plan.groups
-        }
-
-    def refusal(self, round_: int, records: Sequence[ReleaseRecord]) -> str | None:
-        """Why the release of a round is refused; None when it may happen.
-
-        Args:
-            round_: training round, from 1.
-            records: the releases so far.
-        """
-        rounds = self._plan.spec.rounds
-        if round_ > rounds:
-            return str(Fault("round", f"must be one of the {rounds} planned rounds", round_))
-        for name, budget in self.groups.items():
-            if round_ <= budget.affordable_rounds:
-                continue
-            one = History([(budget.planned(round_), 1)])
-            refused = budget.refusal(history_of(records, name) + one)
-            if refused is not None:
-                limit, found = refused
-                rule = f"must stay within the budget {limit} with the release of round {round_}"
-                return str(Fault(f"groups.{name}.epsilon", rule, float(f"{found:.6g}")))
-        return None
