@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
+from dataclasses import replace
 
-import numpy as np
-
-from privplan.errors import InfeasibleError, InputError, PrivplanError
+from privplan.errors import InfeasibleError, InputError
 from privplan.forecast.features import Coverage, features_of
 from privplan.forecast.model import Forecaster, with_forecast
 from privplan.plan import Forecast, GroupForecast, Plan
-from privplan.planning.inverse import UNKNOWNS, changed_by, noise_and_weights
+from privplan.planning.inverse import noise_and_weights, unknown_of
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 
-_STEPS = 17
-"""Values of the unknown that are tried before bisection."""
-_TOLERANCE = 0.005
-"""Relative tolerance of the unknown."""
 _RANGE = 64.0
 """Largest factor between the unknown and its value in the spec, in either direction."""
 
 
-def forecast_accuracy(spec: Spec, model: Forecaster, coverage: Coverage) -> tuple[float, float]:
-    """Forecast of a spec's plan before certification: accuracy in [0, 1], and its distance."""
+def forecast_accuracy(spec: Spec, model: Forecaster, coverage: Coverage) -> float:
+    """Forecast of a spec's plan before certification: accuracy in [0, 1]."""
     noise, weights = noise_and_weights(spec)
     left = noise / spec.clipping_norm * spec.noise_left
-    features = features_of(spec, left, weights)
-    return model.accuracy(features, coverage), model.distance_of(features, coverage)
+    return model.accuracy(features_of(spec, left, weights), coverage)
 
 
 def solve_for_accuracy(
@@ -43,55 +36,29 @@ def solve_for_accuracy(
     """The plan of least cost whose forecast reaches an accuracy, with its forecast."""
     if not 0 < target < 100:
         raise InputError.one("target_accuracy", "must be in (0, 100) percent", target)
-    if unknown not in UNKNOWNS:
-        raise InputError.one("solve_for", f"must be one of {', '.join(UNKNOWNS)}", unknown)
-    make, low, high, own = changed_by(spec, "target_accuracy", unknown)
-    low, high = max(low, own - math.log(_RANGE)), min(high, own + math.log(_RANGE))
-    known: dict[float, float] = {}
-    with suppress(InfeasibleError):  # other faults are those of the spec, not of a value
-        forecast_accuracy(spec, model, coverage)
+    values = unknown_of(spec, unknown, "target_accuracy")
+    near = (values.own - math.log(_RANGE), values.own + math.log(_RANGE))
+    values = replace(values, low=max(values.low, near[0]), high=min(values.high, near[1]))
 
-    def reached(argument: float) -> float:
-        if argument not in known:
-            try:
-                known[argument] = forecast_accuracy(make(math.exp(argument)), model, coverage)[0]
-            except PrivplanError:  # no plan there, such as a budget below every noise
-                known[argument] = 0.0
-        return known[argument]
+    def error(changed: Spec) -> float:
+        return 1 - forecast_accuracy(changed, model, coverage)
 
-    goal, before, found = target / 100, None, None
-    for argument in map(float, np.linspace(low, high, _STEPS)):
-        if reached(argument) >= goal:
-            found = argument
-            break
-        before = argument
-    if found is None:
-        best = max(known, key=lambda argument: known[argument])
-        raise InfeasibleError(
-            f"target_accuracy: {target:g} cannot be reached by {unknown}; the largest forecast is "
-            f"{known[best]:.1%}, at {_shown(unknown, make(math.exp(best)), math.exp(best))}"
-        )
-    while before is not None and found - before > _TOLERANCE:
-        middle = (before + found) / 2
-        before, found = (before, middle) if reached(middle) >= goal else (middle, found)
-    decided = make(math.exp(found))
-    plan = with_forecast(solve(decided, second_opinion=second_opinion), model, coverage)
-    asked = _shown(unknown, decided, math.exp(found))
-    note = f"target_accuracy: {target:g} asks for {asked} by the forecast"
-    if before is None:
-        note = (
-            f"target_accuracy: {target:g} (percent) is below every forecast by {unknown}; this is "
-            f"the least that is tried, {asked}, with {reached(found):.1%}"
-        )
+    goal = 1 - target / 100
+    argument = values.cheapest(error, goal)
+    if argument is None:  # the forecast may be largest in the middle
+        best, least = replace(values, rises=False).least(error)
+        if least > goal:
+            raise InfeasibleError(
+                f"target_accuracy: {target:g} cannot be reached by {unknown}; the largest forecast "
+                f"is {1 - least:.1%}, at {values.shown(best)}"
+            )
+        argument = replace(values, low=best, own=best).cheapest(error, goal) or best
+    plan = solve(values.at(argument), second_opinion=second_opinion)
+    note = f"target_accuracy: {target:g} asks for {values.shown(argument)} by the forecast"
+    if argument >= values.high:
+        note += ", the least that is tried"
+    plan = with_forecast(plan, model, coverage)
     return plan.model_copy(update={"warnings": (note, *plan.warnings)})
-
-
-def _shown(unknown: str, decided: Spec, value: float) -> str:
-    """The unknown with its value in a spec."""
-    if unknown == "epsilon":
-        each = ", ".join(f"{group.name} {group.epsilon:.4g}" for group in decided.groups)
-        return f"epsilon x {value:.4g} ({each})"
-    return f"{unknown} {getattr(decided, unknown):.6g}"
 
 
 # --- Forecasts of plans as lines of text, and beside what was reached. ---------------------------

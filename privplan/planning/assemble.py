@@ -7,14 +7,14 @@ decisions to a certified plan and is the last step of the planners of client-lev
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privplan.accounting import closed_form
 from privplan.accounting.certificate import CertificateRow, certify, disagreements
-from privplan.errors import Fault, InfeasibleError, InputError
+from privplan.errors import InfeasibleError, InputError
 from privplan.plan import Clipping, GroupPlan, ObjectiveValue, Plan
 from privplan.planning.error import ReleaseKind, mean_noise_multiplier
 from privplan.planning.noise import (
@@ -45,36 +45,10 @@ from privplan.spec.spec import Spec
 # share a of the precision 1 / sigma^2 goes to the count, and the rest to the sum.
 
 
-@dataclass(frozen=True)
-class NoiseSplit:
-    """Noise of the two releases of a round.
-
-    Attributes:
-        update: noise multiplier of the sum of updates, over the clipping norm.
-        count: standard deviation of the noise on the count of b - 1/2.
-    """
-
-    update: float
-    count: float
-
-
-def split_noise(noise_multiplier: float, share: float) -> NoiseSplit:
-    """The pair with the epsilon of one sum with the noise multiplier; never more."""
-    faults = []
-    if not 0 < noise_multiplier < math.inf:
-        rule = "must be positive and finite"
-        faults.append(Fault("noise_multiplier", rule, noise_multiplier))
-    if not 0 < share < 1:
-        faults.append(Fault("share", "must be in (0, 1)", share))
-    if faults:
-        raise InputError(faults)
+def split_noise(noise_multiplier: float, share: float) -> tuple[float, float]:
+    """Noise multiplier of the sum, and deviation of the count, with the epsilon of one sum."""
     update = rounded_up(noise_multiplier / math.sqrt(1 - share))
-    return NoiseSplit(update, rounded_up(noise_multiplier / (2 * math.sqrt(share))))
-
-
-def combined_noise_multiplier(update: float, count: float) -> float:
-    """The noise multiplier of one sum with the epsilon of the pair."""
-    return 1 / math.hypot(1 / update, 1 / (2 * count))
+    return update, rounded_up(noise_multiplier / (2 * math.sqrt(share)))
 
 
 def update_noise(noise_multiplier: float, count: float) -> float:
@@ -145,28 +119,16 @@ def certificate_of(plan: Plan) -> tuple[CertificateRow, ...]:
 
 @dataclass(frozen=True)
 class Decisions:
-    """A planner's decisions. Arrays have one entry per group, in the spec's order.
+    """A planner's decisions. Arrays have one entry per group, in the spec's order."""
 
-    Attributes:
-        cohorts: expected clients r_m.
-        noise: noise multipliers sigma_m, before certification.
-        weights: w_m, summing to 1.
-        kept_fractions: k_m / d.
-        release: one noisy sum per group, or one of all groups.
-        objective: name and value of what was minimised.
-        bound: terms of the objective or of the bound behind it, by name.
-        status: how far the solution is certified to be from the optimum.
-        warnings: warnings of the planner.
-    """
-
-    cohorts: Floats
-    noise: Floats
-    weights: Floats
-    kept_fractions: Floats
-    release: ReleaseKind
-    objective: ObjectiveValue
-    bound: dict[str, float]
-    status: str
+    cohorts: Floats  # expected clients r_m
+    noise: Floats  # noise multipliers sigma_m, before certification
+    weights: Floats  # w_m, summing to 1
+    kept_fractions: Floats  # k_m / d
+    release: ReleaseKind  # one noisy sum per group, or one of all groups
+    objective: ObjectiveValue  # name and value of what was minimised
+    bound: dict[str, float]  # terms of the objective or of the bound behind it, by name
+    status: str  # how far the solution is certified to be from the optimum
     warnings: tuple[str, ...] = ()
 
 
@@ -178,16 +140,17 @@ def assemble(
     second_opinion: bool | None = None,
 ) -> Plan:
     """The certified plan of a planner's decisions."""
-    ratios = np.minimum(chosen.cohorts / np.asarray(problem.clients, dtype=float), 1.0)
+    ratios = problem.ratios(chosen.cohorts)
     accountant = spec.planning.accountant
     if second_opinion is None:
         second_opinion = accountant == "prv"
     accountants = CERTIFICATE_ACCOUNTANTS if second_opinion else FAST_ACCOUNTANTS
-    sure = certify_noise(problem, ratios, _faced_noise(chosen), accountant, accountants)
-    weights = chosen.weights
-    if chosen.release == "joint":
+    sure = certify_noise(problem, ratios, _noise_of_weights(chosen), accountant, accountants)
+    weights, joint = chosen.weights, chosen.release == "joint"
+    if joint:
         weights = chosen.cohorts / sure.noise / np.sum(chosen.cohorts / sure.noise)
-    scales = _scales(sure.noise, chosen.release)
+    # s_m = s / sigma_m with s the least sigma, so that no update is enlarged
+    scales = sure.noise.min() / sure.noise if joint else np.ones_like(sure.noise)
     groups = tuple(
         GroupPlan(
             name=problem.names[m],
@@ -203,8 +166,6 @@ def assemble(
         )
         for m in range(len(ratios))
     )
-    # the noise per coordinate of the weighted mean update, before any sparsification
-    nu = mean_noise_multiplier(weights, chosen.cohorts, sure.noise, chosen.release)
     return make_plan(
         spec,
         groups,
@@ -212,44 +173,39 @@ def assemble(
         clipping=quantile_clipping(spec, float(sure.noise.min())),
         objective=chosen.objective,
         bound=chosen.bound,
-        noise_std=spec.clipping_norm * nu * math.sqrt(noise_provision(spec)),
+        noise_std=mean_noise(spec, replace(chosen, weights=weights, noise=sure.noise)),
         status=chosen.status,
         certificate=sure.certificate,
         warnings=(*notes, *chosen.warnings, *sure.warnings),
     )
 
 
-def _faced_noise(chosen: Decisions) -> Floats:
-    """Noise multipliers that clients face under these weights, shape (groups,).
+def _noise_of_weights(chosen: Decisions) -> Floats:
+    """Noise multipliers of the groups under these weights, shape (groups,).
 
-    In one sum per group's weight is r_m s_m, so that s_m is proportional to w_m / r_m and the
-    noise multiplier that its clients face is nu r_m / w_m: the calibrated one where
-    w_m sigma_m / r_m is largest, and more elsewhere.
+    In one sum of all groups a group's weight is r_m s_m, so that s_m is proportional to w_m / r_m
+    and its noise multiplier is nu r_m / w_m: the calibrated one where w_m sigma_m / r_m is largest,
+    and more elsewhere.
     """
     if chosen.release == "per_group":
         return chosen.noise
     nu = mean_noise_multiplier(chosen.weights, chosen.cohorts, chosen.noise, "joint")
-    faced = nu * chosen.cohorts / chosen.weights
+    found = nu * chosen.cohorts / chosen.weights
     return np.array(
         [
             least if actual <= least * (1 + 1e-6) else rounded_up(actual)
-            for least, actual in zip(chosen.noise, faced, strict=True)
+            for least, actual in zip(chosen.noise, found, strict=True)
         ]
     )
 
 
-def _scales(noise: Floats, release: str) -> Floats:
-    """s_m = s / sigma_m with s the least sigma, so that no update is enlarged."""
-    return noise.min() / noise if release == "joint" else np.ones_like(noise)
-
-
-def mean_noise(spec: Spec, chosen: Decisions, weights: Floats, noise: Floats) -> float:
+def mean_noise(spec: Spec, chosen: Decisions) -> float:
     """Noise of the weighted mean update, per coordinate, before any sparsification.
 
     C sqrt(sum w_m^2 sigma_m^2 / r_m^2) with one sum per group;
     C max_m (w_m sigma_m / r_m) with one sum of all groups; times the root of the provision.
     """
-    nu = mean_noise_multiplier(weights, chosen.cohorts, noise, chosen.release)
+    nu = mean_noise_multiplier(chosen.weights, chosen.cohorts, chosen.noise, chosen.release)
     return spec.clipping_norm * nu * math.sqrt(noise_provision(spec))
 
 
@@ -258,20 +214,20 @@ def quantile_clipping(spec: Spec, noise: float) -> Clipping | None:
     requested = spec.planning.clipping
     if requested is None:
         return None
-    parts = split_noise(noise, requested.share)
+    update, count = split_noise(noise, requested.share)
     return Clipping(
         quantile=requested.quantile,
-        count_noise_multiplier=parts.count,
-        update_noise_multiplier=parts.update,
+        count_noise_multiplier=count,
+        update_noise_multiplier=update,
         learning_rate=requested.learning_rate,
     )
 
 
 def failed_conditions(problem: Problem, cohorts: Floats, noise: Floats) -> list[str]:
     """Warnings on the conditions of Theorem 1 that fail, one line per group."""
-    lines = []
+    lines, ratios = [], problem.ratios(cohorts)
     for m, name in enumerate(problem.names):
-        history = history_of(problem, min(cohorts[m] / problem.clients[m], 1.0), noise[m])
+        history = history_of(problem, float(ratios[m]), noise[m])
         failed = closed_form.failed_conditions(history, problem.deltas[m], problem.relation)
         if failed:
             lines.append(

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,6 @@ from privplan.planning.problem import (
     implied_cohort,
     largest_cohort,
     limits_of,
-    not_above,
     problem_of,
     provisioned_noise_multiplier,
     uniform_cohorts,
@@ -257,7 +255,6 @@ def optimised(spec: Spec, problem: Problem) -> Decisions:
     """Returns the decisions that minimise the spec's objective."""
     task = task_of(spec, problem)
     found = allocate(task)
-    found = replace(found, cohorts=not_above(spec, found.cohorts))
     terms = objective_of(spec).terms(spec, problem, found)
     lines = []
     if spec.planning.accountant == "closed_form":

@@ -176,7 +176,7 @@ def _groups(spec: Spec, base: float) -> list[FrontierPoint]:
     data = spec.model_dump(mode="json")
     points = []
     least, delta = float(epsilons.min()), float(deltas.min())
-    everybody = Grouping((len(epsilons),), (least,), delta, deltas=(delta,))
+    everybody = Grouping((len(epsilons),), (least,), (delta,))
     costs = Spec.parse({**data, "groups": everybody.plain()}).grouping_costs()
     for found in groupings(epsilons, deltas, MOST_GROUPS, costs=costs):
         number = len(found.clients)

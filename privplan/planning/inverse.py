@@ -1,9 +1,9 @@
 """Inverse questions: what a noise costs in uploads, budgets or rounds, and what uploads buy.
 
-At equal budgets the noise of the mean update falls with every budget and grows with the rounds, so
-one of them is found for a noise by bracketing. With the cohort it falls at equal ratios; ratios of
-an objective may give it up for less bias or sampling error, so cohorts over the whole range are
-looked at before a noise is refused.
+An answer is the cheapest value of one unknown whose plan has at most a given noise (or error). It
+is found by bracketing from the spec's own value; where that finds none, values over the whole
+range are tried: ratios of an objective may give up noise for less bias, so that noise can rise
+with the cohort, and the strictest noise of a range may not be certifiable.
 """
 
 from __future__ import annotations
@@ -11,101 +11,148 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
 
 from privplan.accounting.gdp import largest_affordable
 from privplan.errors import InfeasibleError, InputError
 from privplan.plan import Plan
-from privplan.planning.choices import decide_free_choices, task_of
-from privplan.planning.error import Allocation
+from privplan.planning.assemble import mean_noise
 from privplan.planning.problem import (
     above,
     check_limits,
     fewest_clients,
     largest_cohort,
     problem_of,
-    provisioned_noise_multiplier,
 )
-from privplan.planning.search import allocate
-from privplan.planning.solver import rule_based, solve
+from privplan.planning.solver import decide, solve
 from privplan.spec.objectives import is_objective
 from privplan.spec.spec import Spec
 
-# -------------------------------------------------------------------------------------------------
-# The unknowns of inverse questions: what a spec is at a value of its cohort, rounds or budgets.
-
-UNKNOWNS = ("cohort", "epsilon", "rounds")
-"""What a noise can be asked in: the fewest clients per round, the strictest budgets, or the most
-rounds."""
-OPEN = frozenset({"rounds", "cohort", "clipping_norm"})
-"""Free choices that an inverse question must not leave open."""
+UNKNOWNS = {
+    "cohort": "fewer clients",
+    "epsilon": "stricter budgets",
+    "rounds": "more rounds",
+}
+"""What a noise can be asked in, and what lies beyond the cheap end of the search."""
+_OPEN = frozenset({"rounds", "cohort", "clipping_norm"})
 _MOST_FACTOR = 1e3
 _MOST_ROUNDS = 100_000
+_TOLERANCE = 1e-3
+_AT_END = 1e-9
+_TRIED = 24
+"""Values, evenly spaced in logarithms, that are tried before a target is refused."""
+_NEAR = 0.01
+"""Relative distance of values at which the search around the best of them ends."""
 
 
-class Ways(NamedTuple):
-    """Values of an unknown, by their logarithms times a sign: noise grows with these arguments.
+@dataclass(frozen=True)
+class Unknown:
+    """Values of a field by their logarithms times a sign, so that larger arguments cost less."""
 
-    Attributes:
-        make: the spec at a value.
-        low: least argument.
-        high: largest argument.
-        sign: 1 or -1.
-        integer: whether values are whole numbers.
-        cohorts: whether the cohort changes with the values, with which noise may rise or fall.
-        limited: whether a limit of the spec ends the values, not the search.
-    """
-
-    make: Callable[[float], Spec]
+    name: str
+    make: Callable[[float], Spec]  # the spec at a value; of epsilon, at a factor on all of them
     low: float
     high: float
+    own: float  # argument of the spec's own value
     sign: float
-    integer: bool = False
-    cohorts: bool = False
-    limited: bool = False
-
-    def value(self, argument: float) -> float:
-        """The value of an argument."""
-        return math.exp(self.sign * argument)
+    rises: bool = True  # whether noise never falls with the argument
+    limited: bool = False  # whether a limit of the spec ends the arguments, not the search
 
     def at(self, argument: float) -> Spec:
         """The spec at an argument."""
-        return self.make(self.value(argument))
+        return self.make(math.exp(self.sign * argument))
+
+    def shown(self, argument: float) -> str:
+        """The unknown with its value at an argument."""
+        if self.name == "epsilon":
+            return f"epsilon x {math.exp(self.sign * argument):.4g}"
+        return f"{self.name} {getattr(self.at(argument), self.name):.6g}"
+
+    def cheapest(self, value: Callable[[Spec], float], goal: float) -> float | None:
+        """The largest argument found whose value is at most a goal; None without one."""
+
+        def cost(argument: float) -> float:
+            try:
+                return value(self.at(argument))
+            except InfeasibleError:
+                return math.inf
+
+        start = min(max(self.own, self.low), self.high)
+        return largest_affordable(
+            cost,
+            goal,
+            start=start,
+            low=self.low,
+            high=self.high,
+            tolerance=_TOLERANCE,
+            integer=self.name == "rounds" and self.sign > 0,
+        ).feasible
+
+    def least(self, value: Callable[[Spec], float]) -> tuple[float, float]:
+        """The argument of the least value, and that value, by values over the whole range."""
+        refused: list[InfeasibleError] = []
+
+        def found(argument: float) -> tuple[float, float]:
+            argument = min(max(argument, self.low), self.high)
+            try:
+                return value(self.at(argument)), argument
+            except InfeasibleError as error:
+                refused.append(error)
+                return math.inf, argument
+
+        best = found(self.low)
+        if not self.rises or math.isinf(best[0]):
+            step = (self.high - self.low) / _TRIED
+            best = min([best, *(found(self.low + step * at) for at in range(1, _TRIED + 1))])
+            while step > _NEAR:
+                step /= 2
+                best = min(best, found(best[1] - step), found(best[1] + step))
+        if math.isinf(best[0]):
+            raise refused[0]
+        return best[1], best[0]
 
 
-def ways_of(spec: Spec, unknown: str) -> Ways:
-    """The values of an unknown within the spec's limits."""
-    if unknown == "epsilon":
+def unknown_of(spec: Spec, name: str, question: str, *, most_rounds: bool = False) -> Unknown:
+    """The values of an unknown within the spec's limits; fewer rounds cost less, or more do."""
+    require_clients(spec, question)
+    if name not in UNKNOWNS:
+        raise InputError.one("solve_for", f"must be one of {', '.join(UNKNOWNS)}", name)
+    if free := sorted(_OPEN & {*spec.planning.free}):
+        raise InputError.one("planning.free", f"must not name them with {question}", free)
+    law, fixed = spec.sampling.law, spec.planning.ratios == "given" or spec.sampling.law.everyone
+    if name == "epsilon":
         if any(group.risk is not None for group in spec.groups):
             rule = "must be cohort or rounds where budgets are risks"
-            raise InputError.one("solve_for", rule, unknown)
+            raise InputError.one("solve_for", rule, name)
         check_limits(spec)
         most = math.log(_MOST_FACTOR)
-        return Ways(lambda factor: _scaled(spec, factor), -most, most, -1.0)
-    if unknown == "rounds":
-        return _rounds(spec)
-    if spec.planning.ratios == "given" or spec.sampling.law.everyone:
+        return Unknown(name, lambda factor: _scaled(spec, factor), -most, most, 0.0, -1.0)
+    if name == "rounds":
+        law.require("solve_for rounds", "solve_for", "rounds")
+        return _rounds(spec, fixed, most_rounds)
+    if fixed:
         rule = "must be epsilon or rounds with given ratios or full participation"
-        raise InputError.one("solve_for", rule, unknown)
+        raise InputError.one("solve_for", rule, name)
     floors = sum(
-        (group.min_sampling_ratio or 0.0) * spec.sampling.law.drawable(group.clients)
-        for group in spec.groups
+        (group.min_sampling_ratio or 0.0) * law.drawable(group.clients) for group in spec.groups
     )
-    least = max(float(len(spec.groups)), floors)
-    most = largest_cohort(spec, spec.rounds)
+    least, most = max(float(len(spec.groups)), floors), largest_cohort(spec, spec.rounds)
 
     def with_cohort(cohort: float) -> Spec:
-        return respecified(spec, cohort=min(_drawable(spec, max(cohort, least)), most))
+        cohort = max(cohort, least)
+        cohort = float(math.ceil(cohort - 1e-9)) if law.whole_cohorts else cohort
+        return respecified(spec, cohort=min(cohort, most))
 
     check_limits(with_cohort(most))
-    return Ways(with_cohort, -math.log(most), -math.log(least), -1.0, cohorts=True)
+    own, ends = -math.log(spec.expected_cohort), (-math.log(most), -math.log(least))
+    return Unknown(name, with_cohort, *ends, own, -1.0, rises=False)
 
 
-def _rounds(spec: Spec) -> Ways:
+def _rounds(spec: Spec, fixed: bool, most_rounds: bool) -> Unknown:
     """Numbers of rounds, with fewer clients where the uploads of more rounds exceed a limit."""
-    spec.sampling.law.require("solve_for rounds", "solve_for", "rounds")
     cohort, uploads = spec.expected_cohort, spec.planning.max_uploads or math.inf
-    fixed = spec.planning.ratios == "given" or spec.sampling.law.everyone
     searched = min(spec.planning.max_rounds or _MOST_ROUNDS, _MOST_ROUNDS)
 
     def fewest_uploads(rounds: int) -> float:
@@ -120,50 +167,19 @@ def _rounds(spec: Spec) -> Ways:
     allowed = bisect_right(range(1, searched + 1), uploads, key=fewest_uploads)
     for rounds in (1, allowed):
         check_limits(with_rounds(rounds))
-    return Ways(
+    last, own = math.log(max(allowed, 1)), math.log(spec.rounds)
+    if not most_rounds:
+        return Unknown("rounds", with_rounds, -last, 0.0, -own, -1.0, rises=False)
+    return Unknown(
+        "rounds",
         with_rounds,
         0.0,
-        math.log(max(allowed, 1)),
+        last,
+        own,
         1.0,
-        integer=True,
-        cohorts=not fixed and allowed * cohort > uploads,
+        rises=fixed or allowed * cohort <= uploads,
         limited=allowed < _MOST_ROUNDS,
     )
-
-
-def changed_by(
-    spec: Spec, field: str, unknown: str
-) -> tuple[Callable[[float], Spec], float, float, float]:
-    """The spec at a value of an unknown, the logarithms of its ends and of the spec's own value."""
-    require_clients(spec, field)
-    require_fixed(spec, field)
-    ways = ways_of(spec, unknown)
-    low, high = sorted((ways.low * ways.sign, ways.high * ways.sign))
-    return ways.make, low, high, own_value(spec, unknown)
-
-
-def require_fixed(spec: Spec, question: str) -> None:
-    """Raises InputError for a spec that leaves rounds, cohort, steps or clipping norm open."""
-    free = sorted(OPEN & {*spec.planning.free})
-    if free:
-        raise InputError.one("planning.free", f"must not name them with {question}", free)
-
-
-def own_value(spec: Spec, unknown: str) -> float:
-    """Logarithm of the spec's own value of an unknown."""
-    if unknown == "epsilon":
-        return 0.0
-    return math.log(spec.rounds if unknown == "rounds" else spec.expected_cohort)
-
-
-def value_of(decided: Spec, value: float, unknown: str) -> float:
-    """The value of an unknown in a decided spec; a factor for ``epsilon``."""
-    return value if unknown == "epsilon" else float(getattr(decided, unknown))
-
-
-def shown_value(unknown: str, value: float) -> str:
-    """The value of an unknown as messages show it."""
-    return f"x {value:.4g}" if unknown == "epsilon" else f"{value:.6g}"
 
 
 def _scaled(spec: Spec, factor: float) -> Spec:
@@ -172,11 +188,6 @@ def _scaled(spec: Spec, factor: float) -> Spec:
         for group in spec.groups
     ]
     return respecified(spec, groups=groups)
-
-
-def _drawable(spec: Spec, cohort: float) -> float:
-    """The cohort, rounded up to a whole number where the law draws whole cohorts."""
-    return float(math.ceil(cohort - 1e-9)) if spec.sampling.law.whole_cohorts else cohort
 
 
 def require_clients(spec: Spec, field: str) -> None:
@@ -193,34 +204,14 @@ def respecified(spec: Spec, **changes: Any) -> Spec:
     return Spec.parse({**spec.model_dump(mode="json"), **changes})
 
 
-# --- Inverse questions: what a noise costs in uploads, budgets or rounds, and what uploads buy. --
-
-_TOLERANCE = 1e-3
-_AT_END = 1e-9
-_BEYOND = {"cohort": "fewer clients", "epsilon": "stricter budgets", "rounds": "more rounds"}
-"""What lies beyond the end of the search."""
-_SCANNED = 24
-"""Cohorts, evenly spaced in logarithms, that are looked at before a noise is refused."""
-_NEAR_LEAST = 0.01
-"""Relative distance of cohorts at which the search around the best of them ends."""
-_NEAR = 0.02
-"""Largest factor, as a logarithm, between the weakest budgets that are named and the weakest ones
-whose noise can be certified."""
+# --- What a noise costs. -------------------------------------------------------------------------
 
 
 def noise_and_weights(spec: Spec) -> tuple[float, tuple[float, ...]]:
     """Noise of the mean update of a spec's plan, in norm, before certification, and the weights."""
-    problem = problem_of(spec)
-    if is_objective(spec.planning.ratios):
-        found = allocate(task_of(spec, problem))
-    else:
-        chosen = rule_based(spec, problem)
-        found = Allocation(
-            chosen.cohorts, chosen.noise, chosen.weights, chosen.release, chosen.status
-        )
-    multiplier = provisioned_noise_multiplier(spec, found)
-    norm = multiplier * spec.clipping_norm * math.sqrt(spec.model.parameters)
-    return norm, tuple(float(weight) for weight in found.weights)
+    chosen = decide(spec, problem_of(spec))
+    norm = mean_noise(spec, chosen) * math.sqrt(spec.model.parameters)
+    return norm, tuple(float(weight) for weight in chosen.weights)
 
 
 def noise_norm(spec: Spec) -> float:
@@ -228,7 +219,46 @@ def noise_norm(spec: Spec) -> float:
     return noise_and_weights(spec)[0]
 
 
-def with_uploads(spec: Spec, uploads: float, *, unknown: str | None = None) -> Spec:
+def _certified_noise(spec: Spec) -> float:
+    plan = solve(spec, second_opinion=False)
+    return plan.noise_std * math.sqrt(spec.model.parameters)
+
+
+def solve_for_noise(
+    spec: Spec, target: float, unknown: str = "cohort", *, second_opinion: bool | None = None
+) -> Plan:
+    """The plan whose noise of the mean update is at most a target, at the least cost."""
+    if not 0 < target < math.inf:
+        raise InputError.one("target_noise", "must be positive and finite", target)
+    values = unknown_of(spec, unknown, "target_noise", most_rounds=True)
+    plan, argument = None, values.cheapest(noise_norm, target)
+    if argument is not None:
+        with suppress(InfeasibleError):  # its noise may not be certifiable
+            plan = solve(values.at(argument), second_opinion=second_opinion)
+    if argument is None or plan is None:
+        low, nearest = values.least(_certified_noise)
+        values = replace(values, low=low, own=low)
+        goal = max(target, float(above(nearest, 4)))
+        argument = values.cheapest(noise_norm, goal)  # a part of the largest budgets may do
+        argument = low if argument is None else argument
+        if goal > target:
+            raise InfeasibleError(
+                f"target_noise: {target:g} cannot be reached by {unknown}; the nearest feasible "
+                f"noise is {goal:g}, at {values.shown(argument)}"
+            )
+        plan = solve(values.at(argument), second_opinion=second_opinion)
+    uploads = math.floor(plan.spec.rounds * plan.spec.expected_cohort * (1 + 1e-9))
+    note = f"target_noise: {target:g} asks for {values.shown(argument)} ({uploads:,} uploads)"
+    if argument >= values.high - _AT_END:
+        beyond = f"where the search ends; {UNKNOWNS[unknown]} may reach it, too"
+        note += f", {'the most that the limits allow' if values.limited else beyond}"
+    return plan.model_copy(update={"warnings": (note, *plan.warnings)})
+
+
+# --- What uploads buy. ---------------------------------------------------------------------------
+
+
+def with_uploads(spec: Spec, uploads: float) -> Spec:
     """The spec with at most that many uploads over all rounds, used up where they can be.
 
     The cohort follows from the uploads, unless the spec frees its rounds: then both are planned.
@@ -240,136 +270,21 @@ def with_uploads(spec: Spec, uploads: float, *, unknown: str | None = None) -> S
         rule = "is for specs with a cohort to choose, not for given ratios or full participation"
         raise InputError.one("max_uploads", rule, uploads)
     spec.sampling.law.require("max_uploads", "max_uploads", uploads)
-    rounds = 1 if unknown == "rounds" else spec.rounds
-    fewest = rounds * fewest_clients(spec, rounds)
+    fewest = spec.rounds * fewest_clients(spec, spec.rounds)
     if "rounds" not in spec.planning.free and uploads < fewest:
-        number = "one round" if rounds == 1 else f"{rounds} rounds"
         raise InfeasibleError(
-            f"max_uploads: {uploads:g} is below the fewest of {number} for "
+            f"max_uploads: {uploads:g} is below the fewest of {spec.rounds} rounds for "
             f"{len(spec.groups)} groups; the nearest feasible value is {above(fewest)}"
         )
     limit = spec.planning.max_uploads
     if limit is not None and uploads > limit:
         rule = f"must be at most planning.max_uploads ({limit:g})"
         raise InputError.one("max_uploads", rule, uploads)
-    planning = spec.planning.model_dump(mode="json")
-    limited = respecified(spec, planning={**planning, "max_uploads": uploads})
-    if unknown == "rounds" and not OPEN & {*spec.planning.free}:
-        return respecified(limited, cohort=largest_cohort(limited, 1))
+    planning = {**spec.planning.model_dump(mode="json"), "max_uploads": uploads}
     if not is_objective(spec.planning.ratios):
-        cohort = largest_cohort(limited, spec.rounds)
-        return respecified(spec if unknown is None else limited, cohort=cohort)
+        limited = respecified(spec, planning=planning)
+        return respecified(spec, cohort=largest_cohort(limited, spec.rounds))
     free = [*spec.planning.free]
     if not {"rounds", "cohort"} & {*free}:
         free.append("cohort")
-    changed = respecified(spec, planning={**planning, "max_uploads": uploads, "free": free})
-    if unknown is None:
-        return changed
-    decided = decide_free_choices(changed)[0]
-    if unknown != "rounds":
-        return decided
-    return respecified(decided, cohort=largest_cohort(decided, 1))
-
-
-def solve_for_noise(
-    spec: Spec, target: float, unknown: str = "cohort", *, second_opinion: bool | None = None
-) -> Plan:
-    """The plan whose noise of the mean update is at most a target, at the least cost."""
-    require_clients(spec, "target_noise")
-    if not 0 < target < math.inf:
-        raise InputError.one("target_noise", "must be positive and finite", target)
-    if unknown not in UNKNOWNS:
-        raise InputError.one("solve_for", f"must be one of {', '.join(UNKNOWNS)}", unknown)
-    require_fixed(spec, "a target noise")
-    ways = ways_of(spec, unknown)
-    own = own_value(spec, unknown)
-    found = _within_noise(ways, target, own, second_opinion)
-    if found is None:  # the strictest noise of the range may not be certifiable
-        low = _certified_end(ways)
-        low, nearest = _quietest(ways._replace(low=low))
-        if nearest > target:
-            if unknown == "epsilon":  # larger budgets than can be spent buy no less noise
-                least = _within_noise(ways, float(above(nearest, 4)), own, False)
-                low = low if least is None else least[0]
-            at = shown_value(unknown, ways.value(low))
-            raise InfeasibleError(
-                f"target_noise: {target:g} cannot be reached by {unknown}; the nearest feasible "
-                f"noise is {above(nearest, 4)}, at {unknown} {at}"
-            )
-        found = _within_noise(ways._replace(low=low), target, own, second_opinion)
-        found = found or (low, solve(ways.at(low), second_opinion=second_opinion))
-    argument, plan = found
-    uploads = math.floor(plan.spec.rounds * plan.spec.expected_cohort * (1 + 1e-9))
-    asked = shown_value(unknown, value_of(plan.spec, ways.value(argument), unknown))
-    note = f"target_noise: {target:g} asks for {unknown} {asked} ({uploads:,} uploads)"
-    if argument >= ways.high - _AT_END:
-        beyond = f"where the search ends; {_BEYOND[unknown]} may reach it, too"
-        note += f", {'the most that the limits allow' if ways.limited else beyond}"
-    return plan.model_copy(update={"warnings": (note, *plan.warnings)})
-
-
-def _within_noise(
-    ways: Ways, target: float, own: float, second_opinion: bool | None
-) -> tuple[float, Plan] | None:
-    """Argument and plan of the least cost whose noise is at most a target; None without one."""
-    try:
-        found = largest_affordable(
-            lambda argument: noise_norm(ways.at(argument)),
-            target,
-            start=min(max(own * ways.sign, ways.low), ways.high),
-            low=ways.low,
-            high=ways.high,
-            tolerance=_TOLERANCE,
-            integer=ways.integer,
-        ).feasible
-        if found is None:
-            return None
-        return found, solve(ways.at(found), second_opinion=second_opinion)
-    except InfeasibleError:
-        return None
-
-
-def _quietest(ways: Ways) -> tuple[float, float]:
-    """The argument of least noise, and that noise; by a scan where noise may rise with cohorts."""
-
-    def noise(argument: float) -> float:
-        try:
-            return noise_norm(ways.at(argument))
-        except InfeasibleError:
-            return math.inf
-
-    least = ways.low, noise_norm(ways.at(ways.low))
-    if not ways.cohorts:
-        return least
-    step = (ways.high - ways.low) / _SCANNED
-    for place in range(1, _SCANNED + 1):
-        argument = ways.low + step * place
-        least = min(least, (argument, noise(argument)), key=lambda found: found[1])
-    while step > _NEAR_LEAST:
-        step /= 2
-        beside = [min(max(least[0] + way * step, ways.low), ways.high) for way in (-1, 1)]
-        tried = [(argument, noise(argument)) for argument in beside]
-        least = min([least, *tried], key=lambda found: found[1])
-    return least
-
-
-def _certified_end(ways: Ways) -> float:
-    """The argument of least noise of which there is a plan; by bisection where not the end."""
-    tried, failed, refused = ways.low, None, None
-    while True:
-        try:
-            solve(ways.at(tried), second_opinion=False)
-            break
-        except InfeasibleError as error:
-            refused = refused or error
-            if tried >= ways.high:
-                raise refused from None
-            failed, tried = tried, min(tried + math.log(2), ways.high)
-    while failed is not None and tried - failed > _NEAR:
-        middle = (failed + tried) / 2
-        try:
-            solve(ways.at(middle), second_opinion=False)
-            tried = middle
-        except InfeasibleError:
-            failed = middle
-    return tried
+    return respecified(spec, planning={**planning, "free": free})

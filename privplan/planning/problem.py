@@ -27,40 +27,22 @@ LEAST_SHARE = 1e-3
 
 @dataclass(frozen=True)
 class Problem:
-    """What the planner may not change. Sequences have one entry per group, in the spec's order.
-
-    Attributes:
-        names: names of the groups.
-        clients: clients of each group that a round can draw on average (N_m).
-        epsilons: privacy budget of each group.
-        deltas: failure probability of each group.
-        rounds: those in which one client can be drawn (T).
-        cohort: expected clients per round (q n).
-        sampling: law by which a cohort is drawn.
-        relation: which data sets are neighbours.
-        clipping_norm: C.
-        dimension: number of model parameters (d).
-        constants: constants of Theorem 3 that local training decides.
-        calibration: how noise multipliers are found, as in ``Planning.calibration``.
-        unit: whom the budgets protect.
-        fixed_noise: the group's given noise multiplier, None where it is calibrated; empty when
-            all are calibrated.
-    """
+    """What the planner may not change. Sequences have one entry per group, in the spec's order."""
 
     names: tuple[str, ...]
-    clients: tuple[float, ...]
+    clients: tuple[float, ...]  # that a round can draw on average (N_m)
     epsilons: tuple[float, ...]
     deltas: tuple[float, ...]
-    rounds: int
-    cohort: float
+    rounds: int  # those in which one client can be drawn (T)
+    cohort: float  # expected clients per round (q n)
     sampling: SamplingLaw
     relation: Relation
-    clipping_norm: float
-    dimension: int
-    constants: StepConstants
-    calibration: str = "exact"
+    clipping_norm: float  # C
+    dimension: int  # number of model parameters (d)
+    constants: StepConstants  # those of Theorem 3 that local training decides
+    calibration: str = "exact"  # how noise multipliers are found, as in ``Planning.calibration``
     unit: Unit = "client"
-    fixed_noise: tuple[float | None, ...] = ()
+    fixed_noise: tuple[float | None, ...] = ()  # None where calibrated; empty when all are
 
     @property
     def law(self) -> str:
@@ -71,6 +53,10 @@ class Problem:
     def population(self) -> float:
         """Clients of all groups (n), or as many as a round can draw."""
         return sum(self.clients)
+
+    def ratios(self, cohorts: Floats) -> Floats:
+        """Sampling ratios of expected cohorts, shape (groups,)."""
+        return np.asarray(np.minimum(cohorts / np.asarray(self.clients, dtype=float), 1.0))
 
     @property
     def closed_form_factors(self) -> tuple[float, ...]:
@@ -103,15 +89,9 @@ def problem_of(spec: Spec) -> Problem:
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on the decisions.
+    """Bounds on the decisions, shape (groups,)."""
 
-    Attributes:
-        min_cohorts: least expected cohorts, shape (groups,), positive.
-        max_cohorts: largest expected cohorts, shape (groups,).
-        min_weights: least weights, shape (groups,).
-    """
-
-    min_cohorts: Floats
+    min_cohorts: Floats  # least expected cohorts, positive
     max_cohorts: Floats
     min_weights: Floats
 
@@ -252,9 +232,8 @@ def provisioned_noise_multiplier(spec: Spec, found: Allocation) -> float:
 
 # --- What a spec's limits on a whole run allow: rounds and client uploads. -----------------------
 
-ROUNDING = 1e-15
-"""By how much a product of numbers that a spec gives may seem to exceed a limit, relatively, since
-decimals such as 0.1 are rounded. What is decided here exceeds none."""
+ROUNDING = 1e-9
+"""By how much uploads may exceed their limit, relatively, since they are a rounded product."""
 
 
 def check_limits(spec: Spec) -> None:
@@ -270,18 +249,8 @@ def check_limits(spec: Spec) -> None:
         raise InfeasibleError(
             f"planning.max_uploads: {planning.max_uploads:g} is below the {uploads:g} uploads of "
             f"{spec.rounds} rounds with {cohort:g} clients; the nearest feasible value is "
-            f"{above(uploads)}{_fewer_clients(spec, planning.max_uploads)}"
+            f"{above(uploads)}"
         )
-
-
-def _fewer_clients(spec: Spec, uploads: float) -> str:
-    """The cohort that keeps a limit on uploads in words; empty where it is too small to plan."""
-    cohort = uploads / spec.rounds
-    cohort = float(math.floor(cohort)) if spec.sampling.law.whole_cohorts else cohort
-    if cohort < fewest_clients(spec, spec.rounds):
-        return ""
-    unit = 10.0 ** (math.floor(math.log10(cohort)) - 3)
-    return f", or {math.floor(cohort / unit + 1e-9) * unit:.4g} clients per round"
 
 
 def above(value: float, digits: int = 6) -> str:
@@ -296,27 +265,11 @@ def largest_cohort(spec: Spec, rounds: int) -> float:
         (group.max_sampling_ratio or 1.0) * spec.sampling.law.drawable(group.clients)
         for group in spec.groups
     )
-    uploads, whole = spec.planning.max_uploads or math.inf, spec.sampling.law.whole_cohorts
+    uploads = spec.planning.max_uploads or math.inf
     most = min(ceilings, float(spec.sampling.law.drawable(spec.population)), uploads / rounds)
-    most = math.floor(most) if whole else most
-    while most * rounds > uploads:  # by rounding
-        most = most - 1 if whole else math.nextafter(most, 0)
+    if spec.sampling.law.whole_cohorts:
+        most = math.floor(most * (1 + ROUNDING))
     return max(most, fewest_clients(spec, rounds))
-
-
-def not_above(spec: Spec, cohorts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The cohorts, rounded down where their sum would exceed that of a spec with limits."""
-    total = spec.expected_cohort
-    if spec.planning.max_uploads is None:
-        return cohorts
-    while (excess := _sum(cohorts) - total) > 0:
-        cohorts = np.minimum(np.nextafter(cohorts, 0), cohorts * (1 - excess / total))
-    return cohorts
-
-
-def _sum(values: NDArray[np.float64]) -> float:
-    """The largest of the ways to add numbers."""
-    return max(float(values.sum()), math.fsum(values), float(sum(values.tolist())))
 
 
 def fewest_clients(spec: Spec, rounds: int) -> float:

@@ -1,4 +1,10 @@
-"""Solves a spec: decides by its objective or its fixed rule, and certifies the plan."""
+"""Solves a spec: spec -> problem -> decisions -> certified plan.
+
+The road of a plan for clients, in ``_solved``: ``decide_free_choices`` settles rounds, cohort and
+clipping norm; ``problem_of`` states the numbers that are left; ``decide`` finds ratios, noise
+multipliers and weights, by an objective's search or by a fixed rule; ``assemble`` certifies them;
+``with_server`` adds what the default recipe leaves to the plan's noise.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +20,7 @@ from privplan.planning.assemble import Decisions, assemble, failed_conditions
 from privplan.planning.choices import decide_free_choices, optimised, with_server
 from privplan.planning.error import weights
 from privplan.planning.noise import calibrated
-from privplan.planning.problem import Problem, drawable, not_above, problem_of, uniform_cohorts
+from privplan.planning.problem import Problem, drawable, problem_of, uniform_cohorts
 from privplan.planning.published import (
     closed_form_value,
     degenerate_warning,
@@ -46,23 +52,17 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
         spec = Spec.load(spec)
     if not any(group.risk for group in spec.groups):
         return _solved(spec, second_opinion)
-    from privplan.planning.explain import of_risk
+    from privplan.planning.explain import STATEMENTS, of_risk, restated
 
     try:
-        return _restated(_solved(spec, second_opinion), second_opinion)
+        plan = _solved(spec, second_opinion)
+        for _ in range(STATEMENTS):  # at the weakest budgets that the risks allow
+            weaker = restated(plan)
+            if weaker is None:
+                break
+            plan = _solved(weaker, second_opinion)
     except InfeasibleError as error:
         raise of_risk(error, spec) from None
-
-
-def _restated(plan: Plan, second_opinion: bool | None) -> Plan:
-    """The plan at the weakest budgets that its groups' risks allow."""
-    from privplan.planning.explain import STATEMENTS, restated
-
-    for _ in range(STATEMENTS):
-        weaker = restated(plan)
-        if weaker is None:
-            break
-        plan = _solved(weaker, second_opinion)
     return plan
 
 
@@ -73,22 +73,25 @@ def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
 
         decided, notes = decide_record_choices(spec)
         plan = solve_records(decided, second_opinion=bool(second_opinion))
-        if notes:
-            plan = plan.model_copy(update={"warnings": (*notes, *plan.warnings)})
+        plan = plan.model_copy(update={"warnings": (*notes, *plan.warnings)})
     else:
-        settled, notes = decide_free_choices(spec)
-        problem = problem_of(settled)
-        chosen = (optimised if is_objective(spec.planning.ratios) else rule_based)(settled, problem)
-        plan = with_server(assemble(settled, problem, chosen, notes, second_opinion))
+        decided, notes = decide_free_choices(spec)
+        problem = problem_of(decided)
+        chosen = decide(decided, problem)
+        plan = with_server(assemble(decided, problem, chosen, notes, second_opinion))
     _log.info("solved %s: %s", spec.name, plan.status)
     return plan
+
+
+def decide(spec: Spec, problem: Problem) -> Decisions:
+    """Ratios, noise multipliers and weights of a spec without free rounds, cohort or clipping."""
+    return (optimised if is_objective(spec.planning.ratios) else rule_based)(spec, problem)
 
 
 def rule_based(spec: Spec, problem: Problem) -> Decisions:
     """Returns ratios and weights by spec's rules, and the least noise that keeps the budgets."""
     cohorts, status = _cohorts(spec, problem)
-    ratios = np.minimum(cohorts / np.asarray(problem.clients, dtype=float), 1.0)
-    noise = calibrated(problem, ratios, spec.planning.accountant)
+    noise = calibrated(problem, problem.ratios(cohorts), spec.planning.accountant)
     weight = weights(spec.weighting, cohorts, noise, problem.clients)
     kept = kept_fractions(spec, problem, cohorts, noise, weight)
     sparsified = spec.planning.sparsification != "none"
@@ -115,29 +118,26 @@ def _cohorts(spec: Spec, problem: Problem) -> tuple[Floats, str]:
         everybody = np.asarray(problem.clients, dtype=float)
         return everybody, "evaluated: everybody takes part in every round"
     if spec.planning.ratios == "uniform":
-        uniform = uniform_cohorts(problem)
-        cohorts = not_above(spec, drawable(problem, uniform))
+        cohorts = drawable(problem, uniform_cohorts(problem))
         return cohorts, "evaluated: the ratios are uniform"
     found = solve_published(problem, spec.planning.sparsification != "none")
-    cohorts = not_above(spec, drawable(problem, found.cohorts))
-    status = found.status
-    if not np.allclose(cohorts, found.cohorts, rtol=1e-9):
-        status += "; then rounded to whole cohorts"
-    return cohorts, status
+    cohorts = drawable(problem, found.cohorts)
+    rounded = not np.allclose(cohorts, found.cohorts, rtol=1e-9)
+    return cohorts, found.status + "; then rounded to whole cohorts" * rounded
 
 
 def _warnings(spec: Spec, problem: Problem, cohorts: Floats, noise: Floats) -> list[str]:
-    lines = []
-    if spec.planning.accountant == "closed_form":
+    planning, lines = spec.planning, []
+    if planning.accountant == "closed_form":
         lines += failed_conditions(problem, cohorts, noise)
-    if spec.planning.ratios != "gdpfed_plus" or problem.cohort == problem.population:
+    if planning.ratios != "gdpfed_plus" or problem.cohort == problem.population:
         return lines
     if spec.weighting != "participation":
         lines.append(
             "planning.weights: Problem 1 fixes the weights at participation; the ratios are "
             f"its, the weights of the plan are {spec.weighting}"
         )
-    if spec.planning.accountant != "closed_form":
-        warning = degenerate_warning(problem, cohorts, noise, spec.planning.accountant)
+    if planning.accountant != "closed_form":
+        warning = degenerate_warning(problem, cohorts, noise, planning.accountant)
         lines += [warning] if warning else []
     return lines

@@ -264,7 +264,7 @@ class Spec(BaseSpec):
             budgets = budgets_of_file(data, Path(folder))
             if budgets is not None:
                 epsilons, deltas = (float(least.min()) for least in budgets)
-                everybody = Grouping((len(budgets[0]),), (epsilons,), deltas, deltas=(deltas,))
+                everybody = Grouping((len(budgets[0]),), (epsilons,), (deltas,))
                 data = {**data, "groups": everybody.plain()}
             stated, follows = with_budgets(data)
         except InputError as error:

@@ -16,7 +16,7 @@ from privplan.errors import InputError
 from privplan.evidence import read_evidence
 from privplan.ledger import history_of
 from privplan.plan import Clipping, Plan
-from privplan.planning.assemble import combined_noise_multiplier, split_noise
+from privplan.planning.assemble import split_noise
 from privplan.planning.solver import solve
 from privplan.record import ReleaseRecord
 from privplan.streams import Purpose, stream
@@ -38,11 +38,11 @@ SIGMA = 2.0
 
 
 def clipping(share: float = 0.1, quantile: float = 0.5) -> Clipping:
-    parts = split_noise(SIGMA, share)
+    update, count = split_noise(SIGMA, share)
     return Clipping(
         quantile=quantile,
-        count_noise_multiplier=parts.count,
-        update_noise_multiplier=parts.update,
+        count_noise_multiplier=count,
+        update_noise_multiplier=update,
         learning_rate=0.2,
     )
 
@@ -80,7 +80,7 @@ def test_the_pair_costs_what_the_plan_says() -> None:
     std = SIGMA * how.bound
     assert std == pytest.approx(how.update_noise_multiplier, rel=1e-6)
     assert std / worth == pytest.approx(how.count_noise_multiplier, rel=1e-6)
-    assert combined_noise_multiplier(std, std / worth) == pytest.approx(SIGMA, rel=1e-9)
+    assert 1 / math.hypot(1 / std, worth / (2 * std)) == pytest.approx(SIGMA, rel=1e-9)
 
 
 @given(
