@@ -24,7 +24,6 @@ import numpy as np
 from privplan.accounting.calibrate import PLD
 from privplan.plan import ObjectiveValue, Plan
 from privplan.planning.assemble import Decisions, failed_conditions
-from privplan.planning.error import Allocation
 from privplan.planning.objectives import clip_bias, heterogeneity_of, objective_of
 from privplan.planning.problem import (
     Limits,
@@ -32,11 +31,11 @@ from privplan.planning.problem import (
     check_limits,
     drawable,
     fewest_clients,
-    implied_cohort,
     largest_cohort,
     limits_of,
     problem_of,
     provisioned_noise_multiplier,
+    respecified,
     uniform_cohorts,
 )
 from privplan.planning.published import kept_fractions
@@ -93,11 +92,6 @@ def relative_noise(plan: Plan) -> float:
     return raw * plan.spec.noise_left
 
 
-def server_learning_rate(plan: Plan) -> float:
-    """Learning rate of the server in the default recipe (eta_s)."""
-    return default_rate(plan.spec, relative_noise(plan))
-
-
 def step_length(spec: Spec) -> float:
     """Length of the server's step without noise over the local learning rate."""
     return STEP_LENGTH if len(spec.mixture) == 1 else CORRELATED_STEP
@@ -115,23 +109,20 @@ def with_server(plan: Plan) -> Plan:
 
     Neither changes sampling, noise, weights or the certificate.
     """
-    recipe = plan.spec.recipe
+    spec, recipe = plan.spec, plan.spec.recipe
     if recipe is None or recipe.source != "default":
         return plan
     decided: dict[str, ServerOptimiser | Averaging] = {}
     if "server" in recipe.decides:
-        decided["server"] = _server(plan)
+        rate = default_rate(spec, relative_noise(plan))
+        decided["server"] = ServerOptimiser(learning_rate=rate)
+        if kept := spec.server_momentum:  # where the noise is correlated over rounds
+            decided["server"] = ServerOptimiser(
+                optimizer="momentum", momentum=kept, learning_rate=rate
+            )
     if "averaging" in recipe.decides:
         decided["averaging"] = Averaging(decay=DECAY)
-    return plan.model_copy(update={"spec": plan.spec.model_copy(update=decided)})
-
-
-def _server(plan: Plan) -> ServerOptimiser:
-    """Plain steps, or with momentum where the noise is correlated over rounds."""
-    rate = server_learning_rate(plan)
-    if kept := plan.spec.server_momentum:
-        return ServerOptimiser(optimizer="momentum", momentum=kept, learning_rate=rate)
-    return ServerOptimiser(learning_rate=rate)
+    return plan.model_copy(update={"spec": spec.model_copy(update=decided)})
 
 
 def recipe_lines(plan: Plan) -> list[str]:
@@ -188,32 +179,29 @@ def _decided(plan: Plan) -> list[str]:
     spec, recipe = plan.spec, plan.spec.recipe
     if recipe is None or recipe.source == "none":
         return []
-    noise, lines = relative_noise(plan), []
     basis = "by runs on public or proxy data" if recipe.source == "tuned" else "without data"
     what = f"decided {', '.join(recipe.decides) or 'nothing'}"
-    lines.append(f"recipe {recipe.source}: {what}; {basis}")
+    lines = [f"recipe {recipe.source}: {what}; {basis}"]
+    if recipe.source != "default":
+        return lines
     eta, of = unit(spec.local.learning_rate, recipe), ""
-    if recipe.source == "default" and (local := _local_line(spec)):
+    if local := _local_line(spec):
         lines.append(local)
         of = f" of {eta:g}"
-    if recipe.source == "default" and "clipping_norm" in recipe.decides:
+    if "clipping_norm" in recipe.decides:
         lines.append(
             f"clipping norm {spec.clipping_norm:g}: one local step{of} at a gradient of norm 1, so "
             "that nearly every update is clipped whatever its length"
         )
-    if recipe.source == "default" and spec.server is not None and "server" in recipe.decides:
+    if spec.server is not None and "server" in recipe.decides:
+        kept = spec.server.momentum
+        momentum = f" with momentum {kept:g}, for correlated noise" if kept else ""
         lines.append(
-            f"server learning rate {spec.server.learning_rate:g}{_momentum(spec)}: a step of "
+            f"server learning rate {spec.server.learning_rate:g}{momentum}: a step of "
             f"length {step_length(spec) * eta:.4g} = {step_length(spec):g} local learning rates"
-            f"{of}, "
-            f"signal 1 and noise {noise:.3g} in clipping norms"
+            f"{of}, signal 1 and noise {relative_noise(plan):.3g} in clipping norms"
         )
     return lines
-
-
-def _momentum(spec: Spec) -> str:
-    kept = None if spec.server is None else spec.server.momentum
-    return f" with momentum {kept:g}, for correlated noise" if kept else ""
 
 
 def _local_line(spec: Spec) -> str:
@@ -231,8 +219,6 @@ def _local_line(spec: Spec) -> str:
 
 
 # --- Decisions that minimise an objective over sampling ratios, noise multipliers and weights. ---
-
-_AT_FLOOR = 1e-6
 
 
 def task_of(spec: Spec, problem: Problem) -> Task:
@@ -259,6 +245,23 @@ def optimised(spec: Spec, problem: Problem) -> Decisions:
     lines = []
     if spec.planning.accountant == "closed_form":
         lines = failed_conditions(problem, found.cohorts, found.noise)
+    lines += [
+        f"groups.{name}.min_weight: {least:g} does not hold, the rule {task.rule} gives "
+        f"{weight:.4g}"
+        for name, least, weight in zip(
+            problem.names, task.limits.min_weights, found.weights, strict=True
+        )
+        if weight < least - 1e-9
+    ]
+    biased = "a larger planning.heterogeneity or " * ("bias" in objective_of(spec).assumed)
+    lines += [
+        f"groups.{name}: all but left out, weight {weight:.3g} for {share:.3g} of the clients; "
+        f"{biased}a min_weight pays for ignoring a group"
+        for name, share, weight in zip(
+            problem.names, task.coefficients.shares, found.weights, strict=True
+        )
+        if weight < NEGLIGIBLE * share
+    ]
     return Decisions(
         cohorts=found.cohorts,
         noise=found.noise,
@@ -268,65 +271,8 @@ def optimised(spec: Spec, problem: Problem) -> Decisions:
         objective=ObjectiveValue(name=spec.planning.ratios, value=sum(terms.values())),
         bound=terms,
         status=found.status,
-        warnings=(
-            *lines,
-            *_below_minimum(task, found),
-            *_negligible(task, found, spec),
-            *_at_implied_floor(task, found, spec),
-        ),
+        warnings=tuple(lines),
     )
-
-
-def _below_minimum(task: Task, found: Allocation) -> list[str]:
-    """Warnings on groups whose weight by a rule is below its minimum."""
-    return [
-        f"groups.{name}.min_weight: {minimum:g} does not hold, the rule {task.rule} gives "
-        f"{weight:.4g}"
-        for name, minimum, weight in zip(
-            task.problem.names, task.limits.min_weights, found.weights, strict=True
-        )
-        if weight < minimum - 1e-9
-    ]
-
-
-def _negligible(task: Task, found: Allocation, spec: Spec) -> list[str]:
-    """Warnings on groups whose weight is negligible."""
-    assumed = objective_of(spec).assumed
-    biased = "a larger planning.heterogeneity or " if "bias" in assumed else ""
-    return [
-        f"groups.{name}: all but left out, weight {weight:.3g} for {share:.3g} of the clients; "
-        f"{biased}a min_weight pays for ignoring a group"
-        for name, share, weight in zip(
-            task.problem.names, task.coefficients.shares, found.weights, strict=True
-        )
-        if weight < NEGLIGIBLE * share
-    ]
-
-
-def _at_implied_floor(task: Task, found: Allocation, spec: Spec) -> list[str]:
-    """Warnings on groups whose cohort is the least of a group without ``min_sampling_ratio``.
-
-    Not on those of negligible weight, to which a smaller cohort is worth nothing.
-    """
-    problem, limits = task.problem, task.limits
-    if problem.sampling.law.whole_cohorts:
-        return []
-    least = implied_cohort(problem)
-    why = (
-        "one participation over all rounds"
-        if least == 1 / problem.rounds
-        else f"{least * len(problem.names) / problem.cohort:.3g} of an equal share of the cohort"
-    )
-    return [
-        f"groups.{group.name}: its expected cohort of {least:.4g} is the least that is planned "
-        f"where no limit says otherwise ({why}); a max_sampling_ratio below "
-        f"{least / clients:.4g} allows less"
-        for m, (group, clients) in enumerate(zip(spec.groups, problem.clients, strict=True))
-        if limits.min_cohorts[m] == least < limits.max_cohorts[m]
-        and (group.min_sampling_ratio or 0.0) * clients < least
-        and found.cohorts[m] <= least * (1 + _AT_FLOOR)
-        and found.weights[m] >= NEGLIGIBLE * task.coefficients.shares[m]
-    ]
 
 
 # --- Decides rounds, cohort and clipping norm where ``planning.free`` names them. ----------------
@@ -350,7 +296,10 @@ def decide_free_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
     if not free:
         check_limits(spec)
         return spec, ()
-    decided = _start(spec)
+    # only ratios and weights are free; h follows the spec's own clipping norm
+    left = [name for name in spec.planning.free if name not in _EXTRA]
+    fixed = {"free": left, "heterogeneity": heterogeneity_of(spec)}
+    decided = _with_cohort(spec, respecified(spec, planning=fixed))
     if "rounds" not in free:
         check_limits(decided)
     if "clipping_norm" in free:
@@ -397,25 +346,18 @@ def lost_signal(spec: Spec) -> float:
     return (multiplier**2 * spec.model.parameters + PAST) / spec.rounds
 
 
-def _start(spec: Spec) -> Spec:
-    """The spec with only ratios and weights free; h follows the spec's own clipping norm."""
-    free = [name for name in spec.planning.free if name not in _EXTRA]
-    fixed = {"free": free, "heterogeneity": heterogeneity_of(spec)}
-    return _with_cohort(spec, _with(spec, planning=fixed))
-
-
 def _with_cohort(spec: Spec, decided: Spec) -> Spec:
     """The cohort that the limits allow at the decided rounds."""
     if "cohort" not in spec.planning.free:
         return decided
-    return _with(decided, cohort=largest_cohort(spec, decided.rounds))
+    return respecified(decided, cohort=largest_cohort(spec, decided.rounds))
 
 
 def _decide_clipping_norm(decided: Spec) -> Spec:
     norms = np.asarray(decided.planning.update_norms, dtype=float)
 
     def clipped(log_clip: float) -> Spec:
-        return _with(decided, clipping_norm=math.exp(log_clip))
+        return respecified(decided, clipping_norm=math.exp(log_clip))
 
     low, high = math.log(norms.max() / 30), math.log(norms.max())
     best = minimiser(lambda x: total_error(clipped(x)), low, high)
@@ -435,7 +377,7 @@ def _decide_rounds(spec: Spec, decided: Spec) -> Spec:
     most = _most_rounds(spec, decided)
 
     def at(log_rounds: float) -> Spec:
-        return _with_cohort(spec, _with(decided, rounds=max(round(math.exp(log_rounds)), 1)))
+        return _with_cohort(spec, respecified(decided, rounds=max(round(math.exp(log_rounds)), 1)))
 
     cost = total_error if spec.planning.constants is not None else lost_signal
     costs: dict[int, float] = {}  # many arguments are rounded to one number of rounds
@@ -478,9 +420,3 @@ def minimiser(cost: Callable[[float], float], low: float, high: float) -> float:
             values[1] = cost(inner[1])
     candidates = [(min(values), inner[int(np.argmin(values))]), (costs[best], float(grid[best]))]
     return min(candidates)[1]
-
-
-def _with(spec: Spec, planning: dict[str, Any] | None = None, **changes: Any) -> Spec:
-    data = {**spec.model_dump(mode="json"), **changes}
-    data["planning"] = {**data["planning"], **(planning or {})}
-    return Spec.parse(data)

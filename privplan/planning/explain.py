@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 
 from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.calibrate import MOST_ROUNDS, least_certified
 from privplan.accounting.release import Relation
 from privplan.accounting.tradeoff import (
-    LEVELS,
     TradeOff,
     limit_of,
     profile_of,
@@ -35,30 +33,20 @@ from privplan.planning.search import NEGLIGIBLE, allocate
 from privplan.spec.objectives import is_objective
 from privplan.spec.spec import Spec
 
-__all__ = ["LEVELS", "STATEMENTS", "GroupRisk", "of_risk", "restated", "risk_rows", "risks_of"]
 RECORDS = "robust_hdp"
 """Name of the rows of plans that protect records, which have no bound."""
 
 
 @dataclass(frozen=True)
 class Explained:
-    """One term of a bound.
-
-    Attributes:
-        bound: name of the bound.
-        source: paper and theorem.
-        term: name of the error term.
-        formula: the expression, groups counted from 1.
-        value: its number for the plan, or None.
-        needs: constants that have no value, when there is no number.
-    """
+    """One term of a bound."""
 
     bound: str
-    source: str
+    source: str  # paper and theorem
     term: str
-    formula: str
-    value: float | None
-    needs: tuple[str, ...]
+    formula: str  # groups counted from 1
+    value: float | None  # its number for the plan
+    needs: tuple[str, ...]  # constants that have no value, when there is no number
 
 
 def explain(plan: Plan) -> list[Explained]:
@@ -157,8 +145,6 @@ def values_of(plan: Plan) -> dict[str, float]:
 # --- Budgets that a plan leaves unspent, and why. ------------------------------------------------
 
 _SAME = 1.001
-_AT_FLOOR = 1e-3
-"""Relative distance of a weight from its least value that rounding of noise may leave."""
 ENOUGH = 0.9
 """Share of a budget below which a plan says why the rest stays unspent."""
 
@@ -169,102 +155,67 @@ def unspent_lines(plan: Plan) -> list[str]:
     With fixed noise the epsilon that states a risk is not a budget of its own.
     """
     lines = []
-    for group, asked in zip(plan.groups, plan.spec.groups, strict=True):
-        if asked.risk is not None and asked.noise_multiplier is not None:
+    for group, stated in zip(plan.groups, plan.spec.groups, strict=True):
+        if stated.risk is not None and stated.noise_multiplier is not None:
             continue
-        spent = _certified(plan, group.name, guarantee=True)
+        rows = [row for row in plan.certificate if row.group == group.name]
+        spent = max((row.epsilon_upper for row in rows if row.guarantee), default=0.0)
         if spent < ENOUGH * group.epsilon:
+            by = {row.accountant: row.epsilon_upper for row in rows}
             lines.append(
                 f"groups.{group.name}.epsilon: {spent:.4g} of {group.epsilon:.4g} is spent, "
-                f"{1 - spent / group.epsilon:.0%} is left: {_reason(plan, group)}"
+                f"{1 - spent / group.epsilon:.0%} is left: "
+                f"{_reason(plan, group, stated.noise_multiplier, by)}"
             )
     return lines
 
 
-def _reason(plan: Plan, group: GroupPlan) -> str:
-    planning, asked, rounds = plan.spec.planning, _asked(plan, group.name), plan.spec.rounds
-    if asked is not None:
+def _reason(plan: Plan, group: GroupPlan, fixed: float | None, spent: dict[str, float]) -> str:
+    """Why a group leaves budget; ``spent`` is its epsilon by each accountant."""
+    planning, rounds = plan.spec.planning, plan.spec.rounds
+    if fixed is not None:
         most = f", and more than {MOST_ROUNDS} rounds are not planned"
-        return f"its noise multiplier is fixed at {asked:g}{most * (rounds == MOST_ROUNDS)}"
-    if planning.accountant != "pld":
-        own = _certified(plan, group.name, guarantee=False, accountant=planning.accountant)
-        as_published = planning.calibration == "published"
-        tables = ", as the published tables are" if as_published else ""
-        if own >= ENOUGH * group.epsilon or own == 0:
-            return (
-                f"the noise is calibrated by {planning.accountant}{tables}, whose bound is looser "
-                "than pld's; planning.accountant: pld spends it"
-            )
+        return f"its noise multiplier is fixed at {fixed:g}{most * (rounds == MOST_ROUNDS)}"
+    own = spent.get(planning.accountant, 0.0)
+    if planning.accountant != "pld" and (own >= ENOUGH * group.epsilon or own == 0):
+        tables = ", as the published tables are" * (planning.calibration == "published")
+        return (
+            f"the noise is calibrated by {planning.accountant}{tables}, whose bound is looser "
+            "than pld's; planning.accountant: pld spends it"
+        )
+    least = least_certified(plan.spec.sampling, Relation(plan.spec.relation))
+    at_least = group.noise_multiplier <= _SAME * least
     less = _with_less(plan, group)
     if less > group.epsilon:
-        if group.sampling_ratio <= covered_ratio(
-            group.delta, plan.spec.sampling.law.rounds_of_client(rounds)
-        ):
+        times = plan.spec.sampling.law.rounds_of_client(rounds)
+        if group.sampling_ratio <= covered_ratio(group.delta, times):
             return (
                 f"delta {group.delta:.3g} covers the chance that a client ever takes part, so any "
                 "noise keeps the budget, and less than this is not certified"
             )
-        if _at_least(plan, group) or math.isinf(less):
+        if at_least or math.isinf(less):
             return f"less noise than {group.noise_multiplier:.4g} cannot be certified"
         return "no smaller noise multiplier keeps the budget at its sampling ratio"
-    if _at_least(plan, group):
+    if at_least:
         return f"less noise than {group.noise_multiplier:.4g} is not planned"
     share = group.clients / plan.spec.population
-    if (
-        cheaper(planning.accountant, group.delta) != planning.accountant
-        and group.weight < NEGLIGIBLE * share
-        and _certified(plan, group.name, guarantee=False, accountant=CHEAPER)
-        >= ENOUGH * group.epsilon
-    ):
+    faster = cheaper(planning.accountant, group.delta) != planning.accountant
+    faster = faster and spent.get(CHEAPER, 0.0) >= ENOUGH * group.epsilon
+    if faster and group.weight < NEGLIGIBLE * share:
         return (
             f"its weight of {group.weight:.3g} is negligible, so its noise is calibrated by "
             f"{CHEAPER}, which is faster than {GUARANTEE} and looser"
         )
-    if plan.release == "joint" and group.scale * group.noise_multiplier > 0:
-        if "weights" not in planning.free or plan.spec.weighting != "optimal":
-            return (
-                f"planning.weights: {plan.spec.weighting} gives it a weight of {group.weight:.3g}, "
-                "and in one sum of all groups less noise means more weight"
-            )
-        floors = _floors_of_others(plan, group.name)
-        if floors and (group.weight <= share or not plan.bound.get("bias")):
-            leave = "leaves" if len(floors) == 1 else "leave"
-            return (
-                f"{' and '.join(floors)} {leave} it a weight of {group.weight:.3g} for {share:.3g} "
-                "of the clients, and in one sum of all groups less noise would mean more weight"
-            )
-        if group.weight < share * (1 - _AT_FLOOR):
-            return (
-                f"the search for ratios and weights ended at a weight of {group.weight:.3g} for "
-                f"{share:.3g} of the clients, where less noise would keep the budget"
-            )
+    if plan.release == "joint":
         return (
             f"it has a weight of {group.weight:.3g} for {share:.3g} of the clients, and in one sum "
-            "of all groups less noise would mean more weight, which costs more by bias "
-            "(planning.heterogeneity) than it gains by noise"
+            "of all groups less noise would mean more weight"
         )
     return "no smaller noise multiplier keeps the budget under this sampling law"
 
 
-def _at_least(plan: Plan, group: GroupPlan) -> bool:
-    """Whether a group has the least noise multiplier that is planned."""
-    least = least_certified(plan.spec.sampling, Relation(plan.spec.relation))
-    return group.noise_multiplier <= _SAME * least
-
-
-def _floors_of_others(plan: Plan, name: str) -> list[str]:
-    """The least weights of other groups that are not exceeded, as fields with their values."""
-    return [
-        f"groups.{asked.name}.min_weight: {asked.min_weight:g}"
-        for asked, group in zip(plan.spec.groups, plan.groups, strict=True)
-        if asked.name != name
-        and asked.min_weight
-        and group.weight <= asked.min_weight * (1 + _AT_FLOOR)
-    ]
-
-
 def _with_less(plan: Plan, group: GroupPlan) -> float:
-    """Certified epsilon with slightly less noise; inf where there is none, 0 where not asked.
+    """Certified epsilon with slightly less noise; inf where there is none, 0 where not computed.
 
     Epsilon falls by steps where delta covers almost all of the loss, as for rare participation.
     """
@@ -278,24 +229,6 @@ def _with_less(plan: Plan, group: GroupPlan) -> float:
         return math.inf
 
 
-def _asked(plan: Plan, name: str) -> float | None:
-    """The group's fixed noise multiplier in the spec."""
-    for group in plan.spec.groups:
-        if group.name == name:
-            return group.noise_multiplier
-    return None
-
-
-def _certified(plan: Plan, name: str, *, guarantee: bool, accountant: str | None = None) -> float:
-    """Largest upper bound among the group's rows; 0 without rows."""
-    found = [
-        row.epsilon_upper
-        for row in plan.certificate
-        if row.group == name and (row.guarantee if guarantee else row.accountant == accountant)
-    ]
-    return max(found, default=0.0)
-
-
 # --- Why a plan is as it is, in sentences: who decides, what groups cost, what budgets buy. ------
 #
 # Every number comes from plans that are solved with one budget changed, so explaining takes about
@@ -305,7 +238,6 @@ STEP = 1.1
 """Factor on a budget for what more of it buys."""
 MOST_GROUPS = 12
 """Largest number of groups whose budgets are varied; beyond it explaining takes too long."""
-_LOOSE = 0.01
 _BIAS = "groups that count more or less than their share of the clients"
 _TERMS = {
     "noise": "privacy noise",
@@ -321,21 +253,13 @@ _TERMS = {
 
 @dataclass(frozen=True)
 class BudgetValue:
-    """What the budget of a group is worth to the plan; changes are relative.
-
-    Attributes:
-        group: its name.
-        objective_gain: fall of the objective when its epsilon is 10% larger.
-        noise_gain: fall of the noise of the mean update then.
-        cost: fall of the objective if its epsilon were that of the loosest group.
-        noise_cost: fall of the noise of the mean update then.
-    """
+    """What the budget of a group is worth to the plan; changes are relative."""
 
     group: str
-    objective_gain: float
-    noise_gain: float
-    cost: float
-    noise_cost: float
+    objective_gain: float  # fall of the objective when its epsilon is 10% larger
+    noise_gain: float  # fall of the noise of the mean update then
+    cost: float  # fall of the objective if its epsilon were that of the loosest group
+    noise_cost: float  # fall of the noise of the mean update then
 
 
 def budget_values(plan: Plan) -> list[BudgetValue]:
@@ -373,11 +297,45 @@ def budget_values(plan: Plan) -> list[BudgetValue]:
 
 def reasons(plan: Plan) -> list[str]:
     """The plan in sentences, most important first."""
-    lines = []
-    values = budget_values(plan)
-    if values:
-        lines += [*_terms(plan), *_who_decides(plan, values), *_worth(plan, values)]
-    return [*lines, *_bound(plan), *unspent_lines(plan)]
+    values, lines = budget_values(plan), []
+    if not values:
+        return unspent_lines(plan)
+    total = sum(plan.bound.values())
+    named = [(value / total, _TERMS[name]) for name, value in plan.bound.items() if name in _TERMS]
+    if len(named) > 1:
+        parts = [f"{share:.0%} {name}" for share, name in sorted(named, reverse=True)]
+        lines.append(f"The expected error of a round's step is {', '.join(parts)}.")
+    if len(plan.groups) > 1:
+        most = max(values, key=lambda one: one.objective_gain)
+        group = plan.group(most.group)
+        lines.append(
+            f"{most.group} decides: 10% more of its budget would lower the objective by "
+            f"{most.objective_gain:.1%}, more than that of any other group; it has "
+            f"{group.clients / plan.spec.population:.0%} of the clients and {group.weight:.0%} of "
+            "the weight."
+        )
+        lines += [
+            f"{one.group} costs the others: with the budget of the loosest group instead of "
+            f"{plan.group(one.group).epsilon:g}, the objective would be {one.cost:.1%} lower and "
+            f"the noise {_change(one.noise_cost)}."
+            for one in sorted(values, key=lambda value: value.cost, reverse=True)
+            if one.cost > 1e-3
+        ]
+    for one in values:
+        step = (STEP - 1) * plan.group(one.group).epsilon
+        if one.objective_gain < 1e-4:
+            lines.append(f"{one.group}: more budget buys nothing; it does not spend what it has.")
+        else:
+            lines.append(
+                f"{one.group}: {step:.3g} more epsilon lowers the objective by "
+                f"{one.objective_gain:.1%} ({one.objective_gain / step:.1%} per unit); the noise "
+                f"is then {_change(one.noise_gain)}."
+            )
+    return [*lines, *unspent_lines(plan)]
+
+
+def _change(fall: float) -> str:
+    return f"{abs(fall):.1%} {'lower' if fall >= 0 else 'higher'}"
 
 
 def _found(spec: Spec) -> tuple[float, float]:
@@ -394,76 +352,12 @@ def _with_epsilon(spec: Spec, index: int, epsilon: float) -> Spec:
     return Spec.parse(data)
 
 
-def _terms(plan: Plan) -> list[str]:
-    total = sum(plan.bound.values())
-    named = [(value / total, _TERMS[name]) for name, value in plan.bound.items() if name in _TERMS]
-    if len(named) < 2 or total <= 0:
-        return []
-    parts = [f"{share:.0%} {name}" for share, name in sorted(named, reverse=True)]
-    return [f"The expected error of a round's step is {', '.join(parts)}."]
-
-
-def _who_decides(plan: Plan, values: list[BudgetValue]) -> list[str]:
-    if len(plan.groups) == 1:
-        return []
-    most = max(values, key=lambda one: one.objective_gain)
-    group = plan.group(most.group)
-    share = group.clients / plan.spec.population
-    lines = [
-        f"{most.group} decides: 10% more of its budget would lower the objective by "
-        f"{most.objective_gain:.1%}, more than that of any other group; it has {share:.0%} of the "
-        f"clients and {group.weight:.0%} of the weight."
-    ]
-    for one in sorted(values, key=lambda value: value.cost, reverse=True):
-        if one.cost > 1e-3:
-            lines.append(
-                f"{one.group} costs the others: with the budget of the loosest group instead of "
-                f"{plan.group(one.group).epsilon:g}, the objective would be {one.cost:.1%} lower"
-                f" and the noise {_change(one.noise_cost)}."
-            )
-    return lines
-
-
-def _worth(plan: Plan, values: list[BudgetValue]) -> list[str]:
-    lines = []
-    for one in values:
-        step = (STEP - 1) * plan.group(one.group).epsilon
-        if one.objective_gain < 1e-4:
-            lines.append(f"{one.group}: more budget buys nothing; it does not spend what it has.")
-            continue
-        lines.append(
-            f"{one.group}: {step:.3g} more epsilon lowers the objective by "
-            f"{one.objective_gain:.1%} ({one.objective_gain / step:.1%} per unit); the noise is "
-            f"then {_change(one.noise_gain)}."
-        )
-    return lines
-
-
-def _change(fall: float) -> str:
-    return f"{abs(fall):.1%} {'lower' if fall >= 0 else 'higher'}"
-
-
-def _bound(plan: Plan) -> list[str]:
-    """What the distance from the dual bound means, where it is not small."""
-    found = re.search(r"within (\S+) of the dual bound", plan.status)
-    gap = float(found.group(1)) if found else 0.0
-    if not math.isfinite(gap) or gap <= _LOOSE:
-        return []
-    why = (
-        "the bound lets every group choose its cohort at one price, which is below what any plan "
-        "reaches where doubling a small cohort more than doubles its precision"
-    )
-    return [
-        f"No plan within these limits can have an objective more than {gap:.0%} lower. That is how "
-        f"far the proof goes, not what is known to be lost: {why}."
-    ]
-
-
 # --- What attackers may achieve under a plan, and budgets that are stated as such a risk. --------
 #
 # All risks are upper bounds from the trade-off curve of the composed history of a group, which is
 # what the certificate composes: membership advantage, true positives at a false-positive rate, and
-# the chance to reconstruct data that could be guessed with a baseline chance before.
+# the chance to reconstruct data that could be guessed with a baseline chance before, which is the
+# true-positive rate at that chance.
 
 _SLACK = 3e-3
 """Relative slack of a risk below which its budget is not stated anew."""
@@ -473,18 +367,11 @@ STATEMENTS = 4
 
 @dataclass(frozen=True)
 class GroupRisk:
-    """Upper bounds on attacks on a group's clients (or their records).
-
-    Attributes:
-        group: its name.
-        asked: the risk of the spec in words; None where the budget is an epsilon.
-        curve: advantage, mu and true-positive rates at ``LEVELS``; a true-positive rate is also
-            the chance to reconstruct what could be guessed with that chance before.
-    """
+    """Upper bounds on attacks on a group's clients (or their records)."""
 
     group: str
-    asked: str | None
-    curve: TradeOff
+    asked: str | None  # the risk of the spec in words; None where the budget is an epsilon
+    curve: TradeOff  # advantage, mu and true-positive rates at ``LEVELS``
 
 
 def risks_of(plan: Plan) -> list[GroupRisk]:
@@ -500,14 +387,6 @@ def risks_of(plan: Plan) -> list[GroupRisk]:
         words = None if asked.risk is None else str(asked.risk)
         found.append(GroupRisk(group.name, words, tradeoff(profile, group.delta, epsilon)))
     return found
-
-
-def risk_rows(risks: list[GroupRisk]) -> list[dict[str, object]]:
-    """The risks as plain data, one mapping per group."""
-    return [
-        {"group": one.group, **({"asked": one.asked} if one.asked else {}), **one.curve.to_dict()}
-        for one in risks
-    ]
 
 
 def restated(plan: Plan) -> Spec | None:

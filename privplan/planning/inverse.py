@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from privplan.accounting.gdp import largest_affordable
 from privplan.errors import InfeasibleError, InputError
@@ -25,6 +24,7 @@ from privplan.planning.problem import (
     fewest_clients,
     largest_cohort,
     problem_of,
+    respecified,
 )
 from privplan.planning.solver import decide, solve
 from privplan.spec.objectives import is_objective
@@ -199,11 +199,6 @@ def require_clients(spec: Spec, field: str) -> None:
         raise InputError.one(field, rule, "noise_multiplier")
 
 
-def respecified(spec: Spec, **changes: Any) -> Spec:
-    """The spec with some fields changed."""
-    return Spec.parse({**spec.model_dump(mode="json"), **changes})
-
-
 # --- What a noise costs. -------------------------------------------------------------------------
 
 
@@ -280,11 +275,10 @@ def with_uploads(spec: Spec, uploads: float) -> Spec:
     if limit is not None and uploads > limit:
         rule = f"must be at most planning.max_uploads ({limit:g})"
         raise InputError.one("max_uploads", rule, uploads)
-    planning = {**spec.planning.model_dump(mode="json"), "max_uploads": uploads}
     if not is_objective(spec.planning.ratios):
-        limited = respecified(spec, planning=planning)
+        limited = respecified(spec, planning={"max_uploads": uploads})
         return respecified(spec, cohort=largest_cohort(limited, spec.rounds))
     free = [*spec.planning.free]
     if not {"rounds", "cohort"} & {*free}:
         free.append("cohort")
-    return respecified(spec, planning={**planning, "free": free})
+    return respecified(spec, planning={"max_uploads": uploads, "free": free})

@@ -7,7 +7,9 @@ Cohorts of one sampling ratio, and cohorts that the sampling law can draw, follo
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +89,13 @@ def problem_of(spec: Spec) -> Problem:
     )
 
 
+def respecified(spec: Spec, planning: Mapping[str, Any] | None = None, **changes: Any) -> Spec:
+    """The spec with some fields changed, and some of its planning."""
+    data = {**spec.model_dump(mode="json"), **changes}
+    data["planning"] = {**data["planning"], **(planning or {})}
+    return Spec.parse(data)
+
+
 @dataclass(frozen=True)
 class Limits:
     """Bounds on the decisions, shape (groups,)."""
@@ -107,7 +116,9 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
     least_ratio = np.array([group.min_sampling_ratio or 0.0 for group in spec.groups])
     most_ratio = np.array([group.max_sampling_ratio or 1.0 for group in spec.groups])
     floors = np.array([group.min_weight or 0.0 for group in spec.groups])
-    implied = implied_cohort(problem)
+    groups = len(clients)
+    implied = max(1 / problem.rounds, LEAST_SHARE * problem.cohort / groups)
+    implied = min(implied, problem.cohort / groups)
     least, most = least_ratio * clients, most_ratio * clients
     if problem.sampling.law.whole_cohorts:
         least, most = np.ceil(least - 1e-9), np.floor(most + 1e-9)
@@ -118,13 +129,6 @@ def limits_of(spec: Spec, problem: Problem) -> Limits:
     if spec.release == "joint" and spec.weighting == "optimal":
         _check_left_weight(problem, floors)
     return Limits(least, most, floors)
-
-
-def implied_cohort(problem: Problem) -> float:
-    """Least expected cohort of a group without ``min_sampling_ratio``, but under no cap below."""
-    groups = len(problem.clients)
-    least = max(1 / problem.rounds, LEAST_SHARE * problem.cohort / groups)
-    return min(least, problem.cohort / groups)
 
 
 def _check_feasible(

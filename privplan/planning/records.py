@@ -18,9 +18,8 @@ Updates are private before the server receives them, so any weights are allowed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,18 +28,14 @@ from privplan.accounting.certificate import CertificateRow
 from privplan.errors import Fault, InputError
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.planning.assemble import make_plan
-from privplan.planning.choices import minimiser
 from privplan.planning.noise import (
     CERTIFICATE_ACCOUNTANTS,
     FAST_ACCOUNTANTS,
     certify_noise,
-    exact_noise,
     group_noise,
     single_group,
 )
-from privplan.planning.objectives import clip_bias
-from privplan.planning.problem import Problem, problem_of
-from privplan.spec.planning import RECORD_FREE
+from privplan.planning.problem import problem_of
 from privplan.spec.spec import Spec
 from privplan.spec.training import without_recipe
 
@@ -64,13 +59,6 @@ def clipped_gradient_variance(
     """Eq. 3: variance of a noisy batch gradient when every record's gradient is clipped."""
     sampling = 0.0 if mean_norm is None else (clip**2 - mean_norm**2) / batch_size
     return sampling + dimension * (clip * z / batch_size) ** 2
-
-
-def unclipped_gradient_variance(
-    gradient_variance: float, clip: float, z: float, batch_size: float, dimension: int
-) -> float:
-    """Eq. 5: upper bound on the variance of a noisy batch gradient when no gradient is clipped."""
-    return gradient_variance + clipped_gradient_variance(clip, z, batch_size, dimension)
 
 
 def local_steps(records: int, batch_size: int, epochs: int) -> int:
@@ -98,25 +86,6 @@ def mean_variance(weights: Sequence[float] | Floats, variances: Sequence[float] 
 # Plans that protect records: each client runs DP-SGD with its own budget on its own records.
 
 
-@dataclass(frozen=True)
-class RecordNoise:
-    """DP-SGD of the clients of one group, with its certificate.
-
-    Attributes:
-        ratio: q_i = b_i / N_i.
-        steps: noisy steps per round.
-        z: noise multiplier of a step.
-        certificate: one row per accountant, on the whole history of a record.
-        warnings: one when the noise multiplier of the spec's accountant had to be raised.
-    """
-
-    ratio: float
-    steps: int
-    z: float
-    certificate: tuple[CertificateRow, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
 def solve_records(
     spec: Spec,
     *,
@@ -124,67 +93,75 @@ def solve_records(
     strictest: bool = False,
     second_opinion: bool = False,
 ) -> Plan:
-    """The certified plan of a spec that protects records."""
+    """The certified plan of a spec that protects records.
+
+    Each group has the least noise for its budget, or with ``strictest`` for the strictest one. The
+    weights of a cohort are its clients', normalised.
+    """
     if spec.unit != "record":
         raise InputError.one("unit", "must be record", spec.unit)
     times = most_participations(spec) if participations is None else participations
     if not 1 <= times <= spec.rounds:
         raise InputError.one("participations", f"must be in [1, {spec.rounds}]", times)
-    problem = problem_of(spec)
-    noises = [_calibrated(spec, problem, m, times, strictest) for m in range(len(spec.groups))]
+    problem, accountant = problem_of(spec), spec.planning.accountant
     accountants = CERTIFICATE_ACCOUNTANTS if second_opinion else FAST_ACCOUNTANTS
-    certified = [
-        _certified(spec, problem, m, times, noise, accountants) for m, noise in enumerate(noises)
-    ]
-    return _plan(spec, problem, certified, times)
+    share = round(spec.expected_cohort) / spec.population
+    groups: list[GroupPlan] = []
+    rows: list[CertificateRow] = []
+    warnings: list[str] = []
+    for m, group in enumerate(spec.groups):
+        records, batch = group.records or 1, spec.batch_size_of(group)
+        steps, ratio = local_steps(records, batch, spec.local.epochs or 1), batch / records
+        own = replace(single_group(problem, m), rounds=steps * times)
+        kept = own
+        if strictest:
+            kept = replace(own, epsilons=(min(problem.epsilons),), deltas=(min(problem.deltas),))
+        z = group_noise(kept, 0, ratio, accountant)
+        sure = certify_noise(own, np.array([ratio]), np.array([z]), accountant, accountants)
+        rows += sure.certificate
+        warnings += sure.warnings
+        groups.append(
+            GroupPlan(
+                name=group.name,
+                clients=group.clients,
+                epsilon=group.epsilon,
+                delta=problem.deltas[m],
+                sampling_ratio=share,
+                expected_cohort=share * group.clients,
+                noise_multiplier=float(sure.noise[0]),
+                kept_fraction=1.0,
+                weight=0.0,
+                records=group.records,
+                record_sampling_ratio=ratio,
+                steps=steps,
+                participations=times,
+            )
+        )
+    variances, counts = _variances(spec, groups), [group.clients for group in groups]
+    single = single_weights(spec, variances)
+    of_all = np.repeat(variances, counts)
+    variance = mean_variance(np.repeat(single, counts), of_all) / share
+    optimum = mean_variance(oracle_weights(of_all), of_all) / share
+    unit = spec.model.parameters * spec.local.learning_rate**2
+    return make_plan(
+        spec,
+        tuple(
+            group.model_copy(update={"weight": float(weight * group.clients)})
+            for group, weight in zip(groups, single, strict=True)
+        ),
+        release="per_group",
+        objective=ObjectiveValue(name="noise_variance", value=variance / unit),
+        bound={"noise": variance / unit, "least": optimum / unit},
+        noise_std=math.sqrt(variance / spec.model.parameters),
+        status=f"evaluated: the least noise for each client, weights {spec.weighting}",
+        certificate=tuple(rows),
+        warnings=tuple(warnings),
+    )
 
 
 def most_participations(spec: Spec) -> int:
     """Largest number of rounds in which a client takes part, when clients take part in turn."""
     return math.ceil(spec.rounds * round(spec.expected_cohort) / spec.population)
-
-
-def record_spec(
-    source: Spec | Plan,
-    records: Mapping[str, int],
-    *,
-    weights: str = "inverse_variance",
-    epochs: int = 1,
-) -> Spec:
-    """The record-level spec with the budgets of a client-level one."""
-    spec = source.spec if isinstance(source, Plan) else source
-    if spec.unit != "client":
-        raise InputError.one("unit", "must be client", spec.unit)
-    faults = [
-        Fault(f"records.{group.name}", "must be 1 or more", records.get(group.name, 0))
-        for group in spec.groups
-        if records.get(group.name, 0) < 1
-    ]
-    if faults:
-        raise InputError(faults)
-    data = without_recipe(spec.model_dump(mode="json"))
-    data["groups"] = [
-        {
-            "name": group.name,
-            "clients": group.clients,
-            "epsilon": group.epsilon,
-            "delta": spec.delta_of(group),
-            "records": records[group.name],
-            "batch_size": min(spec.local.batch_size, records[group.name]),
-        }
-        for group in spec.groups
-    ]
-    return Spec.parse(
-        {
-            **data,
-            "unit": "record",
-            "sampling": "poisson",
-            "groups_from": None,
-            "cohort": max(round(spec.expected_cohort), 1),
-            "local": {**data["local"], "epochs": epochs},
-            "planning": {"weights": weights},
-        }
-    )
 
 
 def record_level(
@@ -198,18 +175,41 @@ def record_level(
 ) -> Plan:
     """The record-level plan with the budgets of a client-level spec or plan.
 
-    Each group's (epsilon, delta) then protects a record instead of a client. Arguments and errors
-    are those of ``record_spec`` and ``solve_records``.
+    Each group's (epsilon, delta) then protects a record instead of a client.
     """
-    spec = record_spec(source, records, weights=weights, epochs=epochs)
-    return solve_records(spec, participations=participations, strictest=strictest)
-
-
-def minimum_epsilon(spec: Spec) -> Plan:
-    """The baseline minimum epsilon: noise of the strictest budget, weights by records."""
-    data = spec.model_dump(mode="json")
-    data["planning"]["weights"] = "population"
-    return solve_records(Spec.parse(data), strictest=True)
+    spec = source.spec if isinstance(source, Plan) else source
+    if spec.unit != "client":
+        raise InputError.one("unit", "must be client", spec.unit)
+    faults = [
+        Fault(f"records.{group.name}", "must be 1 or more", records.get(group.name, 0))
+        for group in spec.groups
+        if records.get(group.name, 0) < 1
+    ]
+    if faults:
+        raise InputError(faults)
+    data = without_recipe(spec.model_dump(mode="json"))
+    groups = [
+        {
+            "name": group.name,
+            "clients": group.clients,
+            "epsilon": group.epsilon,
+            "delta": spec.delta_of(group),
+            "records": records[group.name],
+            "batch_size": min(spec.local.batch_size, records[group.name]),
+        }
+        for group in spec.groups
+    ]
+    changes = {
+        "unit": "record",
+        "sampling": "poisson",
+        "groups": groups,
+        "groups_from": None,
+        "cohort": max(round(spec.expected_cohort), 1),
+        "local": {**data["local"], "epochs": epochs},
+        "planning": {"weights": weights},
+    }
+    protecting = Spec.parse({**data, **changes})
+    return solve_records(protecting, participations=participations, strictest=strictest)
 
 
 def noise_variances(plan: Plan) -> Floats:
@@ -217,108 +217,22 @@ def noise_variances(plan: Plan) -> Floats:
 
     Only the noise: the sampling of batches adds a variance smaller by a factor of order p.
     """
-    return np.array(
-        [
-            _variance(
-                plan.spec,
-                group.records or 1,
-                RecordNoise(
-                    group.record_sampling_ratio or 1.0, group.steps or 1, group.noise_multiplier
-                ),
-            )
-            for group in plan.groups
-        ]
-    )
+    return _variances(plan.spec, plan.groups)
+
+
+def _variances(spec: Spec, groups: Sequence[GroupPlan]) -> Floats:
+    found = []
+    for group in groups:
+        batch = (group.records or 1) * (group.record_sampling_ratio or 1.0)
+        clip, z = spec.clipping_norm, group.noise_multiplier
+        gradient = clipped_gradient_variance(clip, z, batch, spec.model.parameters)
+        found.append(update_variance(group.steps or 1, spec.local.learning_rate, gradient))
+    return np.array(found)
 
 
 def client_weights(plan: Plan) -> Floats:
     """Weight of one client of each group, shape (groups,)."""
     return np.array([group.weight / group.clients for group in plan.groups])
-
-
-def _calibrated(spec: Spec, problem: Problem, m: int, times: int, strictest: bool) -> RecordNoise:
-    """The smallest noise for one group, not yet certified."""
-    group = spec.groups[m]
-    records, batch = group.records or 1, spec.batch_size_of(group)
-    steps = local_steps(records, batch, spec.local.epochs or 1)
-    one = replace(single_group(problem, m), rounds=steps * times)
-    if strictest:
-        one = replace(one, epsilons=(min(problem.epsilons),), deltas=(min(problem.deltas),))
-    ratio = batch / records
-    return RecordNoise(ratio, steps, group_noise(one, 0, ratio, spec.planning.accountant))
-
-
-def _certified(
-    spec: Spec,
-    problem: Problem,
-    m: int,
-    times: int,
-    noise: RecordNoise,
-    accountants: tuple[str, ...],
-) -> RecordNoise:
-    one = replace(single_group(problem, m), rounds=noise.steps * times)
-    ratios, multipliers = np.array([noise.ratio]), np.array([noise.z])
-    certified = certify_noise(one, ratios, multipliers, spec.planning.accountant, accountants)
-    return replace(
-        noise,
-        z=float(certified.noise[0]),
-        certificate=certified.certificate,
-        warnings=certified.warnings,
-    )
-
-
-def _variance(spec: Spec, records: int, noise: RecordNoise) -> float:
-    gradient = clipped_gradient_variance(
-        spec.clipping_norm, noise.z, records * noise.ratio, spec.model.parameters
-    )
-    return update_variance(noise.steps, spec.local.learning_rate, gradient)
-
-
-def _plan(spec: Spec, problem: Problem, certified: list[RecordNoise], times: int) -> Plan:
-    """The plan of certified noise; the weights of a cohort are its clients', normalised."""
-    share = round(spec.expected_cohort) / spec.population
-    variances = np.array(
-        [
-            _variance(spec, group.records or 1, one)
-            for group, one in zip(spec.groups, certified, strict=True)
-        ]
-    )
-    single = single_weights(spec, variances)
-    counts = [group.clients for group in spec.groups]
-    all_variances = np.repeat(variances, counts)
-    variance = mean_variance(np.repeat(single, counts), all_variances) / share
-    optimum = mean_variance(oracle_weights(all_variances), all_variances) / share
-    unit = spec.model.parameters * spec.local.learning_rate**2
-    groups = tuple(
-        GroupPlan(
-            name=group.name,
-            clients=group.clients,
-            epsilon=group.epsilon,
-            delta=problem.deltas[m],
-            sampling_ratio=share,
-            expected_cohort=share * group.clients,
-            noise_multiplier=one.z,
-            kept_fraction=1.0,
-            weight=float(single[m] * group.clients),
-            records=group.records,
-            record_sampling_ratio=one.ratio,
-            steps=one.steps,
-            participations=times,
-        )
-        for m, (group, one) in enumerate(zip(spec.groups, certified, strict=True))
-    )
-    rows = tuple(row for one in certified for row in one.certificate)
-    return make_plan(
-        spec,
-        groups,
-        release="per_group",
-        objective=ObjectiveValue(name="noise_variance", value=variance / unit),
-        bound={"noise": variance / unit, "least": optimum / unit},
-        noise_std=math.sqrt(variance / spec.model.parameters),
-        status=f"evaluated: the least noise for each client, weights {spec.weighting}",
-        certificate=rows,
-        warnings=tuple(line for one in certified for line in one.warnings),
-    )
 
 
 def single_weights(spec: Spec, variances: Floats) -> Floats:
@@ -332,131 +246,3 @@ def single_weights(spec: Spec, variances: Floats) -> Floats:
     }
     raw = by_rule[spec.weighting]
     return np.asarray(raw / np.sum(raw * clients))
-
-
-# --- Decides rounds, epochs, batch sizes and clipping norm of plans that protect records. --------
-#
-# With gamma = sum_i w_i eta E_i the length of a round's step, the descent lemma of
-# docs/planning.md bounds the mean squared gradient over T rounds by
-#
-#     2 (F_0 - F*) / (gamma T) + (L_n V_noise + L_s V_batches) / gamma + bias^2.
-#
-# V_noise and V_batches are the variances of the mean update by DP noise and by the draw of
-# batches (Malekmohammadi, Yu and Cao 2024, Eq. 3 and 7), L_n and L_s the curvatures that they
-# meet, and bias the mean excess of a pilot's gradient norms over the clipping norm. More steps
-# shorten the first term and cost noise; larger batches need fewer steps and less noise; a smaller
-# norm has less noise and more bias. The choices are improved in turn; noise comes from RDP until
-# they are made.
-
-_EPOCHS = (1, 2, 3, 4, 6, 8, 12)
-_FACTORS = 9
-_SWEEPS = 3
-
-
-def decide_record_choices(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
-    """Returns the spec with its free choices decided, and notes on them."""
-    free = [name for name in RECORD_FREE if name in spec.planning.free]
-    if not free:
-        return spec, ()
-    kept = [name for name in spec.planning.free if name not in RECORD_FREE]
-    decided = _with(spec, planning={**spec.planning.model_dump(mode="json"), "free": kept})
-    most = spec.planning.max_rounds or 10 * spec.rounds
-    best = math.inf
-    for _ in range(_SWEEPS):
-        for name in free:
-            decided = _STEPS[name](decided, most)
-        error = run_error(decided)
-        if error > best * (1 - 1e-3):
-            break
-        best = error
-    return decided, tuple(f"planning.free: {name} is {_shown(decided, name)}" for name in free)
-
-
-def run_error(spec: Spec) -> float:
-    """The bound of the module's docstring for a spec with constants."""
-    constants = spec.planning.constants
-    assert constants is not None  # free choices require them
-    problem, times = problem_of(spec), most_participations(spec)
-    clients = np.asarray(problem.clients, dtype=float)
-    lengths, noise, batches = [], [], []
-    for m, group in enumerate(spec.groups):
-        records, batch = group.records or 1, spec.batch_size_of(group)
-        steps = local_steps(records, batch, spec.local.epochs or 1)
-        one = replace(single_group(problem, m), rounds=steps * times)
-        z = exact_noise(one, 0, min(batch / records, 1.0), "rdp")
-        rate, clip = spec.local.learning_rate, spec.clipping_norm
-        lengths.append(rate * steps)
-        gradient = spec.model.parameters * (clip * z / batch) ** 2
-        noise.append(update_variance(steps, rate, gradient))
-        batches.append(update_variance(steps, rate, clip**2 / batch))
-    weights = single_weights(spec, np.array(noise))
-    share = round(spec.expected_cohort) / spec.population
-    length = float(np.sum(clients * weights * np.array(lengths)))
-    squares = clients * weights**2 / share
-    random = (constants.noise_curvature or constants.smoothness) * float(squares @ np.array(noise))
-    random += (constants.sampling_curvature or constants.smoothness) * float(
-        squares @ np.array(batches)
-    )
-    progress = 2 * constants.initial_gap / (length * spec.rounds)
-    return progress + random / length + clip_bias(spec) ** 2
-
-
-def _rounds(spec: Spec, most: int) -> Spec:
-    def at(log_rounds: float) -> Spec:
-        return _with(spec, rounds=max(round(math.exp(log_rounds)), 1))
-
-    return at(minimiser(lambda x: run_error(at(x)), 0.0, math.log(most)))
-
-
-def _epochs(spec: Spec, most: int) -> Spec:
-    local = spec.local.model_dump(mode="json")
-    return min(
-        (_with(spec, local={**local, "epochs": epochs}) for epochs in _EPOCHS), key=run_error
-    )
-
-
-def _batch_size(spec: Spec, most: int) -> Spec:
-    """All batches times one factor, up to all records."""
-    sizes = np.array([spec.batch_size_of(group) for group in spec.groups], dtype=float)
-    records = np.array([group.records or 1 for group in spec.groups], dtype=float)
-    factors = np.geomspace(1 / sizes.min(), float(np.max(records / sizes)), _FACTORS)
-
-    def at(factor: float) -> Spec:
-        groups = [
-            {**group.model_dump(mode="json"), "batch_size": int(np.clip(round(b * factor), 1, n))}
-            for group, b, n in zip(spec.groups, sizes, records, strict=True)
-        ]
-        return _with(spec, groups=groups)
-
-    return min((at(float(factor)) for factor in (1.0, *factors)), key=run_error)
-
-
-def _clipping_norm(spec: Spec, most: int) -> Spec:
-    norms = np.asarray(spec.planning.update_norms, dtype=float)
-
-    def at(log_clip: float) -> Spec:
-        return _with(spec, clipping_norm=math.exp(log_clip))
-
-    low, high = math.log(norms.max() / 30), math.log(norms.max())
-    return at(minimiser(lambda x: run_error(at(x)), low, high))
-
-
-_STEPS: dict[str, Callable[[Spec, int], Spec]] = {
-    "rounds": _rounds,
-    "epochs": _epochs,
-    "batch_size": _batch_size,
-    "clipping_norm": _clipping_norm,
-}
-
-
-def _shown(spec: Spec, name: str) -> str:
-    if name == "epochs":
-        return f"{spec.local.epochs or 1}"
-    if name == "batch_size":
-        sizes = dict.fromkeys(spec.batch_size_of(group) for group in spec.groups)
-        return ", ".join(map(str, sizes))
-    return f"{getattr(spec, name):g}"
-
-
-def _with(spec: Spec, **changes: Any) -> Spec:
-    return Spec.parse({**spec.model_dump(mode="json"), **changes})

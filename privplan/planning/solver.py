@@ -69,11 +69,9 @@ def solve(spec: Spec | Path | str, *, second_opinion: bool | None = None) -> Pla
 def _solved(spec: Spec, second_opinion: bool | None) -> Plan:
     _log.debug("solving %s: %d groups, unit %s", spec.name, len(spec.groups), spec.unit)
     if spec.unit == "record":
-        from privplan.planning.records import decide_record_choices, solve_records
+        from privplan.planning.records import solve_records
 
-        decided, notes = decide_record_choices(spec)
-        plan = solve_records(decided, second_opinion=bool(second_opinion))
-        plan = plan.model_copy(update={"warnings": (*notes, *plan.warnings)})
+        plan = solve_records(spec, second_opinion=bool(second_opinion))
     else:
         decided, notes = decide_free_choices(spec)
         problem = problem_of(decided)

@@ -40,24 +40,10 @@ from privplan.values import (
 Weights = Literal[
     "optimal", "population", "participation", "uniform", "inverse_variance", "epsilon"
 ]
-RECORD_CHOICES = (
-    "accountant", "weights", "free", "constants", "max_rounds", "update_norms"
-)  # fmt: skip
+RECORD_CHOICES = ("accountant", "weights")
 """The fields that a spec of records chooses; the others keep their defaults."""
 
-RECORD_FREE = ("rounds", "epochs", "batch_size", "clipping_norm")
-"""What a plan of records may choose beside weights."""
-
-Free = Literal[
-    "ratios",
-    "weights",
-    "rounds",
-    "cohort",
-    "clipping_norm",
-    "groups",
-    "epochs",
-    "batch_size",
-]
+Free = Literal["ratios", "weights", "rounds", "cohort", "clipping_norm", "groups"]
 
 CONSTANTS_OF_ROUNDS = (
     "is required when rounds are free (initial_gap and smoothness) without the default recipe, "
@@ -201,12 +187,6 @@ class Optimised(Planning):
     )
 
     @rule
-    def _free_of_clients(self) -> Iterator[Fault]:
-        for name in self.free:
-            if name in ("epochs", "batch_size"):
-                yield Fault("free", f"{name} {ONLY_RECORDS}", name)
-
-    @rule
     def _free_weights(self) -> Iterator[Fault]:
         if "weights" not in self.free and self.weights == "optimal":
             text = "must name weights when planning.weights is optimal"
@@ -291,19 +271,6 @@ class RecordPlanning(Planning):
         description="Weights of single clients: 1 over the noise variance, which is meant when "
         "left out, by their records, equal, or by epsilon.",
     )
-
-    @rule
-    def _free_of_records(self) -> Iterator[Fault]:
-        chosen = [name for name in self.free if name in RECORD_FREE]
-        for name in self.free:
-            if name not in (*RECORD_FREE, "ratios", "weights"):
-                yield Fault("free", f"must be among {', '.join(RECORD_FREE)}", name)
-        if chosen and self.constants is None:
-            text = "is required when choices are free (initial_gap and smoothness)"
-            yield Fault("constants", text, "nothing")
-        if "clipping_norm" in chosen and not self.update_norms:
-            text = "is required when the clipping norm is free: norms of records' gradients"
-            yield Fault("update_norms", text, "nothing")
 
     @rule
     def _only_clients(self) -> Iterator[Fault]:

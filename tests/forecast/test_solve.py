@@ -99,6 +99,7 @@ def test_the_least_budget_or_cohort_reaches_the_target(
     assert "target_accuracy" in plan.warnings[0]
 
 
+@pytest.mark.slow
 def test_a_target_out_of_reach_names_the_largest_forecast() -> None:
     spec, model = Spec.parse(load_yaml(TEXT, "spec")), Forecaster(table(16))
     with pytest.raises(InfeasibleError, match=r"99\.9 cannot be reached by rounds; the largest"):

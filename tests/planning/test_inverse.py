@@ -11,7 +11,7 @@ import pytest
 from privplan.accounting.accountant import accountant
 from privplan.errors import InfeasibleError, InputError
 from privplan.plan import Plan
-from privplan.planning.explain import risk_rows, risks_of
+from privplan.planning.explain import risks_of
 from privplan.planning.inverse import noise_norm, solve_for_noise, with_uploads
 from privplan.planning.solver import solve
 from privplan.report.tables import risk_table
@@ -269,7 +269,7 @@ def test_risks_hold_and_are_used_up(risky: Plan) -> None:
     assert 0.15 * 0.99 < a.advantage <= 0.15
     assert 0.08 * 0.99 < b.true_positives[1] <= 0.08
     assert 0.1 * 0.99 < c.true_positives[0] <= 0.1
-    assert risk_rows(risks_of(risky))[0]["asked"] == "advantage 0.15"
+    assert risks_of(risky)[0].asked == "advantage 0.15"
 
 
 def test_the_table_of_risks_says_how_far_mu_holds(risky: Plan) -> None:

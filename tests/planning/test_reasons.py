@@ -60,12 +60,6 @@ def test_a_plan_that_names_the_bias_leaning_is_read_and_explained_as_before(plan
     assert reasons(read) == reasons(plan)
 
 
-def test_a_loose_bound_is_explained(plan: Plan) -> None:
-    loose = plan.model_copy(update={"status": "multi-start: within 0.56 of the dual bound; x"})
-    [line] = [line for line in reasons(loose) if line.startswith("No plan within these limits")]
-    assert "more than 56% lower" in line
-
-
 def test_plans_by_a_rule_have_no_such_values() -> None:
     plan = solve(Spec.parse(_data((0.5, 4.0), ratios="uniform")))
     assert budget_values(plan) == []

@@ -20,14 +20,11 @@ from privplan.planning.records import (
     clipped_gradient_variance,
     local_steps,
     mean_variance,
-    minimum_epsilon,
     most_participations,
     noise_variances,
     oracle_weights,
     record_level,
-    record_spec,
     solve_records,
-    unclipped_gradient_variance,
     update_variance,
 )
 from privplan.planning.solver import solve
@@ -80,17 +77,6 @@ def test_eq_3_and_7_against_clipped_gradients_that_are_drawn() -> None:
     assert spread_of(updates) == pytest.approx(update_variance(steps, rate, one), rel=0.01)
     without = update_variance(steps, rate, clipped_gradient_variance(clip, z, batch, p))
     assert spread_of(updates) > without * 1.01  # the term that Eq. 3 drops is seen here
-
-
-def test_eq_5_adds_the_noise_to_the_gradients_own_variance() -> None:
-    p, clip, z, batch, steps, rate, own = 6, 9.0, 0.5, 8, 4, 0.2, 0.03
-
-    def gradient(theta: Any, random: Any) -> Any:
-        return np.sqrt(own / p) * random.standard_normal(theta.shape)
-
-    updates = dp_sgd(gradient, steps, rate, clip * z / batch, 200_000, p)
-    one = unclipped_gradient_variance(own, clip, z, batch, p)
-    assert spread_of(updates) == pytest.approx(update_variance(steps, rate, one), rel=0.01)
 
 
 def test_eq_7_leaves_out_how_a_quadratic_forgets() -> None:
@@ -197,7 +183,7 @@ def test_weights_by_rule() -> None:
 
 
 def test_minimum_epsilon_gives_everybody_the_strictest_noise() -> None:
-    plan = minimum_epsilon(records())
+    plan = solve_records(records(planning={"weights": "population"}), strictest=True)
     own = solve(records())
     assert plan.groups[0].noise_multiplier == own.groups[0].noise_multiplier
     assert plan.groups[1].noise_multiplier > own.groups[1].noise_multiplier
@@ -223,9 +209,9 @@ def test_budgets_of_clients_become_budgets_of_records() -> None:
 
 def test_what_cannot_become_a_plan_of_records() -> None:
     with pytest.raises(InputError, match=r"records\.loose: must be 1 or more, found 0"):
-        record_spec(make_spec(), {"strict": 3})
+        record_level(make_spec(), {"strict": 3})
     with pytest.raises(InputError, match="unit: must be client, found 'record'"):
-        record_spec(records(), {"strict": 3, "loose": 3})
+        record_level(records(), {"strict": 3, "loose": 3})
     with pytest.raises(InputError, match="unit: must be record, found 'client'"):
         solve_records(make_spec())
 
@@ -256,7 +242,10 @@ def test_robust_hdp_preset_has_the_order_of_table_3() -> None:
         mean_variance(oracle_weights(variances), variances)
     )
     assert 5 * oracle.objective.value < wei_avg < dp_fedavg / 5
-    assert minimum_epsilon(spec).objective.value > 4 * dp_fedavg
+    data = spec.model_dump(mode="json")
+    data["planning"]["weights"] = "population"
+    strictest = solve_records(Spec.parse(data), strictest=True)
+    assert strictest.objective.value > 4 * dp_fedavg
 
 
 def test_every_epsilon_on_screen_names_the_record(tmp_path: Any) -> None:

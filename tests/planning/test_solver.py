@@ -290,39 +290,3 @@ def test_a_tiny_budget_that_delta_covers_is_planned_under_full_participation() -
     assert max(spent) <= 1e-12
     for line in unspent_lines(plan):
         assert "no smaller noise multiplier keeps the budget" in line
-
-
-def test_a_floor_on_the_weight_of_another_group_is_named_for_an_unspent_budget() -> None:
-    groups: list[dict[str, Any]] = [
-        {"name": "a", "clients": 100, "epsilon": 0.1, "min_weight": 0.9},
-        {"name": "b", "clients": 100, "epsilon": 30.0},
-    ]
-    planning = {"accountant": "pld", "ratios": "balanced"}
-    spec = make_spec(groups=groups, delta=2.94e-3, cohort=20, rounds=10, planning=planning)
-    (line,) = unspent_lines(solve(spec))
-    assert line.startswith("groups.b.epsilon: ")
-    assert "groups.a.min_weight: 0.9 leaves it a weight of 0.1 for 0.5 of the clients" in line
-    assert "planning.heterogeneity" not in line
-
-
-def test_a_cohort_at_the_least_that_no_limit_states_is_named() -> None:
-    groups: list[dict[str, Any]] = [
-        {"name": "a", "clients": 100, "epsilon": 2.0},
-        {"name": "b", "clients": 20, "epsilon": 0.5},
-    ]
-
-    def planned() -> Plan:
-        planning = {"accountant": "pld", "ratios": "noise"}
-        return solve(make_spec(groups=groups, delta=5e-3, cohort=3, rounds=1, planning=planning))
-
-    held = planned()
-    (line,) = [line for line in held.warnings if line.startswith("groups.b: its expected cohort")]
-    assert "one participation over all rounds" in line
-    assert line.endswith("a max_sampling_ratio below 0.05 allows less")
-    groups[1]["max_sampling_ratio"] = 0.025
-    lifted = planned()
-    assert not any("its expected cohort" in line for line in lifted.warnings)
-    assert lifted.objective.value < 0.95 * held.objective.value
-    del groups[1]["max_sampling_ratio"]
-    groups[1]["min_sampling_ratio"] = 0.05
-    assert not any("its expected cohort" in line for line in planned().warnings)
