@@ -1,7 +1,6 @@
 """Plans end to end: budgets kept, constraints kept, warnings where they belong."""
 
 import math
-from typing import Any
 
 import pytest
 
