@@ -33,8 +33,16 @@ from privplan.plan import Plan
 from privplan.spec.spec import Spec
 from privplan.sweeps import Journal, finish, in_jobs, key_of, resumable
 from privplan.values import digest
-from simulate.proxy.search import DRAWN, Variation, proxy_run, proxy_table, variations
-from simulate.proxy.trials import DECAYS, Setting, trained
+from simulate.proxy.search import (
+    DECAYS,
+    DRAWN,
+    Setting,
+    Variation,
+    proxy_run,
+    proxy_table,
+    trained,
+    variations,
+)
 
 GROUPS = ("strict", "medium", "loose")
 SEED = 20261122

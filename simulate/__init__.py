@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 
 _WHERE = {
-    "Callback": "simulate.tracking.callback",
+    "Callback": "simulate.tracking",
     "Data": "simulate.data.own",
     "TrainedRun": "simulate.training",
     "train": "simulate.training",

@@ -25,7 +25,7 @@ from simulate.models.own import OwnModel
 from simulate.runs import run as checkpoint
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import Report, run_prepared
-from simulate.tracking.callback import Callback
+from simulate.tracking import Callback
 
 
 @dataclass(frozen=True)

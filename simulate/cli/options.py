@@ -1,4 +1,4 @@
-"""Options that several commands of the simulation share; own data: ``own_options``."""
+"""Options that several commands of the simulation share, and what they request."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from simulate.models.own import OwnModel
     from simulate.own_parts import OwnParts
     from simulate.runs.request import Request
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class FiniteRange(click.FloatRange):
@@ -41,6 +38,19 @@ LARGEST_SEED = 2**64 - 1
 """Largest seed that a record can hold."""
 SEED = click.IntRange(min=0, max=LARGEST_SEED)
 Decorator = Callable[[Any], Any]
+
+
+def together(*options: Decorator) -> Decorator:
+    """A decorator that adds all the options, in the order of the help."""
+
+    def add(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 SEED_OPTION: Decorator = click.option("--seed", type=SEED, default=0, show_default=True)
 FORMAT: Decorator = click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
@@ -50,14 +60,11 @@ DATA_DIR: Decorator = click.option(
     type=click.Path(path_type=Path),
     help="Folder with the data; else the environment variable PRIVPLAN_DATA.",
 )
-_PROXY_OPTIONS = (
-    click.option(
-        "--dataset",
-        required=True,
-        help="Public or proxy data, never the data that need protection.",
-    ),
-    DATA_DIR,
+DOWNLOAD: Decorator = click.option(
+    "--download", is_flag=True, help="Fetch missing data into that folder, or the user's cache."
 )
+PROXY_HELP = "Public or proxy data, never the data that need protection."
+proxy_options = together(click.option("--dataset", required=True, help=PROXY_HELP), DATA_DIR)
 JOBS: Decorator = click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes."
 )
@@ -92,7 +99,7 @@ def _partitions() -> Iterable[str]:
     return forms()
 
 
-_OPTIONS = (
+data_options = together(
     click.option(
         "--dataset",
         default="digits",
@@ -102,11 +109,7 @@ _OPTIONS = (
         help="One of {}. NAME:RECORDS takes so many of its training records.",
     ),
     DATA_DIR,
-    click.option(
-        "--download",
-        is_flag=True,
-        help="Fetch missing data into that folder, or into the user's cache.",
-    ),
+    DOWNLOAD,
     click.option(
         "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True
     ),
@@ -135,7 +138,7 @@ _OPTIONS = (
 )
 
 
-_REPORT_OPTIONS = (
+report_options = together(
     click.option(
         "--precision",
         type=click.Choice(["float32", "tf32"]),
@@ -151,20 +154,6 @@ _REPORT_OPTIONS = (
     ),
     FORMAT,
 )
-
-
-def proxy_options(command: F) -> F:
-    """Adds the options for public or proxy data."""
-    for option in reversed(_PROXY_OPTIONS):
-        command = option(command)
-    return command
-
-
-def report_options(command: Any) -> Any:
-    """Adds the options on precision, trackers and the form of the result."""
-    for option in reversed(_REPORT_OPTIONS):
-        command = option(command)
-    return command
 
 
 def hyperparameters_of(words: tuple[str, ...]) -> dict[str, float]:
@@ -205,8 +194,14 @@ def refuse_unused_aggregation(plan: Plan, algorithms: Iterable[str]) -> None:
     refuse_options(context, ("aggregation",), f"is only for {known}, with unit: client")
 
 
-def request_of(plan: Path, algorithm: str, output: Path, options: Mapping[str, Any]) -> Request:
-    """The run that the shared options request."""
+def request_of(
+    plan: Path,
+    algorithm: str,
+    output: Path,
+    options: Mapping[str, Any],
+    own: OwnParts | None = None,
+) -> Request:
+    """The run that the options request; their names are those of the request's fields."""
     from privplan.plan import Plan
     from simulate.algorithms.registry import Hyperparameters
     from simulate.runs.request import Request
@@ -214,19 +209,16 @@ def request_of(plan: Path, algorithm: str, output: Path, options: Mapping[str, A
     rest = dict(options)
     values = hyperparameters_of(rest.pop("hyperparameters"))
     chosen = Hyperparameters(rest.pop("aggregation"), values)
+    if own is not None:
+        rest |= {"own_data": own.data, "own_model": own.model}
+        rest |= {"loss": own.loss, "metric": own.metric}
+        rest["dataset"] = rest["dataset"] if own.data is None else own.data.name
     return Request(Plan.load(plan), algorithm, folder=output, hyperparameters=chosen, **rest)
-
-
-def data_options(command: F) -> F:
-    """Adds the options for data, device, partition, aggregation and hyperparameters."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 # --- Options that name a user's own data, model, loss and metric, and what they read. ------------
 
-_OWN_DATA_OPTIONS = (
+own_data_options = together(
     click.option(
         "--task",
         default="multi-class",
@@ -273,19 +265,22 @@ OWN_DATA_NAMES = (
 )  # fmt: skip
 """Names of the options that say how own data are read."""
 
-_OWN_OPTIONS = (
+own_model_options = together(
+    click.option(
+        "--model", metavar="MODULE:CLASS", help="Own torch.nn.Module, under the plan's model name."
+    ),
+    click.option("--model-args", metavar="JSON", help="Keyword arguments of the model's class."),
+    click.option("--fix", is_flag=True, help="Group normalisation for batch normalisation."),
+)
+own_options = together(
     click.option(
         "--data",
         metavar="SOURCE",
         help="Own data instead of --dataset: FILE.npz, FILE.csv, FILE.parquet, a folder of "
         "images, or package.module:function; docs/own-data.md explains each.",
     ),
-    *_OWN_DATA_OPTIONS,
-    click.option(
-        "--model", metavar="MODULE:CLASS", help="Own torch.nn.Module, under the plan's model name."
-    ),
-    click.option("--model-args", metavar="JSON", help="Keyword arguments of the model's class."),
-    click.option("--fix", is_flag=True, help="Group normalisation for batch normalisation."),
+    own_data_options,
+    own_model_options,
     click.option(
         "--loss", metavar="MODULE:NAME", help="Own loss of outputs and targets, a scalar."
     ),
@@ -296,13 +291,6 @@ _OWN_OPTIONS = (
     ),
 )
 _OWN_NAMES = ("data", *OWN_DATA_NAMES, "model", "model_args", "fix", "loss", "metric")
-
-
-def own_options(command: F) -> F:
-    """Adds the options for own data, model, loss and metric."""
-    for option in reversed(_OWN_OPTIONS):
-        command = option(command)
-    return command
 
 
 def own_of(context: click.Context, options: dict[str, Any]) -> OwnParts:
@@ -316,33 +304,14 @@ def own_of(context: click.Context, options: dict[str, Any]) -> OwnParts:
     else:
         refuse_options(context, OWN_DATA_NAMES, "is only for --data")
     model = own_model_of(given["model"], given["model_args"], fix=given["fix"])
-    loss, metric = given["loss"], given["metric"]
+    from simulate.data.sources import imported
     from simulate.own_parts import OwnParts
 
-    return OwnParts(data, model, _named("loss", loss), _named("metric", metric))
-
-
-def with_own(request: Request, own: OwnParts) -> Request:
-    """The request with own data and model."""
-    if own.data is not None:
-        request = replace(request, own_data=own.data, dataset=own.data.name)
-    return replace(request, own_model=own.model, loss=own.loss, metric=own.metric)
-
-
-def _named(field: str, text: str | None) -> Any:
-    """The object that a text names; a text without a colon is a name of the project's own."""
-    if text is None or (field == "metric" and ":" not in text):
-        return text
-    from simulate.data.sources import imported
-
-    return imported(field, text)
-
-
-def own_data_options(command: F) -> F:
-    """Adds the options that say how own data are read."""
-    for option in reversed(_OWN_DATA_OPTIONS):
-        command = option(command)
-    return command
+    loss, metric = given["loss"], given["metric"]
+    loss = None if loss is None else imported("loss", loss)
+    if metric is not None and ":" in metric:  # a text without a colon is a name of the task's own
+        metric = imported("metric", metric)
+    return OwnParts(data, model, loss, metric)
 
 
 def own_data_of(source: str, options: Mapping[str, Any]) -> Data:

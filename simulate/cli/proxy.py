@@ -13,7 +13,10 @@ from privplan.cli import SuggestingGroup, in_section, render
 from privplan.sweeps import sweeps_in
 from simulate.cli.options import (
     DATA_DIR,
+    DOWNLOAD,
+    FORMAT,
     JOBS,
+    PROXY_HELP,
     SEED_OPTION,
     FiniteRange,
     own_of,
@@ -22,7 +25,7 @@ from simulate.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from simulate.proxy.trials import Setting
+    from simulate.proxy.search import Setting
 
 
 @in_section("data")
@@ -37,10 +40,10 @@ def command() -> None:
     epilog="Example: privplan proxy pilot spec.yaml --dataset digits -o measured.yaml",
 )
 @click.argument("spec", type=click.Path(path_type=Path))
-@click.option("--dataset", help="Public or proxy data, never the data that need protection.")
+@click.option("--dataset", help=PROXY_HELP)
 @own_options
 @DATA_DIR
-@click.option("--download", is_flag=True, help="Fetch missing data into the user's cache.")
+@DOWNLOAD
 @click.option(
     "--partition",
     default="iid",
@@ -62,13 +65,7 @@ def command() -> None:
     "data set, at least a mini-batch.",
 )
 @SEED_OPTION
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    help="json: the measured constants on standard output, instead of the spec or a table.",
-)
+@FORMAT
 @click.option("-o", "--output", metavar="SPEC", help="Spec to write; standard output if left out.")
 @click.pass_context
 def pilot(
@@ -161,22 +158,6 @@ def pilot(
     show_default=True,
     help="Recipes to try; the better third so far goes on to the next rung.",
 )
-@click.option(
-    "--sampler",
-    type=click.Choice(["tpe", "grid"]),
-    default="tpe",
-    show_default=True,
-    help="Optuna's sampler: tree-structured Parzen estimator, or a grid in random order.",
-)
-@click.option(
-    "--budget", type=FiniteRange(min=0, min_open=True), metavar="MINUTES",
-    help="Begin no further recipes after so many minutes.",
-)  # fmt: skip
-@click.option(
-    "--shifts", is_flag=True,
-    help="Try random shifts of images, too: only where the private images differ in position as "
-    "those of the proxy data do.",
-)  # fmt: skip
 @JOBS
 @SEED_OPTION
 @click.option(
@@ -192,9 +173,6 @@ def tune(
     partition: str,
     algorithm: str,
     trials: int,
-    sampler: str,
-    budget: float | None,
-    shifts: bool,
     jobs: int,
     seed: int,
     output: str,
@@ -207,27 +185,20 @@ def tune(
     algorithm in the spec as it is.
     """
     from privplan.files import write_text
-    from simulate.proxy.search import Search, tuned_text
+    from simulate.proxy.search import search_recipe, tuned_text
 
     evidence = Path(output).with_suffix(".evidence.json")
-    text, setting = _setting(
-        spec,
-        [output, str(evidence)],
-        algorithm=algorithm,
-        dataset=dataset,
-        partition=partition,
-        data_dir=data_dir,
-    )
+    outputs = [output, str(evidence)]
+    text, setting = _setting(spec, outputs, algorithm, dataset, partition, data_dir)
     render.warn(
         "tune: what is chosen by accuracy reveals something of the data: they must be public, or "
         "stand in for the private ones (proxy data)"
     )
     folder = Path(f"{output}.trials")
-    search = Search(setting, trials, seed, jobs, folder, budget, shifts=shifts, sampler=sampler)
     with render.progress(f"tune on {dataset}") as report:
-        found = search.run(report)
+        found = search_recipe(setting, trials, seed, jobs, folder, report)
     write_text(evidence, found.evidence.model_dump_json(indent=1) + "\n")
-    write_text(output, tuned_text(text, found, setting.algorithm, evidence.name))
+    write_text(output, tuned_text(text, found, evidence.name))
     names = dict.fromkeys(name for one in found.ranked for name in one.recipe.numbers())
     rows = [
         [
@@ -295,18 +266,11 @@ def pretrain(
     spec takes it from the file. The same command resumes.
     """
     from privplan.files import write_text
-    from simulate.proxy.pretraining import PublicTraining, pretrain
-    from simulate.proxy.search import pretrained_text
+    from simulate.proxy.pretraining import PublicTraining, pretrain, pretrained_text
 
     parameters = Path(f"{output}.npy")
-    text, setting = _setting(
-        spec,
-        [output, str(parameters)],
-        algorithm=algorithm,
-        dataset=dataset,
-        partition=partition,
-        data_dir=data_dir,
-    )
+    outputs = [output, str(parameters)]
+    text, setting = _setting(spec, outputs, algorithm, dataset, partition, data_dir)
     render.warn(
         "pretrain: the initial parameters reveal the data that they are trained on: these must be "
         "public, or stand in for the private ones (proxy data)"
@@ -335,15 +299,6 @@ def pretrain(
     render.text(f"wrote {output}" + (f" and {parameters}" if found.initial else ""))
 
 
-def _enough(context: click.Context, parameter: click.Parameter, value: int) -> int:
-    """The number of runs, if it is enough for a table; the import is slow, so it is made here."""
-    from privplan.forecast.features import LEAST_RUNS
-
-    if value < LEAST_RUNS:
-        raise click.BadParameter(f"must be {LEAST_RUNS} or more, found {value}")
-    return value
-
-
 @command.command(
     "forecast",
     short_help="Train plans on proxy data, to forecast accuracy.",
@@ -362,8 +317,7 @@ def _enough(context: click.Context, parameter: click.Parameter, value: int) -> i
 )
 @click.option(
     "--runs",
-    type=int,
-    callback=_enough,
+    type=click.IntRange(min=12),  # ``privplan.forecast.features.LEAST_RUNS``
     default=36,
     show_default=True,
     help="Plans around the spec's to train: budgets, rounds and recipe vary.",
@@ -403,8 +357,7 @@ def forecast(
     from privplan.spec.spec import Spec
     from simulate.data.partition.schemes import scheme
     from simulate.data.registry import load
-    from simulate.proxy.search import DRAWN, proxy_table, variations
-    from simulate.proxy.trials import Setting
+    from simulate.proxy.search import DRAWN, Setting, proxy_table, variations
 
     known = Spec.load(spec)
     if known.unit != "client":
@@ -443,7 +396,6 @@ def forecast(
 def _setting(
     spec: Path,
     outputs: Sequence[str],
-    *,
     algorithm: str,
     dataset: str,
     partition: str,
@@ -453,7 +405,7 @@ def _setting(
     from privplan.files import load_yaml, read_text, refuse_overwriting
     from privplan.spec.spec import Spec
     from simulate.algorithms.registry import ALGORITHMS
-    from simulate.proxy.trials import Setting
+    from simulate.proxy.search import Setting
 
     known = Spec.load(spec)
     refuse_overwriting(known.sources(spec), outputs)

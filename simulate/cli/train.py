@@ -14,6 +14,7 @@ from privplan.cli.render import refuse_options
 from privplan.sweeps import sweeps_in
 from privplan.witness import WITNESSING
 from simulate.cli.options import (
+    JOBS,
     SEED,
     SEED_OPTION,
     data_options,
@@ -23,7 +24,6 @@ from simulate.cli.options import (
     report_options,
     request_of,
     seeds_from,
-    with_own,
 )
 
 if TYPE_CHECKING:
@@ -121,14 +121,8 @@ def simulate_command(
     /,
     plan: Path,
     algorithm: str,
-    seed: int,
-    canaries: int,
     output: Path,
-    track: tuple[str, ...],
-    precision: str,
     form: str,
-    noise: str,
-    noise_key_file: Path | None,
     **options: Any,
 ) -> None:
     """Train under PLAN (a plan.json) and keep the run in a folder.
@@ -143,11 +137,9 @@ def simulate_command(
     from simulate.runs.run import execute_nonzero_rank
 
     own = own_of(context, options)
-    request = request_of(plan, algorithm, output, options)
+    request = request_of(plan, algorithm, output, options, own)
     refuse_unused_aggregation(request.plan, [algorithm])
-    request = replace(request, seed=seed, canaries=canaries, track=track, precision=precision)
-    request = replace(request, noise=noise, noise_key_file=noise_key_file)
-    request = with_own(replace(request, witnessing=context.meta.get(WITNESSING)), own)
+    request = replace(request, witnessing=context.meta.get(WITNESSING))
     with process_group(cuda=request.device != "cpu") as ranks:
         if ranks.is_main:
             _execute_main_rank(request, ranks, form)
@@ -156,6 +148,7 @@ def simulate_command(
 
 
 def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
+    """Train, and show the result."""
     from privplan.cli import render
     from privplan.record import ACCURACY
     from simulate.runs.run import PLOT, execute
@@ -195,17 +188,7 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
 @own_options
 @click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option("--first-seed", type=SEED, default=0, show_default=True)
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    help="Runs at a time: 1 if left out; as many as a cluster has cores for.",
-)
-@click.option(
-    "--cluster",
-    metavar="ADDRESS",
-    help="Spread the runs over a Ray cluster: auto, local, or its address. The output and the "
-    "data must be on storage that all its machines see.",
-)
+@JOBS
 @click.option(
     "--against",
     multiple=True,
@@ -215,25 +198,18 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
 )
 @report_options
 @click.option(
-    "--tune/--same-hyperparameters",
-    default=False,
-    help="Tune each method by itself, with equal numbers of runs and one accountant, or train all "
-    "with the plan's clipping norm and learning rate and with default hyperparameters (default).",
+    "--tune",
+    is_flag=True,
+    help="Tune each method by itself, with equal numbers of runs and one accountant; else all "
+    "train with the plan's clipping norm and learning rate and with default hyperparameters.",
 )
 @click.option(
     "--trials",
     type=click.IntRange(min=2),
     default=8,
     show_default=True,
-    help="Runs per method "
-    "that --tune spends on validation records, of which the first has the defaults.",
-)
-@click.option(
-    "--validation-share",
-    type=float,
-    default=0.2,
-    show_default=True,
-    help="Share of the training records that --tune holds out for validation.",
+    help="Runs per method that --tune spends on a fifth of the training records, which are held "
+    "out; the first has the defaults.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("results"))
 @click.pass_context
@@ -245,15 +221,11 @@ def compare_command(
     algorithms: str,
     seeds: int,
     first_seed: int,
-    jobs: int | None,
-    cluster: str | None,
+    jobs: int,
     against: tuple[Path, ...],
-    track: tuple[str, ...],
-    precision: str,
     form: str,
     tune: bool,
     trials: int,
-    validation_share: float,
     output: Path,
     **options: Any,
 ) -> None:
@@ -287,11 +259,10 @@ def compare_command(
     )
 
     if not tune:
-        refuse_options(context, ("trials", "validation_share"), "must be left out without --tune")
+        refuse_options(context, ("trials",), "must be left out without --tune")
     others = [run for folder in against for run in run_folders(folder)]
     own = own_of(context, options)
-    base = with_own(request_of(plan, "", output, options), own)
-    base = replace(base, track=track, precision=precision)
+    base = request_of(plan, "", output, options, own)
     base = replace(base, plan=same_accountant(base.plan)) if tune else base
     names, omitted = select(algorithms, base, one_unit=tune)
     refuse_unused_aggregation(base.plan, names)
@@ -307,16 +278,14 @@ def compare_command(
     title = f"{counted(len(names), 'algorithm')}, {runs_each}"
     if tune:
         with render.progress(f"{title}, {trials} runs each to tune") as progress:
-            found = tuned_comparison(
-                base, names, chosen, trials, validation_share, jobs, progress, cluster, status
-            )
+            found = tuned_comparison(base, names, chosen, trials, jobs, progress, status)
         if form == "json":
             render.data(tuned_plain(found))
         else:
             render.table(*tuned_table(f"{where}: tuned, {runs_each}", found))
     else:
         with render.progress(title) as progress:
-            rows = compare(base, names, chosen, jobs, progress, cluster, finished=status)
+            rows = compare(base, names, chosen, jobs, progress, finished=status)
         if form == "json":
             render.data([line for row in rows for line in row.plain()])
         else:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -20,7 +19,7 @@ import numpy as np
 import torch
 
 from privplan.errors import InputError
-from privplan.files import write_bytes
+from privplan.files import load_yaml, write_bytes
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
@@ -31,11 +30,10 @@ from simulate.algorithms.registry import algorithm
 from simulate.data.dataset import Dataset
 from simulate.data.partition.schemes import partition, scheme
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import initial_state, one_core, run_round
 from simulate.models.network import save
 from simulate.models.registry import model
-from simulate.proxy.trials import Setting, loaded, of_classes, trained
-from simulate.runs.ledger_writer import MemoryLedger
+from simulate.proxy.search import Setting, loaded, of_classes, trained, with_fields
+from simulate.runs.study import to_the_end
 
 JOURNAL = "trials.jsonl"
 SEEDS = 2
@@ -49,33 +47,23 @@ LEAST_CLASSES = 4
 
 
 class PublicTraining(Value):
-    """How parameters are trained on public data.
-
-    Attributes:
-        epochs: times that every record is used.
-        learning_rate: that of the first epoch; it falls to a tenth in the last.
-        seed: seed of initialisation and mini-batches.
-    """
+    """How parameters are trained on public data."""
 
     epochs: Count
-    learning_rate: Positive
-    seed: Natural
+    learning_rate: Positive  # of the first epoch; it falls to a tenth in the last
+    seed: Natural  # of initialisation and mini-batches
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """Initial parameters and the evidence for them.
+    """Initial parameters and the evidence for them: accuracies on the other classes per seed.
 
-    Attributes:
-        initial: the spec's ``model.initial``; None where nothing was gained.
-        warm: accuracies on the other classes from pretrained parameters, one per seed, in [0, 1];
-            empty where there are too few classes.
-        cold: the same from random parameters.
+    The accuracies are empty where there are too few classes.
     """
 
-    initial: Initial | None
-    warm: tuple[float, ...]
-    cold: tuple[float, ...]
+    initial: Initial | None  # the spec's ``model.initial``; None where nothing was gained
+    warm: tuple[float, ...]  # from pretrained parameters
+    cold: tuple[float, ...]  # from random ones
 
     @property
     def gain(self) -> float:
@@ -109,7 +97,13 @@ def pretrain(
         "setting": setting.model_dump(mode="json", exclude={"data_dir"}),
         "training": training.model_dump(mode="json"),
     }
-    journal: Journal[float] = Journal(folder / JOURNAL, digest(identity), _check)
+
+    def check(point: Any, result: Any) -> None:
+        """Check that a line of the journal can be a run's."""
+        if not isinstance(result, float) or not 0 <= result <= 1 or set(point) != {"start", "seed"}:
+            raise ValueError
+
+    journal: Journal[float] = Journal(folder / JOURNAL, digest(identity), check)
     journal.load()  # another search is refused before the lock is created
     with resumable(folder):
         found = Pretrained(None, (), ())
@@ -117,7 +111,14 @@ def pretrain(
         if halves is not None:
             half = _trained_on(of_classes(data, halves[0]), plan, training, folder / "half")
             progress(1, total)
-            items = _runs(setting, _initial(half, setting.dataset), halves[1])
+            cold = setting.model_copy(update={"classes": tuple(halves[1])})
+            spec = _with_initial(setting.spec, _initial(half, setting.dataset))
+            starts = {"warm": cold.model_copy(update={"spec": spec}), "cold": cold}
+            items = {
+                key_of({"start": name, "seed": seed}): (one, seed)
+                for name, one in starts.items()
+                for seed in range(SEEDS)
+            }
             scores = finish(
                 items,
                 _accuracy,
@@ -125,7 +126,8 @@ def pretrain(
                 journal=journal,
                 progress=lambda done, _: progress(1 + done, total),
             )
-            found = Pretrained(None, _of(scores, "warm"), _of(scores, "cold"))
+            ordered = [scores[key] for key in items]
+            found = Pretrained(None, tuple(ordered[:SEEDS]), tuple(ordered[SEEDS:]))
         if not found.warm or found.gain > 0:
             whole = _trained_on(data, plan, training, folder / "all")
             write_bytes(output, whole.read_bytes())
@@ -161,28 +163,10 @@ def _initial(path: Path, source: str) -> Initial:
     return Initial(file=str(path), sha256=sha256, head="drawn", source=source)
 
 
-def with_initial(spec: dict[str, Any], initial: Initial) -> dict[str, Any]:
+def _with_initial(spec: dict[str, Any], initial: Initial) -> dict[str, Any]:
     """A spec's plain data with initial parameters."""
     start = initial.model_dump(mode="json")
     return {**spec, "model": {**spec["model"], "initial": start}}
-
-
-def _runs(
-    setting: Setting, initial: Initial, classes: Sequence[int]
-) -> dict[str, tuple[Setting, int]]:
-    """The runs on other classes, from pretrained and from random parameters, by key."""
-    cold = setting.model_copy(update={"classes": tuple(classes)})
-    warm = cold.model_copy(update={"spec": with_initial(setting.spec, initial)})
-    starts = {"warm": warm, "cold": cold}
-    return {_key(name, seed): (one, seed) for name, one in starts.items() for seed in range(SEEDS)}
-
-
-def _key(start: str, seed: int) -> str:
-    return key_of({"start": start, "seed": seed})
-
-
-def _of(scores: dict[str, float], start: str) -> tuple[float, ...]:
-    return tuple(scores[_key(start, seed)] for seed in range(SEEDS)) if scores else ()
 
 
 def _accuracy(task: tuple[Setting, int]) -> float:
@@ -223,16 +207,23 @@ def _trained_on(data: Dataset, plan: Plan, training: PublicTraining, stem: Path)
     groups, seed = built.plan.groups, training.seed
     assigned = partition(scheme("iid"), data.train_y.numpy(), groups, seed, None)
     network, device = model(plan.spec.model.name), torch.device("cpu")
-    experiment = Experiment(built, network, data, assigned, seed, device, workers=1)
-    now, ledger = initial_state(experiment), MemoryLedger("")
-    with one_core():
-        while now.round < experiment.rounds:
-            now = run_round(experiment, now, ledger)
-    sha256 = save(stem.with_name(f"{stem.name}.npy"), now.theta)
+    end = to_the_end(Experiment(built, network, data, assigned, seed, device, workers=1))
+    sha256 = save(stem.with_name(f"{stem.name}.npy"), end.theta)
     return stem.with_name(f"{stem.name}.npy").rename(stem.with_name(f"{stem.name}-{sha256}.npy"))
 
 
-def _check(point: Any, result: Any) -> None:
-    """Check that a line of a journal can be a run's."""
-    if not isinstance(result, float) or not 0 <= result <= 1 or set(point) != {"start", "seed"}:
-        raise ValueError
+def pretrained_text(text: str, found: Pretrained) -> str:
+    """The text of a spec with initial parameters; as it was where they are not kept."""
+    rows = ["Initial parameters: public or proxy data only."]
+    if found.warm:
+        warm, cold = (100 * fmean(scores) for scores in (found.warm, found.cold))
+        rows += [
+            "On classes of the public data that they were not trained on, mean accuracy of "
+            f"{len(found.warm)} seeds in percent:",
+            f"{warm:.2f}, from random parameters {cold:.2f}; standard error of the gain "
+            f"{100 * found.error:.2f}.",
+        ]
+    data = load_yaml(text, "spec")
+    if found.initial is None:
+        return with_fields(text, data, data, [*rows, "So they are not used."])
+    return with_fields(text, data, _with_initial(data, found.initial), rows)

@@ -1,23 +1,29 @@
-"""Search of a recipe on proxy data: Optuna's samplers, and rungs of growing cohorts.
+"""Training runs on public or proxy data: the search of a recipe, and tables for forecasts.
 
-A trial is a recipe. It trains with a small share of the plan's cohort, and if it is among the
-better third so far with a larger one, then with the whole cohort and several seeds, each for all
-rounds (successive halving). The recipe before is the first trial and passes all rungs, so that
-the result is compared with it. Where shifts of images are tried, the next trials are that recipe
-with each of them.
+A run goes through all rounds of a plan with its noise, because the first rounds have longer
+updates than later ones, so that what is best for a short pilot is not best for the run. It is made
+cheaper by a smaller cohort instead: with ratios and noise multipliers times a share, the noise of
+the mean update stays that of the plan. Such a plan protects nobody, as nobody needs protection in
+proxy data.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from statistics import fmean, stdev
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
 
+from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError, PrivplanError
 from privplan.files import Convert, edited, load_yaml
 from privplan.forecast.features import Coverage, ProxyRun, ProxyTable, client_shares, plan_features
@@ -27,26 +33,224 @@ from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from privplan.spec.training import TUNED, fields_digest, without_recipe
 from privplan.sweeps import Journal, Progress, finish, in_jobs, key_of, resumable
-from privplan.values import Count, Fraction, Positive, Value, digest, parse
-from simulate.algorithms.registry import ALGORITHMS, as_given, no_server
-from simulate.engine.evaluation import by_group
-from simulate.engine.experiment import Experiment
-from simulate.proxy.pretraining import Pretrained, with_initial
-from simulate.proxy.trials import (
-    DECAYS,
-    FACTORS,
-    Candidate,
-    Setting,
-    Trial,
-    accuracy,
-    default_candidate,
-    loaded,
-    shifts_of,
-    smaller,
-    space,
-    trained,
+from privplan.values import (
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    Value,
+    digest,
+    is_none,
+    parse,
 )
-from simulate.runs.study import Study, opened, search
+from simulate.algorithms.registry import ALGORITHMS, algorithm, as_given, no_server
+from simulate.data.dataset import Dataset, fitted
+from simulate.data.partition.schemes import partition, scheme
+from simulate.data.registry import load, whole
+from simulate.engine.evaluation import AccuracyMeasures, by_group
+from simulate.engine.experiment import Experiment
+from simulate.engine.loop import evaluate, one_core
+from simulate.models.registry import model
+from simulate.runs.study import Problem, Space, search, to_the_end
+
+# --- A training run on proxy data with a plan's noise. -------------------------------------------
+
+
+class Setting(Value):
+    """What all runs on proxy data share."""
+
+    spec: dict[str, Any]  # plain data
+    algorithm: str
+    dataset: str
+    partition: str
+    data_dir: str | None = None
+    # the only classes whose records are used; all when None
+    classes: tuple[int, ...] | None = Field(None, exclude_if=is_none)
+
+
+def smaller(plan: Plan, share: float) -> Plan:
+    """The plan with a share of the cohort and the same noise of the mean; it certifies nothing."""
+    if share == 1 or plan.spec.sampling.law.single != SamplingLaw.POISSON:
+        return plan
+    names = ("sampling_ratio", "expected_cohort", "noise_multiplier")
+    groups = tuple(
+        group.model_copy(update={name: getattr(group, name) * share for name in names})
+        for group in plan.groups
+    )
+    return plan.model_copy(update={"groups": groups})
+
+
+def trained(
+    setting: Setting, plan: Plan, share: float, seed: int
+) -> tuple[Experiment, AccuracyMeasures]:
+    """Trains a plan on the proxy data with a share of its cohort."""
+    initial = plan.spec.model.initial
+    source = None if initial is None else initial.source
+    if setting.classes is None and source and whole(source) == whole(setting.dataset):
+        rule = "must be other data than those that model.initial was trained on"
+        raise InputError.one("dataset", rule, setting.dataset)
+    # the algorithm's own plan first: a baseline solves the spec its own way
+    executed = algorithm(setting.algorithm, plan).plan
+    built = ALGORITHMS.get(setting.algorithm).build(smaller(executed, share))
+    data = loaded(setting)
+    labels = data.train_y.numpy()
+    assigned = partition(scheme(setting.partition), labels, plan.groups, seed, data.train_people)
+    network, device = model(built.plan.spec.model.name), torch.device("cpu")
+    experiment = Experiment(built, network, data, assigned, seed, device, workers=1)
+    end = to_the_end(experiment)
+    with one_core():
+        return experiment, evaluate(experiment, end, most=100)
+
+
+def loaded(setting: Setting) -> Dataset:
+    """The proxy data, with the classes that are used and images that fit the model."""
+    data = _loaded(setting.dataset, setting.data_dir, setting.spec["model"]["name"])
+    return data if setting.classes is None else of_classes(data, setting.classes)
+
+
+@lru_cache(maxsize=1)
+def _loaded(dataset: str, folder: str | None, network: str) -> Dataset:
+    """The proxy data, read and fitted once per process."""
+    data = load(dataset, None if folder is None else Path(folder))
+    return fitted(data, model(network).input_shape)
+
+
+def of_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
+    """The records of some classes, with the same labels."""
+    wanted = torch.tensor(classes)
+    train, test = torch.isin(data.train_y, wanted), torch.isin(data.test_y, wanted)
+
+    def people(of: np.ndarray | None, chosen: Tensor) -> np.ndarray | None:
+        return None if of is None else of[chosen.numpy()]
+
+    return replace(
+        data,
+        train_x=data.train_x[train],
+        train_y=data.train_y[train],
+        test_x=data.test_x[test],
+        test_y=data.test_y[test],
+        train_people=people(data.train_people, train),
+        test_people=people(data.test_people, test),
+        test_groups=None,
+    )
+
+
+# --- Recipes to try: points around the recipe of a plan. -----------------------------------------
+
+FACTORS = MappingProxyType({"clipping_norm": 4.0, "step": 2.5, "local_rate": 2.0})
+"""Largest factor between a recipe that is tried and the default recipe, in either direction."""
+MOMENTA = (0.0, 0.5, 0.8)
+"""Values of the server's momentum."""
+DECAYS = (0.0, 0.7, 0.8, 0.9)
+"""Values of the decay of averages; 0 releases the last model."""
+LOCAL_DECAYS = (0.98, 0.99, 1.0)
+"""Values of the decay of the local learning rate."""
+
+
+class Candidate(Value):
+    """A recipe to try."""
+
+    clipping_norm: Positive
+    step: Positive  # server learning rate over 1 - momentum, times the clipping norm
+    momentum: NonNegative
+    decay: NonNegative  # of the average of the models
+    local_rate: Positive
+    local_decay: Positive  # factor of the local learning rate per round
+    local_steps: Count
+    # whether there is a server; a method with its own has no step, momentum or average to choose
+    server: bool = Field(True, exclude_if=bool)
+
+    def numbers(self) -> dict[str, float]:
+        """The numbers that are chosen, by name."""
+        server = () if self.server else ("step", "momentum", "decay")
+        return self.model_dump(exclude={"server", *server})
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a spec that the recipe decides, but for local training."""
+        if not self.server:
+            return {"clipping_norm": self.clipping_norm, "server": None, "averaging": None}
+        rate = float(f"{self.step * (1 - self.momentum) / self.clipping_norm:.4g}")
+        server: dict[str, Any] = {"optimizer": "sgd", "learning_rate": rate}
+        if self.momentum:
+            server = {"optimizer": "momentum", "learning_rate": rate, "momentum": self.momentum}
+        averaging = {"method": "ema", "decay": self.decay} if self.decay else None
+        return {"clipping_norm": self.clipping_norm, "server": server, "averaging": averaging}
+
+    def local(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Local training of a spec's plain data with the candidate's numbers."""
+        local = {
+            **(data.get("local") or {}),
+            "learning_rate": self.local_rate,
+            "learning_rate_decay": self.local_decay,
+            "steps": self.local_steps,
+        }
+        return {name: value for name, value in local.items() if value is not None}
+
+    def applied(self, data: dict[str, Any]) -> dict[str, Any]:
+        """A spec's plain data with the candidate; no other recipe is decided for them."""
+        return {**data, **self.fields(), "local": self.local(data), "recipe": "none"}
+
+
+def default_candidate(plan: Plan, *, own_server: bool = False) -> Candidate:
+    """The recipe of a solved plan."""
+    spec, server, averaging = plan.spec, plan.spec.server, plan.spec.averaging
+    if server is not None and server.optimizer not in ("sgd", "momentum"):
+        rule = "must be sgd or momentum, or left out, to be tuned"
+        raise InputError.one("server.optimizer", rule, server.optimizer)
+    if averaging is not None and averaging.method != "ema":
+        raise InputError.one("averaging.method", "must be ema to be tuned", averaging.method)
+    momentum = 0.0 if server is None else server.momentum or 0.0
+    rate = 1.0 if server is None else server.learning_rate or 1.0
+    return Candidate(
+        clipping_norm=spec.clipping_norm,
+        step=rate * spec.clipping_norm / (1 - momentum),
+        momentum=momentum,
+        decay=0.0 if averaging is None else averaging.decay or 0.0,
+        local_rate=spec.local.learning_rate,
+        local_decay=spec.local.learning_rate_decay,
+        local_steps=spec.local.steps,
+        server=not own_server,
+    )
+
+
+def space(default: Candidate) -> Space:
+    """The recipes to try around the default one; local work at most doubles."""
+    steps = default.local_steps
+    choices: dict[str, Sequence[float]] = {
+        "momentum": MOMENTA,
+        "decay": DECAYS,
+        "local_decay": LOCAL_DECAYS,
+        "local_steps": (max(1, round(steps / 2)), 2 * steps),
+    }
+    middle = default.numbers()
+    ranges = {name: (middle[name] / one, middle[name] * one) for name, one in FACTORS.items()
+              if name in middle}  # fmt: skip
+    return {
+        **ranges,
+        **{name: sorted({middle[name], *one}) for name, one in choices.items() if name in middle},
+    }
+
+
+class Trial(Value):
+    """One run of a recipe; the seed is that of partition, cohorts, mini-batches and noise."""
+
+    recipe: Candidate
+    share: Fraction  # of the plan's cohort
+    seed: int
+
+
+def accuracy(task: tuple[Setting, Trial]) -> float:
+    """Returns the test accuracy of a trial on the proxy data, in [0, 1]."""
+    setting, trial = task
+    plan = solve(Spec.parse(trial.recipe.applied(setting.spec)), second_opinion=False)
+    return trained(setting, plan, trial.share, trial.seed)[1].accuracy
+
+
+# -------------------------------------------------------------------------------------------------
+# Search of a recipe. It trains with a small share of the plan's cohort, and if it is among the
+# better third so far with a larger one, then with the whole cohort and several seeds (successive
+# halving). The recipe before is the first trial and passes all rungs, so that the result is
+# compared with it.
 
 PLANNED = "planned"
 """The algorithm whose plans say that their recipe was tuned."""
@@ -60,37 +264,21 @@ STARTUP = 8
 
 
 class Evidence(Value):
-    """Runs that a tuned recipe rests on, written beside the spec.
-
-    Attributes:
-        dataset: name of the proxy data.
-        partition: partition of its records over clients.
-        algorithm: name of the algorithm that was trained.
-        runs: simulated runs.
-        seed: seed of the first run.
-        accuracy: mean accuracy of the recipe over its seeds, in [0, 1].
-        seeds: number of seeds of this mean.
-        default_accuracy: the same of the recipe before.
-        rounds: rounds of the plan that was tuned for.
-        noise: norm of the noise of its mean update over the clipping norm.
-        model: name of the model that was trained.
-        recipe: digest of the recipe's fields (``fields_digest``).
-        trials: values, seeds' accuracies and number of the trials of the last rung, best first.
-    """
+    """Runs that a tuned recipe rests on, written beside the spec; accuracies are in [0, 1]."""
 
     dataset: str
     partition: str
     algorithm: str
     runs: int
-    seed: int
-    accuracy: float
+    seed: int  # of the first run
+    accuracy: float  # mean over the seeds
     seeds: int
-    default_accuracy: float
+    default_accuracy: float  # of the recipe before
     rounds: int
-    noise: float
+    noise: float  # norm of the noise of the mean update over the clipping norm
     model: str
-    recipe: str
-    trials: tuple[dict[str, Any], ...]
+    recipe: str  # ``fields_digest``
+    trials: tuple[dict[str, Any], ...]  # of the last rung, best first
 
 
 @dataclass(frozen=True)
@@ -126,143 +314,159 @@ class Found:
         return self.ranked[0]
 
 
-class Search:
-    """A search of a recipe for a spec.
+def search_recipe(
+    setting: Setting,
+    trials: int,
+    seed: int = 0,
+    jobs: int = 1,
+    folder: Path | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Found:
+    """The best of so many recipes; the trials are stored in the folder."""
+    plan = solve(Spec.parse(setting.spec), second_opinion=False)
+    entry, before = ALGORITHMS.get(setting.algorithm), plan
+    own_server = no_server in entry.requires
+    if own_server and (fault := no_server(plan)):
+        rule = f"{fault.rule} for {setting.algorithm}, which has its own"
+        raise InputError.one(fault.field.removeprefix("plan."), rule, fault.found)
+    if entry.plan is not as_given:
+        # A method that plans for itself trains without the plan's recipe, so the search begins
+        # there too: steps that are meant for clipped updates would let it diverge.
+        plain = without_recipe(plan.spec.model_dump(mode="json"))
+        before = solve(Spec.parse(plain), second_opinion=False)
+    default = default_candidate(before, own_server=own_server)
+    loaded(setting)  # missing data are refused before anything is written
 
-    Args:
-        setting: the spec, the algorithm and the proxy data.
-        trials: recipes to try, at least 4.
-        seed: seed of the recipes that are proposed, and first seed of the runs.
-        jobs: processes.
-        folder: where the trials are stored; None when they are not.
-        minutes: no further recipes begin when so many minutes are over; None for no limit.
-        shifts: whether random shifts of images are tried, too.
-        sampler: one of ``simulate.runs.study.SAMPLERS``.
-    """
+    seeds = (1, 1, FINAL_SEEDS)
+    rungs = []
+    runs: dict[str, tuple[float, int]] = {}
+    for share, count in zip(SHARES, seeds, strict=True):
+        share = 1.0 if smaller(plan, share) == plan else share
+        own = {f"{share:.4g}, seed {one}": (share, one) for one in range(seed, seed + count)}
+        rungs.append(tuple(own))
+        runs |= own
 
-    def __init__(
-        self,
-        setting: Setting,
-        trials: int,
-        seed: int = 0,
-        jobs: int = 1,
-        folder: Path | None = None,
-        minutes: float | None = None,
-        *,
-        shifts: bool = False,
-        sampler: str = "tpe",
-    ) -> None:
-        self._setting, self._trials, self._seed, self._jobs = setting, trials, seed, jobs
-        self._folder, self._minutes, self._sampler = folder, minutes, sampler
-        self._shifts = shifts_of(loaded(setting)) if shifts else ()
-        if shifts and not self._shifts:
-            raise InputError.one("shifts", "is only for images", setting.dataset)
-        self._plan = solve(Spec.parse(setting.spec), second_opinion=False)
-        entry = ALGORITHMS.get(setting.algorithm)
-        own_server = no_server in entry.requires
-        if own_server and (fault := no_server(self._plan)):
-            rule = f"{fault.rule} for {setting.algorithm}, which has its own"
-            raise InputError.one(fault.field.removeprefix("plan."), rule, fault.found)
-        before = self._plan
-        if entry.plan is not as_given:
-            # A method that plans for itself trains without the plan's recipe, so the search begins
-            # there too: steps that are meant for clipped updates would let it diverge.
-            plain = without_recipe(self._plan.spec.model_dump(mode="json"))
-            before = solve(Spec.parse(plain), second_opinion=False)
-        self._default = default_candidate(before, own_server=own_server)
+    def recipe(params: dict[str, Any]) -> Candidate:
+        return Candidate(**{**default.model_dump(), **params})
 
-    def run(self, progress: Progress = lambda done, total: None) -> Found:
-        """The recipes of the last rung."""
-        loaded(self._setting)  # missing data are refused before anything is written
-        varied = space(self._default, self._shifts)
-        moved = [self._default.model_copy(update={"shift": one}) for one in self._shifts]
-        first = [
-            {name: getattr(one, name) for name in varied}
-            for one in dict.fromkeys([self._default, *moved])
-        ]
-        shares = [1.0 if smaller(self._plan, one) == self._plan else one for one in SHARES]
-        seeds = [(self._seed,), (self._seed,), range(self._seed, self._seed + FINAL_SEEDS)]
-        rungs = [
-            [f"{share:.4g}, seed {seed}" for seed in own]
-            for share, own in zip(shares, seeds, strict=True)
-        ]
-        trials = {
-            key: (share, seed)
-            for share, own, keys in zip(shares, seeds, rungs, strict=True)
-            for seed, key in zip(own, keys, strict=True)
-        }
+    def task(name: str, key: str, params: dict[str, Any]) -> tuple[Setting, Trial]:
+        share, one = runs[key]
+        return setting, Trial(recipe=recipe(params), share=share, seed=one)
 
-        def task(name: str, key: str, params: dict[str, Any]) -> tuple[Setting, Trial]:
-            share, seed = trials[key]
-            recipe = Candidate(**{**self._default.model_dump(), **params})
-            return self._setting, Trial(recipe=recipe, share=share, seed=seed)
+    varied = space(default)
+    first = {name: getattr(default, name) for name in varied}
+    plain = setting.model_dump(mode="json", exclude={"data_dir"})
+    identity = {"setting": plain, "seed": seed, "shifts": [], "sampler": "tpe"}
+    tried = search(
+        None if folder is None else folder / STORAGE,
+        {"recipe": Problem(varied, first, rungs, STARTUP)},
+        task,
+        accuracy,
+        identity=digest(identity),
+        seed=seed,
+        trials=trials,
+        jobs=jobs,
+        progress=progress,
+    )["recipe"]
+    last = [Ranked(recipe(one.params), one.scores) for one in tried if one.scores is not None]
+    ranked = tuple(sorted(last, key=lambda one: -one.mean))
+    best, own_spec = ranked[0], Spec.parse(ranked[0].recipe.applied(setting.spec))
+    evidence = Evidence(
+        dataset=setting.dataset,
+        partition=setting.partition,
+        algorithm=setting.algorithm,
+        runs=sum(one.runs for one in tried),
+        seed=seed,
+        accuracy=best.mean,
+        seeds=FINAL_SEEDS,
+        default_accuracy=last[0].mean,
+        rounds=plan.spec.rounds,
+        noise=relative_noise(plan),
+        model=own_spec.model.name,
+        recipe=fields_digest(own_spec.model_dump(mode="json")),
+        trials=tuple({**one.recipe.numbers(), "scores": one.scores} for one in ranked),
+    )
+    return Found(ranked, last[0], evidence, tuple(_warnings(setting.algorithm, best, last[0])))
 
-        setting = self._setting.model_dump(mode="json", exclude={"data_dir"})
-        identity = digest({"setting": setting, "seed": self._seed, "shifts": list(self._shifts),
-                           "sampler": self._sampler})  # fmt: skip
-        path = None if self._folder is None else self._folder / STORAGE
-        with resumable(self._folder), opened(path) as storage:
-            study = Study(
-                storage, "recipe", identity, varied, first, rungs,
-                seed=self._seed, startup=STARTUP, sampler=self._sampler,
-            )  # fmt: skip
-            seconds = None if self._minutes is None else 60 * self._minutes
-            search(
-                {"recipe": study}, task, accuracy,
-                trials=self._trials, jobs=self._jobs, progress=progress, seconds=seconds,
-            )  # fmt: skip
-            last = [
-                Ranked(task("", rungs[0][0], one.params)[1].recipe, one.scores)
-                for one in study.finished()
-                if one.scores is not None
-            ]
-            return self._found(last, study.runs)
 
-    def _found(self, last: list[Ranked], runs: int) -> Found:
-        """The result, from the trials of the last rung; the first is the recipe before."""
-        default, ranked = last[0], tuple(sorted(last, key=lambda one: -one.mean))
-        best = ranked[0]
-        trained = Spec.parse(best.recipe.applied(self._setting.spec))
-        evidence = Evidence(
-            dataset=self._setting.dataset,
-            partition=self._setting.partition,
-            algorithm=self._setting.algorithm,
-            runs=runs,
-            seed=self._seed,
-            accuracy=best.mean,
-            seeds=FINAL_SEEDS,
-            default_accuracy=default.mean,
-            rounds=self._plan.spec.rounds,
-            noise=relative_noise(self._plan),
-            model=trained.model.name,
-            recipe=fields_digest(trained.model_dump(mode="json")),
-            trials=tuple({**one.recipe.numbers(), "scores": one.scores} for one in ranked),
+def _warnings(name: str, best: Ranked, default: Ranked) -> list[str]:
+    """What a reader of the result should know."""
+    if best is default:
+        return ["no recipe was better than the one before, which is kept"]
+    lines, error = [], math.hypot(best.sd, default.sd) / math.sqrt(FINAL_SEEDS)
+    if best.mean - default.mean < 2 * error:
+        lines.append(
+            f"{100 * (best.mean - default.mean):+.2f} points over the recipe before are within "
+            f"twice the standard error, {100 * error:.2f}"
         )
-        return Found(ranked, default, evidence, tuple(self._warnings(best, default)))
+    if name != PLANNED:
+        lines.append(
+            f"the fields are those for {name}; while they stand in the spec, {PLANNED} trains "
+            "with them, too, not with its default recipe"
+        )
+    for field, factor in FACTORS.items():
+        value, middle = getattr(best.recipe, field), getattr(default.recipe, field)
+        if abs(math.log(value / middle)) > 0.9 * math.log(factor):
+            lines.append(
+                f"{field} {value:g} is at the edge of what was tried, [{middle / factor:.3g}, "
+                f"{middle * factor:.3g}]: the best one may lie beyond"
+            )
+    return lines
 
-    def _warnings(self, best: Ranked, default: Ranked) -> list[str]:
-        """What a reader of the result should know."""
-        if best is default:
-            return ["no recipe was better than the one before, which is kept"]
-        lines, error = [], math.hypot(best.sd, default.sd) / math.sqrt(FINAL_SEEDS)
-        if best.mean - default.mean < 2 * error:
-            lines.append(
-                f"{100 * (best.mean - default.mean):+.2f} points over the recipe before are within "
-                f"twice the standard error, {100 * error:.2f}"
-            )
-        if self._setting.algorithm != PLANNED:
-            lines.append(
-                f"the fields are those for {self._setting.algorithm}; while they stand in the "
-                f"spec, {PLANNED} trains with them, too, not with its default recipe"
-            )
-        for name, factor in FACTORS.items():
-            value, middle = getattr(best.recipe, name), getattr(self._default, name)
-            if abs(math.log(value / middle)) > 0.9 * math.log(factor):
-                lines.append(
-                    f"{name} {value:g} is at the edge of what was tried, [{middle / factor:.3g}, "
-                    f"{middle * factor:.3g}]: the best one may lie beyond"
-                )
-        return lines
+
+def tuned_text(text: str, found: Found, evidence: str) -> str:
+    """The text of a spec with the best recipe.
+
+    For ``planned`` the recipe is marked as tuned, with the values before, which baselines train
+    with; for another algorithm its fields stand as given. Where it trains best with the fields of
+    before, they stay, so that ``planned`` keeps its recipe.
+    """
+    basis, best, data = found.evidence, found.best.recipe, load_yaml(text, "spec")
+
+    def row(one: Ranked) -> str:
+        recipe = " ".join(f"{name}={value}" for name, value in one.recipe.numbers().items())
+        return f"{100 * one.mean:.2f} +- {100 * one.sd:.2f}: {recipe}"
+
+    rows = [
+        f"Tuned for {basis.algorithm} by {basis.runs} simulated runs on {basis.dataset} "
+        f"({basis.partition}): public or proxy data only.",
+        f"It holds at {basis.rounds} rounds and noise {basis.noise:.3g} in clipping norms; "
+        f"more in {evidence}.",
+        f"The last runs, accuracy in percent over {basis.seeds} seeds; best first, then as before:",
+        *map(row, (*found.ranked[:3], found.default)),
+    ]
+    if basis.algorithm != PLANNED and found.best is found.default:
+        return with_fields(text, data, data, rows)
+    fields = {key: value for key, value in best.fields().items() if value is not None}
+    fields |= {"local": best.local(data), "recipe": {"source": "none"}}
+    if basis.algorithm == PLANNED:
+        decided = [key for key in TUNED if key in fields]
+        fields["recipe"] = {
+            "source": "tuned",
+            "decides": decided,
+            "replaced": {key: data[key] for key in decided if data.get(key) is not None},
+        }
+    rest = {key: value for key, value in data.items() if key not in (*TUNED, "recipe")}
+    return with_fields(text, data, {**rest, **fields}, rows)
+
+
+def with_fields(
+    text: str, data: dict[str, Any], wanted: dict[str, Any], comments: Sequence[str]
+) -> str:
+    """A spec's text with other values of some top-level fields, at its end after the comments."""
+    own = [key for key in wanted if key not in data or wanted[key] != data[key]]
+    if not own and wanted == data:
+        return "".join(f"# {line}\n" for line in comments) + text
+
+    def edit(content: Any, convert: Convert) -> None:
+        for key in data:
+            if key not in wanted or key in own:
+                del content[key]
+        for key in own:
+            content[key] = convert(wanted[key])
+        content.yaml_set_comment_before_after_key(own[0], before="\n" + "\n".join(comments))
+
+    return edited(text, edit, wanted, "spec").rstrip() + "\n"
 
 
 # -------------------------------------------------------------------------------------------------
@@ -281,37 +485,27 @@ _IID, _DIRICHLET = 0.2, 0.2
 
 
 class Variation(Value):
-    """A plan around a spec's.
+    """A plan around a spec's; numbers are factors but for rounds, decay, seed and share."""
 
-    Attributes:
-        epsilons: factor on the epsilon of each group.
-        rounds: number of rounds.
-        cohort: factor on the clients per round.
-        clip: factor on the clipping norm.
-        step: factor on the length of the server's step.
-        decay: decay of the average of the models; None for the plan's own recipe.
-        partition: partition of the records over the clients.
-        seed: seed of the run.
-        share: share of the plan's cohort that takes part.
-    """
-
-    epsilons: tuple[Positive, ...]
+    epsilons: tuple[Positive, ...]  # per group
     rounds: Count
     cohort: Positive = 1.0
     clip: Positive = 1.0
-    step: Positive = 1.0
-    decay: float | None = None
+    step: Positive = 1.0  # length of the server's step
+    decay: float | None = None  # of the average of the models; None for the plan's own recipe
     partition: str
     seed: int
-    share: Fraction
+    share: Fraction  # of the plan's cohort that takes part
 
 
 def variations(
     spec: Spec, partitions: Sequence[str], count: int, seed: int, share: float, classes: int = 10
 ) -> list[Variation]:
     """Random plans around a spec's; every second one has a recipe of its own."""
-    spec.sampling.law.require("forecasts", "sampling")
+    law = spec.sampling.law
+    law.require("forecasts", "sampling")
     source, drawn = np.random.default_rng([seed, 13]), []
+    free = spec.cohort is not None and not law.everyone and spec.planning.ratios != "given"
 
     def factor(most: float) -> float:
         return float(f"{most ** source.uniform(-1, 1):.4g}")
@@ -322,13 +516,13 @@ def variations(
         recipe: dict[str, Any] = {"clip": factor(4.0), "step": factor(2.5)}
         recipe["decay"] = float(source.choice(DECAYS))
         rounds, cohort = max(2, round(spec.rounds * factor(3.0))), factor(2.0)
-        own, held = source.random() < 0.5, drawn_partition(source, spec, classes)
+        own, held = source.random() < 0.5, _drawn_partition(source, spec, classes)
         named = partitions[number % len(partitions)]
         drawn.append(
             Variation(
                 epsilons=epsilons,
                 rounds=rounds,
-                cohort=cohort if _cohort_is_free(spec) else 1.0,
+                cohort=cohort if free else 1.0,
                 partition=held if named == DRAWN else named,
                 seed=seed + number,
                 share=share,
@@ -338,7 +532,7 @@ def variations(
     return drawn
 
 
-def drawn_partition(source: np.random.Generator, spec: Spec, classes: int) -> str:
+def _drawn_partition(source: np.random.Generator, spec: Spec, classes: int) -> str:
     """A random partition: IID, Dirichlet, or one group alone holds up to half of the classes."""
     kind, alpha = source.random(), float(np.exp(source.uniform(*np.log(_ALPHAS))))
     group = spec.groups[int(source.integers(len(spec.groups)))].name
@@ -347,12 +541,6 @@ def drawn_partition(source: np.random.Generator, spec: Spec, classes: int) -> st
     if kind < _IID or (kind >= _IID + _DIRICHLET and len(spec.groups) == 1):
         return "iid"
     return f"dirichlet:{alpha:.2g}" if kind < _IID + _DIRICHLET else f"by-class:{group}={labels}"
-
-
-def _cohort_is_free(spec: Spec) -> bool:
-    """Whether plans of other cohorts can be around a spec's."""
-    law = spec.sampling.law
-    return spec.cohort is not None and not law.everyone and spec.planning.ratios != "given"
 
 
 def varied(data: dict[str, Any], one: Variation) -> Plan:
@@ -390,14 +578,15 @@ def proxy_run(task: tuple[Setting, Variation]) -> dict[str, Any]:
     features = plan_features(plan)
     if features.clients is not None:
         features = features.model_copy(update={"clients": features.clients * one.share})
-    by_class = measured.by_class
+    by_class, data = measured.by_class, experiment.data
+    counts = np.bincount(data.train_labels.numpy(), minlength=len(data.classes))
     return ProxyRun(
         plan=features,
         coverage=Coverage(
             shares=tuple(tuple(shares[group.name].tolist()) for group in plan.groups),
             clients=client_shares(plan.spec),
             skew=label_skew(experiment),
-            frequency=tuple(label_frequency(experiment).tolist()),
+            frequency=tuple((counts / counts.sum()).tolist()),
         ),
         partition=one.partition,
         seed=one.seed,
@@ -405,14 +594,6 @@ def proxy_run(task: tuple[Setting, Variation]) -> dict[str, Any]:
         accuracy_by_group=tuple(accuracies[group.name] for group in plan.groups),
         accuracy_by_class=None if np.isnan(by_class).any() else tuple(by_class.tolist()),
     ).model_dump(mode="json")
-
-
-def label_frequency(experiment: Experiment) -> np.ndarray:
-    """Share of each class among all training records [classes]."""
-    labels = experiment.data.train_labels.numpy()
-    counts = np.bincount(labels, minlength=len(experiment.data.classes))
-    shares: np.ndarray = counts / counts.sum()
-    return shares
 
 
 def label_skew(experiment: Experiment) -> float:
@@ -442,10 +623,20 @@ def proxy_table(
     progress: Progress = lambda done, total: None,
 ) -> ProxyTable:
     """Trains all variations that are not in the folder's journal; returns their table."""
+
+    def check(point: Any, result: Any) -> None:
+        """Check that a line of the journal can be a run's."""
+        try:
+            parse(ProxyRun, result)
+        except PrivplanError:
+            raise ValueError from None
+        if set(point) != {*Variation.model_fields}:
+            raise ValueError
+
     identity = setting.model_dump(mode="json", exclude={"data_dir"})
     journal: Journal[dict[str, Any]] | None = None
     if folder is not None:
-        journal = Journal(folder / PROXY_JOURNAL, digest(identity), _check_proxy)
+        journal = Journal(folder / PROXY_JOURNAL, digest(identity), check)
         journal.load()  # another sweep is refused before the lock is created
     items = {key_of(one.model_dump(mode="json")): (setting, one) for one in todo}
     with resumable(folder):
@@ -459,96 +650,3 @@ def proxy_table(
         share=todo[0].share,
         runs=runs,
     )
-
-
-def _check_proxy(point: Any, result: Any) -> None:
-    """Check that a line of a journal can be a run's."""
-    try:
-        parse(ProxyRun, result)
-    except PrivplanError:
-        raise ValueError from None
-    if set(point) != {*Variation.model_fields}:
-        raise ValueError
-
-
-# --- The text of a spec with what tuning or pretraining found; comments stay where they can. -----
-
-
-def tuned_data(data: dict[str, Any], found: Found, algorithm: str) -> dict[str, Any]:
-    """A spec's plain data with the best recipe.
-
-    For ``planned`` the recipe is marked as tuned, with the values before, which baselines train
-    with; for another algorithm its fields stand as given. Where it trains best with the fields of
-    before, they stay, so that ``planned`` keeps its recipe.
-    """
-    best = found.best.recipe
-    if algorithm != PLANNED and found.best is found.default:
-        return data
-    fields = {key: value for key, value in best.fields().items() if value is not None}
-    fields["local"] = best.local(data)
-    fields["recipe"] = {"source": "none"}
-    if algorithm == PLANNED:
-        decided = [key for key in TUNED if key in fields]
-        fields["recipe"] = {
-            "source": "tuned",
-            "decides": decided,
-            "replaced": {key: data[key] for key in decided if data.get(key) is not None},
-        }
-    rest = {key: value for key, value in data.items() if key not in (*TUNED, "recipe")}
-    return {**rest, **fields}
-
-
-def tuned_text(text: str, found: Found, algorithm: str, evidence: str) -> str:
-    """The text of a spec with the best recipe."""
-    basis = found.evidence
-
-    def row(one: Ranked) -> str:
-        recipe = " ".join(f"{name}={value}" for name, value in one.recipe.numbers().items())
-        return f"{100 * one.mean:.2f} +- {100 * one.sd:.2f}: {recipe}"
-
-    rows = [
-        f"Tuned for {algorithm} by {basis.runs} simulated runs on {basis.dataset} "
-        f"({basis.partition}): public or proxy data only.",
-        f"It holds at {basis.rounds} rounds and noise {basis.noise:.3g} in clipping norms; "
-        f"more in {evidence}.",
-        f"The last runs, accuracy in percent over {basis.seeds} seeds; best first, then as before:",
-        *map(row, (*found.ranked[:3], found.default)),
-    ]
-    data = load_yaml(text, "spec")
-    return _with_fields(text, data, tuned_data(data, found, algorithm), rows)
-
-
-def pretrained_text(text: str, found: Pretrained) -> str:
-    """The text of a spec with initial parameters; as it was where they are not kept."""
-    rows = ["Initial parameters: public or proxy data only."]
-    if found.warm:
-        warm, cold = (100 * fmean(scores) for scores in (found.warm, found.cold))
-        rows += [
-            "On classes of the public data that they were not trained on, mean accuracy of "
-            f"{len(found.warm)} seeds in percent:",
-            f"{warm:.2f}, from random parameters {cold:.2f}; standard error of the gain "
-            f"{100 * found.error:.2f}.",
-        ]
-    data = load_yaml(text, "spec")
-    if found.initial is None:
-        return _with_fields(text, data, data, [*rows, "So they are not used."])
-    return _with_fields(text, data, with_initial(data, found.initial), rows)
-
-
-def _with_fields(
-    text: str, data: dict[str, Any], wanted: dict[str, Any], comments: Sequence[str]
-) -> str:
-    """The text with other values of some top-level fields, at its end after the comments."""
-    own = [key for key in wanted if key not in data or wanted[key] != data[key]]
-    if not own and wanted == data:
-        return "".join(f"# {line}\n" for line in comments) + text
-
-    def edit(content: Any, convert: Convert) -> None:
-        for key in data:
-            if key not in wanted or key in own:
-                del content[key]
-        for key in own:
-            content[key] = convert(wanted[key])
-        content.yaml_set_comment_before_after_key(own[0], before="\n" + "\n".join(comments))
-
-    return edited(text, edit, wanted, "spec").rstrip() + "\n"

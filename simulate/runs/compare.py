@@ -5,12 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from privplan.plan import Plan
 from privplan.record import ACCURACY, LEDGER, RECORD, ReleaseRecord, RunRecord
 from privplan.report.tables import no_score
 from privplan.streams import Purpose, stream
-from privplan.sweeps import Progress, Spread, finish, in_jobs, resumable
+from privplan.sweeps import Progress, finish, in_jobs, resumable
 from privplan.verification.verify import GroupVerdict, Verdict, judge, load_run
 from simulate.algorithms.registry import ALGORITHMS, executable, not_executable
 from simulate.data.partition.schemes import scheme
@@ -33,7 +31,6 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress as scores_Progress
 from simulate.engine.loop import one_core
 from simulate.engine.round import RoundContext, client_batch
-from simulate.parallel import on_cluster, ray_library
 from simulate.runs import run as checkpoint
 from simulate.runs.plots import comparison
 from simulate.runs.request import Request, prepare
@@ -44,17 +41,10 @@ from simulate.runs.run import execute
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """All runs of one algorithm.
-
-    Attributes:
-        algorithm: name in the catalogue.
-        unit: unit of privacy of its releases under the plan.
-        records: one per seed, in the order of the seeds.
-        verdicts: the verdict on each run.
-    """
+    """All runs of one algorithm, in the order of their seeds."""
 
     algorithm: str
-    unit: str
+    unit: str  # of privacy, of its releases under the plan
     records: tuple[RunRecord, ...]
     verdicts: tuple[Verdict, ...]
 
@@ -86,8 +76,9 @@ class ComparisonRow:
 
     def spent(self, group: str) -> float | None:
         """Largest realised upper bound of a group over the seeds; None when infinite."""
-        uppers = [item.realised_upper for item in self._verdicts_of(group)]
-        return None if None in uppers else max(value for value in uppers if value is not None)
+        found = [item for one in self.verdicts for item in one.groups if item.group == group]
+        uppers = [math.inf if one.realised_upper is None else one.realised_upper for one in found]
+        return None if max(uppers) == math.inf else max(uppers)
 
     def accuracy_of(self, group: str) -> float:
         """Mean score of a group over the seeds; NaN where a run has none."""
@@ -102,9 +93,6 @@ class ComparisonRow:
                 bounds = {"realised_lower": group.realised_lower}
                 yield {**line, **bounds, "realised_upper": group.realised_upper}
 
-    def _verdicts_of(self, group: str) -> Iterator[GroupVerdict]:
-        return (item for one in self.verdicts for item in one.groups if item.group == group)
-
 
 COLUMNS = (
     "algorithm", "unit", "seed", "accuracy", "group", "group_accuracy", "budget",
@@ -114,7 +102,7 @@ COLUMNS = (
 
 def results_csv(rows: Sequence[ComparisonRow]) -> str:
     """Tidy CSV: one line per algorithm, seed and group; an infinite epsilon is ``inf``."""
-    return _csv(
+    return csv_text(
         COLUMNS,
         (
             _line(row, record, verdict, group)
@@ -138,7 +126,7 @@ def _line(
 
 def curves_csv(rows: Sequence[ComparisonRow]) -> str:
     """Tidy CSV: one line per algorithm, seed and evaluated round; an infinite loss is empty."""
-    return _csv(
+    return csv_text(
         ("algorithm", "seed", "round", "accuracy", "loss"),
         (
             [row.algorithm, record.seed, point.round, point.accuracy, point.loss]
@@ -149,7 +137,8 @@ def curves_csv(rows: Sequence[ComparisonRow]) -> str:
     )
 
 
-def _csv(columns: Sequence[str], lines: Iterator[list[object]]) -> str:
+def csv_text(columns: Sequence[str], lines: Iterable[list[object]]) -> str:
+    """Lines of CSV below the columns."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -179,8 +168,7 @@ def counted(count: int, noun: str) -> str:
 
 def finished_line(row: ComparisonRow) -> str:
     """One line on an algorithm whose runs are all finished."""
-    spent = [row.spent(name) for name in row.groups]
-    epsilons = ", ".join("inf" if value is None else f"{value:.4f}" for value in spent)
+    epsilons = ", ".join(epsilon_cells(row))
     mean, deviation = _measured(row, row.mean), _score(row, row.deviation)
     laws = "; ".join(dict.fromkeys(map(_law, row.verdicts[0].groups)))
     return (
@@ -189,15 +177,20 @@ def finished_line(row: ComparisonRow) -> str:
     )
 
 
-def _cells(row: ComparisonRow) -> list[str]:
+def epsilon_cells(row: ComparisonRow) -> list[str]:
+    """What each group spent at most over the seeds, as text."""
     spent = [row.spent(name) for name in row.groups]
+    return ["inf" if value is None else f"{value:.4f}" for value in spent]
+
+
+def _cells(row: ComparisonRow) -> list[str]:
     return [
         row.algorithm,
         row.unit,
         _measured(row, row.mean),
         _score(row, row.deviation),
         *(_measured(row, row.accuracy_of(name)) for name in row.groups),
-        *("inf" if value is None else f"{value:.4f}" for value in spent),
+        *epsilon_cells(row),
         _outcomes(row.verdicts),
     ]
 
@@ -255,104 +248,75 @@ def select(names: str, base: Request, *, one_unit: bool = False) -> tuple[list[s
     words = [word.strip() for word in names.split(",") if word.strip()]
     if "all" not in map(str.lower, words):
         return list(dict.fromkeys(ALGORITHMS.name_of(word) for word in words or [""])), []
-    omitted = _not_executable(base, one_unit)
-    named = {ALGORITHMS.name_of(word) for word in words if word.lower() != "all"}
-    omitted = {reason: [name for name in some if name not in named]
-               for reason, some in omitted.items()}  # fmt: skip
-    without = {name for some in omitted.values() for name in some}
-    lines = [
-        f"--algorithms all leaves out {', '.join(some)}: {reason}"
-        for reason, some in omitted.items()
-        if some
-    ]
-    return [name for name in ALGORITHMS if name not in without], lines
-
-
-def _not_executable(base: Request, one_unit: bool) -> dict[str, list[str]]:
-    """Names of the algorithms that cannot execute the plan on the partition, by reason."""
-    omitted = not_executable(base.plan)
+    plan, named = base.plan, {ALGORITHMS.name_of(one) for one in words if one.lower() != "all"}
+    possible, omitted = executable(plan), not_executable(plan)
     if not scheme(base.partition).disjoint:
         fault = Fault("partition", "must leave each record with one client", base.partition)
-        omitted[str(fault)] = _record_level(base.plan, executable(base.plan))
+        omitted[str(fault)] = _record_level(plan, possible)
     if one_unit:
         known = {name for some in omitted.values() for name in some}
-        rest = [name for name in executable(base.plan) if name not in known]
-        units = {name: ALGORITHMS.get(name).unit_under(base.plan) for name in rest}
-        unit = base.plan.spec.unit
+        units = {name: ALGORITHMS.get(name).unit_under(plan) for name in possible}
+        rest, unit = [name for name in possible if name not in known], plan.spec.unit
         reason = "they protect nobody, so no budget is spent equally"
         omitted[reason] = [name for name in rest if units[name] == "none"]
         reason = f"budgets of the plan are of {unit}s, theirs are not"
         omitted[reason] = [name for name in rest if units[name] not in (unit, "none")]
-    return {reason: names for reason, names in omitted.items() if names}
+    left = {reason: [name for name in some if name not in named]
+            for reason, some in omitted.items()}  # fmt: skip
+    without = {name for some in left.values() for name in some}
+    lines = [
+        f"--algorithms all leaves out {', '.join(some)}: {reason}"
+        for reason, some in left.items()
+        if some
+    ]
+    return [name for name in ALGORITHMS if name not in without], lines
 
 
 def compare(
     base: Request,
     algorithms: Sequence[str],
     seeds: Sequence[int],
-    jobs: int | None,
+    jobs: int,
     progress: Progress,
-    cluster: str | None = None,
     tuned: Mapping[str, Request] | None = None,
     finished: Callable[[ComparisonRow], None] = lambda row: None,
 ) -> list[ComparisonRow]:
     """Train every algorithm with every seed; finished runs are not trained again."""
     if not algorithms or not seeds:
         raise InputError.one("algorithms", "must name at least one, with one seed or more", "none")
-    if cluster is not None:
-        ray_library()
-        base = _absolute(base)
-        tuned = {name: _absolute(one) for name, one in (tuned or {}).items()}
     require_own(base.folder)
     bases = {name: (tuned or {}).get(name, base) for name in algorithms}
-    for name, seed in _representatives(base.plan, algorithms, seeds):
-        prepare(request_for(bases[name], name, seed))
+    # What is prepared has every fault that any run has: the seed decides the partition, which is
+    # the same under all algorithms, except that methods that protect records plan by it.
+    for name in algorithms:
+        prepare(request_for(bases[name], name, seeds[0]))
+    for seed in seeds[1:]:
+        for name in _record_level(base.plan, algorithms) or algorithms[:1]:
+            prepare(request_for(bases[name], name, seed))
     requests = [request_for(bases[name], name, seed) for name in algorithms for seed in seeds]
-    with resumable(base.folder):
-        items = {f"{request.algorithm}/{request.seed}": request for request in requests}
-        parallel = cluster is not None or (jobs or 1) > 1
-        work = run_on_one_core if parallel else run_here
-        rows: dict[str, ComparisonRow] = {}
+    rows: dict[str, ComparisonRow] = {}
+    missing = Counter(one.algorithm for one in requests)
 
-        def add_row(name: str) -> None:
-            rows[name] = _row(bases[name], name, seeds)
-            finished(rows[name])
-
-        spread = _with_rows(_spread(base, len(items), jobs, cluster), len(seeds), add_row)
-        finish(items, work, spread=spread, progress=progress)
-        return _written(base, [rows[name] for name in algorithms], seeds)
-
-
-def _written(base: Request, rows: list[ComparisonRow], seeds: Sequence[int]) -> list[ComparisonRow]:
-    """The rows, after tables and a plot of them are written to the folder."""
-    write_text(base.folder / TABLE, results_csv(rows))
-    write_text(base.folder / CURVES, curves_csv(rows))
-    title = f"{base.plan.spec.name}, {base.dataset}, {counted(len(seeds), 'seed')}"
-    comparison(base.folder / PLOT, {one.algorithm: one.records for one in rows}, title)
-    return rows
-
-
-def _with_rows(spread: Spread, seeds: int, add_row: Callable[[str], None]) -> Spread:
-    """The spread, which also reports each algorithm when its last run is finished."""
-
-    def reporting(work: Callable[[Any], Any], tasks: Sequence[Any], /) -> Iterator[Any]:
-        missing = Counter[str]()
-        for key, result in spread(work, tasks):
+    def spread(work: Callable[[Any], Any], tasks: Sequence[Any], /) -> Iterator[Any]:
+        """Runs over the processes; reports each algorithm when its last run is finished."""
+        for key, result in in_jobs(jobs)(work, tasks):
             yield key, result
             name = key.rpartition("/")[0]
-            missing[name] += 1
-            if missing[name] == seeds:
-                add_row(name)
+            missing[name] -= 1
+            if not missing[name]:
+                rows[name] = _row(bases[name], name, seeds)
+                finished(rows[name])
 
-    return reporting
-
-
-def _spread(base: Request, runs: int, jobs: int | None, cluster: str | None) -> Spread:
-    """How runs are executed: in order, over processes of this machine, or over a cluster."""
-    if cluster is None:
-        return in_jobs(jobs or 1)
-    gpus = 1 if base.device == "cuda" else 0
-    return partial(on_cluster, jobs=jobs or runs, address=cluster, gpus=gpus)
+    with resumable(base.folder):
+        items = {f"{request.algorithm}/{request.seed}": request for request in requests}
+        work = run_on_one_core if jobs > 1 else run_here
+        finish(items, work, spread=spread, progress=progress)
+        found = [rows[name] for name in algorithms]
+        write_text(base.folder / TABLE, results_csv(found))
+        write_text(base.folder / CURVES, curves_csv(found))
+        title = f"{base.plan.spec.name}, {base.dataset}, {counted(len(seeds), 'seed')}"
+        comparison(base.folder / PLOT, {one.algorithm: one.records for one in found}, title)
+        return found
 
 
 def require_own(folder: Path) -> None:
@@ -369,19 +333,6 @@ def require_own(folder: Path) -> None:
         raise InputError.one("output", rule, str(folder))
 
 
-def _representatives(
-    plan: Plan, algorithms: Sequence[str], seeds: Sequence[int]
-) -> Iterator[tuple[str, int]]:
-    """Pairs of algorithm and seed that have every fault that any pair has.
-
-    The seed decides the partition, which is the same under all algorithms, except that methods
-    that protect records plan by the partition.
-    """
-    yield from ((name, seeds[0]) for name in algorithms)
-    for seed in seeds[1:]:
-        yield from ((name, seed) for name in _record_level(plan, algorithms) or algorithms[:1])
-
-
 def _record_level(plan: Plan, algorithms: Sequence[str]) -> list[str]:
     """The algorithms that protect records under the plan."""
     return [name for name in algorithms if ALGORITHMS.get(name).unit_under(plan) == "record"]
@@ -391,14 +342,6 @@ def request_for(base: Request, name: str, seed: int) -> Request:
     """The request of one run of a comparison."""
     folder = base.folder / name / f"seed-{seed}"
     return replace(base, algorithm=name, seed=seed, folder=folder)
-
-
-def _absolute(base: Request) -> Request:
-    """The request with absolute paths, which are valid on every machine that shares the storage."""
-    data = base.data_dir or os.environ.get("PRIVPLAN_DATA")
-    return replace(
-        base, folder=base.folder.absolute(), data_dir=Path(data).absolute() if data else None
-    )
 
 
 def run_here(request: Request) -> None:
@@ -431,13 +374,10 @@ GLOBAL_CLIENTS = 20
 class Scores:
     """Test accuracies of one run.
 
-    Attributes:
-        own: mean over clients of the accuracy of the model that a client uses on its own test
-            records, which are distributed as its training records.
-        everybody: accuracy on all test records of the model that clients use; the mean over
-            clients where each has its own.
-        own_by_group: ``own`` per group.
-        by_class: ``everybody`` per class; NaN for a class without test records.
+    ``own`` is the mean over clients of the accuracy of the model that a client uses on its own
+    test records, which are distributed as its training records; ``everybody`` the accuracy of
+    that model on all test records, a mean over clients where each has its own. Of a class without
+    test records it is NaN.
     """
 
     own: float
@@ -445,16 +385,11 @@ class Scores:
     own_by_group: dict[str, float]
     by_class: dict[str, float]
 
-    @property
-    def worst_group(self) -> tuple[str, float]:
-        """The group with the least own accuracy."""
-        return min(self.own_by_group.items(), key=lambda pair: pair[1])
 
-    @property
-    def worst_class(self) -> tuple[str, float]:
-        """The class with the least accuracy."""
-        known = {name: value for name, value in self.by_class.items() if not np.isnan(value)}
-        return min(known.items(), key=lambda pair: pair[1])
+def least(scores: Mapping[str, float]) -> tuple[str, float]:
+    """The group or class with the least accuracy."""
+    known = {name: value for name, value in scores.items() if not math.isnan(value)}
+    return min(known.items(), key=lambda pair: pair[1])
 
 
 def scores_of(request: Request) -> Scores:
@@ -519,19 +454,12 @@ def clipped_share(records: Iterable[ReleaseRecord]) -> float | None:
 
 @dataclass(frozen=True)
 class _DrawnNoise:
-    """States of the generator before each draw of a run's noise.
-
-    Attributes:
-        folder: the run folder.
-        record: the run's record.
-        states: hashes of the states; one may be repeated.
-        compared: whether the run is one of the comparison.
-    """
+    """Hashes of the states of the generator before each draw of a run's noise."""
 
     folder: Path
     record: RunRecord
     states: Counter[str]
-    compared: bool
+    compared: bool  # whether the run is one of the comparison
 
     def shares_on_purpose(self, other: _DrawnNoise) -> bool:
         """Whether two algorithms of one comparison have one seed and one data set."""

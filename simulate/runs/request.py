@@ -20,7 +20,6 @@ from simulate.data.partition.clients import ClientPartition
 from simulate.data.partition.schemes import Scheme, partition, require_disjoint, scheme
 from simulate.data.registry import load
 from simulate.engine.experiment import Experiment, with_precision
-from simulate.models.network import Model
 from simulate.models.own import OwnModel
 from simulate.models.registry import MODELS, model
 from simulate.parallel import (
@@ -31,67 +30,41 @@ from simulate.parallel import (
     on_all_ranks,
 )
 from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objective_of
-from simulate.tracking.callback import require_trackers
+from simulate.tracking import require_trackers
 
 VALIDATION_SEED = 0
 """Seed of the validation split, the same for all methods and seeds."""
-BY_CLIENT = "clients"
-"""Partition of own data that name the client of each record."""
 NOISES = ("seeded", "secure", "secure-discrete")
-"""Kinds of noise of a request."""
+"""Kinds of noise: of the seed, of a secret key, and of a secret key on a grid."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Parameters of a run.
-
-    Attributes:
-        plan: the solved plan.
-        algorithm: name of a registered algorithm.
-        dataset: name of the data set.
-        folder: the run folder.
-        seed: the run's seed, 0 or more.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        partition: partition of the records over clients, such as ``dirichlet:0.3``.
-        hyperparameters: values that differ from the algorithm's defaults.
-        data_dir: folder with data sets; PRIVPLAN_DATA or the user's cache when None.
-        download: whether missing data may be downloaded.
-        canaries: audit canaries per group, in addition to the plan's clients.
-        own_data: the user's own data, instead of ``dataset``; data that name clients have no
-            partition scheme.
-        own_model: the user's own module, under the plan's name of the model.
-        loss: the user's own loss, as ``simulate.tasks.objective_of`` takes it.
-        metric: the run's metric, as ``simulate.tasks.metric_of`` takes it.
-        track: names of trackers, such as ``tensorboard``.
-        precision: of products in local training on a GPU, ``float32`` or ``tf32``.
-        noise: ``seeded``; ``secure``, from a secret key; or ``secure-discrete``, on a grid too.
-        noise_key_file: where the key of a new run is written, or read to continue a run; None to
-            keep it in memory only, so that the run can be neither continued nor replayed.
-        witnessing: opens what testifies to the run; None for nothing.
-        validation_share: share of the training records that stand in for the test records, while
-            hyperparameters are tuned; None for the data set as it is.
-    """
+    """Parameters of a run."""
 
     plan: Plan
     algorithm: str
     dataset: str
-    folder: Path
+    folder: Path  # the run folder
     seed: int = 0
-    device: str = "auto"
-    partition: str = "iid"
+    device: str = "auto"  # or cpu, cuda
+    partition: str = "iid"  # of the records over clients, such as dirichlet:0.3
     hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
-    data_dir: Path | None = None
-    download: bool = False
-    canaries: int = 0
-    own_data: Data | None = None
-    own_model: OwnModel | None = None
-    loss: Any = None
-    metric: Any = None
-    track: tuple[str, ...] = ()
-    precision: str = "float32"
-    noise: str = "seeded"
+    data_dir: Path | None = None  # PRIVPLAN_DATA or the user's cache when None
+    download: bool = False  # whether missing data may be downloaded
+    canaries: int = 0  # audit canaries per group, in addition to the plan's clients
+    own_data: Data | None = None  # instead of dataset; data that name clients have no partition
+    own_model: OwnModel | None = None  # under the plan's name of the model
+    loss: Any = None  # as simulate.tasks.objective_of takes it
+    metric: Any = None  # as simulate.tasks.metric_of takes it
+    track: tuple[str, ...] = ()  # names of trackers
+    precision: str = "float32"  # of products in local training on a GPU, or tf32
+    noise: str = "seeded"  # one of NOISES
+    # where the key of a new run is written, or read to continue a run; None to keep it in memory
+    # only, so that the run can be neither continued nor replayed
     noise_key_file: Path | None = None
-    witnessing: Witnessing | None = None
+    witnessing: Witnessing | None = None  # opens what testifies to the run
+    # share of the training records that stand in for the test records, in tuning
     validation_share: float | None = None
 
     @property
@@ -103,31 +76,47 @@ class Request:
     def partition_name(self) -> str:
         """Name of the partition in the record: ``clients`` where the data name clients."""
         named = self.own_data is not None and self.own_data.clients is not None
-        return BY_CLIENT if named else self.partition
+        return "clients" if named else self.partition
 
 
 def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     """Build the experiment of a request; all checks precede the first write."""
+    entry, own = ALGORITHMS.get(request.algorithm), request.own_model
     chosen, key = scheme(request.partition), _noise_key(request, ranks)
     if request.witnessing is not None:
         request.witnessing.check(request.plan)
     require_trackers(request.track)
-    ALGORITHMS.get(request.algorithm).complete(request.hyperparameters)
+    entry.complete(request.hyperparameters)
     metric = _metric(request)
-    if request.own_model is None:
-        _known_model(request)
+    if own is None:
+        _check_model(request.plan.spec.model.name)
     device = device_of(request.device, ranks)
     data, assigned = _data(request, chosen)
-    of_records = ALGORITHMS.get(request.algorithm).unit_under(request.plan) == "record"
-    if of_records:
+    unit = entry.unit_under(request.plan)
+    if unit == "record":
         require_disjoint(request.algorithm, chosen, assigned, len(data.train_y))
-    by_records = ALGORITHMS.get(request.algorithm).unit == "record"
-    records = _fewest_records(request.plan, assigned) if by_records else None
+    records = None
+    if entry.unit == "record":
+        # The least number of records of a client per group. A plan that uses it makes it public:
+        # in a deployment it is known beforehand, and a simulation takes it from the partition.
+        members = zip(request.plan.groups, assigned.members, strict=True)
+        records = {group.name: int(assigned.sizes(part).min()) for group, part in members}
     built = algorithm(request.algorithm, request.plan, request.hyperparameters, records)
-    unit = ALGORITHMS.get(request.algorithm).unit_under(request.plan)
     built = with_precision(built, request.precision, device, unit)
-    vectorised = of_records or device.type != "cpu"
-    network = _model(request, built.plan, data, vectorised=vectorised, by_record=of_records)
+    name = built.plan.spec.model.name
+    if own is None:
+        network = model(name)
+    elif _built_in(name):
+        rule = "must not be the name of a built-in model when an own model is trained"
+        raise InputError.one("model.name", rule, name)
+    else:
+        network = own.model(
+            name,
+            data,
+            objective=objective_of(request.task, request.loss, data.targets),
+            vectorised=unit == "record" or device.type != "cpu",
+            by_record=unit == "record",
+        )
     return Experiment(
         built,
         network,
@@ -151,11 +140,8 @@ def _metric(request: Request) -> Metric | None:
                 raise InputError.one(name, "is only for own models", str(value))
         if request.task != MULTI_CLASS:
             raise InputError.one("task", "must be multi-class for built-in models", request.task)
-    return (
-        None
-        if is_accuracy(request.task, request.metric)
-        else metric_of(request.task, request.metric)
-    )
+    plain = is_accuracy(request.task, request.metric)
+    return None if plain else metric_of(request.task, request.metric)
 
 
 def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
@@ -171,23 +157,23 @@ def _noise_key(request: Request, ranks: Ranks) -> NoiseKey | None:
             found = str(request.noise_key_file)
             raise InputError.one("noise-key-file", "is only for --noise secure", found)
         return None
-    own = on_all_ranks(ranks, lambda: [_own_key(request).content] if ranks.is_main else [])
-    [content] = all_gather(ranks, own, torch.device("cpu"))
+
+    def own() -> list[bytes]:
+        if not ranks.is_main:
+            return []
+        path = request.noise_key_file
+        if (request.folder / RECORD).exists():
+            if path is None:
+                rule = f"must be given for the run with secure noise in {request.folder}"
+                raise InputError.one("noise-key-file", rule, "nothing")
+            return [NoiseKey.load(path).content]
+        if path is not None and path.exists():
+            rule = "must be a new file for a new run, since a key is for one run"
+            raise InputError.one("noise-key-file", rule, str(path))
+        return [NoiseKey.new().content]
+
+    [content] = all_gather(ranks, on_all_ranks(ranks, own), torch.device("cpu"))
     return NoiseKey(content)
-
-
-def _own_key(request: Request) -> NoiseKey:
-    """The key of a run with secure noise: read for a run that exists, else new."""
-    path = request.noise_key_file
-    if (request.folder / RECORD).exists():
-        if path is None:
-            rule = f"must be given for the run with secure noise in {request.folder}"
-            raise InputError.one("noise-key-file", rule, "nothing")
-        return NoiseKey.load(path)
-    if path is not None and path.exists():
-        rule = "must be a new file for a new run, since a key is for one run"
-        raise InputError.one("noise-key-file", rule, str(path))
-    return NoiseKey.new()
 
 
 def _data(request: Request, chosen: Scheme) -> tuple[Dataset, ClientPartition]:
@@ -213,40 +199,17 @@ def _data(request: Request, chosen: Scheme) -> tuple[Dataset, ClientPartition]:
     return data, assigned
 
 
-def _known_model(request: Request) -> Model:
-    """The registered model that the plan names."""
-    name = request.plan.spec.model.name
+def _built_in(name: str) -> bool:
+    return name.partition(":")[0] in MODELS.names()
+
+
+def _check_model(name: str) -> None:
+    """Raise where no registered model has the name."""
     try:
-        return model(name)
+        model(name)
     except InputError as error:
         [fault] = error.faults
-        if name.partition(":")[0] in MODELS.names():
+        if _built_in(name):
             raise
         rule = f"{fault.rule}, or the plan's name of your own model, given with --model"
         raise InputError.one(fault.field, rule, name) from None
-
-
-def _model(
-    request: Request, plan: Plan, data: Dataset, *, vectorised: bool, by_record: bool
-) -> Model:
-    """The registered model of the plan's name, or the user's own."""
-    name, own = plan.spec.model.name, request.own_model
-    if own is None:
-        return model(name)
-    if name.partition(":")[0] in MODELS.names():
-        rule = "must not be the name of a built-in model when an own model is trained"
-        raise InputError.one("model.name", rule, name)
-    objective = objective_of(request.task, request.loss, data.targets)
-    return own.model(name, data, objective=objective, vectorised=vectorised, by_record=by_record)
-
-
-def _fewest_records(plan: Plan, assigned: ClientPartition) -> dict[str, int]:
-    """Smallest number of records of a client in each group, by name of the group.
-
-    A plan uses this number, so it is public: in a deployment it is known beforehand, and a
-    simulation takes it from the partition.
-    """
-    return {
-        group.name: int(assigned.sizes(members).min())
-        for group, members in zip(plan.groups, assigned.members, strict=True)
-    }

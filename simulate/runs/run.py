@@ -9,26 +9,24 @@ import platform
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from privplan.accounting.curve import compose
-from privplan.auditing import AuditEvidence
 from privplan.errors import Fault, InputError, PrivplanError, UnsupportedError
 from privplan.evidence import (
     CLIENTS,
     EVIDENCE,
     FLOAT_BYTES,
     VECTORS,
-    Evidence,
     EvidenceHeader,
     RoundEvidence,
     chained_line,
@@ -49,7 +47,6 @@ from simulate.data.partition.clients import client_arrays
 from simulate.engine.evaluation import by_group
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress, evaluate, executed, initial_state, one_core, train
-from simulate.engine.round import PersonalState
 from simulate.models.network import keep
 from simulate.parallel import (
     SINGLE_PROCESS,
@@ -63,13 +60,15 @@ from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger
 from simulate.runs.plots import accuracy_by_round
 from simulate.runs.request import Request, prepare
 from simulate.tasks import MULTI_CLASS, finite_or_none
-from simulate.tracking.callback import Callback, opened
+from simulate.tracking import Callback, opened
 
 # --- Checks of a run folder, which holds exactly one run. ----------------------------------------
 
-NOISE = ("noise", "noise_commitment")
-"""Entries of the configuration that a run with secure noise has."""
 _IDENTITY = ("algorithm", "dataset", "partition", "model", "seed", "device", "plan_digest")
+_CONFIGURATION = (
+    "aggregation", "numbers", "data", "canaries", "own_model", "metric", "task", "precision",
+    "noise", "noise_commitment",
+)  # fmt: skip
 
 
 def existing_run(folder: Path, initial: RunRecord) -> RunRecord | None:
@@ -80,21 +79,21 @@ def existing_run(folder: Path, initial: RunRecord) -> RunRecord | None:
         if any(path.name != PLAN for path in folder.iterdir() if not path.name.startswith(".")):
             rule = "must be a run folder, a new folder or an empty one"
             raise InputError.one("output", rule, str(folder))
-        _check_plan(folder, initial)
+        path = folder / PLAN
+        if path.exists() and Plan.load(path).digest != initial.plan_digest:
+            rule = "must not hold a plan that the executed one would replace; choose another"
+            raise InputError.one("output", f"{rule} with -o", str(folder))
         return None
     record = RunRecord.load(folder)
-    faults = []
+    faults, advice = [], f"as in {folder}; or choose another folder with -o"
     for name in _IDENTITY:
         expected, requested = getattr(record, name), getattr(initial, name)
         if expected != requested:
-            rule = f"must be {expected!r}, as in {folder}; or choose another folder with -o"
-            faults.append(Fault(name, rule, requested))
-    names = ("aggregation", "numbers", "data", "canaries", "own_model", "metric", "task")
-    for name in (*names, "precision", *NOISE):
+            faults.append(Fault(name, f"must be {expected!r}, {advice}", requested))
+    for name in _CONFIGURATION:
         requested = initial.configuration.get(name)
         if record.configuration.get(name) != requested:
-            rule = f"must be as in {folder}; or choose another folder with -o"
-            faults.append(Fault(name, rule, requested))
+            faults.append(Fault(name, f"must be {advice}", requested))
     processes = record.configuration.get("processes", 1)
     if record.status == "running" and processes != initial.configuration["processes"]:
         rule = f"must be {processes}, as when the run in {folder} began"
@@ -102,14 +101,6 @@ def existing_run(folder: Path, initial: RunRecord) -> RunRecord | None:
     if faults:
         raise InputError(faults)
     return record
-
-
-def _check_plan(folder: Path, initial: RunRecord) -> None:
-    """Raises if the executed plan would overwrite another plan."""
-    path = folder / PLAN
-    if path.exists() and Plan.load(path).digest != initial.plan_digest:
-        rule = "must not hold a plan that the executed one would replace; choose another with -o"
-        raise InputError.one("output", rule, str(folder))
 
 
 def check_finished(folder: Path, record: RunRecord) -> None:
@@ -134,13 +125,18 @@ VERSION = 3
 
 def save(folder: Path, progress: Progress) -> None:
     """Write ``checkpoint.pt``; equal states give equal bytes."""
-    content, scores = io.BytesIO(), progress.canary_scores
+    content, scores, personal = io.BytesIO(), progress.canary_scores, progress.personal
+    clients = sorted(personal)
+    rows = {
+        "clients": torch.tensor(clients, dtype=torch.int64),
+        "rows": torch.stack([personal[client] for client in clients]),
+    } if clients else {}  # fmt: skip
     data = {
         "version": VERSION,
         "round": progress.round,
         "theta": progress.theta.cpu().clone(),
         "server": {name: value.cpu().clone() for name, value in progress.server.items()},
-        "personal": _to_tensors(progress.personal),
+        "personal": rows,
         "metrics": [point.model_dump() for point in progress.metrics],
         "chain": progress.chain,
         "audit": None if scores is None else torch.from_numpy(scores),
@@ -160,51 +156,31 @@ def load(folder: Path, device: torch.device) -> Progress | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputError.one(
-            "checkpoint", f"must be readable ({error.strerror})", str(path)
-        ) from None
+        rule = f"must be readable ({error.strerror})"
+        raise InputError.one("checkpoint", rule, str(path)) from None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a damaged file is reported below, in one line
             if zipfile.ZipFile(io.BytesIO(content)).testzip() is not None:
                 raise ValueError("a part of the file does not have its checksum")
             data = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
-        return _progress(data)
+        if data["version"] != VERSION or data["theta"].ndim != 1:
+            raise ValueError(data["version"])
+        personal = data["personal"] or {"clients": torch.empty(0), "rows": torch.empty(0)}
+        pairs = zip(personal["clients"].tolist(), personal["rows"].cpu(), strict=True)
+        return Progress(
+            round=int(data["round"]),
+            theta=data["theta"],
+            server=dict(data["server"]),
+            personal={int(client): row.clone() for client, row in pairs},
+            metrics=tuple(RoundMetrics(**point) for point in data["metrics"]),
+            chain=str(data["chain"]),
+            canary_scores=None if data["audit"] is None else data["audit"].cpu().numpy(),
+            mechanism=dict(data.get("mechanism", {})),
+        )
     except Exception:  # readers of a damaged file can fail in any way
         rule = "must be a sound checkpoint; remove it to replay the run from its first round"
         raise InputError.one("checkpoint", rule, str(path)) from None
-
-
-def _progress(data: Any) -> Progress:
-    if data["version"] != VERSION or data["theta"].ndim != 1:
-        raise ValueError(data["version"])
-    return Progress(
-        round=int(data["round"]),
-        theta=data["theta"],
-        server=dict(data["server"]),
-        personal=_from_tensors(data["personal"]),
-        metrics=tuple(RoundMetrics(**point) for point in data["metrics"]),
-        chain=str(data["chain"]),
-        canary_scores=None if data["audit"] is None else data["audit"].cpu().numpy(),
-        mechanism=dict(data.get("mechanism", {})),
-    )
-
-
-def _to_tensors(personal: PersonalState) -> dict[str, Tensor]:
-    """Personal state as tensors in the order of the client numbers, for a checkpoint."""
-    clients = sorted(personal)
-    if not clients:
-        return {}
-    rows = torch.stack([personal[client] for client in clients])
-    return {"clients": torch.tensor(clients, dtype=torch.int64), "rows": rows}
-
-
-def _from_tensors(data: Mapping[str, Tensor]) -> dict[int, Tensor]:
-    """The inverse of ``_to_tensors``."""
-    if not data:
-        return {}
-    pairs = zip(data["clients"].tolist(), data["rows"].cpu(), strict=True)
-    return {int(client): row.clone() for client, row in pairs}
 
 
 # --- The record of a run before its first round, at an interruption, and after its last round. ---
@@ -214,30 +190,39 @@ FINAL_CLIENTS = 10_000
 """Most clients whose personal models are evaluated after the last round."""
 
 
-def initial_record(
-    experiment: Experiment, partition: str, aggregation: str, numbers: Mapping[str, float]
-) -> RunRecord:
+def initial_record(request: Request, experiment: Experiment) -> RunRecord:
     """Record of a run before its first round."""
-    algorithm = experiment.algorithm
+    algorithm, plan = experiment.algorithm, experiment.algorithm.plan
+    chosen = ALGORITHMS.get(request.algorithm).complete(request.hyperparameters)
+    configuration: dict[str, Any] = {
+        "aggregation": chosen.aggregation,
+        "numbers": dict(chosen.values),
+        "data": experiment.data.digest,
+        "clients": plan.spec.population,
+        "rounds": experiment.rounds,
+        "processes": experiment.ranks.size,
+        "canaries": experiment.canaries,
+    }
+    if experiment.metric is not None:
+        configuration["metric"] = experiment.metric.name
+    if experiment.key is not None:
+        configuration["noise"] = "secure-discrete" if experiment.discrete else "secure"
+        configuration["noise_commitment"] = experiment.key.commitment
+    if request.own_model is not None:
+        configuration["own_model"] = request.own_model.digest()
+        if request.task != MULTI_CLASS:
+            configuration["task"] = request.task
+    if request.precision != "float32":
+        configuration["precision"] = request.precision
     return RunRecord(
-        plan_digest=algorithm.plan.digest,
+        plan_digest=plan.digest,
         algorithm=algorithm.name,
         dataset=experiment.data.name,
-        partition=partition,
+        partition=request.partition_name,
         model=experiment.model.name,
         seed=experiment.seed,
         device=experiment.device.type,
-        configuration={
-            "aggregation": aggregation,
-            "numbers": dict(numbers),
-            "data": experiment.data.digest,
-            "clients": algorithm.plan.spec.population,
-            "rounds": experiment.rounds,
-            "processes": experiment.ranks.size,
-            "canaries": experiment.canaries,
-            **({} if experiment.metric is None else {"metric": experiment.metric.name}),
-            **noise_configuration(experiment),
-        },
+        configuration=configuration,
         versions={
             "python": platform.python_version(),
             **{name: version(name) for name in ("privplan", "torch", "numpy")},
@@ -252,24 +237,6 @@ def initial_record(
         executed=executed(experiment),
         noise="seeded" if experiment.key is None else "secure",
     )
-
-
-def noise_configuration(experiment: Experiment) -> dict[str, str]:
-    """Kind of the noise and commitment to its key; empty for noise from the seed."""
-    if experiment.key is None:
-        return {}
-    kind = "secure-discrete" if experiment.discrete else "secure"
-    return {"noise": kind, "noise_commitment": experiment.key.commitment}
-
-
-def record_at(record: RunRecord, progress: Progress, seconds: float) -> RunRecord:
-    """The record with the state of training and the wall time so far."""
-    changes = {
-        "rounds_done": progress.round,
-        "metrics": progress.metrics,
-        "wall_seconds": seconds,
-    }
-    return record.model_copy(update=changes)
 
 
 def spent_by_group(folder: Path, plan: Plan) -> dict[str, float]:
@@ -301,36 +268,30 @@ def write_finished(
             measures = evaluate(experiment, end, most=FINAL_CLIENTS)
     parts = (experiment.data.classes, measures.by_class, measures.total)
     classes = zip(*parts, strict=True) if measures.score is None else ()
-    evidence = _audit_evidence(experiment, end)
-    if evidence is not None:
+    groups = by_group(measures, experiment.label_shares())
+    audit = ""
+    if experiment.canary is not None and end.canary_scores is not None:
+        final = traces.final_scores(experiment.canary, experiment.start, end.theta)
+        evidence = traces.audit_evidence(
+            experiment.canary, experiment.algorithm.plan, end.chain, end.canary_scores, final
+        )
         evidence.save(folder)
+        audit = evidence.digest
     finished = record.model_copy(
         update={
             "status": "complete",
             "chain": end.chain,
-            "audit": "" if evidence is None else evidence.digest,
+            "audit": audit,
             "accuracy": finite_or_none(measures.accuracy),
             "accuracy_by_class": {name: float(share) for name, share, total in classes if total},
-            "accuracy_by_group": _finite(by_group(measures, experiment.label_shares())),
+            "accuracy_by_group": {
+                name: value for name, value in groups.items() if finite_or_none(value) is not None
+            },
         }
     )
     accuracy_by_round(folder / PLOT, finished, experiment.algorithm.plan, spent)
     finished.save(folder)
     return finished
-
-
-def _finite(scores: Mapping[str, float]) -> dict[str, float]:
-    """The finite ones of the scores by name."""
-    return {name: value for name, value in scores.items() if finite_or_none(value) is not None}
-
-
-def _audit_evidence(experiment: Experiment, end: Progress) -> AuditEvidence | None:
-    """The canaries' scores as evidence; None in a run without canaries."""
-    if experiment.canary is None or end.canary_scores is None:
-        return None
-    final = traces.final_scores(experiment.canary, experiment.start, end.theta)
-    plan = experiment.algorithm.plan
-    return traces.audit_evidence(experiment.canary, plan, end.chain, end.canary_scores, final)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -347,40 +308,40 @@ MOST_BYTES = 64 * 2**20
 class EvidenceWriter:
     """Appends the evidence of each round; a resumed run continues the lines of its checkpoint.
 
-    Args:
-        folder: the run folder.
-        experiment: the run.
-        done: number of rounds that the checkpoint includes; later lines are written again.
-
-    Raises:
-        InputError: when the files cannot be written.
+    Lines of rounds after the ``done`` ones of the checkpoint are written again.
     """
 
     def __init__(self, folder: Path, experiment: Experiment, done: int) -> None:
         self._folder, self._last = folder, experiment.rounds
-        digest = experiment.algorithm.plan.digest
-        clients = client_arrays(experiment.partition)
-        start, spec = experiment.start.numpy(), experiment.algorithm.plan.spec
-        self._with_server = spec.server is not None or spec.averaging is not None
-        vectors = self._server_vectors(experiment.algorithm.server.start(experiment.start))
+        algorithm, start = experiment.algorithm, experiment.start.numpy()
+        plan, clients = algorithm.plan, client_arrays(experiment.partition)
+        self._with_server = plan.spec.server is not None or plan.spec.averaging is not None
+        vectors = self._server_vectors(algorithm.server.start(experiment.start))
+        # Expected number of values of a round's releases: per client, per group, or of one sum.
+        sums = 1.0 if algorithm.mechanism.joint else float(len(plan.groups))
+        if algorithm.mechanism.release_client is not None:
+            sums = sum(group.expected_cohort for group in plan.groups)
+        released = sums * (experiment.dimension + extra_coordinates(algorithm))
         self._header = EvidenceHeader(
             data=experiment.data.digest,
             clients=clients_digest(clients),
             parameters=len(start),
             model=vector_digest(start),
             models_every=_interval(experiment.rounds, len(start) * (1 + len(vectors))),
-            releases_every=_interval(experiment.rounds, _release_values(experiment)),
+            releases_every=_interval(experiment.rounds, released),
         )
-        try:
-            before = read_evidence(folder, digest)
-        except InputError:  # damaged evidence is written anew from this round on
-            before = None
-        text, self._chain = chained_line(self._header, digest)
+        stored, lines = folder / VECTORS, []
+        with suppress(InputError):  # damaged evidence is written anew from this round on
+            before = read_evidence(folder, plan.digest)
+            if before is not None and before.header == self._header and stored.exists():
+                size, known = stored.stat().st_size, before.rounds.items()
+                lines = [one for number, one in known if number <= done and one.end <= size]
+        text, self._chain = chained_line(self._header, plan.digest)
         self._end = FLOAT_BYTES * len(start)
-        for line in _continued(before, self._header, done, folder / VECTORS):
+        for line in lines:
             written, self._chain = chained_line(line, self._chain)
             text, self._end = text + written, line.end
-        with _Writing(folder / VECTORS), open(folder / VECTORS, "ab") as file:
+        with _writing(stored) as file:
             if file.tell() < self._end:
                 file.truncate(0)
                 file.write(_bytes(start))
@@ -420,7 +381,7 @@ class EvidenceWriter:
             self._chain,
         )
         for name, content in ((VECTORS, stored), (EVIDENCE, line.encode())):
-            with _Writing(self._folder / name), open(self._folder / name, "ab") as file:
+            with _writing(self._folder / name) as file:
                 file.write(content)
 
     def _server_vectors(self, state: State) -> dict[str, np.ndarray]:
@@ -430,28 +391,9 @@ class EvidenceWriter:
         return {name: _array(one) for name, one in sorted(state.items()) if one.ndim == 1}
 
 
-def _continued(
-    before: Evidence | None, header: EvidenceHeader, done: int, vectors: Path
-) -> list[RoundEvidence]:
-    """Rounds of earlier evidence that precede the checkpoint and whose vectors are stored."""
-    if before is None or before.header != header or not vectors.exists():
-        return []
-    size = vectors.stat().st_size
-    return [line for number, line in before.rounds.items() if number <= done and line.end <= size]
-
-
 def _interval(rounds: int, values: float) -> int:
     """Least number of rounds between stored vectors of so many values in total."""
     return max(1, math.ceil(rounds * FLOAT_BYTES * values / MOST_BYTES))
-
-
-def _release_values(experiment: Experiment) -> float:
-    """Expected number of values of a round's releases."""
-    algorithm = experiment.algorithm
-    length = experiment.dimension + extra_coordinates(algorithm)
-    if algorithm.mechanism.release_client is not None:
-        return length * sum(group.expected_cohort for group in algorithm.plan.groups)
-    return length * (1 if algorithm.mechanism.joint else len(algorithm.plan.groups))
 
 
 def _array(vector: Tensor) -> np.ndarray:
@@ -463,18 +405,15 @@ def _bytes(vector: np.ndarray) -> bytes:
     return np.ascontiguousarray(vector, "<f4").tobytes()
 
 
-class _Writing:
-    """Turns an error of the operating system into one line that names the file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            rule = f"must be writable ({error.strerror})"
-            raise InputError.one("evidence", rule, str(self._path)) from None
+@contextmanager
+def _writing(path: Path) -> Iterator[BinaryIO]:
+    """The file, opened to append; an error of the operating system names it in one line."""
+    try:
+        with path.open("ab") as file:
+            yield file
+    except OSError as error:
+        rule = f"must be writable ({error.strerror})"
+        raise InputError.one("evidence", rule, str(path)) from None
 
 
 # --- A training run in its folder: started, resumed, or returned when it is finished. ------------
@@ -494,17 +433,11 @@ class InterruptedRunError(PrivplanError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a request.
-
-    Attributes:
-        record: the finished run's record.
-        folder: the run folder.
-        reused: whether the run was already finished.
-    """
+    """The record of the finished run of a request."""
 
     record: RunRecord
     folder: Path
-    reused: bool
+    reused: bool  # whether the run was already finished
 
 
 Report = Callable[[int, int], None]
@@ -532,7 +465,7 @@ def run_prepared(
         if found.progress is None:
             return Outcome(found.record, request.folder, reused=True)
         called = stack.enter_context(opened(request.track, request.folder, callbacks))
-        record = _train(request.folder, experiment, found, found.progress, report, called)
+        record = _train(request.folder, experiment, found, report, called)
     return Outcome(record, request.folder, reused=False)
 
 
@@ -541,8 +474,7 @@ def execute_nonzero_rank(request: Request, ranks: Ranks) -> None:
     try:
         experiment = on_all_ranks(ranks, lambda: prepare(request, ranks))
         on_all_ranks(ranks, lambda: None)
-        received: list[Progress | None] = all_gather(ranks, [], experiment.device)
-        [progress] = received
+        [progress] = all_gather(ranks, list[Progress | None](), experiment.device)
         if progress is not None:
             train(experiment, RemoteLedger(), progress)
     except KeyboardInterrupt:
@@ -551,36 +483,18 @@ def execute_nonzero_rank(request: Request, ranks: Ranks) -> None:
 
 @dataclass(frozen=True)
 class _OpenedFolder:
-    """State of a locked run folder.
-
-    Attributes:
-        record: the run's record.
-        progress: state of training to continue from; None when the run is finished.
-        ledger: where further releases are written.
-        witness: learns of them before they are used; None without one.
-    """
+    """State of a locked run folder."""
 
     record: RunRecord
-    progress: Progress | None
+    progress: Progress | None  # to continue from; None when the run is finished
     ledger: LedgerWriter
-    witness: Witness | None = None
+    witness: Witness | None = None  # learns of releases before they are used
 
 
 def _open_folder(request: Request, experiment: Experiment, stack: ExitStack) -> _OpenedFolder:
     """Lock the folder until ``stack`` closes, and read the state of its run."""
     folder, plan = request.folder, experiment.algorithm.plan
-    chosen = ALGORITHMS.get(request.algorithm).complete(request.hyperparameters)
-    initial = initial_record(experiment, request.partition_name, chosen.aggregation, chosen.values)
-    optional: dict[str, str] = {}
-    if request.own_model is not None:
-        optional["own_model"] = request.own_model.digest()
-        if request.task != MULTI_CLASS:
-            optional["task"] = request.task
-    if request.precision != "float32":
-        optional["precision"] = request.precision
-    if optional:
-        configuration = {**initial.configuration, **optional}
-        initial = initial.model_copy(update={"configuration": configuration})
+    initial = initial_record(request, experiment)
     if folder.exists():
         existing_run(folder, initial)  # refuses a wrong folder before the lock file is created
     stack.enter_context(locked(folder))
@@ -609,17 +523,26 @@ def _train(
     folder: Path,
     experiment: Experiment,
     opened: _OpenedFolder,
-    start: Progress,
     report: Report,
     callbacks: Sequence[Callback],
 ) -> RunRecord:
     """Train to the last round and write the record; save the state when interrupted."""
-    record, evidence = opened.record, EvidenceWriter(folder, experiment, start.round)
+    assert opened.progress is not None
+    start, plan = opened.progress, experiment.algorithm.plan
+    evidence = EvidenceWriter(folder, experiment, start.round)
     latest, saved, started = start, time.monotonic(), time.monotonic()
     pause = SAVE_SECONDS
 
-    def wall_seconds() -> float:
-        return record.wall_seconds + max(0.0, time.monotonic() - started)
+    def record_at(progress: Progress) -> RunRecord:
+        """The record with the state of training and the wall time so far."""
+        seconds = opened.record.wall_seconds + max(0.0, time.monotonic() - started)
+        return opened.record.model_copy(
+            update={
+                "rounds_done": progress.round,
+                "metrics": progress.metrics,
+                "wall_seconds": seconds,
+            }
+        )
 
     def after(progress: Progress) -> None:
         nonlocal latest, saved, pause
@@ -627,7 +550,7 @@ def _train(
         latest = progress  # after its evidence: a round that is interrupted in between is repeated
         report(progress.round, experiment.rounds)
         if callbacks:
-            state = record_at(record, progress, wall_seconds())
+            state = record_at(progress)
             for callback in callbacks:
                 callback.on_round(state)
         now = time.monotonic()
@@ -640,14 +563,13 @@ def _train(
     action = f"resuming after round {start.round}" if start.round else "starting"
     _log.info("%s: %s of %d on %s", folder, action, experiment.rounds, experiment.device)
     report(start.round, experiment.rounds)
-    plan = experiment.algorithm.plan
     for callback in callbacks:
-        callback.on_start(plan, record_at(record, start, wall_seconds()))
+        callback.on_start(plan, record_at(start))
     try:
         end = train(experiment, opened.ledger, start, after, opened.witness)
     except (KeyboardInterrupt, LostRankError) as stop:
         save(folder, latest)
-        record_at(record, latest, wall_seconds()).save(folder)
+        record_at(latest).save(folder)
         done = f"{latest.round} of {experiment.rounds} rounds are saved in {folder}"
         if isinstance(stop, LostRankError):
             raise LostRankError(done) from None
@@ -657,9 +579,7 @@ def _train(
     if opened.witness is not None:
         opened.witness.end(end.chain)
     spent = spent_by_group(folder, plan)
-    finished = write_finished(
-        folder, experiment, end, record_at(record, end, wall_seconds()), spent
-    )
+    finished = write_finished(folder, experiment, end, record_at(end), spent)
     for callback in callbacks:
         callback.on_end(finished, spent)
     return finished

@@ -9,8 +9,6 @@ private records is a release of its own.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,13 +19,13 @@ import torch
 from pydantic import Field
 
 from privplan.errors import InputError
-from privplan.files import csv_cell, write_text
+from privplan.files import write_text
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.planning import QuantileClipping
 from privplan.spec.spec import Spec
 from privplan.spec.training import without_recipe
-from privplan.sweeps import Progress, resumable
+from privplan.sweeps import Progress
 from privplan.values import Value, digest
 from privplan.verification.verify import load_run
 from simulate.algorithms.registry import (
@@ -37,20 +35,22 @@ from simulate.algorithms.registry import (
     algorithm,
     as_given,
 )
-from simulate.engine.loop import evaluate, initial_state, one_core, run_round
+from simulate.engine.loop import evaluate, one_core
 from simulate.runs.compare import (
     TUNING,
     ComparisonRow,
     Scores,
     clipped_share,
     compare,
+    csv_text,
+    epsilon_cells,
+    least,
     request_for,
     require_own,
     scores_of,
 )
-from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request, prepare
-from simulate.runs.study import Study, opened, search
+from simulate.runs.study import Problem, search, to_the_end
 
 # --- What ``compare --tune`` varies of a method, and the plan with other values of it. -----------
 
@@ -65,29 +65,19 @@ FACTOR = 4.0
 
 
 class Point(Value):
-    """Values that a method trains with.
+    """Values that a method trains with; clipping norm and rate are factors on the plan's."""
 
-    Attributes:
-        clipping: clipping norm over the plan's; the first one where it follows a quantile.
-        rate: local learning rate over the plan's.
-        quantile: the private quantile that the clipping norm follows; None where it is fixed.
-        values: the method's own hyperparameters by name.
-    """
-
-    clipping: float = 1.0
+    clipping: float = 1.0  # of the first norm where it follows a quantile
     rate: float = 1.0
-    quantile: float | None = None
-    values: dict[str, float] = Field(default_factory=dict)
+    quantile: float | None = None  # that the clipping norm follows; None where it is fixed
+    values: dict[str, float] = Field(default_factory=dict)  # the method's own hyperparameters
 
 
 class SearchSpace:
     """The values of a method that are tuned, each on a logarithmic scale.
 
-    Args:
-        entry: the method. A method without privacy does not clip, so its norm is not tuned.
-        given: values of hyperparameters that the user chose, which stay.
-        quantile: the private quantile that the method's clipping norm follows under its own plan;
-            None where the norm is fixed.
+    Hyperparameters that the user gave stay; a method without privacy has no norm to tune, and a
+    quantile only where its clipping norm follows one.
     """
 
     def __init__(
@@ -127,15 +117,6 @@ class SearchSpace:
             values={**own, **self._given},
         )
 
-    def at_edge(self, point: Point) -> list[str]:
-        """Names of the values within a tenth of an end of their range, on the log scale."""
-        values = {**point.model_dump(exclude={"values"}), **point.values}
-        names = []
-        for name, (low, high) in self.ranges.items():
-            place = math.log(values[name] / low) / math.log(high / low)
-            names += [name] if not 0.1 < place < 0.9 else []
-        return names
-
 
 def retuned(plan: Plan, point: Point) -> Plan:
     """The plan with another clipping norm, quantile and local learning rate; same guarantees.
@@ -172,37 +153,21 @@ def retuned(plan: Plan, point: Point) -> Plan:
 ACCOUNTANT = "pld"
 """Accountant of a tuned comparison: the guarantee's, with which every method can use its budgets
 up, so that no lead is an accountant's."""
+VALIDATION_SHARE = 0.2
+"""Share of the training records that is held out for validation."""
 VALIDATION_CLIENTS = 100
 """Most clients whose personal models are scored on validation records."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """A method with the values that were found for it.
-
-    Attributes:
-        algorithm: the method's name.
-        point: the values with the best score.
-        score: their validation score.
-        default_score: that of the defaults.
-        runs: runs that were spent.
-        at_edge: values near the end of what was tried.
-    """
+    """A method with the values that have the best validation score."""
 
     algorithm: str
     point: Point
     score: float
     default_score: float
     runs: int
-    at_edge: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """One run: a request on the validation split, and the values to train with."""
-
-    request: Request
-    point: Point
 
 
 def same_accountant(plan: Plan) -> Plan:
@@ -220,7 +185,6 @@ def tune(
     algorithms: Sequence[str],
     *,
     trials: int,
-    validation_share: float,
     seed: int = 0,
     jobs: int = 1,
     progress: Progress = lambda done, total: None,
@@ -228,36 +192,61 @@ def tune(
     """The best values of each method, by name."""
     if trials < 2:
         raise InputError.one("trials", "must be 2 or more", trials)
-    if not 0 < validation_share < 1:
-        raise InputError.one("validation_share", "must be in (0, 1)", validation_share)
     require_own(base.folder)
-    request = replace(base, validation_share=validation_share, seed=seed)
+    request = replace(base, validation_share=VALIDATION_SHARE, seed=seed)
     given = base.hyperparameters
-    identity = digest(
-        {
-            "plan": base.plan.digest,
-            "data": [base.dataset, base.partition_name, validation_share],
-            "given": [given.aggregation, dict(given.values)],
-            "seed": seed,
-        }
-    )
+    identity = {
+        "plan": base.plan.digest,
+        "data": [base.dataset, base.partition_name, VALIDATION_SHARE],
+        "given": [given.aggregation, dict(given.values)],
+        "seed": seed,
+    }
     spaces, requests = {}, {name: replace(request, algorithm=name) for name in algorithms}
     for name, one in requests.items():
         if (metric := prepare(one).metric) is not None:
             rule = "must be left out of a tuned comparison, whose measure is the accuracy"
             raise InputError.one("metric", rule, metric.name)
-        spaces[name] = SearchSpace(ALGORITHMS.get(name), given.values, _quantile(name, base))
+        # the private quantile that the method's clipping norm follows, if any
+        clips_clients = ALGORITHMS.get(name).unit_under(base.plan) == "client"
+        followed = algorithm(name, base.plan).plan.clipping if clips_clients else None
+        quantile = None if followed is None else followed.quantile
+        spaces[name] = SearchSpace(ALGORITHMS.get(name), given.values, quantile)
 
-    def trial(name: str, key: str, params: dict[str, Any]) -> _Trial:
-        return _Trial(requests[name], spaces[name].point(params))
+    def trial(name: str, key: str, params: dict[str, Any]) -> tuple[Request, Point]:
+        return requests[name], spaces[name].point(params)
 
-    with resumable(base.folder), opened(base.folder / TUNING) as storage:
-        studies = {
-            name: Study(storage, name, identity, space.ranges, [space.default], seed=seed)
-            for name, space in spaces.items()
-        }
-        search(studies, trial, _score, trials=trials, jobs=jobs, progress=progress)
-        return {name: _tuned(name, spaces[name], study) for name, study in studies.items()}
+    tried = search(
+        base.folder / TUNING,
+        {name: Problem(space.ranges, space.default) for name, space in spaces.items()},
+        trial,
+        _score,
+        identity=digest(identity),
+        seed=seed,
+        trials=trials,
+        jobs=jobs,
+        progress=progress,
+    )
+    found = {}
+    for name, space in spaces.items():
+        scores = [one.scores[0] for one in tried[name] if one.scores is not None]
+        point = space.point(tried[name][scores.index(max(scores))].params)
+        found[name] = Tuned(name, point, max(scores), scores[0], len(scores))
+    return found
+
+
+def _score(trial: tuple[Request, Point]) -> float:
+    """Validation score of a run: what ``accuracy`` of a run is; 0 where it is not finite."""
+    torch.set_num_threads(1)
+    request, point = trial
+    experiment = prepare(request)
+    chosen = Hyperparameters(request.hyperparameters.aggregation, point.values)
+    plan = retuned(experiment.algorithm.plan, point)
+    built = ALGORITHMS.get(request.algorithm).build(plan, chosen)
+    experiment = replace(experiment, algorithm=built)
+    end = to_the_end(experiment)
+    with one_core():
+        score = evaluate(experiment, end, VALIDATION_CLIENTS).accuracy
+    return score if math.isfinite(score) else 0.0
 
 
 def tuned_request(base: Request, found: Tuned) -> Request:
@@ -271,39 +260,6 @@ def tuned_request(base: Request, found: Tuned) -> Request:
     return replace(base, plan=retuned(plan, found.point), hyperparameters=chosen)
 
 
-def _quantile(name: str, base: Request) -> float | None:
-    """The private quantile that a method's clipping norm follows; None where it is fixed."""
-    if ALGORITHMS.get(name).unit_under(base.plan) != "client":
-        return None
-    followed = algorithm(name, base.plan).plan.clipping
-    return None if followed is None else followed.quantile
-
-
-def _tuned(name: str, space: SearchSpace, study: Study) -> Tuned:
-    trials = study.finished()
-    scores = [one.scores[0] for one in trials if one.scores is not None]
-    score = max(scores)
-    point = space.point(trials[scores.index(score)].params)
-    return Tuned(name, point, score, scores[0], len(scores), tuple(space.at_edge(point)))
-
-
-def _score(trial: _Trial) -> float:
-    """Validation score of a run: what ``accuracy`` of a run is; 0 where it is not finite."""
-    torch.set_num_threads(1)
-    experiment = prepare(trial.request)
-    entry = ALGORITHMS.get(trial.request.algorithm)
-    aggregation = trial.request.hyperparameters.aggregation
-    plan = retuned(experiment.algorithm.plan, trial.point)
-    built = entry.build(plan, Hyperparameters(aggregation, trial.point.values))
-    experiment = replace(experiment, algorithm=built)
-    now, ledger = initial_state(experiment), MemoryLedger("")
-    with one_core():
-        while now.round < experiment.rounds:
-            now = run_round(experiment, now, ledger)
-        score = evaluate(experiment, now, VALIDATION_CLIENTS).accuracy
-    return score if math.isfinite(score) else 0.0
-
-
 # --- The table of a tuned comparison: per method its values, what it spent, and its accuracies. --
 
 UNUSED = 0.01
@@ -312,21 +268,12 @@ UNUSED = 0.01
 
 @dataclass(frozen=True)
 class TunedRow:
-    """A method of a tuned comparison.
-
-    Attributes:
-        row: its runs and verdicts.
-        tuned: the values that were found for it.
-        scores: one per seed.
-        clipped: share of clipped contributions over all seeds; None where nothing is clipped.
-        norm: its clipping norm.
-        rate: its local learning rate.
-    """
+    """A method of a tuned comparison."""
 
     row: ComparisonRow
     tuned: Tuned
-    scores: tuple[Scores, ...]
-    clipped: float | None
+    scores: tuple[Scores, ...]  # one per seed
+    clipped: float | None  # share of contributions over all seeds; None where nothing is clipped
     norm: float
     rate: float
 
@@ -334,21 +281,6 @@ class TunedRow:
     def own(self) -> list[float]:
         """Own accuracy per seed."""
         return [one.own for one in self.scores]
-
-    @property
-    def everybody(self) -> list[float]:
-        """Global accuracy per seed."""
-        return [one.everybody for one in self.scores]
-
-    @property
-    def worst_group(self) -> tuple[str, float]:
-        """The group with the least own accuracy, averaged over the seeds."""
-        return self._worst([one.own_by_group for one in self.scores])
-
-    @property
-    def worst_class(self) -> tuple[str, float]:
-        """The class with the least global accuracy, averaged over the seeds."""
-        return self._worst([one.by_class for one in self.scores])
 
     @property
     def unused(self) -> list[str]:
@@ -359,11 +291,6 @@ class TunedRow:
             if spent is not None and group.budget and spent < (1 - UNUSED) * group.budget:
                 lines.append(f"{group.group} {100 * spent / group.budget:.0f}%")
         return lines
-
-    def _worst(self, found: Sequence[dict[str, float]]) -> tuple[str, float]:
-        means = {name: statistics.fmean(one[name] for one in found) for name in found[0]}
-        known = {name: value for name, value in means.items() if not math.isnan(value)}
-        return min(known.items(), key=lambda pair: pair[1])
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -390,31 +317,27 @@ def tuned_table(
 
 
 def _cells(one: TunedRow, best: TunedRow) -> list[str]:
-    spent = [one.row.spent(name) for name in one.row.groups]
     kept = sum(verdict.kept for verdict in one.row.verdicts)
+    values = {"rate": one.rate, **_own_values(one)}
+    # the group and the class with the least accuracy, averaged over the seeds
+    parts = ([score.own_by_group for score in one.scores], [score.by_class for score in one.scores])
+    worst = [
+        least({name: statistics.fmean(found[name] for found in part) for name in part[0]})
+        for part in parts
+    ]
+    behind = [a - b for a, b in zip(one.own, best.own, strict=True)]  # equal seeds: equal clients
     return [
         one.row.algorithm,
-        _values(one),
+        ", ".join(f"{name}={value:.3g}" for name, value in values.items()),
         f"{one.norm:.3g}",
         "-" if one.clipped is None else f"{100 * one.clipped:.0f}%",
         _percent(one.own),
-        _percent(one.everybody),
-        "" if one is best else _percent(paired(one, best), sign=True),
-        f"{one.worst_group[0]} {100 * one.worst_group[1]:.2f}",
-        f"{one.worst_class[0]} {100 * one.worst_class[1]:.2f}",
-        *("inf" if value is None else f"{value:.4f}" for value in spent),
+        _percent([score.everybody for score in one.scores]),
+        "" if one is best else _percent(behind, sign=True),
+        *(f"{name} {100 * value:.2f}" for name, value in worst),
+        *epsilon_cells(one.row),
         f"{kept}/{len(one.row.verdicts)}",
     ]
-
-
-def paired(one: TunedRow, other: TunedRow) -> list[float]:
-    """Differences of the own accuracy, seed by seed: equal seeds have equal clients and cohorts."""
-    return [a - b for a, b in zip(one.own, other.own, strict=True)]
-
-
-def _values(one: TunedRow) -> str:
-    own = [f"{name}={value:.3g}" for name, value in _own_values(one).items()]
-    return ", ".join([f"rate={one.rate:.3g}", *own])
 
 
 def _own_values(one: TunedRow) -> dict[str, float]:
@@ -433,8 +356,6 @@ def _caption(rows: Sequence[TunedRow]) -> str:
     """What the columns are, and which methods leave a part of their budgets."""
     first = rows[0].row.verdicts[0].groups[0]
     left = [f"{one.row.algorithm} ({', '.join(one.unused)})" for one in rows if one.unused]
-    edges = [f"{one.row.algorithm} ({', '.join(one.tuned.at_edge)})" for one in rows
-             if one.tuned.at_edge]  # fmt: skip
     lines = [
         f"{rows[0].tuned.runs} runs each on validation records; own: each client's model on its "
         "own test records; global: on all test records; ±: 95% interval over seeds; "
@@ -442,7 +363,6 @@ def _caption(rows: Sequence[TunedRow]) -> str:
         f"sampling, {first.relation} neighbours, {first.accountant}"
     ]
     lines += [f"budgets not used up: {'; '.join(left)}"] if left else []
-    lines += [f"values near the end of what was tried: {'; '.join(edges)}"] if edges else []
     return "; ".join(lines)
 
 
@@ -460,15 +380,10 @@ def tuned_plain(rows: Sequence[TunedRow]) -> list[dict[str, object]]:
 
 def tuned_csv(rows: Sequence[TunedRow]) -> str:
     """Tidy CSV: one line per algorithm, seed and group; an infinite epsilon is ``inf``."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    place = COLUMNS.index("realised_upper")
-    for one in rows:
-        for line in _lines(one):
-            line[place] = "inf" if line[place] is None else line[place]
-            writer.writerow(map(csv_cell, line))
-    return text.getvalue()
+    lines, place = [line for one in rows for line in _lines(one)], COLUMNS.index("realised_upper")
+    for line in lines:
+        line[place] = "inf" if line[place] is None else line[place]
+    return csv_text(COLUMNS, lines)
 
 
 def _lines(one: TunedRow) -> Iterator[list[object]]:
@@ -476,7 +391,7 @@ def _lines(one: TunedRow) -> Iterator[list[object]]:
     fixed = [one.tuned.runs, one.norm, one.rate, values, one.tuned.score, one.tuned.default_score]
     for record, verdict, scores in zip(one.row.records, one.row.verdicts, one.scores, strict=True):
         head = [one.row.algorithm, one.row.unit, record.seed, *fixed, one.clipped]
-        head += [scores.own, scores.everybody, *scores.worst_class]
+        head += [scores.own, scores.everybody, *least(scores.by_class)]
         for group in verdict.groups:
             own = scores.own_by_group.get(group.group)
             spent = [group.budget, group.realised_upper, verdict.outcome]
@@ -493,23 +408,14 @@ def tuned_comparison(
     algorithms: Sequence[str],
     seeds: Sequence[int],
     trials: int,
-    validation_share: float,
-    jobs: int | None,
+    jobs: int,
     progress: Progress,
-    cluster: str | None = None,
     finished: Callable[[ComparisonRow], None] = lambda row: None,
 ) -> list[TunedRow]:
     """Tune each method, train all with their own values, and write the table."""
-    found = tune(
-        base,
-        algorithms,
-        trials=trials,
-        validation_share=validation_share,
-        jobs=jobs or 1,
-        progress=progress,
-    )
+    found = tune(base, algorithms, trials=trials, jobs=jobs, progress=progress)
     requests = {name: tuned_request(base, one) for name, one in found.items()}
-    rows = compare(base, algorithms, seeds, jobs, progress, cluster, requests, finished)
+    rows = compare(base, algorithms, seeds, jobs, progress, requests, finished)
     shown = []
     for row in rows:
         runs = [request_for(requests[row.algorithm], row.algorithm, seed) for seed in seeds]

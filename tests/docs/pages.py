@@ -141,7 +141,7 @@ PAGES = {
         before=DIGITS,
         edits=SHORT,
         words={"--algorithms all --seeds 5": "--algorithms FedAvg,planned --seeds 1",
-               "--jobs 8": "--jobs 2", "--cluster auto": "--cluster local",
+               "--jobs 8": "--jobs 2",
                "--nproc-per-node 4": "--nproc-per-node 2"},
         slow=True,
     ),

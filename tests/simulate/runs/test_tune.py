@@ -21,7 +21,7 @@ from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.data.dataset import validation_split
 from simulate.data.registry import load
 from simulate.runs import tune as tune_module
-from simulate.runs.compare import ComparisonRow, compare, scores_of, select
+from simulate.runs.compare import ComparisonRow, compare, least, scores_of, select
 from simulate.runs.request import Request
 from simulate.runs.tune import (
     Point,
@@ -97,7 +97,7 @@ def test_the_private_quantile_is_tuned_at_equal_guarantees(
     follows = {"quantile": 0.7, "share": 0.05, "learning_rate": 0.3}
     given = solve(Spec.parse({**data, "planning": {**data["planning"], "clipping": follows}}))
     base = Request(given, "", "digits", tmp_path, device="cpu")
-    found = tune(base, [name], trials=4, validation_share=0.2)[name]
+    found = tune(base, [name], trials=4)[name]
     study = optuna.load_study(study_name=name, storage=f"sqlite:///{tmp_path}/tuning.db")
     tried = [one.params["quantile"] for one in study.trials]
     assert tried[0] == 0.7
@@ -110,8 +110,7 @@ def test_the_private_quantile_is_tuned_at_equal_guarantees(
     other = retuned(before, Point(quantile=0.2))
     assert other.certificate == before.certificate
     assert other.clipping == replace_quantile(before, 0.2)
-    fixed = tune(replace(base, plan=short_plan, folder=tmp_path / "fixed"), [name], trials=2,
-                 validation_share=0.2)[name]  # fmt: skip
+    fixed = tune(replace(base, plan=short_plan, folder=tmp_path / "fixed"), [name], trials=2)[name]
     assert fixed.point.quantile is None
 
 
@@ -119,7 +118,7 @@ def test_a_method_that_follows_a_median_by_default_gets_its_own_quantile(
     short_plan: Plan, tmp_path: Path
 ) -> None:
     base = Request(short_plan, "", "digits", tmp_path / "out", device="cpu")
-    found = tune(base, ["DP-FedPGN"], trials=3, validation_share=0.2)["DP-FedPGN"]
+    found = tune(base, ["DP-FedPGN"], trials=3)["DP-FedPGN"]
     assert found.point.quantile is not None
     chosen = replace(found, point=found.point.model_copy(update={"quantile": 0.3}))
     given = algorithm("DP-FedPGN", short_plan).plan
@@ -163,7 +162,7 @@ def test_a_tuned_comparison(
     assert base.plan.spec.planning.accountant == "pld"
     assert same_accountant(base.plan) is base.plan
     seen: list[ComparisonRow] = []
-    shown = tuned_comparison(base, names, [4, 5], 3, 0.2, 1, quiet, None, seen.append)
+    shown = tuned_comparison(base, names, [4, 5], 3, 1, quiet, seen.append)
     assert [row.algorithm for row in seen] == names
     title, columns, cells, caption = tuned_table("a title", shown)
     assert len(tuned_plain(shown)) == 2 * 2 * 3
@@ -181,7 +180,7 @@ def test_a_tuned_comparison(
         assert float(row["validation"]) >= float(row["validation_default"])
         assert row["verdict"] == "kept"
     monkeypatch.setattr(tune_module, "_score", None)  # nothing is run again
-    found = tune(base, names, trials=3, validation_share=0.2)
+    found = tune(base, names, trials=3)
     for name in names:
         request = tuned_request(base, found[name])
         run = replace(request, algorithm=name, seed=4, folder=base.folder / name / "seed-4")
@@ -192,9 +191,9 @@ def test_a_tuned_comparison(
         assert executed.local.learning_rate == request.plan.spec.local.learning_rate
         mean = np.average(list(scores.own_by_group.values()))
         assert scores.own == pytest.approx(mean, abs=0.05)
-        assert scores.worst_class[1] <= scores.everybody
+        assert least(scores.by_class)[1] <= scores.everybody
     with pytest.raises(InputError, match="output: must not hold results of other settings"):
-        tune(base, names, trials=3, validation_share=0.3)
+        tune(base, names, trials=3, seed=1)
 
 
 def test_own_and_global_are_equal_measures_for_one_model(short_plan: Plan, tmp_path: Path) -> None:

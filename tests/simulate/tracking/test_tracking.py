@@ -20,7 +20,7 @@ from privplan.record import RunRecord
 from privplan.spec.presets import preset
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import run_prepared
-from simulate.tracking.callback import TRACKERS, Callback
+from simulate.tracking import TRACKERS, Callback
 
 ROOT = Path(privplan.__file__).parents[1]
 
@@ -96,7 +96,7 @@ def test_a_tracker_changes_nothing_of_the_run(
 def test_a_missing_package_is_named_before_anything_is_written(
     plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulate.tracking.callback.find_spec", lambda name: None)
+    monkeypatch.setattr("simulate.tracking.find_spec", lambda name: None)
     words = ["simulate", str(plan), "--algorithm", "planned", "--track", "mlflow"]
     done = CliRunner().invoke(main, [*words, "-o", str(tmp_path / "run")])
     assert done.exit_code == 2

@@ -19,7 +19,7 @@ from simulate.cli.proxy import pretrain as command
 from simulate.models.registry import model
 from simulate.proxy import pretraining
 from simulate.proxy.pretraining import PublicTraining, pretrain
-from simulate.proxy.trials import Setting, Trial, accuracy, default_candidate, loaded
+from simulate.proxy.search import Setting, Trial, accuracy, default_candidate, loaded
 from simulate.replay.replay import Replay
 from simulate.runs.request import Request
 from simulate.runs.run import execute

@@ -17,9 +17,16 @@ from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from simulate.cli.proxy import forecast as command
 from simulate.data.partition.schemes import scheme
-from simulate.proxy.search import DRAWN, Variation, label_skew, proxy_run, variations, varied
-from simulate.proxy.search import PROXY_JOURNAL as JOURNAL
-from simulate.proxy.trials import trained
+from simulate.proxy.search import (
+    DRAWN,
+    PROXY_JOURNAL,
+    Variation,
+    label_skew,
+    proxy_run,
+    trained,
+    variations,
+    varied,
+)
 from tests.simulate.tuning.test_tuning import DATA, SETTING, TEXT
 
 PLAIN = Spec.parse(DATA).model_dump(mode="json", exclude={"groups_from"})
@@ -84,7 +91,7 @@ def test_the_command_writes_a_table_and_resumes(tmp_path: Path) -> None:
     table = ProxyTable.load(out)
     assert len(table.runs) == 12
     assert len(Forecaster(table).held_out()) == 12
-    journal = Path(f"{out}.runs") / JOURNAL
+    journal = Path(f"{out}.runs") / PROXY_JOURNAL
     lines = journal.read_text().splitlines()
     first = json.loads(lines[0])
     first["rows"]["accuracy"] = 0.123
