@@ -11,13 +11,16 @@ from torch.nn import functional
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
-from simulate.attacks.closed_form import body_gradient, closed, labels_of, last_dense
 from simulate.attacks.inversion import (
     ANNEALED,
     _pooled,
+    body_gradient,
+    closed,
     dense_objective,
     ig,
     known,
+    labels_of,
+    last_dense,
     named_parameters,
 )
 from simulate.attacks.measures import (
