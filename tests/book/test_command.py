@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import random
 import subprocess
 import sys
 import time
@@ -15,7 +14,6 @@ from click.testing import CliRunner, Result
 
 from privplan.cli import main
 from privplan.plan import Plan
-from privplan.record import LEDGER
 from tests.book.runs import run
 from tests.verification.honest_run import spec
 
@@ -44,12 +42,6 @@ def book(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return address
 
 
-def test_add_says_what_it_did(book: str, tmp_path: Path) -> None:
-    again = privplan("book", "add", tmp_path / "run1")
-    assert again.exit_code == 0
-    assert "nothing added: the book holds" in again.stdout
-
-
 def test_show_names_all_that_an_epsilon_depends_on(book: str) -> None:
     shown = privplan("book", "show")
     assert shown.exit_code == 0, shown.stderr
@@ -63,17 +55,6 @@ def test_show_names_all_that_an_epsilon_depends_on(book: str) -> None:
         privplan("book", "show", "--format=json", "--group=strict", "--delta=1e-6").stdout
     )
     assert only["epsilon_lower"] > strict["epsilon_upper"]
-
-
-def test_show_refuses_a_mixed_group_and_reads_it_under_a_named_relation(
-    book: str, tmp_path: Path
-) -> None:
-    privplan("book", "add", run(tmp_path / "other", 3, relation="replace_one"))
-    line = refused("book", "show", "--group", "strict")
-    assert "add_remove and replace_one" in line
-    done = privplan("book", "show", "--group", "strict", "--relation", "replace_one")
-    assert done.exit_code == 0
-    assert "replace_one" in done.stdout
 
 
 def test_left_says_what_a_next_run_may_do(book: str) -> None:
@@ -123,22 +104,6 @@ def test_solve_starts_from_the_book(book: str, tmp_path: Path) -> None:
     assert Plan.parse(json.loads(named.stdout)) == Plan.load(plan)
 
 
-def test_solve_refuses_a_spent_budget_and_writes_nothing(book: str, tmp_path: Path) -> None:
-    groups = [{"name": "strict", "clients": 800, "epsilon": 0.3}]
-    spec_file, plan = _spec_file(tmp_path, groups=groups, cohort=20), tmp_path / "plan.json"
-    line = refused("solve", spec_file, "--from-book", "-o", plan, code=3)
-    assert "nearest feasible budget" in line
-    assert not plan.exists()
-
-
-def test_a_torn_ledger_is_one_line(address: str, tmp_path: Path) -> None:
-    folder = run(tmp_path / "run")
-    whole = (folder / LEDGER).read_bytes()
-    (folder / LEDGER).write_bytes(whole[:-9])
-    assert "torn" in refused("book", "add", folder, "--address", address)
-    assert "must be a run folder" in refused("book", "add", tmp_path / "no", "--address", address)
-
-
 def _corrupt(folder: Path) -> Path:
     path = folder / "corrupt.sqlite"
     path.write_bytes(b"not a database at all" * 500)
@@ -160,7 +125,6 @@ def _empty(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("use", [("show",), ("export",), ("left", "--group=a", "--epsilon=1")])
 @pytest.mark.parametrize(
     ("made", "said"),
     [
@@ -178,9 +142,9 @@ def _empty(folder: Path) -> Path:
     ],
 )
 def test_a_hostile_address_is_one_line_without_its_password(
-    tmp_path: Path, use: tuple[str, ...], made: object, said: str
+    tmp_path: Path, made: object, said: str
 ) -> None:
-    line = refused("book", *use, "--address", made(tmp_path))  # type: ignore[operator]
+    line = refused("book", "show", "--address", made(tmp_path))  # type: ignore[operator]
     assert said in line
     assert "secret" not in line
 
@@ -229,12 +193,6 @@ def test_a_book_of_runs_has_no_accounts_and_gets_none(tmp_path: Path) -> None:
     assert book.read_bytes() == before
 
 
-def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    line = refused("book", "show", "--address", "postgresql://me@host/db")
-    assert "privplan[postgres]" in line
-
-
 def test_sqlalchemy_is_loaded_only_by_a_command_that_opens_a_book() -> None:
     code = (
         "import sys, privplan, privplan.cli, privplan.cli.book, privplan.cli.plan\n"
@@ -272,34 +230,3 @@ def test_left_answers_or_refuses_within_a_second(
     line = refused("book", "left", "--group", "strict", *options, *rule)
     assert said in line
     assert time.process_time() - before < 2.0
-
-
-@pytest.mark.slow
-def test_left_answers_or_refuses_within_a_second_for_200_inputs(book: str) -> None:
-    """Random numbers of all magnitudes, and numbers that are none."""
-    draw = random.Random(7)
-
-    def number() -> str:
-        odd = ["nan", "inf", "-inf", "0", "-1", "1e308", "5e-324", "x", "", "1e400", "0x1"]
-        kind = draw.random()
-        if kind < 0.2:
-            return draw.choice(odd)
-        if kind < 0.6:
-            return f"{10 ** draw.uniform(-12, 12):.6g}"
-        return f"{draw.uniform(0, 3):.6g}"
-
-    for _ in range(200):
-        options = ["--epsilon", number()]
-        for name, chance in (("--delta", 0.6), ("--sampling-ratio", 0.5)):
-            if draw.random() < chance:
-                options += [name, number()]
-        if draw.random() < 0.5:
-            options += ["--rounds", draw.choice([number(), str(draw.randrange(10**9))])]
-        if draw.random() < 0.3:
-            options += ["--relation", draw.choice(["add_remove", "replace_one", "zero_out"])]
-        group = draw.choice(["strict", "loose"])
-        before = time.process_time()
-        done = privplan("book", "left", "--group", group, *options, "--address", book)
-        assert time.process_time() - before < 2.0, options
-        assert done.exit_code in (0, 2, 3), (options, done.output)
-        assert done.exit_code == 0 or len(done.stderr.strip().splitlines()) >= 1, options

@@ -86,18 +86,6 @@ def test_sampled_runs_are_filtered_by_the_divergence_at_one_order() -> None:
     assert exact.exact_noise_multiplier is None
 
 
-def test_no_repetition_may_fit_while_a_noisier_run_does() -> None:
-    found = remaining(_account(_full(10.0, 30)), 3.0, DELTA)
-    assert found.repetitions == 0
-    assert found.noise_multiplier is not None
-    assert found.noise_multiplier > 10.0
-
-
-def test_nothing_is_left_of_an_overspent_budget() -> None:
-    with pytest.raises(InfeasibleError, match=r"strict: nothing is left of epsilon 0\.5; spent"):
-        remaining(_account(_full(10.0, 30)), 0.5, DELTA)
-
-
 def test_a_refusal_by_a_filter_names_what_it_counts() -> None:
     account = _account(_full(10.0, 30))
     exact = account.composed(History(), DELTA).upper

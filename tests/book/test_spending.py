@@ -9,7 +9,6 @@ from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privplan.accounting.accountant import Interval
 from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.book.entry import BookedRun
@@ -120,11 +119,3 @@ def test_equal_names_in_two_populations_are_two_groups(tmp_path: Path) -> None:
     assert account_of(runs, "north", "strict").history.rounds == 30
     with pytest.raises(InputError, match="'east' has none"):
         account_of(runs, "east", "strict")
-
-
-def test_the_interval_is_of_all_runs_at_once(tmp_path: Path) -> None:
-    runs = _booked([run(tmp_path / f"{s}", s) for s in (1, 2, 3)])
-    found = account_of(runs, "", "strict").composed(History(), DELTA)
-    once = _account(History.repeated(Release(1.6, 0.02), 90)).composed(History(), DELTA)
-    assert found == once
-    assert isinstance(found, Interval)

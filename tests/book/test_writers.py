@@ -1,15 +1,43 @@
 """Concurrent writers: different runs, the same run, and a run that grows, all at once."""
 
+import multiprocessing
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from privplan.book.entry import booking_of
+from privplan.book.entry import Booking, booking_of
 from privplan.book.store import add, address_of, runs
 from tests.book.runs import run
-from tests.book.writers import write_at_once
 
-WRITERS = 5
-OWN = 6
+WRITERS = 4
+OWN = 3
+
+
+def _write(barrier: Any, results: Any, address: str, bookings: Sequence[Booking]) -> None:
+    url = address_of(address)
+    barrier.wait()
+    results.put([add(url, booking).outcome for booking in bookings])
+
+
+def write_at_once(address: str, work: Sequence[Sequence[Booking]]) -> Counter[str]:
+    """Let one process a list of bookings add them, all at once; counts of the outcomes."""
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(len(work)), context.Queue()
+    processes = [
+        context.Process(target=_write, args=(barrier, results, address, bookings))
+        for bookings in work
+    ]
+    for process in processes:
+        process.start()
+    outcomes: Counter[str] = Counter()
+    for _ in processes:
+        outcomes.update(results.get(timeout=120))
+    for process in processes:
+        process.join()
+    results.close()
+    assert [process.exitcode for process in processes] == [0] * len(work)
+    return outcomes
 
 
 def test_every_run_is_in_the_book_once(address: str, tmp_path: Path) -> None:

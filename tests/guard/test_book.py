@@ -15,12 +15,14 @@ from privplan.book.replan import solve_at
 from privplan.book.spending import account_of, composition_of
 from privplan.book.store import address_of, runs
 from privplan.errors import InputError
-from privplan.guard import Guard
+from privplan.guard import BudgetExceededError, Guard
 from privplan.guard.guard import add_to_book
 from privplan.plan import Plan
 from privplan.planning.solver import solve
+from privplan.record import LEDGER
 from privplan.spec.spec import Spec
-from tests.guard.plans import SIZE
+from tests.guard.plans import SIZE, plan_of, two_groups
+from tests.guard.plans import train as loop
 
 DELTA = 1e-4
 
@@ -177,3 +179,46 @@ def test_a_book_of_accounts_only_has_no_runs(tmp_path: Path) -> None:
     Budgets(address).open("strict", 2.0, 1e-5)
     with Guard(solve(spec(1.0)), tmp_path / "run", address) as guard:
         assert guard.may_release()
+
+
+def test_the_book_counts_earlier_runs_and_gets_this_one(tmp_path: Path) -> None:
+    plan, book = two_groups(12), str(tmp_path / "book.sqlite")
+    rounds = []
+    for number in range(4):
+        with Guard(plan, tmp_path / f"run{number}", book) as guard:
+            loop(guard)
+            rounds.append(guard.round - 1)
+            guard.finish()
+    assert rounds[0] == 12
+    assert 0 <= rounds[3] < 12  # 48 rounds exceed the budgets
+    assert {run.seed for run in runs(address_of(book))} == {None}
+    with Guard(plan, tmp_path / "run0", book) as guard:  # its own entry does not count twice
+        spent = guard.epsilon("strict").upper
+    assert spent <= plan.group("strict").epsilon
+
+
+def test_a_run_that_the_book_refuses_from_the_start_ends_with_the_refusal(tmp_path: Path) -> None:
+    plan, book = two_groups(12), str(tmp_path / "book.sqlite")
+    for number in range(5):
+        with Guard(plan, tmp_path / f"run{number}", book) as guard:
+            loop(guard)
+    assert not (tmp_path / "run4" / LEDGER).exists()
+    with (
+        pytest.raises(BudgetExceededError, match="epsilon"),
+        Guard(plan, tmp_path / "run5", book) as guard,
+    ):
+        guard.draw(1)
+
+
+def test_noise_of_others_is_booked_when_it_suffices(tmp_path: Path) -> None:
+    plan = plan_of({"all": (1000, 2.0, 0.05, 1.2)}, 20)
+    with Guard(plan, tmp_path) as guard:
+        with pytest.raises(InputError, match=r"noise_std: must be 0\.6 or more, found 0\.5"):
+            guard.record_noised(1, 10, 0.5)
+        for round_ in guard.rounds():
+            guard.record_noised(round_, 10, 0.6)
+        with pytest.raises(BudgetExceededError, match="20 planned rounds"):
+            guard.record_noised(21, 10, 0.6)
+    verdict = Guard(plan, tmp_path).verdict()
+    assert verdict.groups[0].realised_upper == verdict.groups[0].planned
+    assert "noise fresh" in {check.name for check in verdict.not_shown}
