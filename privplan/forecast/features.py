@@ -32,33 +32,18 @@ from privplan.values import (
 
 
 class PlanFeatures(Value):
-    """How a plan trains and with how much noise.
+    """How a plan trains and with how much noise."""
 
-    Attributes:
-        rounds: number of rounds (T).
-        noise: norm of the noise of the mean update over the clipping norm (N).
-        clipping_norm: C.
-        travel: local steps times local learning rate, with its mean decay: the length of an
-            unclipped update at gradients of norm 1.
-        rate: server learning rate over 1 - momentum.
-        averaged: models in the released average; 1 for the last model.
-        parameters: length of the model (d).
-        weights: weight of each group in the mean update, summing to 1.
-        clients: expected number of clients per round; None where it is unknown.
-        initial: digest of the parameters before the first round; None where they are drawn.
-        augmentation: random changes of images in training; None where there are none.
-    """
-
-    rounds: Count
-    noise: NonNegative
-    clipping_norm: Positive
-    travel: Positive
-    rate: Positive
-    averaged: Positive
-    parameters: Count
-    weights: tuple[NonNegative, ...]
-    clients: Positive | None = Field(None, exclude_if=is_none)
-    initial: str | None = Field(None, exclude_if=is_none)
+    rounds: Count  # T
+    noise: NonNegative  # norm of the noise of the mean update over the clipping norm (N)
+    clipping_norm: Positive  # C
+    travel: Positive  # local steps times mean local rate: an update's length at gradients of norm 1
+    rate: Positive  # server learning rate over 1 - momentum
+    averaged: Positive  # models in the released average; 1 for the last model
+    parameters: Count  # length of the model (d)
+    weights: tuple[NonNegative, ...]  # of each group in the mean update, summing to 1
+    clients: Positive | None = Field(None, exclude_if=is_none)  # expected per round; None: unknown
+    initial: str | None = Field(None, exclude_if=is_none)  # digest of parameters before round 1
     augmentation: Augmentation | None = Field(None, exclude_if=is_none)
 
     @property
@@ -196,23 +181,13 @@ LEAST_RUNS = 12
 
 
 class ProxyRun(Checked):
-    """One run on proxy data.
-
-    Attributes:
-        plan: features of its plan.
-        coverage: which classes its groups held.
-        partition: partition of the records over the clients.
-        seed: seed of the run.
-        accuracy: test accuracy in [0, 1].
-        accuracy_by_group: the same per group.
-        accuracy_by_class: the same per class; None where it was not measured.
-    """
+    """One run on proxy data."""
 
     plan: PlanFeatures
     coverage: Coverage
-    partition: str = ""
+    partition: str = ""  # of the records over the clients
     seed: int = 0
-    accuracy: NonNegative = Field(le=1)
+    accuracy: NonNegative = Field(le=1)  # test accuracy
     accuracy_by_group: tuple[NonNegative, ...]
     accuracy_by_class: tuple[NonNegative, ...] | None = Field(None, exclude_if=is_none)
 
@@ -242,20 +217,13 @@ class ProxyRun(Checked):
 
 
 class ProxyTable(Checked):
-    """Runs on one data set, with what they have in common.
-
-    Attributes:
-        dataset: name of the proxy data.
-        model: name of the network.
-        share: share of the plans' cohorts that took part; the noise is that of the plan.
-        runs: the runs, of different plans.
-    """
+    """Runs on one data set, with what they have in common."""
 
     schema_version: Literal[1] = 1
     dataset: str
     model: str
     classes: Count
-    share: float = 1.0
+    share: float = 1.0  # of the plans' cohorts that took part; the noise is that of the plan
     runs: tuple[ProxyRun, ...]
 
     @rule

@@ -110,12 +110,7 @@ _LEAST = 0.005
 
 @dataclass(frozen=True)
 class Point:
-    """A plan on data: what the curve is evaluated at.
-
-    Attributes:
-        plan: features of the plan.
-        coverage: which classes its groups hold.
-    """
+    """A plan on data: what the curve is evaluated at."""
 
     plan: PlanFeatures
     coverage: Coverage
@@ -135,16 +130,11 @@ def from_log_odds(value: float | Floats) -> Floats:
 
 
 class Curve:
-    """The fitted curve.
-
-    Args:
-        theta: logarithms of the parameters, in the order of PARAMETERS, then of the difficulties
-            of the classes.
-        units: units of P and Q: their geometric means over the proxy runs.
-    """
+    """The fitted curve."""
 
     def __init__(self, theta: Floats, units: tuple[float, float]) -> None:
-        self.theta, self.units = theta, units
+        self.theta = theta  # logarithms of PARAMETERS, then of the difficulties of the classes
+        self.units = units  # of P and Q: their geometric means over the proxy runs
 
     def __call__(self, point: Point) -> Floats:
         """Accuracy overall and of each group [1 + groups]."""
@@ -153,11 +143,7 @@ class Curve:
 
 
 class _Arrays:
-    """Numbers of plans that do not depend on the parameters, as arrays over plans.
-
-    Args:
-        points: plans of as many groups, on data of as many classes.
-    """
+    """Numbers of plans that do not depend on the parameters, as arrays over plans."""
 
     def __init__(self, points: Sequence[Point]) -> None:
         plans = [point.plan for point in points]
@@ -230,19 +216,13 @@ def _accuracy(theta: Floats, units: tuple[float, float], at: _Arrays) -> tuple[F
 
 
 class Fit:
-    """Fits of the curve to runs, and to all of them but one.
-
-    Args:
-        points: the runs' plans and data.
-        accuracies: accuracy overall and of each group of each run [runs, 1 + groups].
-        by_class: accuracy of each class of each run, or None where it was not measured.
-    """
+    """Fits of the curve to runs, and to all of them but one."""
 
     def __init__(
         self,
         points: Sequence[Point],
-        accuracies: Floats,
-        by_class: Sequence[Sequence[float] | None],
+        accuracies: Floats,  # overall and of each group [runs, 1 + groups]
+        by_class: Sequence[Sequence[float] | None],  # None where it was not measured
     ) -> None:
         self._at, self._seen = _Arrays(points), log_odds(accuracies)
         groups, classes = self._seen.shape[1] - 1, self._at.exposure.shape[1]
@@ -332,24 +312,14 @@ _SAME = 0.1
 
 @dataclass(frozen=True)
 class Anchor:
-    """An accuracy that the user knows.
-
-    Attributes:
-        point: the plan that reached it, and its data.
-        accuracy: the accuracy overall, in [0, 1].
-    """
+    """An accuracy that the user knows, overall and in [0, 1], and the plan that reached it."""
 
     point: Point
     accuracy: float
 
 
 class Forecaster:
-    """Forecasts plans from a table of proxy runs.
-
-    Args:
-        table: the proxy runs.
-        anchor: an accuracy that the user knows; it shifts all log odds.
-    """
+    """Forecasts plans from a table of proxy runs; an anchor shifts all log odds."""
 
     def __init__(self, table: ProxyTable, anchor: Anchor | None = None) -> None:
         self.table, self._anchor = table, anchor
@@ -414,10 +384,6 @@ class Forecaster:
     def held_out(self) -> tuple[float, ...]:
         """Accuracy minus forecast of each proxy run by the curve of the others, without anchor."""
         return self._missed
-
-    def distance_of(self, plan: PlanFeatures, coverage: Coverage) -> float:
-        """Distance of a plan to the nearest proxy run, as ``Forecast.distance``."""
-        return self.distance(self._point(plan, coverage))
 
     def distance(self, point: Point) -> float:
         """Distance to the nearest proxy run, over the median distance between those.
@@ -490,14 +456,11 @@ def _scores(errors: Sequence[Floats], widths: Floats, *, anchored: bool) -> tupl
 
     With an anchor a residual is that of one run after a shift by another run's.
     """
-    if not anchored:
-        overall = [abs(one[0]) / width for one, width in zip(errors, widths, strict=True)]
-        groups = [abs(one[1:]) / width for one, width in zip(errors, widths, strict=True)]
-    else:
-        rows = list(zip(errors, widths, strict=True))
-        pairs = [(a[0] - b[0][0], math.hypot(a[1], b[1])) for a, b in permutations(rows, 2)]
-        overall = [abs(error[0]) / width for error, width in pairs]
-        groups = [abs(error[1:]) / width for error, width in pairs]
+    rows = list(zip(errors, widths, strict=True))
+    if anchored:
+        rows = [(a[0] - b[0][0], math.hypot(a[1], b[1])) for a, b in permutations(rows, 2)]
+    overall = [abs(error[0]) / width for error, width in rows]
+    groups = [abs(error[1:]) / width for error, width in rows]
     return _quantile(overall), _quantile(np.concatenate(groups).tolist())
 
 

@@ -9,7 +9,7 @@ server divides by the expected cohort r, so the weight of a group is r_m / r.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,32 +51,47 @@ Floats = NDArray[np.float64]
 def one_sum(
     spec: Spec,
     problem: Problem,
-    groups: tuple[GroupPlan, ...],
+    ratios: Floats,
+    noise: Floats,
     method: str,
+    *,
+    clips: Floats | None = None,
+    segments: Sequence[tuple[Segment, ...] | None] | None = None,
     warnings: tuple[str, ...] = (),
 ) -> Plan:
-    """The certified plan of groups that share one noisy sum."""
-    cohorts = np.array([group.expected_cohort for group in groups])
+    """The certified plan of groups that share one noisy sum, in which nothing is scaled."""
+    cohorts = ratios * np.asarray(problem.clients)
     weights = cohorts / cohorts.sum()
-    mean_clip = spec.clipping_norm
-    stds = [g.noise_multiplier * (g.clipping_norm or mean_clip) for g in groups]
-    noise = np.full(len(groups), max(stds) / mean_clip)
-    kept = np.ones(len(groups))
-    bound = published_terms(problem, weights, cohorts, noise, kept, "joint")
-    provision = 1 / math.sqrt(noise_provision(spec))
+    bounds = np.full(len(noise), spec.clipping_norm) if clips is None else clips
+    std = float(np.max(noise * bounds))
+    same, kept = np.full(len(noise), std / spec.clipping_norm), np.ones(len(noise))
+    bound = published_terms(problem, weights, cohorts, same, kept, "joint")
+    groups = tuple(
+        GroupPlan(
+            name=name,
+            clients=problem.clients[m],
+            epsilon=problem.epsilons[m],
+            delta=problem.deltas[m],
+            sampling_ratio=float(ratios[m]),
+            expected_cohort=float(cohorts[m]),
+            noise_multiplier=float(noise[m]),
+            kept_fraction=1.0,
+            weight=float(weights[m]),
+            clipping_norm=None if clips is None else float(clips[m]),
+            segments=None if segments is None else segments[m],
+        )
+        for m, name in enumerate(problem.names)
+    )
     return make_plan(
         spec,
-        tuple(
-            group.model_copy(update={"weight": float(weight)})
-            for group, weight in zip(groups, weights, strict=True)
-        ),
+        groups,
         release="joint",
         objective=ObjectiveValue(name=method, value=sum(bound.values())),
         bound=bound,
-        noise_std=max(stds) / float(cohorts.sum()) / provision,
+        noise_std=std / float(cohorts.sum()) * math.sqrt(noise_provision(spec)),
         status=f"evaluated: the rule {method}",
         warnings=warnings,
-        clipping=quantile_clipping(spec, max(stds) / mean_clip),
+        clipping=quantile_clipping(spec, std / spec.clipping_norm),
     )
 
 
@@ -120,14 +135,14 @@ def strictest(spec: Spec) -> Plan:
     even = plain(spec, ratios="uniform")
     problem = problem_of(even)
     cohorts = drawable(problem, uniform_cohorts(problem))
-    highest = np.max(cohorts / np.asarray(problem.clients, dtype=float))
+    highest = float(problem.ratios(cohorts).max())
     groups = len(problem.names)
     strict = replace(
         problem,
         epsilons=(min(problem.epsilons),) * groups,
         deltas=(min(problem.deltas),) * groups,
     )
-    noise = calibrated(strict, np.array([min(highest, 1.0)]), even.planning.accountant)
+    noise = calibrated(strict, np.array([highest]), even.planning.accountant)
     shares = cohorts / cohorts.sum()
     return assemble(
         even,
@@ -220,13 +235,9 @@ NOISE_TOLERANCE = 5e-4
 
 @dataclass(frozen=True)
 class Schedule:
-    """Sampling ratios of a group over the rounds, relative to its largest one.
+    """Sampling ratios of a group over the rounds, relative to its largest one."""
 
-    Attributes:
-        phases: pairs of a number of rounds and a factor in (0, 1] on the largest ratio.
-    """
-
-    phases: tuple[tuple[int, float], ...]
+    phases: tuple[tuple[int, float], ...]  # rounds, and their factor in (0, 1] on the largest ratio
 
     @property
     def mean(self) -> float:
@@ -242,16 +253,10 @@ class Schedule:
         )
 
 
-@dataclass(frozen=True)
-class SharedNoise:
-    """The noise multiplier, and the largest ratio of each group, shape (groups,)."""
-
-    noise: float
-    ratios: Floats
-
-
-def shared_noise(problem: Problem, schedules: tuple[Schedule, ...], accountant: str) -> SharedNoise:
-    """The noise multiplier at which the largest affordable ratios make the problem's cohort."""
+def shared_noise(
+    problem: Problem, schedules: tuple[Schedule, ...], accountant: str
+) -> tuple[float, Floats]:
+    """The noise multiplier at which each group's largest ratio makes the cohort, and the ratios."""
     if problem.sampling != SamplingLaw.POISSON:
         rule = "must be poisson where each group has a ratio of its own"
         raise InputError.one("sampling", rule, str(problem.sampling))
@@ -286,7 +291,7 @@ def shared_noise(problem: Problem, schedules: tuple[Schedule, ...], accountant: 
             f"multiplier {NOISE_RANGE[0]:g}, found {problem.cohort:g}"
         )
     noise = rounded_up(math.exp(result.feasible))
-    return SharedNoise(noise, affordable_ratios(problem, schedules, noise, accountant, ratios))
+    return noise, affordable_ratios(problem, schedules, noise, accountant, ratios)
 
 
 def affordable_ratios(
@@ -341,55 +346,24 @@ def affordable_ratios(
 # part of a lead is a tighter accountant.
 
 
-@dataclass(frozen=True)
-class Saving:
-    """Rounds in which a group saves privacy budget by a lower sampling ratio.
-
-    Attributes:
-        rounds: fraction of the rounds, from the first, with the lower ratio, in [0, 1).
-        factor: the lower ratio over the later one, in (0, 1].
-
-    Raises:
-        InputError: when a value is out of range.
-    """
-
-    rounds: float = 0.5
-    factor: float = 0.5
-
-    def __post_init__(self) -> None:
-        faults = []
-        if not 0 <= self.rounds < 1:
-            faults.append(Fault("saving.rounds", "must be in [0, 1)", self.rounds))
-        if not 0 < self.factor <= 1:
-            faults.append(Fault("saving.factor", "must be in (0, 1]", self.factor))
-        if faults:
-            raise InputError(faults)
-
-    def schedule(self, rounds: int) -> Schedule:
-        """The group's schedule; the last round always has the higher ratio."""
-        early = min(round(self.rounds * rounds), rounds - 1)
-        if early == 0:
-            return Schedule(((rounds, 1.0),))
-        return Schedule(((early, self.factor), (rounds - early, 1.0)))
-
-
-DEFAULT = Saving()
-
-
 def time_adaptive(
-    spec: Spec, saving: Saving | Mapping[str, Saving] = DEFAULT, accountant: str = GUARANTEE
+    spec: Spec, *, saved: float = 0.5, factor: float = 0.5, accountant: str = GUARANTEE
 ) -> Plan:
-    """The time-adaptive plan."""
-    names = [group.name for group in spec.groups]
-    if isinstance(saving, Saving):
-        saving = dict.fromkeys(names, saving)
-    unknown = sorted(set(saving) - set(names))
-    if unknown:
-        rule = f"must be of groups among {', '.join(names)}"
-        raise InputError([Fault("saving", rule, name) for name in unknown])
-    constant = Saving(rounds=0.0)
-    schedules = tuple(saving.get(name, constant).schedule(spec.rounds) for name in names)
-    return scheduled(spec, schedules, "time_adaptive", accountant)
+    """The time-adaptive plan: a fraction of the rounds, from the first, with a lower ratio.
+
+    ``factor`` is the lower ratio over the later one; the last round always has the higher ratio.
+    """
+    faults = []
+    if not 0 <= saved < 1:
+        faults.append(Fault("saved", "must be in [0, 1)", saved))
+    if not 0 < factor <= 1:
+        faults.append(Fault("factor", "must be in (0, 1]", factor))
+    if faults:
+        raise InputError(faults)
+    early = min(round(saved * spec.rounds), spec.rounds - 1)
+    phases = ((early, factor), (spec.rounds - early, 1.0))
+    schedule = Schedule(phases if early else phases[1:])
+    return scheduled(spec, (schedule,) * len(spec.groups), "time_adaptive", accountant)
 
 
 def individual_scale(spec: Spec) -> Plan:
@@ -397,15 +371,21 @@ def individual_scale(spec: Spec) -> Plan:
     plain_spec = plain(spec, ratios="uniform")
     problem = problem_of(plain_spec)
     clients = np.asarray(problem.clients, dtype=float)
-    cohorts = drawable(problem, uniform_cohorts(problem))
-    ratios = np.minimum(cohorts / clients, 1.0)
+    ratios = problem.ratios(drawable(problem, uniform_cohorts(problem)))
     accountant = plain_spec.planning.accountant
     certified = certify_noise(
         problem, ratios, calibrated(problem, ratios, accountant), accountant, FAST_ACCOUNTANTS
     )
     clips = individual_clips(certified.noise, clients, spec.clipping_norm)
-    groups = shared_groups(problem, ratios, certified.noise, clips)
-    return one_sum(plain_spec, problem, groups, "individual_scale", certified.warnings)
+    return one_sum(
+        plain_spec,
+        problem,
+        ratios,
+        certified.noise,
+        "individual_scale",
+        clips=clips,
+        warnings=certified.warnings,
+    )
 
 
 def individual_clips(noise: Floats, clients: Floats, clip: float) -> Floats:
@@ -427,43 +407,16 @@ def scheduled(spec: Spec, schedules: tuple[Schedule, ...], method: str, accounta
     """
     plain_spec = plain(spec, ratios="uniform", accountant=accountant, calibration="exact")
     problem = problem_of(plain_spec)
-    shared = shared_noise(problem, schedules, accountant)
-    means = shared.ratios * np.array([schedule.mean for schedule in schedules])
-    noise = np.full(len(means), shared.noise)
-    groups = shared_groups(problem, means, noise, None)
-    with_segments = tuple(
-        group.model_copy(update={"segments": _segments(schedule, shared.noise, float(ratio))})
-        for group, schedule, ratio in zip(groups, schedules, shared.ratios, strict=True)
-    )
-    return one_sum(plain_spec, problem, with_segments, method)
-
-
-def _segments(schedule: Schedule, noise: float, ratio: float) -> tuple[Segment, ...] | None:
-    """The phases as segments; None when there is only one."""
-    if len(schedule.phases) == 1:
-        return None
-    return tuple(
-        Segment(rounds=count, sampling_ratio=ratio * factor, noise_multiplier=noise)
-        for count, factor in schedule.phases
-    )
-
-
-def shared_groups(
-    problem: Problem, ratios: Floats, noise: Floats, clips: Floats | None
-) -> tuple[GroupPlan, ...]:
-    """Group plans of one sum with scale 1, without the weights, which ``one_sum`` sets."""
-    return tuple(
-        GroupPlan(
-            name=problem.names[m],
-            clients=problem.clients[m],
-            epsilon=problem.epsilons[m],
-            delta=problem.deltas[m],
-            sampling_ratio=float(ratios[m]),
-            expected_cohort=float(ratios[m] * problem.clients[m]),
-            noise_multiplier=float(noise[m]),
-            kept_fraction=1.0,
-            weight=0.0,
-            clipping_norm=None if clips is None else float(clips[m]),
+    noise, ratios = shared_noise(problem, schedules, accountant)
+    segments = [
+        None
+        if len(schedule.phases) == 1
+        else tuple(
+            Segment(rounds=count, sampling_ratio=ratio * factor, noise_multiplier=noise)
+            for count, factor in schedule.phases
         )
-        for m in range(len(problem.names))
-    )
+        for schedule, ratio in zip(schedules, ratios.tolist(), strict=True)
+    ]
+    means = ratios * np.array([schedule.mean for schedule in schedules])
+    same = np.full(len(means), noise)
+    return one_sum(plain_spec, problem, means, same, method, segments=segments)

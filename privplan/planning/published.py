@@ -46,13 +46,7 @@ _STARTS = 24
 
 @dataclass(frozen=True)
 class Ratios:
-    """A choice of cohorts and how good it is.
-
-    Attributes:
-        cohorts: expected clients r_m, shape (groups,).
-        value: the objective there.
-        status: how far the choice is certified to be from the optimum.
-    """
+    """A choice of cohorts, its objective, and how far it is certified to be from the optimum."""
 
     cohorts: Floats
     value: float
