@@ -94,15 +94,6 @@ def test_free_rounds_leave_room_for_least_sampling_ratios(
         assert group.sampling_ratio >= (one or 0.0) * (1 - 1e-9)
 
 
-def test_a_limit_below_one_round_of_the_fewest_clients_is_named() -> None:
-    """A round takes a client of each of the two groups."""
-    data = make_spec().model_dump(mode="json", exclude={"clipping_norm", "recipe"})
-    free = ["ratios", "weights", "rounds", "cohort"]
-    spec = Spec.parse({**data, "planning": {"accountant": "rdp", "free": free, "max_uploads": 1}})
-    with pytest.raises(InfeasibleError, match=r"planning\.max_uploads: .* nearest feasible value"):
-        decide_free_choices(spec)
-
-
 def test_a_free_cohort_takes_what_its_limits_allow() -> None:
     everybody, _ = decide_free_choices(searched(free=["ratios", "weights", "cohort"]))
     assert everybody.cohort == 500

@@ -35,16 +35,6 @@ TWO = (
 )
 
 
-@pytest.mark.parametrize(
-    ("unknown", "beyond"),
-    [("cohort", "fewer clients"), ("epsilon", "stricter budgets"), ("rounds", "more rounds")],
-)
-def test_an_answer_at_the_end_of_the_search_says_so(unknown: str, beyond: str) -> None:
-    target = 1e6
-    [line, *_] = solve_for_noise(_spec(*TWO), target, unknown).warnings
-    assert line.endswith(f"where the search ends; {beyond} may reach it, too")
-
-
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
 def test_the_most_rounds_within_a_limit_on_uploads_have_fewer_clients(sampling: str) -> None:
     """Whatever the spec's own rounds, and however the limit is stated; one more has more noise."""

@@ -18,12 +18,6 @@ def groups(**first: Any) -> list[dict[str, Any]]:
     ]
 
 
-def searched(first: dict[str, Any], **changes: Any) -> Any:
-    return make_spec(
-        groups=groups(**first), planning={"accountant": "rdp", "ratios": "noise"}, **changes
-    )
-
-
 @pytest.mark.parametrize("release", ["joint", "per_group"])
 def test_limits_hold(release: str) -> None:
     first = {"min_sampling_ratio": 0.08, "max_sampling_ratio": 0.12, "min_weight": 0.35}
@@ -34,36 +28,19 @@ def test_limits_hold(release: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "said"),
+    ("first", "both", "said"),
     [
-        ({"min_sampling_ratio": 0.9}, "the nearest feasible cohort is 180"),
-        ({"min_sampling_ratio": 0.5, "max_sampling_ratio": 0.4}, "max_sampling_ratio: allows 80"),
+        ({"min_sampling_ratio": 0.9}, {}, "the nearest feasible cohort is 180"),
+        ({"min_sampling_ratio": 0.5, "max_sampling_ratio": 0.4}, {}, "sampling_ratio: allows 80"),
+        ({"max_sampling_ratio": 1e-12}, {}, "sampling_ratio: must be 1e-09 or more, found 1e-12"),
+        ({}, {"max_sampling_ratio": 0.05}, "the nearest feasible cohort is 25"),
+        ({}, {"min_weight": 0.8}, r"sum to 1\.6, above 1; the nearest that fit are 0\.625"),
     ],
 )
-def test_cohorts_that_cannot_fit(first: dict[str, Any], said: str) -> None:
+def test_limits_that_cannot_hold(first: dict[str, Any], both: dict[str, Any], said: str) -> None:
+    limited = [{**group, **both} for group in groups(**first)]
     with pytest.raises(InfeasibleError, match=said):
-        solve(searched(first))
-
-
-def test_ceilings_below_the_cohort_name_the_nearest() -> None:
-    low = [{**group, "max_sampling_ratio": 0.05} for group in groups()]
-    with pytest.raises(InfeasibleError, match="the nearest feasible cohort is 25"):
-        solve(make_spec(groups=low, planning={"accountant": "rdp", "ratios": "noise"}))
-
-
-def test_least_weights_above_one_name_the_nearest() -> None:
-    heavy = [{**group, "min_weight": 0.8} for group in groups()]
-    with pytest.raises(
-        InfeasibleError, match=r"sum to 1\.6, above 1; the nearest that fit are 0\.625"
-    ):
-        solve(make_spec(groups=heavy, planning={"accountant": "rdp", "ratios": "noise"}))
-
-
-def test_a_ceiling_below_every_ratio_is_named_and_not_the_budgets() -> None:
-    low = [{**groups()[0], "max_sampling_ratio": 1e-12}, *groups()[1:]]
-    rule = f"{low[0]['name']}.max_sampling_ratio: must be 1e-09 or more, found 1e-12"
-    with pytest.raises(InfeasibleError, match=rule):
-        solve(make_spec(groups=low, planning={"accountant": "rdp", "ratios": "balanced"}))
+        solve(make_spec(groups=limited, planning={"accountant": "rdp", "ratios": "noise"}))
 
 
 def floors_of(first: float, second: float | None, **planning: Any) -> Spec:

@@ -10,7 +10,6 @@ from privplan.plan import Plan
 from privplan.planning.baselines import optimised, strictest, uniform
 from privplan.planning.explain import unspent_lines
 from privplan.planning.solver import solve
-from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec
 
 
@@ -208,44 +207,6 @@ def test_an_unspent_budget_of_a_negligible_group_says_by_what_it_is_calibrated()
     assert "is negligible, so its noise is calibrated by rdp" in line
 
 
-def test_a_group_of_large_weight_is_not_called_negligible() -> None:
-    """Its noise is not calibrated by rdp, which happens to count more than 90% of its budget."""
-    groups = [
-        {"name": "strict", "clients": 60, "epsilon": 4.0},
-        {"name": "loose", "clients": 40, "epsilon": 10.0},
-    ]
-    spec = {
-        "name": "clinic",
-        "groups": groups,
-        "delta": 1e-3,
-        "rounds": 12,
-        "cohort": 30,
-        "model": {"name": "net", "parameters": 44},
-    }
-    (line,) = unspent_lines(solve(Spec.parse(spec)))
-    assert "negligible" not in line
-    assert "less noise would mean more weight" in line
-
-
-def test_an_unspent_budget_that_less_noise_would_keep_says_so() -> None:
-    """A third of g10's noise keeps its budget; so much less noise that PLD does not cover it."""
-    people = (1, 5000, 30, 30, 300, 300, 2, 40, 40, 10, 1, 7)
-    budgets = (0.01, 0.05, 0.2, 0.7, 1, 1.0000001, 2, 5, 10, 25, 40, 50)
-    groups = [
-        {"name": f"g{number}", "clients": clients, "epsilon": epsilon}
-        for number, (clients, epsilon) in enumerate(zip(people, budgets, strict=True))
-    ]
-    model = {"name": "mlp-digits", "parameters": 2410}
-    data = {"name": "B", "groups": groups, "delta": 1e-5, "rounds": 40, "cohort": 100}
-    plan = solve(Spec.parse({**data, "model": model}))
-    lines = {line.split(".")[1]: line for line in unspent_lines(plan)}
-    group = plan.groups[10]
-    least = noise_multiplier(40.0, 1e-5, sampling_ratio=group.sampling_ratio, rounds=40)
-    assert least < group.noise_multiplier / 3
-    assert "less noise would mean more weight" in lines["g10"]
-    assert not any("no smaller noise multiplier" in line for line in lines.values())
-
-
 @pytest.mark.parametrize(
     ("sampling", "reason"),
     [
@@ -260,24 +221,6 @@ def test_a_budget_beyond_the_least_noise_says_so(sampling: str, reason: str) -> 
     spec = make_spec(groups=groups, delta=1e-5, cohort=cohort, rounds=20, sampling=sampling)
     (line,) = unspent_lines(solve(spec))
     assert line.endswith(reason)
-
-
-def test_noise_that_pld_cannot_certify_is_not_said_to_break_the_budget() -> None:
-    """By rdp less noise spends 1646.5 of 2000; pld has no bound there."""
-    groups = [{"name": "a", "clients": 1000, "epsilon": 2000.0, "delta": 1e-12}]
-    spec = make_spec(groups=groups, rounds=30, cohort=100, planning={"accountant": "pld"})
-    (line,) = unspent_lines(solve(spec))
-    assert line.endswith("cannot be certified")
-
-
-def test_heterogeneity_is_no_advice_where_it_costs_nothing() -> None:
-    groups = [
-        {"name": "a", "clients": 200, "epsilon": 0.01},
-        {"name": "b", "clients": 800, "epsilon": 4.0},
-    ]
-    spec = make_spec(groups=groups, delta=1e-5, rounds=50, cohort=50, planning={"ratios": "noise"})
-    (line,) = [one for one in solve(spec).warnings if "all but left out" in one]
-    assert line.endswith("; a min_weight pays for ignoring a group")
 
 
 def test_a_tiny_budget_that_delta_covers_is_planned_under_full_participation() -> None:

@@ -40,14 +40,6 @@ def test_every_client_lives_with_a_budget_no_looser_than_its_own(epsilons: list[
         assert group.min() == epsilon
 
 
-def test_more_groups_keep_more_and_as_many_as_budgets_keep_all() -> None:
-    found = groupings(np.array([0.5, 0.5, 1.0, 2.0, 4.0]), np.full(5, 1e-5), 10)
-    kept = [one.precision for one in found]
-    assert kept == sorted(kept)
-    assert len(found) == 4
-    assert kept[-1] == pytest.approx(1)
-
-
 def test_strengths_spend_the_budget() -> None:
     epsilons = np.array([0.1, 0.7, 3.0, 11.0])
     for epsilon, mu in zip(epsilons, strengths(epsilons, 1e-5), strict=True):
@@ -77,13 +69,11 @@ def test_a_spec_from_a_file_of_budgets(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("", "must begin with the line"),
-        ("id,eps\n1,2\n", "must begin with the line"),
         ("client,epsilon\n", "must name at least one client"),
         (
             "client,epsilon\na,1\nb,-1\n",
             "line 3 of budgets.csv: epsilon must be positive and finite",
         ),
-        ("client,epsilon\na,nan\n", "line 2 of budgets.csv: epsilon must be positive and finite"),
         (
             "client,epsilon\n\na,1\nb,much\n",
             "^groups_from: line 4 of budgets.csv: epsilon must be a number, found 'much'$",
@@ -92,12 +82,7 @@ def test_a_spec_from_a_file_of_budgets(tmp_path: Path) -> None:
             "client,epsilon,delta\na,1,0.1\nb,1\n",
             "line 3 of budgets.csv: must be client,epsilon,delta",
         ),
-        (
-            "client,epsilon\na,1\nb,0.5,1e-9\n",
-            "line 3 of budgets.csv: must be client,epsilon, found",
-        ),
         ("client,epsilon\n,1\n", "line 2 of budgets.csv: client must have a name"),
-        ("client,epsilon,delta\na,1,\n", "line 2 of budgets.csv: delta must be a number"),
         ("client,epsilon\na,1_0\n", "line 2 of budgets.csv: epsilon must be a number, found '1_0'"),
         (
             "client,epsilon\nc0,1\nc1,1\n c0,2\n",
@@ -107,7 +92,6 @@ def test_a_spec_from_a_file_of_budgets(tmp_path: Path) -> None:
             'client,epsilon\n"a",1\n"b,2\n',
             "^groups_from: line 3 of budgets.csv: quotes must be closed",
         ),
-        ('client,epsilon\n"a,a",1\n"a,a",2\n', "line 3 of budgets.csv: client must be unique"),
         ("client,epsilon,delta\na,1,2\n", r"line 2 of budgets.csv: delta must be in \(0, 1\)"),
     ],
 )
@@ -132,19 +116,6 @@ def test_all_bad_lines_are_named_up_to_twenty(tmp_path: Path) -> None:
     ]
     assert len(lines) == 22
     assert "has faults in 12 more lines" in lines[-1]
-
-
-def test_a_line_without_a_sound_name_names_its_bad_budget_too(tmp_path: Path) -> None:
-    path = tmp_path / "budgets.csv"
-    path.write_text("client,epsilon\na,1\na,x\n,-1\n")
-    with pytest.raises(InputError) as caught:
-        read_budgets(path, 1e-5)
-    assert [fault.rule.partition(": ")[2] for fault in caught.value.faults] == [
-        "client must be unique",
-        "epsilon must be a number",
-        "client must have a name",
-        "epsilon must be positive and finite",
-    ]
 
 
 @pytest.mark.parametrize("cell", ["1e300", "1e41", "1e-31"])
