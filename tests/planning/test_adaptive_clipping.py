@@ -176,7 +176,6 @@ def test_a_plan_whose_count_overspends_is_refused() -> None:
     [
         ({"clipping": {"quantile": 1.0}}, "clipping.quantile: must be less than 1"),
         ({"clipping": {"share": 0}}, "clipping.share: must be greater than 0"),
-        ({"clipping": "fixed"}, "clipping: must be a mapping of fields"),
         (
             {"clipping": {}, "free": ["ratios", "clipping_norm"], "update_norms": [1]},
             "cannot hold clipping_norm",

@@ -111,7 +111,7 @@ def test_faults_of_a_spec_of_records(changes: dict[str, Any], said: str) -> None
         ({"cohort": 501}, "cohort: must not exceed the population of 500 clients"),
         ({"planning": {"weights": "optimal"}}, "planning.weights: must be one of inverse_var"),
         ({"planning": {"ratios": "uniform"}}, "planning.ratios: is only for unit: client"),
-        ({"planning": {"dropout_tolerance": 0.1}}, "planning.dropout_tolerance: is only for"),
+        ({"planning": {"free": ["rounds"]}}, "planning.free: is only for unit: client"),
     ],
 )
 def test_choices_that_records_do_not_have(changes: dict[str, Any], said: str) -> None:
