@@ -22,36 +22,22 @@ from simulate.tasks import MULTI_CLASS, Metric, is_accuracy, metric_of, objectiv
 
 @dataclass(frozen=True)
 class RunParts:
-    """What a run is given.
-
-    Attributes:
-        data: the data set.
-        partition: the records of each client.
-        model: the network.
-        metric: the metric; None for the accuracy of classification.
-    """
+    """What a run is given."""
 
     data: Dataset
-    partition: ClientPartition
+    partition: ClientPartition  # the records of each client
     model: Model
-    metric: Metric | None
+    metric: Metric | None  # None for the accuracy of classification
 
 
 @dataclass(frozen=True)
 class OwnParts:
-    """What a run on own data or an own model is given; nothing is imported from a run folder.
+    """What a run on own data or an own model is given; nothing is imported from a run folder."""
 
-    Attributes:
-        data: the data; None for a registered data set.
-        model: the model; None for a registered one.
-        loss: the loss; None for the task's own.
-        metric: the metric; None for the task's default.
-    """
-
-    data: Data | None = None
-    model: OwnModel | None = None
-    loss: Any = None
-    metric: Any = None
+    data: Data | None = None  # None for a registered data set
+    model: OwnModel | None = None  # None for a registered one
+    loss: Any = None  # the task's own when None
+    metric: Any = None  # the task's default when None
 
     @property
     def task(self) -> str:

@@ -22,6 +22,7 @@ from simulate.cli.options import (
     own_of,
     own_options,
     proxy_options,
+    together,
 )
 
 if TYPE_CHECKING:
@@ -142,15 +143,23 @@ def pilot(
     render.text(f"wrote {output}")
 
 
+_TRAINED = together(
+    click.argument("spec", type=click.Path(path_type=Path)),
+    proxy_options,
+    click.option("--partition", default="iid", show_default=True, help="Who holds what."),
+    click.option(
+        "--algorithm", default="planned", show_default=True, help="The algorithm to train."
+    ),
+)
+"""The spec, and what its runs on proxy data need."""
+
+
 @command.command(
     "tune",
     short_help="Choose the training recipe by runs on public or proxy data.",
     epilog="Example: privplan proxy tune spec.yaml --dataset digits -o tuned.yaml",
 )
-@click.argument("spec", type=click.Path(path_type=Path))
-@proxy_options
-@click.option("--partition", default="iid", show_default=True, help="Who holds what.")
-@click.option("--algorithm", default="planned", show_default=True, help="The algorithm to tune.")
+@_TRAINED
 @click.option(
     "--trials",
     type=click.IntRange(min=4),
@@ -167,15 +176,11 @@ def pilot(
 )  # fmt: skip
 @sweeps_in(lambda options: Path(f"{options['output']}.trials"))
 def tune(
-    spec: Path,
-    dataset: str,
-    data_dir: Path | None,
-    partition: str,
-    algorithm: str,
     trials: int,
     jobs: int,
     seed: int,
     output: str,
+    **options: Any,
 ) -> None:
     """Train SPEC's model on proxy data with the plan's noise; write the best recipe into a copy.
 
@@ -188,14 +193,13 @@ def tune(
     from simulate.proxy.search import search_recipe, tuned_text
 
     evidence = Path(output).with_suffix(".evidence.json")
-    outputs = [output, str(evidence)]
-    text, setting = _setting(spec, outputs, algorithm, dataset, partition, data_dir)
+    text, setting = _setting([output, str(evidence)], **options)
     render.warn(
         "tune: what is chosen by accuracy reveals something of the data: they must be public, or "
         "stand in for the private ones (proxy data)"
     )
     folder = Path(f"{output}.trials")
-    with render.progress(f"tune on {dataset}") as report:
+    with render.progress(f"tune on {setting.dataset}") as report:
         found = search_recipe(setting, trials, seed, jobs, folder, report)
     write_text(evidence, found.evidence.model_dump_json(indent=1) + "\n")
     write_text(output, tuned_text(text, found, evidence.name))
@@ -210,13 +214,13 @@ def tune(
     ]
     columns = ["accuracy %", *names, ""]
     render.table(
-        f"Recipes on {dataset} ({partition})", columns, rows,
+        f"Recipes on {setting.dataset} ({setting.partition})", columns, rows,
         f"{found.evidence.runs} runs; {found.evidence.seeds} seeds of the last rung",
     )  # fmt: skip
     for line in found.warnings:
         render.warn(line)
     render.text(f"wrote {output}, {evidence}")
-    render.warn_replaced(spec)
+    render.warn_replaced(options["spec"])
 
 
 @command.command(
@@ -224,10 +228,7 @@ def tune(
     short_help="Train initial parameters on public or proxy data.",
     epilog="Example: privplan proxy pretrain spec.yaml --dataset digits -o warm.yaml",
 )
-@click.argument("spec", type=click.Path(path_type=Path))
-@proxy_options
-@click.option("--partition", default="iid", show_default=True, help="Who holds what, in the test.")
-@click.option("--algorithm", default="planned", show_default=True, help="The algorithm to test.")
+@_TRAINED
 @click.option(
     "--epochs", type=click.IntRange(min=1, max=1000), default=4, show_default=True,
     help="Times that every record is used.",
@@ -246,16 +247,12 @@ def tune(
 )  # fmt: skip
 @sweeps_in(lambda options: Path(f"{options['output']}.pretraining"))
 def pretrain(
-    spec: Path,
-    dataset: str,
-    data_dir: Path | None,
-    partition: str,
-    algorithm: str,
     epochs: int,
     learning_rate: float,
     jobs: int,
     seed: int,
     output: str,
+    **options: Any,
 ) -> None:
     """Train SPEC's model on public data; write a copy of SPEC that starts from its parameters.
 
@@ -269,15 +266,14 @@ def pretrain(
     from simulate.proxy.pretraining import PublicTraining, pretrain, pretrained_text
 
     parameters = Path(f"{output}.npy")
-    outputs = [output, str(parameters)]
-    text, setting = _setting(spec, outputs, algorithm, dataset, partition, data_dir)
+    text, setting = _setting([output, str(parameters)], **options)
     render.warn(
         "pretrain: the initial parameters reveal the data that they are trained on: these must be "
         "public, or stand in for the private ones (proxy data)"
     )
     training = PublicTraining(epochs=epochs, learning_rate=learning_rate, seed=seed)
     folder = Path(f"{output}.pretraining")
-    with render.progress(f"pretrain on {dataset}") as report:
+    with render.progress(f"pretrain on {setting.dataset}") as report:
         found = pretrain(setting, training, parameters, folder, jobs, report)
     write_text(output, pretrained_text(text, found))
     if found.warm:
@@ -286,7 +282,7 @@ def pretrain(
             for start, scores in (("pretrained", found.warm), ("random", found.cold))
         ]
         render.table(
-            f"Accuracy % on classes of {dataset} that the parameters were not trained on",
+            f"Accuracy % on classes of {setting.dataset} that the parameters were not trained on",
             ["from", *(f"seed {number}" for number in range(len(found.warm)))], rows,
             f"gain {100 * found.gain:+.2f} points, standard error {100 * found.error:.2f}",
         )  # fmt: skip
@@ -394,8 +390,8 @@ def forecast(
 
 
 def _setting(
-    spec: Path,
     outputs: Sequence[str],
+    spec: Path,
     algorithm: str,
     dataset: str,
     partition: str,

@@ -26,7 +26,6 @@ from privplan.spec.spec import Spec
 from privplan.streams import Purpose, stream
 from simulate.algorithm import compose
 from simulate.components import Transform, TransformContext
-from simulate.data.dataset import Dataset
 from simulate.data.own import Data
 from simulate.data.partition.clients import ClientPartition
 from simulate.data.partition.schemes import partition, scheme
@@ -35,7 +34,7 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, one_core, run_round
 from simulate.engine.round import batches, participants
 from simulate.local.sgd import PADDING, gradients
-from simulate.models.network import CROSS_ENTROPY, Model
+from simulate.models.network import CROSS_ENTROPY
 from simulate.models.own import OwnModel
 from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger
@@ -55,12 +54,7 @@ POWER_STEPS = 16
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measured number.
-
-    Attributes:
-        value: the estimate.
-        error: its standard error.
-    """
+    """A measured number with its standard error."""
 
     value: float
     error: float
@@ -176,13 +170,6 @@ def _hessian_product(gradient: Gradient, theta: Tensor, unit: Tensor, radius: fl
     return (gradient(theta + step) - gradient(theta - step)) / (2 * radius)
 
 
-def pooled(estimates: Sequence[Estimate]) -> Estimate:
-    """The mean of independent estimates of one number."""
-    count = len(estimates)
-    error = math.sqrt(sum(estimate.error**2 for estimate in estimates)) / count
-    return Estimate(sum(estimate.value for estimate in estimates) / count, error)
-
-
 # --- Estimates of one round of a pilot, from single clients' updates and gradients. --------------
 
 PROBES = 8
@@ -198,27 +185,16 @@ Records = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Observation:
-    """Estimates of one round, all at the parameters where it begins.
+    """Estimates of one round, all at the parameters where it begins."""
 
-    Attributes:
-        norms: norms of the clients' updates [K].
-        heterogeneity: h^2 between the groups, in squared norm of an update.
-        smoothness: largest curvature of the cohort's mean objective.
-        noise_curvature: mean curvature in isotropic directions.
-        sampling_curvature: mean curvature along the scatter of the clients' updates.
-        loss: mean loss over the clients.
-        local_variance: zeta^2, per coordinate.
-        dissimilarity: kappa^2, in squared norm of a gradient.
-    """
-
-    norms: NDArray[np.float64]
-    heterogeneity: Estimate
-    smoothness: float
-    noise_curvature: Estimate
-    sampling_curvature: Estimate
-    loss: Estimate
-    local_variance: Estimate
-    dissimilarity: Estimate
+    norms: NDArray[np.float64]  # of the clients' updates [K]
+    heterogeneity: Estimate  # h^2 between the groups, in squared norm of an update
+    smoothness: float  # largest curvature of the cohort's mean objective
+    noise_curvature: Estimate  # mean curvature in isotropic directions
+    sampling_curvature: Estimate  # the same along the scatter of the clients' updates
+    loss: Estimate  # mean over the clients
+    local_variance: Estimate  # zeta^2, per coordinate
+    dissimilarity: Estimate  # kappa^2, in squared norm of a gradient
 
 
 def observe_round(
@@ -226,16 +202,34 @@ def observe_round(
 ) -> Observation:
     """Returns the estimates of one round."""
     clients = np.concatenate(participants(experiment, round_))
-    records_of_all = _all_records(experiment, clients)
-    own = client_gradients(experiment, theta, records_of_all)
-    pair = [
-        client_gradients(experiment, theta, _batch(experiment, clients, round_, i)) for i in (1, 2)
-    ]
+
+    def drawn(stream_round: int, size: int) -> Records:
+        """One batch of each client."""
+        x, y = batches(
+            experiment.data,
+            experiment.partition,
+            clients,
+            seed=experiment.seed,
+            round_=stream_round,
+            steps=1,
+            size=size,
+            device=experiment.device,
+        )
+        return x[:, 0], y[:, 0]
+
+    # all records of each client, padded to the longest, and two mini-batches from streams that no
+    # training round uses
+    everything = drawn(1, max(len(experiment.partition.records(client)) for client in clients))
+    first, second = (
+        drawn(2 * round_ + index + 1_000_000, experiment.local.batch_size) for index in (1, 2)
+    )
 
     def gradient(at: Tensor) -> Tensor:
-        return client_gradients(experiment, at, records_of_all).mean(0)
+        return client_gradients(experiment, at, everything).mean(0)
 
-    probes = _probes(experiment, round_)
+    source = torch.Generator()
+    source.manual_seed(int(stream(experiment.seed, Purpose.SUPPORT, round_).integers(2**63 - 1)))
+    probes = [torch.randn(experiment.model.parameters, generator=source) for _ in range(PROBES)]
     scatter = list((updates - updates.mean(0))[:PROBES])
     shares = np.array([group.weight for group in experiment.algorithm.plan.groups])
     return Observation(
@@ -244,9 +238,11 @@ def observe_round(
         smoothness=largest_curvature(gradient, theta, probes[0], SHORT_STEP),
         noise_curvature=mean_curvature(gradient, theta, probes, LONG_STEP),
         sampling_curvature=mean_curvature(gradient, theta, scatter, LONG_STEP),
-        loss=_loss(experiment, theta, records_of_all),
-        local_variance=local_variance(*pair),
-        dissimilarity=dissimilarity(own),
+        loss=_loss(experiment, theta, everything),
+        local_variance=local_variance(
+            client_gradients(experiment, theta, first), client_gradients(experiment, theta, second)
+        ),
+        dissimilarity=dissimilarity(client_gradients(experiment, theta, everything)),
     )
 
 
@@ -265,43 +261,6 @@ def client_gradients(experiment: Experiment, theta: Tensor, records: Records) ->
         for i in range(0, len(y), step)
     ]
     return torch.cat(parts)
-
-
-def _all_records(experiment: Experiment, clients: NDArray[np.int64]) -> Records:
-    """All records of each client, padded to the longest."""
-    most = max(len(experiment.partition.records(client)) for client in clients)
-    return _single_batch(experiment, clients, 1, most)
-
-
-def _batch(experiment: Experiment, clients: NDArray[np.int64], round_: int, index: int) -> Records:
-    """A mini-batch of each client from streams that no training round uses."""
-    return _single_batch(
-        experiment, clients, 2 * round_ + index + 1_000_000, experiment.local.batch_size
-    )
-
-
-def _single_batch(
-    experiment: Experiment, clients: NDArray[np.int64], round_: int, size: int
-) -> Records:
-    x, y = batches(
-        experiment.data,
-        experiment.partition,
-        clients,
-        seed=experiment.seed,
-        round_=round_,
-        steps=1,
-        size=size,
-        device=experiment.device,
-    )
-    return x[:, 0], y[:, 0]
-
-
-def _probes(experiment: Experiment, round_: int) -> list[Tensor]:
-    """Isotropic random directions [d] from the round's stream."""
-    source = torch.Generator()
-    source.manual_seed(int(stream(experiment.seed, Purpose.SUPPORT, round_).integers(2**63 - 1)))
-    size = experiment.model.parameters
-    return [torch.randn(size, generator=source) for _ in range(PROBES)]
 
 
 def _loss(experiment: Experiment, theta: Tensor, records: Records) -> Estimate:
@@ -336,38 +295,20 @@ UpdatesByGroup = dict[str, list[Tensor]]
 
 @dataclass(frozen=True)
 class Pilot:
-    """Parameters of a pilot.
+    """Parameters of a pilot; its data must be public or proxy data."""
 
-    Attributes:
-        spec: the planning problem; its model, local training and groups' shares are used.
-        dataset: name of a public or proxy data set.
-        rounds: rounds of training, 1 or more.
-        clients: clients per round over all groups; at least three of each group take part, and at
-            most all where own data name the clients.
-        seed: seed of all random streams.
-        partition: as in ``simulate.data.partition.schemes``; it determines the measured
-            heterogeneity h.
-        records: records per client; None for as many as each of the spec's clients would
-            have of this data set, at least a mini-batch.
-        data_dir: folder with data sets.
-        download: whether missing data may be downloaded.
-        own_data: the user's own public or proxy data, instead of ``dataset``; where they name
-            clients, these are the spec's clients.
-        own_model: the user's own module, under the spec's name of the model.
-        loss: the user's own loss.
-    """
-
-    spec: Spec
+    spec: Spec  # its model, local training and groups' shares are used
     dataset: str
     rounds: int = 10
-    clients: int = 50
+    clients: int = 50  # per round; at least three of each group, at most all that own data name
     seed: int = 0
-    partition: str = "iid"
+    partition: str = "iid"  # decides the measured heterogeneity
+    # per client; None for as many as the spec's clients would have, at least a mini-batch
     records: int | None = None
     data_dir: Path | None = None
     download: bool = False
-    own_data: Data | None = None
-    own_model: OwnModel | None = None
+    own_data: Data | None = None  # instead of the data set
+    own_model: OwnModel | None = None  # under the spec's name of the model
     loss: Any = None
 
 
@@ -401,7 +342,12 @@ def pilot_experiment(pilot: Pilot) -> tuple[Experiment, UpdatesByGroup]:
     else:
         plan = _plan(pilot, len(own.records), 1 if own.clients is not None else pilot.records)
         data, assigned = own.prepared(plan.groups)
-    network = _model(pilot, data)
+    name, task = pilot.spec.model.name, MULTI_CLASS if own is None else own.task
+    if pilot.own_model is None:
+        network = model(name)
+    else:
+        objective = objective_of(task, pilot.loss, data.targets)
+        network = pilot.own_model.model(name, data, objective=objective)
     if assigned is None:
         labels, people = data.train_labels.numpy(), data.train_people
         assigned = partition(scheme(pilot.partition), labels, plan.groups, pilot.seed, people)
@@ -416,15 +362,6 @@ def pilot_experiment(pilot: Pilot) -> tuple[Experiment, UpdatesByGroup]:
     return Experiment(
         algorithm, network, data, assigned, pilot.seed, torch.device("cpu")
     ), updates_by_group
-
-
-def _model(pilot: Pilot, data: Dataset) -> Model:
-    """The registered model of the spec's name, or the user's own."""
-    if pilot.own_model is None:
-        return model(pilot.spec.model.name)
-    task = MULTI_CLASS if pilot.own_data is None else pilot.own_data.task
-    objective = objective_of(task, pilot.loss, data.targets)
-    return pilot.own_model.model(pilot.spec.model.name, data, objective=objective)
 
 
 def _plan(pilot: Pilot, total: int, given: int | None) -> Plan:
@@ -480,35 +417,33 @@ def measured_constants(
     norms = np.sort(np.concatenate([estimates.norms for estimates in rounds]))
     levels = (np.arange(QUANTILES) + 0.5) / QUANTILES
     clients = sum(len(part) for part in experiment.partition.members)
+
+    def number(estimate: Estimate) -> Number:
+        """An estimate with its 95% interval."""
+        value, margin = estimate.value, Z_95 * estimate.error
+        return Number(value=value, low=value - margin, high=value + margin)
+
+    def pooled(name: str) -> Number:
+        """The mean of the independent estimates of all rounds."""
+        found: list[Estimate] = [getattr(estimates, name) for estimates in rounds]
+        error = math.sqrt(sum(one.error**2 for one in found)) / len(found)
+        return number(Estimate(sum(one.value for one in found) / len(found), error))
+
+    # the root of an estimated square; a negative estimate counts as zero
+    square = pooled("heterogeneity").model_dump().items()
+    curvatures = [estimates.smoothness for estimates in rounds]
     return Measured(
         source=(
             f"{pilot.rounds} rounds, {len(norms) // len(rounds)} of {clients} clients per round, "
             f"data set {experiment.data.name}, partition {pilot.partition}, seed {pilot.seed}"
         ),
-        update_norm=_number(root_mean_square(norms)),
+        update_norm=number(root_mean_square(norms)),
         update_norms=tuple(float(f"{x:.4g}") for x in np.quantile(norms, levels)),
-        heterogeneity=_root(pooled([estimates.heterogeneity for estimates in rounds])),
-        smoothness=_largest([estimates.smoothness for estimates in rounds]),
-        noise_curvature=_number(pooled([estimates.noise_curvature for estimates in rounds])),
-        sampling_curvature=_number(pooled([estimates.sampling_curvature for estimates in rounds])),
-        initial_gap=_number(rounds[0].loss),
-        local_variance=_number(pooled([estimates.local_variance for estimates in rounds])),
-        dissimilarity=_number(pooled([estimates.dissimilarity for estimates in rounds])),
+        heterogeneity=Number(**{name: math.sqrt(max(x, 0.0)) for name, x in square}),
+        smoothness=Number(value=max(curvatures), low=min(curvatures), high=max(curvatures)),
+        noise_curvature=pooled("noise_curvature"),
+        sampling_curvature=pooled("sampling_curvature"),
+        initial_gap=number(rounds[0].loss),
+        local_variance=pooled("local_variance"),
+        dissimilarity=pooled("dissimilarity"),
     )
-
-
-def _number(estimate: Estimate) -> Number:
-    """An estimate with its 95% interval."""
-    margin = Z_95 * estimate.error
-    return Number(value=estimate.value, low=estimate.value - margin, high=estimate.value + margin)
-
-
-def _root(estimate: Estimate) -> Number:
-    """The root of an estimated square; a negative estimate counts as zero."""
-    square = _number(estimate)
-    return Number(**{name: math.sqrt(max(x, 0.0)) for name, x in square.model_dump().items()})
-
-
-def _largest(values: Sequence[float]) -> Number:
-    """The largest value over the rounds, with the range of values as its interval."""
-    return Number(value=max(values), low=min(values), high=max(values))

@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from privplan.errors import InputError
-from privplan.evidence import (
-    NOISE_EVIDENCE,
-    NoiseEvidence,
-    read_noise_evidence,
-)
+from privplan.evidence import NOISE_EVIDENCE, NoiseEvidence, read_noise_evidence
 from privplan.files import append_bytes, load_json, write_text
 from privplan.ledger import chained, repaired_lines
 from privplan.record import LEDGER, ReleaseRecord
@@ -32,11 +28,7 @@ class LedgerWriter(Protocol):
 
 
 class MemoryLedger:
-    """A ledger in memory.
-
-    Args:
-        digest: digest of the plan.
-    """
+    """A ledger in memory, which begins with the digest of the plan."""
 
     def __init__(self, digest: str) -> None:
         self.chain = digest
@@ -70,16 +62,9 @@ class FileLedger:
     A release that is already in the file is not written again: a round replayed after an
     interruption must reproduce its line exactly, because it is the same release. Measurements of
     the noise are written to ``noise.jsonl`` before the releases; those of rounds after the
-    checkpoint are measured and written again.
-
-    Args:
-        folder: the run folder.
-        digest: digest of the plan.
-        chain: hash of the last line included in the checkpoint; the plan's digest without a
-            checkpoint. Later lines are replayed.
-
-    Raises:
-        InputError: when the file was changed, or lacks the checkpoint's last line.
+    checkpoint are measured and written again. ``digest`` is the plan's; ``chain`` is the hash of
+    the last line that the checkpoint includes, the digest without one, and later lines are
+    replayed. A file that was changed, or lacks the checkpoint's last line, is refused.
     """
 
     def __init__(self, folder: Path, digest: str, chain: str) -> None:
@@ -95,7 +80,10 @@ class FileLedger:
             line, self.chain = lines.pop(0)
             done = int(load_json(line)["release"]["round"])
         self._replayed.extend(line for line, _ in lines)
-        _keep_rounds(folder, done)
+        if self._noise.exists():  # of rounds after the checkpoint they are measured again
+            measured, _ = read_noise_evidence(folder)
+            kept = [one.line for one in measured.values() if one.round <= done]
+            write_text(self._noise, "".join(kept))
 
     def append(
         self, records: Sequence[ReleaseRecord], measured: Sequence[NoiseEvidence] = ()
@@ -116,11 +104,3 @@ class FileLedger:
                 raise InputError.one("ledger", rule, str(self._path))
         if text:
             append_bytes(self._path, text.encode("utf-8"), "ledger", sync=True)
-
-
-def _keep_rounds(folder: Path, rounds: int) -> None:
-    """Remove measurements of rounds after the checkpoint; they are measured again."""
-    path = folder / NOISE_EVIDENCE
-    if path.exists():
-        measured, _ = read_noise_evidence(folder)
-        write_text(path, "".join(one.line for one in measured.values() if one.round <= rounds))

@@ -34,8 +34,7 @@ def accuracy_by_round(
 ) -> None:
     """Write a plot of a run: accuracy by round, final accuracy and spent epsilon per group."""
     with _literal_text():
-        figure = _panels(record, plan, spent)
-        _write(path, figure)
+        _write(path, _panels(record, plan, spent))
 
 
 def _panels(record: RunRecord, plan: Plan, spent: Mapping[str, float]) -> Any:
@@ -54,7 +53,14 @@ def _panels(record: RunRecord, plan: Plan, spent: Mapping[str, float]) -> Any:
     if percent:
         groups.set_ylim(0, 130 if _rotation(names) else 110)
     tidy(groups, f"test {record.metric} at the end" + " (%)" * percent)
-    _budgets(budgets, plan, names, spent)
+    # budgets as wide bars, realised upper bounds as narrow ones
+    limits = [group.epsilon for group in plan.groups if group.name in names]
+    budgets.bar(range(len(limits)), limits, color=GREY, width=0.8, label="budget")
+    _bars(budgets, names, [spent.get(name, math.inf) for name in names], ORANGE, "{:.4g}")
+    budgets.patches[-1].set_label("spent")
+    budgets.margins(y=0.25)
+    budgets.legend(fontsize=8, frameon=False, loc="upper left", reverse=True)
+    tidy(budgets, f"epsilon at delta {max(group.delta for group in plan.groups):.2g}")
     tidy(curve, f"{record.algorithm} on {record.dataset}, {record.partition}")
     return figure
 
@@ -80,19 +86,6 @@ def _bars(
 def _rotation(names: Sequence[str]) -> int:
     """Angle of the names below bars, in degrees: those of few groups stand side by side."""
     return 0 if len(names) * max(map(len, names), default=0) <= 24 else 60
-
-
-def _budgets(axes: Any, plan: Plan, names: Sequence[str], spent: Mapping[str, float]) -> None:
-    """Budgets as wide bars, realised upper bounds as narrow ones."""
-    groups = [group for group in plan.groups if group.name in names]
-    limits = [group.epsilon for group in groups]
-    axes.bar(range(len(groups)), limits, color=GREY, width=0.8, label="budget")
-    _bars(axes, names, [spent.get(name, math.inf) for name in names], ORANGE, "{:.4g}")
-    axes.patches[-1].set_label("spent")
-    axes.margins(y=0.25)
-    axes.legend(fontsize=8, frameon=False, loc="upper left", reverse=True)
-    delta = max(group.delta for group in plan.groups)
-    tidy(axes, f"epsilon at delta {delta:.2g}")
 
 
 def comparison(path: Path, runs: Mapping[str, Sequence[RunRecord]], title: str) -> None:
