@@ -173,17 +173,3 @@ def test_all_faults_of_a_module_are_named_at_once(solved, tmp_path) -> None:
     rules = [fault.rule for fault in caught.value.faults]
     for start in ("must have no batch normal", "must have no buffers", "must use all parameters"):
         assert any(rule.startswith(start) for rule in rules), rules
-
-
-def test_trackers_see_no_more_than_the_budget_of_a_run_that_keeps_it(solved, tmp_path) -> None:
-    seen = {}
-
-    class Keeping(simulate.Callback):
-        def on_end(self, record, spent):
-            seen.update(spent)
-
-    run = simulate.train(
-        solved, model=Net, data=data(), seed=1, folder=tmp_path / "run", callbacks=[Keeping()]
-    )
-    assert run.verdict.kept
-    assert all(0 < seen[group.name] <= group.epsilon for group in solved.groups)

@@ -118,25 +118,6 @@ def test_all_processes_draw_from_the_key_of_the_main_one(name: str, secure_folde
     assert {"participants", "noise_state", "noise_sum_squares", "releases"} <= names
 
 
-@pytest.mark.slow
-def test_a_key_that_cannot_be_used_ends_all_processes_in_one_line(
-    plan: Plan, tmp_path: Path
-) -> None:
-    plan.save(tmp_path / "plan.json")
-    key = tmp_path / "noise.key"
-    key.touch()
-    arguments = ["-m", "simulate", str(tmp_path / "plan.json"), "--algorithm=planned"]
-    options = ["--noise=secure", f"--noise-key-file={key}", "-o", str(tmp_path / "run")]
-    done = subprocess.run(
-        [*TORCHRUN, *arguments, *options],
-        env=_environment(), capture_output=True, text=True, check=False, timeout=PATIENCE,
-    )  # fmt: skip
-    assert done.returncode != 0
-    [line] = [one for one in done.stderr.splitlines() if one.startswith("privplan: ")]
-    assert "noise-key-file: must be a new file for a new run" in line
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_run_goes_on_with_as_many_processes_as_it_began(plan: Plan, tmp_path: Path) -> None:
     request = Request(plan, "planned", "digits", tmp_path / "run", seed=5)
 
