@@ -1,0 +1,1 @@
+"""Trackers for TensorBoard, MLflow and Weights & Biases."""
