@@ -46,20 +46,14 @@ os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not live on 
 
 
 def over_chunks(
-    function: Callable[[slice], Tensor],
-    clients: int,
-    size: int,
-    workers: int | None = None,
+    function: Callable[[slice], Tensor], clients: int, size: int, workers: int | None = None
 ) -> Tensor:
     """Returns the concatenated results of a function on consecutive chunks of clients."""
     return torch.cat(by_chunk(function, clients, size, workers))
 
 
 def by_chunk(
-    function: Callable[[slice], Result],
-    clients: int,
-    size: int,
-    workers: int | None = None,
+    function: Callable[[slice], Result], clients: int, size: int, workers: int | None = None
 ) -> list[Result]:
     """Returns the results of a function on consecutive chunks of clients; see `over_chunks`.
 

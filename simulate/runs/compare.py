@@ -28,7 +28,6 @@ from simulate.algorithms.registry import ALGORITHMS, executable, not_executable
 from simulate.data.partition.schemes import scheme
 from simulate.engine.evaluation import evaluate_personal, measure
 from simulate.engine.experiment import Experiment
-from simulate.engine.loop import Progress as scores_Progress
 from simulate.engine.loop import one_core
 from simulate.engine.round import RoundContext, client_batch
 from simulate.runs import run as checkpoint
@@ -398,15 +397,11 @@ def scores_of(request: Request) -> Scores:
     progress = checkpoint.load(request.folder, experiment.device)
     if progress is None:
         raise InputError.one("run", "must have its checkpoint.pt", str(request.folder))
-    with one_core():
-        return _scores(experiment, progress)
-
-
-def _scores(experiment: Experiment, progress: scores_Progress) -> Scores:
     released = experiment.algorithm.server.released(progress.theta, progress.server)
     context = RoundContext(experiment.rounds, released, progress.server, None, progress.personal)
-    own = evaluate_personal(experiment, context, OWN_CLIENTS)
-    by_class = _by_class(experiment, context)
+    with one_core():
+        own = evaluate_personal(experiment, context, OWN_CLIENTS)
+        by_class = _by_class(experiment, context)
     counts = np.bincount(
         experiment.data.test_y.numpy(), minlength=len(experiment.data.classes)
     ).astype(float)
@@ -463,12 +458,10 @@ class _DrawnNoise:
 
     def shares_on_purpose(self, other: _DrawnNoise) -> bool:
         """Whether two algorithms of one comparison have one seed and one data set."""
-        keys = [
-            (run.record.seed, run.record.dataset, run.record.configuration.get("data"))
-            for run in (self, other)
-        ]
-        other_algorithm = self.record.algorithm != other.record.algorithm
-        return self.compared and other.compared and keys[0] == keys[1] and other_algorithm
+        one, two = self.record, other.record
+        same = (one.seed, one.dataset) == (two.seed, two.dataset)
+        same = same and one.configuration.get("data") == two.configuration.get("data")
+        return self.compared and other.compared and same and one.algorithm != two.algorithm
 
 
 def run_folders(folder: Path) -> list[Path]:

@@ -74,18 +74,11 @@ def search(
     jobs: int,
     progress: Progress = lambda done, total: None,
 ) -> dict[str, list[Tried]]:
-    """The finished trials of each study in a file; runs that it has are not repeated.
+    """The finished trials of each study in a file (in memory without one), by name.
 
-    Args:
-        file: where the studies are stored; in memory only when None.
-        problems: what the studies vary, by name.
-        item: from a study's name, a run's key and a trial's values to what is worked on.
-        work: the score of a run; processes import it.
-        identity: digest of all that the scores depend on; a file of another one is refused.
-        seed: seed of the proposals.
-        trials: trials per study.
-        jobs: processes.
-        progress: told of the finished trials.
+    ``item`` makes what is worked on from a study's name, a run's key and a trial's values;
+    ``work`` returns the score of a run, and processes import it. ``identity`` is the digest of
+    all that scores depend on: a file of another one is refused. Stored runs are not repeated.
     """
     with resumable(None if file is None else file.parent), _opened(file) as storage:
         studies = {

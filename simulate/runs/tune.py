@@ -84,37 +84,26 @@ class SearchSpace:
         self, entry: AlgorithmEntry, given: Mapping[str, float], quantile: float | None = None
     ) -> None:
         clips = entry.unit != "none" and entry.released != "nothing"
-        self.ranges = {"clipping": CLIPPING, "rate": RATE} if clips else {"rate": RATE}
-        self._quantile = quantile if clips else None
-        if self._quantile is not None:
-            self.ranges["quantile"] = (
-                min(QUANTILE[0], self._quantile),
-                max(QUANTILE[1], self._quantile),
-            )
-        self._given = dict(given)
-        self._defaults = {name: one.default for name, one in entry.hyperparameters.items()}
+        known = {"clipping": (1.0, *CLIPPING)} if clips else {}  # default, least and largest value
+        known["rate"] = (1.0, *RATE)
+        if clips and quantile is not None:
+            known["quantile"] = (quantile, min(QUANTILE[0], quantile), max(QUANTILE[1], quantile))
         for name, one in entry.hyperparameters.items():
-            if one.integer or name in given or one.default <= 0:
-                continue
-            low, high = max(one.low, one.default / FACTOR), min(one.high, one.default * FACTOR)
-            self.ranges[name] = (low, high)
-
-    @property
-    def default(self) -> dict[str, float]:
-        """The plan's values and the defaults of what is varied, by name."""
-        known = {"clipping": 1.0, "rate": 1.0, **self._defaults}
-        if self._quantile is not None:
-            known["quantile"] = self._quantile
-        return {name: known[name] for name in self.ranges}
+            if not one.integer and name not in given and one.default > 0:
+                low, high = max(one.low, one.default / FACTOR), min(one.high, one.default * FACTOR)
+                known[name] = (one.default, low, high)
+        self.ranges = {name: (low, high) for name, (_, low, high) in known.items()}
+        self.default = {name: middle for name, (middle, _, _) in known.items()}
+        defaults = {name: one.default for name, one in entry.hyperparameters.items()}
+        self._own, self._quantile = {**defaults, **given}, quantile if clips else None
 
     def point(self, found: Mapping[str, Any]) -> Point:
         """The values of a trial, with those that are not varied."""
-        own = {name: found.get(name, value) for name, value in self._defaults.items()}
         return Point(
             clipping=found.get("clipping", 1.0),
             rate=found.get("rate", 1.0),
             quantile=found.get("quantile", self._quantile),
-            values={**own, **self._given},
+            values={name: found.get(name, value) for name, value in self._own.items()},
         )
 
 
@@ -130,9 +119,9 @@ def retuned(plan: Plan, point: Point) -> Plan:
     norm = float(f"{spec.clipping_norm * point.clipping:.6g}")
     factor = norm / spec.clipping_norm
     groups = tuple(
-        group.model_copy(update={"clipping_norm": group.clipping_norm * factor})
-        if group.clipping_norm is not None
-        else group
+        group
+        if group.clipping_norm is None
+        else group.model_copy(update={"clipping_norm": group.clipping_norm * factor})
         for group in plan.groups
     )
     changed = spec.model_copy(update={"local": local, "clipping_norm": norm})
