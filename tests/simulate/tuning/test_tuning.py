@@ -111,19 +111,19 @@ def test_an_interrupted_search_repeats_no_run_and_finds_the_same(
         return scored(task)
 
     def search(folder: str, seed: int = 3) -> Found:
-        return search_recipe(SETTING, 16, seed, folder=tmp_path / folder)
+        return search_recipe(SETTING, 12, seed, folder=tmp_path / folder)
 
     stops: set[int] = set()
     monkeypatch.setattr(search_module, "accuracy", counted)
     whole = search("whole")
     assert whole.best.mean >= whole.default.mean
-    assert whole.evidence.runs == len(calls) < 16 * 3
+    assert whole.evidence.runs == len(calls) < 12 * 3
     assert {trial.share for trial in calls} == {1 / 8, 1 / 3, 1.0}
     assert search("whole") == whole
     assert len(calls) == whole.evidence.runs
     calls.clear()
-    stops = {0, 1, 9, 20}
-    for _ in range(4):
+    stops = {0, 9}
+    for _ in range(2):
         with pytest.raises(InterruptedSweepError, match="the same command resumes"):
             search("parts")
     assert search("parts") == whole
@@ -190,7 +190,7 @@ def test_another_algorithm_gets_its_recipe_as_given_fields(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "accuracy", scored)
-    done = tuned(tmp_path, "fedavg", trials=16)
+    done = tuned(tmp_path, "fedavg", trials=12)
     assert done.exit_code == 0, done.output
     assert "planned trains with them, too" in done.stderr
     spec = Spec.load(tmp_path / "tuned.yaml")
