@@ -14,7 +14,7 @@ import re
 import zlib
 from bisect import insort
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -349,7 +349,7 @@ class GroupTotal:
     reported: int = 0
     largest_norm: float = 0.0
     clipped: int = 0
-    excluded: int = field(default=0)
+    excluded: int = 0
 
     def add(self, update: np.ndarray) -> None:
         """Clip, scale and add one client's update [d], whatever the client did itself.

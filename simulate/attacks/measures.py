@@ -57,7 +57,7 @@ def ssim(images: Tensor, originals: Tensor) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Public images beside which an original is looked for.
+    """Public images among which an original is looked for.
 
     Attributes:
         images: pixels of images that are no originals [n, ...]; ``CANDIDATES`` - 1, fewer where
@@ -218,6 +218,14 @@ def _above(values: np.ndarray, null: np.ndarray) -> bool:
 # --- What the executed plan guarantees to the attacked group, for each row of a report. ----------
 
 
+def with_noise(group: GroupPlan, factor: float) -> GroupPlan:
+    """A group with a factor on its planned noise multiplier."""
+    if factor == 1.0:
+        return group
+    sigma = group.noise_multiplier * factor
+    return group.model_copy(update={"noise_multiplier": sigma, "segments": None})
+
+
 def guarantee(name: str, plan: Plan, group: GroupPlan, factor: float = 1.0) -> dict[str, Any]:
     """Unit, noise multiplier and epsilon of a group under the executed plan, as plain data."""
     unit = ALGORITHMS.get(name).unit_under(plan)
@@ -233,8 +241,7 @@ def guarantee(name: str, plan: Plan, group: GroupPlan, factor: float = 1.0) -> d
         ]
         epsilon, by = min(bounds, default=(math.inf, "none"))
     else:
-        changed = own.model_copy(update={"noise_multiplier": sigma, "segments": None})
-        history = plan.history(changed)
+        history = plan.history(with_noise(own, factor))
         epsilon, by = accountant("rdp").epsilon(history, own.delta, plan.spec.relation).upper, "rdp"
     return {
         "unit": unit,

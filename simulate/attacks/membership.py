@@ -1,4 +1,4 @@
-"""Membership of the plan's unit, by runs with and without it, beside the certificate's curve.
+"""Membership of the plan's unit, by runs with and without it, against the certificate's curve.
 
 In every run a fair coin decides for each target whether it is in. The targets are clients under a
 plan for clients and single records under a plan for records, never another unit, because the
@@ -31,7 +31,7 @@ from privplan.sweeps import Journal, finish, in_jobs, key_of, resumable
 from privplan.values import digest
 from simulate.algorithm import Algorithm
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
-from simulate.attacks.measures import clopper_pearson, guarantee
+from simulate.attacks.measures import clopper_pearson, guarantee, with_noise
 from simulate.components import Sampler
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import ClientPartition, Partition
@@ -132,13 +132,11 @@ class Membership:
         absent = np.flatnonzero(~self.included(run))
         plan, groups = self.executed.plan, []
         for group in plan.groups:
-            update: dict[str, Any] = {}
+            changed_group = with_noise(group, self.noise_factor)
             if group.records is not None:  # the public minimum, with one record less
-                update["records"] = max(1, group.records - 1)
-            if self.noise_factor != 1.0:
-                update["noise_multiplier"] = group.noise_multiplier * self.noise_factor
-                update["segments"] = None
-            groups.append(group.model_copy(update=update))
+                less = {"records": max(1, group.records - 1)}
+                changed_group = changed_group.model_copy(update=less)
+            groups.append(changed_group)
         entry = ALGORITHMS.get(self.algorithm)
         changed = plan.model_copy(update={"groups": tuple(groups)})
         built = entry.build(changed, entry.complete(self.hyperparameters))
@@ -246,7 +244,7 @@ def _log_density(value: float, sample: np.ndarray) -> float:
 
 
 def rates(scores: np.ndarray, included: np.ndarray, curve: TradeOff) -> list[dict[str, Any]]:
-    """True-positive rates at the levels of ``LEVELS`` beside the certificate's curve.
+    """True-positive rates at the levels of ``LEVELS`` against the certificate's curve.
 
     The threshold leaves at most the level's share of the targets that are out. ``crosses``: the
     lower end of the true-positive rate's interval is above the curve at the upper end of the

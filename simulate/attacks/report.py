@@ -1,4 +1,4 @@
-"""Attacks on several algorithms as one resumable sweep, scored beside null rows, and its report."""
+"""Attacks on algorithms as one resumable sweep, scored against null rows, and their report."""
 
 from __future__ import annotations
 

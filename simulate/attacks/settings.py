@@ -23,6 +23,7 @@ from privplan.record import LEDGER, PLAN, RunRecord
 from privplan.streams import Purpose, stream
 from simulate.algorithm import Algorithm
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
+from simulate.attacks.measures import with_noise
 from simulate.attacks.view import (
     Observation,
     Truth,
@@ -114,14 +115,10 @@ class PlanRound:
         local = spec.local.model_copy(
             update={"steps": 1, "batch_size": 1, "epochs": None, "augmentation": None}
         )
+        records = {"records": 1, "record_sampling_ratio": 1.0, "steps": 1}
         for group in planned.groups:
-            update: dict[str, object] = {}
-            if spec.unit == "record":
-                update |= {"records": 1, "record_sampling_ratio": 1.0, "steps": 1}
-            if self.noise_factor != 1.0:
-                sigma = group.noise_multiplier * self.noise_factor
-                update |= {"noise_multiplier": sigma, "segments": None}
-            groups.append(group.model_copy(update=update))
+            update = records if spec.unit == "record" else {}
+            groups.append(with_noise(group, self.noise_factor).model_copy(update=update))
         changed = {"spec": spec.model_copy(update={"local": local}), "groups": tuple(groups)}
         entry = ALGORITHMS.get(self.algorithm)
         made = entry.build(planned.model_copy(update=changed), entry.complete(self.hyperparameters))

@@ -103,8 +103,7 @@ def command(
 
     Under a plan each client holds one record and takes one local step, the setting in which a
     release says most about a record; clipping and noise are those of the plan. A run's round is
-    replayed by its seed. Every row stands beside null rows: what an attacker reaches who sees
-    nothing of the record.
+    replayed by its seed. Every row has null rows: what an attacker reaches who sees nothing.
 
     With -o, the folder holds a table, a JSON file and a contact sheet; an interrupted attack
     resumes with the same command.

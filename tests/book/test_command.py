@@ -32,8 +32,9 @@ def refused(*arguments: object, code: int = 2) -> str:
 
 
 @pytest.fixture
-def book(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A book of two runs, named by the environment."""
+    address = str(tmp_path / "book.sqlite")
     monkeypatch.setenv("PRIVPLAN_BOOK", address)
     for seed in (1, 2):
         done = privplan("book", "add", run(tmp_path / f"run{seed}", seed))
