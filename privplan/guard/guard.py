@@ -472,7 +472,7 @@ class Guard:
         self._storage.prune()
 
     def epsilon(self, group: str) -> Interval:
-        """Bounds on what the group has spent, with the book's; without the cost of ``tuning``."""
+        """Bounds on what the group has spent, with the runs of the book."""
         self.plan.group(group)
         return self._budgets[group].epsilon(history_of(self._storage.records, group))
 
