@@ -84,7 +84,7 @@ def profile_of(history: History, relation: Relation | str) -> Profile:
     composed = compose(history, Relation(relation))
     if composed.unbounded or composed.mu is not None or not composed.directions:
         return np.vectorize(lambda epsilon: composed.delta(float(epsilon)).upper, otypes=[float])
-    directions = [(_tilted(above), _variation(above)) for above, _ in composed.directions]
+    directions = [(_tilted(above), above.variation()) for above, _ in composed.directions]
 
     def profile(epsilons: Floats) -> Floats:
         return np.array(
@@ -110,20 +110,6 @@ def _tilted(direction: Direction) -> list[Composed]:
     if not usable:
         raise UnsupportedError("tradeoff: the loss of this history is too wide to compose")
     return usable
-
-
-def _variation(direction: Direction) -> float:
-    """Upper bound on the total variation of all rounds, at most the chance of ever taking part.
-
-    A maximal coupling of every round differs with a chance of at most ``1 - prod(1 - TV)``.
-    """
-    from privplan.accounting.pld.profile import delta_of
-
-    kept = 0.0
-    for pair, count in direction.pairs:
-        one = delta_of(pair, 0.0)[1]
-        kept += count * math.log1p(-one) if one < 1 else -math.inf
-    return min(1.0, -math.expm1(kept) * (1 + _ROUNDING * (1 + direction.rounds)))
 
 
 def tradeoff(profile: Profile, delta: float, epsilon: float) -> TradeOff:

@@ -39,6 +39,7 @@ _COARSE_GROWTH = 0.06
 _SPREAD_OUT = 0.4
 """How much wider points may stand far from the tilted loss, per step and deviation."""
 _COARSENING = 1.1
+_ROUNDING = 1e-15
 _SHARE = 0.35
 """Share of the tolerance that the lattice of one bound takes."""
 
@@ -60,8 +61,14 @@ class Direction:
 
         Each round may leave out a mass of ``tail`` at either end.
         """
-        bound = upper if self.from_above else lower
-        made = [(bound(rows, step, tail, spacing), counts) for rows, counts in self._chunks()]
+        made = []
+        for rows, counts in self._chunks():
+            if self.from_above:
+                one = upper(rows, step, tail, spacing)
+            else:  # all rounds of one pair may take as much off delta as all tails of its share
+                share = tail * self.rounds / (len(self.pairs) * counts)
+                one = lower(rows, step, tail, spacing, share)
+            made.append((one, counts))
         for pair, count in self._discrete():
             one = discretise(pair, step, from_above=self.from_above)
             made.append((one, np.array([float(count)])))
@@ -76,11 +83,26 @@ class Direction:
             total += count * second_moment(pair)
         return math.sqrt(total / self.rounds)
 
+    def variation(self) -> float:
+        """Upper bound on the total variation of all rounds, at most the chance of ever taking part.
+
+        A maximal coupling of every round differs with a chance of at most ``1 - prod(1 - TV)``.
+        """
+        kept = 0.0
+        for pair, count in self.pairs:
+            one = profile.delta_of(pair, 0.0)[1]
+            kept += count * math.log1p(-one) if one < 1 else -math.inf
+        return min(1.0, -math.expm1(kept) * (1 + _ROUNDING * (1 + self.rounds)))
+
     def _chunks(self) -> Iterator[tuple[Rows, Array]]:
-        """Gaussian pairs of one kind, at most ``_CHUNK`` at a time, with their counts."""
+        """Gaussian pairs of one kind, sampled or not, at most ``_CHUNK`` at a time, with their counts."""
         gaussian = [(pair, count) for pair, count in self.pairs if isinstance(pair, Pair)]
-        for kind in sorted({pair.kind for pair, _ in gaussian}):
-            same = [(pair, count) for pair, count in gaussian if pair.kind == kind]
+        for kind, everyone in sorted({(pair.kind, pair.ratio == 1) for pair, _ in gaussian}):
+            same = [
+                (pair, count)
+                for pair, count in gaussian
+                if (pair.kind, pair.ratio == 1) == (kind, everyone)
+            ]
             for first in range(0, len(same), _CHUNK):
                 chunk = same[first : first + _CHUNK]
                 counts = np.array([float(count) for _, count in chunk])
@@ -204,11 +226,13 @@ def composed_at(direction: Direction, reading: Reading, scale: float) -> Compose
 TOLERANCE = 1e-4
 _REFINEMENTS = 7
 _RETRIES = 6
-_FLOOR = 0.05
+_FLOOR = 0.01
 """The tolerance is of at least this share of the spread of the loss, for an epsilon near 0."""
 _ACCOUNTANT_COARSE = 3.0
 """Step of a direction that probably spends less, in steps of the first."""
 _FINER = 0.4
+_HOPELESS = 0.8
+"""A step that leaves more than this share of the gap ends the search: rounding is what is left."""
 _WORTH = 8.0
 """A bound that is above a budget by so many tolerances at most may meet it at a finer step."""
 _DELTA_TOLERANCE = 1e-3
@@ -231,12 +255,14 @@ class ComposedLoss:
         directions: pairs from above and from below, of each direction, when sampled.
         tolerance: relative distance of the bounds on epsilon that is aimed at.
         unbounded: whether something was released without noise.
+        least: the mu of the rounds without sampling, which bounds epsilon from below.
     """
 
     mu: float | None
     directions: Directions
     tolerance: float
     unbounded: bool = False
+    least: float = 0.0
 
     def epsilon(self, delta: float, enough: float | None = None) -> Interval:
         """Bounds on epsilon at ``delta``.
@@ -255,7 +281,10 @@ class ComposedLoss:
                     return Interval(0.0, upper)
                 if not enough < upper <= enough * (1 + _WORTH * self.tolerance):
                     break
-        return _between(self.directions, delta, self.tolerance)
+        if all(above.variation() <= delta for above, _ in self.directions):
+            return Interval(0.0, 0.0)
+        least = profile.gaussian_epsilon(self.least, delta)[0] if self.least else 0.0
+        return _between(self.directions, delta, self.tolerance, least)
 
     def epsilon_upper(self, delta: float) -> float:
         """An epsilon that suffices at ``delta``: one evaluation per direction, no lower bound."""
@@ -295,8 +324,12 @@ class ComposedLoss:
         return Interval(min(above, below), above)
 
 
-def _between(directions: Directions, delta: float, tolerance: float) -> Interval:
+def _between(
+    directions: Directions, delta: float, tolerance: float, least: float = 0.0
+) -> Interval:
     """Bounds on epsilon: the worst direction is composed ever more finely until they are close.
+
+    Epsilon is known to be ``least`` or more.
 
     The gap shrinks with the square of the step, which tells the next step. A direction that is
     not the worst is only composed coarsely, by the plan of the first, and needs no lower bound.
@@ -314,7 +347,7 @@ def _between(directions: Directions, delta: float, tolerance: float) -> Interval
     scales = {above: 1.0 if above == distinct[0] else _ACCOUNTANT_COARSE for above in distinct}
     first = _reading(distinct[0], delta, tolerance)
     uppers = {above: _epsilon(above, delta, first, scales[above]) for above in distinct}
-    lowest = 0.0
+    lowest, last_gap = least, math.inf
     for _ in range(_REFINEMENTS):
         worst = max(uppers, key=lambda direction: uppers[direction])
         if uppers[worst] == 0:
@@ -328,10 +361,15 @@ def _between(directions: Directions, delta: float, tolerance: float) -> Interval
             if above == worst:
                 plan = _reading(below, delta, tolerance)
                 lowest = max(lowest, _epsilon(below, delta, plan, scales[worst]))
+        if lowest == 0 and _delta(worst, 0.0, tolerance) <= delta:
+            uppers[worst] = 0.0
+            continue
         gap = uppers[worst] - lowest
         enough = max(uppers[worst], _FLOOR * reading.spread)
-        if gap <= tolerance * enough or worst.pairs not in [b.pairs for _, b in directions]:
+        known = worst.pairs in [below.pairs for _, below in directions]
+        if gap <= tolerance * enough or not known or gap > _HOPELESS * last_gap:
             break
+        last_gap = gap
         shrink = math.sqrt(tolerance * uppers[worst] / gap) if math.isfinite(gap) else 0.5
         scales[worst] *= min(0.7, max(0.02, 0.85 * shrink))
         finer = _epsilon(worst, delta, reading, scales[worst])
@@ -428,11 +466,8 @@ def compose(history: History, relation: Relation, *, tolerance: float = TOLERANC
     bounds = [(dominating_pairs(release, relation), count) for release, count in real]
     every = [pair for found, _ in bounds for pair in (*found.upper, *found.lower)]
     gaussian = [pair for pair in every if isinstance(pair, Pair)]
-    unsampled = all(pair.kind == Kind.REMOVE and pair.ratio == 1 for pair in gaussian)
-    if unsampled and len(gaussian) == len(every):
-        firsts = [(found.upper[0], count) for found, count in bounds]
-        squares = math.fsum(n * one.shift**2 for one, n in firsts if isinstance(one, Pair))
-        return ComposedLoss(math.sqrt(squares), (), tolerance)
+    if all(map(_unsampled, every)):
+        return ComposedLoss(_mu([(found.upper[0], n) for found, n in bounds]), (), tolerance)
     largest = max((pair.shift for pair in gaussian), default=0.0)
     if largest > LARGEST_SHIFT:
         raise TooLittleNoiseError(
@@ -446,7 +481,17 @@ def compose(history: History, relation: Relation, *, tolerance: float = TOLERANC
         )
         for way in (0, 1)
     ]
-    return ComposedLoss(None, tuple(dict.fromkeys(directions)), tolerance)
+    full = [(pair, n) for pair, n in directions[0][1].pairs if _unsampled(pair)]
+    return ComposedLoss(None, tuple(dict.fromkeys(directions)), tolerance, least=_mu(full))
+
+
+def _unsampled(pair: AnyPair) -> bool:
+    return isinstance(pair, Pair) and pair.kind == Kind.REMOVE and pair.ratio == 1
+
+
+def _mu(counted: list[tuple[AnyPair, int]]) -> float:
+    """Of the Gaussian that the rounds of unsampled pairs are."""
+    return math.sqrt(math.fsum(n * one.shift**2 for one, n in counted if isinstance(one, Pair)))
 
 
 def _merged(counted: list[tuple[AnyPair, int]]) -> tuple[tuple[AnyPair, int], ...]:

@@ -264,7 +264,13 @@ def _tails(rows: Rows, bounds: Array) -> tuple[Array, Array]:
     return below, above
 
 
-def lower(rows: Rows, step: float, tail: float, spacing: Spacing = EVEN) -> Lattice:
+def lower(
+    rows: Rows,
+    step: float,
+    tail: float,
+    spacing: Spacing = EVEN,
+    most_slack: float | Array | None = None,
+) -> Lattice:
     """A profile on lattice points below the true one, touching it between the points.
 
     Take the tests "loss above the middle of two neighbouring points": each gives a line below
@@ -275,7 +281,8 @@ def lower(rows: Rows, step: float, tail: float, spacing: Spacing = EVEN) -> Latt
     edge of the loss has its mean on a point.
 
     A loss that varies by much less than the step allows no such profile but that of a round
-    without any loss, which is then returned.
+    without any loss, which is then returned; so it is where the slack would be above
+    ``most_slack`` (by default ``tail``).
     """
     low, high = span(rows, tail)
     offset, index = _lay(rows, step, spacing, low, high)
@@ -289,7 +296,7 @@ def lower(rows: Rows, step: float, tail: float, spacing: Spacing = EVEN) -> Latt
     masses, slack = _below(inner.first_mass(), excess, error, gaps)
     masses, crumbs = convex(masses, step, index[0])
     slack += crumbs
-    hopeless = slack > tail
+    hopeless = slack > (tail if most_slack is None else most_slack)
     masses[hopeless] = np.where(index[0] == 0, 1.0, 0.0)
     every = np.broadcast_to(index, masses.shape)
     offset, slack = np.where(hopeless, 0.0, offset), np.where(hopeless, 0.0, slack)

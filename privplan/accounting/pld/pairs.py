@@ -150,6 +150,7 @@ class Cells:
         up: mass of N(+shift) less that of N(0), or None when P has no shifted part.
         down: mass of N(-shift) less that of N(0), or None when Q has no shifted part.
         centred_error, up_error, down_error: bounds on the rounding errors of the three.
+        first, first_error: mass of P, where it is N(+shift) alone (rows of ratio 1), and its error.
     """
 
     rows: Rows
@@ -159,9 +160,13 @@ class Cells:
     centred_error: Array
     up_error: Array | None
     down_error: Array | None
+    first: Array | None = None
+    first_error: Array | None = None
 
     def first_mass(self) -> Array:
         """Mass of P in each cell."""
+        if self.first is not None:
+            return self.first
         if self.up is None:
             return self.centred
         return self.centred + self.rows.ratio * self.up
@@ -170,8 +175,13 @@ class Cells:
         """``P(cell) - exp(level) Q(cell)`` and a bound on its rounding error.
 
         Written with the common mass taken out, so that nothing of size 1 cancels:
-        ``p (N+ - N0) - e^level q (N- - N0) - (e^level - 1) N0``.
+        ``p (N+ - N0) - e^level q (N- - N0) - (e^level - 1) N0``. At ratio 1 P and Q have none.
         """
+        if self.first is not None and self.first_error is not None:
+            factor = np.exp(np.minimum(level, 700.0))
+            value = self.first - factor * self.centred
+            scale = 4 * UNIT * (self.first + factor * self.centred)
+            return value, self.first_error + factor * self.centred_error + scale
         growth = np.expm1(np.minimum(level, 700.0))
         value = -growth * self.centred
         error = np.abs(growth) * self.centred_error
@@ -237,6 +247,8 @@ def _wide_cells(rows: Rows, bounds: Array) -> Cells:
     up = down = up_error = down_error = None
     if rows.kind != Kind.ADD:
         mass, error = normal_cells(bounds - rows.shift)
+        if rows.kind == Kind.REMOVE and rows.ratio.min() == 1:
+            return Cells(rows, centred, None, None, centred_error, None, None, mass, error)
         up, up_error = mass - centred, error + centred_error
     if rows.kind != Kind.REMOVE:
         mass, error = normal_cells(bounds + rows.shift)
