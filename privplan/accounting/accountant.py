@@ -13,6 +13,7 @@ from typing import Protocol, cast
 from privplan.accounting.release import History, Relation
 from privplan.errors import InputError
 from privplan.registry import Registry
+from privplan.values import LEAST
 
 
 @dataclass(frozen=True)
@@ -58,20 +59,32 @@ class Accountant(Protocol):
 
         Raises:
             UnsupportedError: when ``why_not`` gives a reason.
-            InputError: when delta is not in (0, 1).
+            InputError: when delta is not in [1e-30, 1), or the relation is none.
         """
         ...
 
 
 def checked_delta(delta: float) -> float:
-    """``delta`` itself when it is in (0, 1).
+    """``delta`` itself when it is in [1e-30, 1).
 
     Raises:
         InputError: when it is not.
     """
-    if not 0 < delta < 1:
-        raise InputError.one("delta", "must be in (0, 1)", delta)
+    if not LEAST <= delta < 1:
+        least = "[1e-30, 1)" if 0 < delta < LEAST else "(0, 1)"
+        raise InputError.one("delta", f"must be in {least}", delta)
     return delta
+
+
+def checked_relation(relation: object) -> Relation:
+    """A neighbouring relation from its name.
+
+    Raises:
+        InputError: when no relation has that name.
+    """
+    if relation not in tuple(Relation):
+        raise InputError.one("relation", f"must be one of {', '.join(Relation)}", relation)
+    return Relation(str(relation))
 
 
 KINDS = (

@@ -37,6 +37,10 @@ NOISE_RANGE = (1e-2, 1e4)
 LEAST_RATIO = 1e-9
 MOST_ROUNDS = 10_000_000
 PLD = "pld"
+_STEEP = 1e-2
+"""Epsilon below which it falls to 0 so steeply that its exact value tells a search nothing."""
+LEAST_EPSILON = 1e-6
+"""Below, ``pld`` cannot tell epsilon from 0 to the tolerance of a search."""
 _GUESS_TOLERANCE = 1e-2
 """Of the two coarse bounds that tell where a search starts."""
 _ABOVE_LEAST = 1.0001
@@ -134,6 +138,10 @@ def solve(
                 raise
             return math.inf
 
+    if target.accountant.name == PLD and target.epsilon < _STEEP:
+        from privplan.accounting.pld.accountant import PldAccountant
+
+        target = replace(target, accountant=PldAccountant(decide=target.epsilon))
     search = partial(largest_affordable, low=low, high=high, tolerance=tolerance, integer=integer)
     slope = 1.0
     if target.accountant.name == PLD and not start_is_close:
@@ -264,6 +272,9 @@ def calibrate(
     known = {name: value for name in UNKNOWNS[unknown] if (value := given[name]) is not None}
     fixed_delta = 0.5 if unknown == "delta" else delta
     target = checked_target(epsilon, fixed_delta, sampling, relation, accountant, known)
+    if target.accountant.name == PLD and epsilon < LEAST_EPSILON:
+        rule = f"must be {LEAST_EPSILON:g} or more to solve for {unknown} by pld"
+        raise InputError.one("epsilon", rule, epsilon)
     if unknown in ("sampling_ratio", "cohort") and target.sampling.law.everyone:
         rule = f"has no {unknown.replace('_', ' ')} to solve for"
         raise InputError.one("sampling", rule, sampling)

@@ -15,7 +15,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
-from privplan.accounting.accountant import Accountant, fast_accountants, loadable_accountants
+from privplan.accounting.accountant import (
+    Accountant,
+    checked_relation,
+    fast_accountants,
+    loadable_accountants,
+)
 from privplan.accounting.accountant import accountant as by_name
 from privplan.accounting.calibrate import MOST_ROUNDS, calibrate, parameter_faults
 from privplan.accounting.closed_form import ClosedFormAccountant, failed_conditions
@@ -127,7 +132,7 @@ def certify_all(
     unit: Unit = "client",
 ) -> tuple[list[CertificateRow], list[str]]:
     """Rows by the accountants that answer, and a line each on why the others do not."""
-    relation = Relation(relation)
+    relation = checked_relation(relation)
     rows, notes = [], []
     for chosen in accountants:
         one = by_name(chosen) if isinstance(chosen, str) else chosen
@@ -311,7 +316,7 @@ def composition(
         raise InputError(faults)
     release = Release(noise_multiplier, float(sampling_ratio or 0), SamplingLaw(sampling))
     history = History.repeated(release, law.rounds_of_client(rounds))
-    return Composition(history, _delta(delta, clients), Relation(relation), clients)
+    return Composition(history, _delta(delta, clients), checked_relation(relation), clients)
 
 
 def calibrated_composition(

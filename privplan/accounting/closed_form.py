@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 
-from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
+from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta, checked_relation
 from privplan.accounting.families import not_gaussian
 from privplan.accounting.release import History, Relation, Release
 from privplan.errors import InputError, UnsupportedError
@@ -73,7 +73,7 @@ def _epsilon(history: History, delta: float, relation: Relation) -> float:
 
 def effective_noise(release: Release, relation: Relation | str) -> float:
     """The sigma to insert in the theorem: half of it wherever neighbours are 2C apart."""
-    return release.noise_multiplier / release.sampling.law.sensitivity(Relation(relation))
+    return release.noise_multiplier / release.sampling.law.sensitivity(checked_relation(relation))
 
 
 def noise_multiplier(epsilon: float, delta: float, sampling_ratio: float, rounds: int) -> float:
@@ -135,7 +135,7 @@ def failed_conditions(history: History, delta: float, relation: Relation | str) 
 
     Where the list is not empty, the accountant's number is not a bound on epsilon.
     """
-    relation = Relation(relation)
+    relation = checked_relation(relation)
     epsilon = ClosedFormAccountant().epsilon(history, delta, relation).upper
     if epsilon == 0 or math.isinf(epsilon):
         return []

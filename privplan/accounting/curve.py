@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from privplan.accounting.accountant import Interval, checked_delta
+from privplan.accounting.accountant import Interval, checked_delta, checked_relation
 from privplan.accounting.certificate import CertificateRow, laws
 from privplan.accounting.families import dominating_pairs
 from privplan.accounting.pld import PldAccountant
@@ -93,15 +93,6 @@ def checked_number(field: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise InputError.one(field, "must be a number", value) from None
-
-
-def checked_relation(relation: Any) -> Relation:
-    """A neighbouring relation from its name."""
-    try:
-        return Relation(relation)
-    except ValueError:
-        rule = f"must be one of {', '.join(Relation)}"
-        raise InputError.one("relation", rule, relation) from None
 
 
 def checked_law(name: str) -> SamplingLaw:

@@ -11,8 +11,6 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from scipy.special import chdtr, chdtrc
-
 from privplan.accounting.release import GAUSSIAN, History, Release
 from privplan.errors import UnsupportedError
 from privplan.laws.law import DominatingPairs, Relation
@@ -30,6 +28,8 @@ def noise_p_value(sum_squares: float, std: float, coordinates: int) -> float:
     Returns:
         The chance that honest noise has a sum of squares at least as far out (exact).
     """
+    from scipy.special import chdtr, chdtrc
+
     if std == 0 or coordinates == 0:
         return 1.0 if sum_squares == 0 else 0.0
     statistic = sum_squares / std**2

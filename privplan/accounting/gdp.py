@@ -29,6 +29,8 @@ from privplan.errors import InputError, UnsupportedError
 
 _MAX_EVALUATIONS = 200
 _MAX_STEPS = 400
+_INTEGER_RTOL = 1e-4
+"""An integer is exact up to 10,000; beyond, bounds hardly tell neighbours apart."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ class _Bracket:
         if self.infeasible is None:
             return self.feasible >= self.high
         if self.integer:
-            return round(math.exp(self.infeasible)) - round(math.exp(self.feasible)) <= 1
+            least, most = round(math.exp(self.feasible)), round(math.exp(self.infeasible))
+            return most - least <= max(1, _INTEGER_RTOL * least)
         return self.infeasible - self.feasible <= self.tolerance
 
     def clipped(self, argument: float) -> float:
@@ -158,8 +161,8 @@ def largest_affordable(
 
     The cost must not decrease and may be 0 or ``inf``; that of the result's ``feasible`` was
     computed and is within the budget. With ``integer`` arguments are logarithms of integers, and
-    the bracket is closed when these differ by one. ``slope`` is that of log cost, assumed until two
-    evaluations determine it.
+    the bracket is closed when these differ by one, or relatively by ``_INTEGER_RTOL``. ``slope`` is
+    that of log cost, assumed until two evaluations determine it.
     """
     bracket = _Bracket(low, high, tolerance, integer, slope)
     argument = bracket.clipped(start)

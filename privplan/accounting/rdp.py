@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
+from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta, checked_relation
 from privplan.accounting.families import not_gaussian
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import UnsupportedError
@@ -69,12 +69,12 @@ class RdpAccountant:
         total = np.zeros_like(ORDERS)
         if len(history) == 1:
             [(release, count)] = history
-            bound = _sampled_bound(release, Relation(relation))
+            bound = _sampled_bound(release, checked_relation(relation))
             if bound is not None:
                 spent = _epsilon_near_the_best(bound.ratio, bound.noise_multiplier, count, delta)
                 return Interval(0.0, spent)
         for release, count in history:
-            total = total + count * rdp_of_release(release, Relation(relation))
+            total = total + count * rdp_of_release(release, checked_relation(relation))
         return Interval(0.0, epsilon_of_rdp(total, delta))
 
 

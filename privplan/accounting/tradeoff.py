@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from privplan.accounting.accountant import checked_relation
 from privplan.accounting.gdp import mu_of
 from privplan.accounting.release import History, Relation
 from privplan.errors import UnsupportedError
@@ -81,7 +82,7 @@ def profile_of(history: History, relation: Relation | str) -> Profile:
     """
     from privplan.accounting.pld.accountant import compose
 
-    composed = compose(history, Relation(relation))
+    composed = compose(history, checked_relation(relation))
     if composed.unbounded or composed.mu is not None or not composed.directions:
         return np.vectorize(lambda epsilon: composed.delta(float(epsilon)).upper, otypes=[float])
     directions = [(_tilted(above), above.variation()) for above, _ in composed.directions]

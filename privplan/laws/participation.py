@@ -1,6 +1,7 @@
 """Statistical tests of who took part in the rounds of a run.
 
-Each p-value is an upper bound on the chance that an honest run looks at least as odd.
+Each p-value is an upper bound on the chance that an honest run looks at least as odd. SciPy is
+imported by the tests, since every command imports the laws.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy.special import bdtr, bdtrc, gammaln
 
 
 def total_p_value(counts: Sequence[int], clients: int, ratio: float) -> float:
     """Two-sided exact binomial test of how many participations there were in all."""
+    from scipy.special import bdtr, bdtrc
+
     trials, total = clients * len(counts), sum(counts)
     if total > trials:
         return 0.0
@@ -80,6 +82,8 @@ def _chernoff(
 
 def binomial_log_mass(sizes: np.ndarray, clients: int, ratio: float) -> np.ndarray:
     """Logarithm of the binomial probability of each size, for a ratio in (0, 1)."""
+    from scipy.special import gammaln
+
     choose = gammaln(clients + 1) - gammaln(sizes + 1) - gammaln(clients - sizes + 1)
     mass: np.ndarray = choose + sizes * np.log(ratio) + (clients - sizes) * np.log1p(-ratio)
     return mass

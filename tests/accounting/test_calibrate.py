@@ -1,6 +1,7 @@
 """Calibration: never overspends, precise, infeasible in one line; published numbers."""
 
 import math
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -142,6 +143,19 @@ def test_a_budget_beyond_what_pld_certifies_gets_the_least_noise(law, relation):
     with pytest.raises(TooLittleNoiseError):
         spent(0.999 * least, 0.04, 30, 1e-5, law, relation, pld)
     assert noise_multiplier(0.99 * most, 1e-5, **keep) > least
+
+
+@pytest.mark.parametrize("epsilon", [2e-6, 1e-4, 500])
+def test_extreme_budgets_are_met_or_refused_soon(epsilon):
+    start = time.process_time()
+    sigma = noise_multiplier(epsilon, 1e-3, sampling_ratio=0.01, rounds=1000)
+    assert time.process_time() - start < 3
+    found = [spent(f * sigma, 0.01, 1000, 1e-3, by=accountant("pld")) for f in (1, 1 - 2e-4)]
+    assert found[0] <= epsilon < found[1]
+    with pytest.raises(InputError, match=r"^epsilon: must be 1e-06 or more to solve for noise_m"):
+        noise_multiplier(1e-9, 1e-3, sampling_ratio=0.01, rounds=1000)
+    with pytest.raises(InputError, match=r"^relation: must be one of add_remove"):
+        accountant("pld").epsilon(History([(Release(1.0, 0.1), 1)]), 1e-5, "other")
 
 
 def test_too_little_noise_is_refused_in_the_unit_of_the_rule():

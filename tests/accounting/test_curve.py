@@ -5,9 +5,11 @@ import math
 import time
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 from scipy.stats import norm
 
 import privplan
@@ -199,6 +201,62 @@ def test_everything_an_epsilon_depends_on_is_printed():
     assert row.epsilon_upper == curve.epsilon(1e-5).upper
 
 
+def exact_epsilon(first, others, delta):
+    """Of the client who is removed, by quadrature over all rounds but the first.
+
+    Rounds are pairs of sigma and q; there are few ``others``.
+    """
+    losses, weights = np.zeros(1), np.ones(1)
+    for sigma, q in others:
+        y = np.linspace(-10, 10 + 1 / sigma, 300)
+        loss = np.log1p(q * np.expm1(y / sigma - 0.5 / sigma**2))
+        mass = norm.pdf(y) * np.exp(loss) * (y[1] - y[0])
+        losses = np.add.outer(losses, loss).ravel()
+        weights = np.multiply.outer(weights, mass).ravel()
+
+    def excess(epsilon):
+        e, (sigma, q) = epsilon - losses, first
+        inside = e > math.log1p(-q) if q < 1 else np.ones(len(e), bool)
+        y = sigma * np.log1p(np.expm1(e[inside]) / q) + 0.5 / sigma
+        above = (1 - q) * norm.sf(y) + q * norm.sf(y - 1 / sigma)
+        found = -np.expm1(e)
+        found[inside] = above - np.exp(e[inside]) * norm.sf(y)
+        return float(weights @ found) - delta
+
+    return brentq(excess, 0.0, 200.0, xtol=1e-13, rtol=1e-12)
+
+
+def test_short_histories_are_exact_and_monotone():
+    one, delta = (0.945, 0.0003298), 6.47e-7
+    found = [compose([(Release(*one), n)]).epsilon(delta) for n in range(1, 7)]
+    assert all(a.upper <= b.lower for a, b in pairwise(found))
+    for rounds in (1, 2, 3):
+        exact, bounds = exact_epsilon(one, [one] * (rounds - 1), delta), found[rounds - 1]
+        assert bounds.lower <= exact * (1 + 1e-9)
+        assert exact * (1 - 1e-9) <= bounds.upper <= bounds.lower + 1e-3 * bounds.upper
+
+
+@pytest.mark.parametrize("tolerance", [1e-3, 1e-4])
+def test_full_participation_beside_sampling(tolerance):
+    often = Release(0.25, 1.0)
+    few = compose([(often, 5), (Release(1.0, 0.01), 2)], tolerance=tolerance).epsilon(1e-5)
+    exact = exact_epsilon((0.25 / math.sqrt(5), 1.0), [(1.0, 0.01)] * 2, 1e-5)
+    assert few.lower <= exact <= few.upper <= few.lower * (1 + 1e-3)
+    start = time.process_time()
+    many = compose([(often, 5), (Release(1.0, 0.01), 1000)], tolerance=tolerance).epsilon(1e-5)
+    assert time.process_time() - start < 1
+    assert few.upper < many.upper
+    assert many.lower <= 77.455 <= many.upper <= many.lower * (1 + 1e-3)
+
+
+@pytest.mark.parametrize(("noise", "delta"), [(1e30, 1e-5), (1e12, 1e-9), (0.9948, 1.66e-4)])
+def test_epsilon_is_0_where_delta_covers_the_total_variation(noise, delta):
+    start = time.process_time()
+    found = compose([(Release(noise, 0.0001613), 2)]).epsilon(delta)
+    assert found.upper == 0
+    assert time.process_time() - start < 1
+
+
 def test_edges():
     assert compose().epsilon(1e-5).upper == 0
     assert compose(Release(0.0, 0.1)).epsilon(1e-5).lower == math.inf
@@ -207,9 +265,10 @@ def test_edges():
     assert compose(Release(1.0, 0.0)).delta(0.5).upper == 0
     assert compose(History.repeated(Release(1.0, 0.1), 3)).rounds == 3
     assert len(compose(Release(1.0, 0.1), "zero_out").step(Release(1.0, 0.1), 0)) == 1
-    tiny = compose(Release(1.0, 0.1)).epsilon(1e-300)
-    assert tiny.lower <= tiny.upper
-    assert tiny.upper >= compose(Release(1.0, 0.1)).epsilon(1e-12).lower
+    tiny = compose(Release(1.0, 0.1)).epsilon(1e-30)
+    assert compose(Release(1.0, 0.1)).epsilon(1e-12).lower <= tiny.lower <= tiny.upper
+    with pytest.raises(InputError, match=r"^delta: must be in \[1e-30, 1\), found 1e-300$"):
+        compose(Release(1.0, 0.1)).epsilon(1e-300)
     with pytest.raises(TooLittleNoiseError, match=r"^noise_multiplier: .*, found 0\.01$"):
         compose(Release(0.01, 0.1)).step(Release(1.0, 0.1)).epsilon(1e-5)
 

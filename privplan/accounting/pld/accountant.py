@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
+from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta, checked_relation
 from privplan.accounting.families import dominating_pairs
 from privplan.accounting.pld import profile
 from privplan.accounting.pld.convolution import (
@@ -84,7 +84,7 @@ class Direction:
         return math.sqrt(total / self.rounds)
 
     def variation(self) -> float:
-        """Upper bound on the total variation of all rounds, at most the chance of ever taking part.
+        """Upper bound on the total variation of all rounds, the chance of ever taking part at most.
 
         A maximal coupling of every round differs with a chance of at most ``1 - prod(1 - TV)``.
         """
@@ -95,7 +95,7 @@ class Direction:
         return min(1.0, -math.expm1(kept) * (1 + _ROUNDING * (1 + self.rounds)))
 
     def _chunks(self) -> Iterator[tuple[Rows, Array]]:
-        """Gaussian pairs of one kind, sampled or not, at most ``_CHUNK`` at a time, with their counts."""
+        """Gaussian pairs of one kind, sampled or not, ``_CHUNK`` at most, with their counts."""
         gaussian = [(pair, count) for pair, count in self.pairs if isinstance(pair, Pair)]
         for kind, everyone in sorted({(pair.kind, pair.ratio == 1) for pair, _ in gaussian}):
             same = [
@@ -264,8 +264,10 @@ class ComposedLoss:
     unbounded: bool = False
     least: float = 0.0
 
-    def epsilon(self, delta: float, enough: float | None = None) -> Interval:
-        """Bounds on epsilon at ``delta``.
+    def epsilon(
+        self, delta: float, enough: float | None = None, decide: float | None = None
+    ) -> Interval:
+        """Bounds on epsilon at ``delta``; only until they are on one side of ``decide``, if given.
 
         An upper bound up to ``enough`` and within the tolerance of it ends the search, with a lower
         bound of 0.
@@ -284,7 +286,7 @@ class ComposedLoss:
         if all(above.variation() <= delta for above, _ in self.directions):
             return Interval(0.0, 0.0)
         least = profile.gaussian_epsilon(self.least, delta)[0] if self.least else 0.0
-        return _between(self.directions, delta, self.tolerance, least)
+        return _between(self.directions, delta, self.tolerance, least, decide)
 
     def epsilon_upper(self, delta: float) -> float:
         """An epsilon that suffices at ``delta``: one evaluation per direction, no lower bound."""
@@ -325,11 +327,15 @@ class ComposedLoss:
 
 
 def _between(
-    directions: Directions, delta: float, tolerance: float, least: float = 0.0
+    directions: Directions,
+    delta: float,
+    tolerance: float,
+    least: float = 0.0,
+    decide: float | None = None,
 ) -> Interval:
     """Bounds on epsilon: the worst direction is composed ever more finely until they are close.
 
-    Epsilon is known to be ``least`` or more.
+    Epsilon is known to be ``least`` or more; a budget to ``decide`` on ends the search early.
 
     The gap shrinks with the square of the step, which tells the next step. A direction that is
     not the worst is only composed coarsely, by the plan of the first, and needs no lower bound.
@@ -361,6 +367,8 @@ def _between(
             if above == worst:
                 plan = _reading(below, delta, tolerance)
                 lowest = max(lowest, _epsilon(below, delta, plan, scales[worst]))
+        if decide is not None and (max(uppers.values()) <= decide or lowest > decide):
+            break
         if lowest == 0 and _delta(worst, 0.0, tolerance) <= delta:
             uppers[worst] = 0.0
             continue
@@ -370,7 +378,7 @@ def _between(
         if gap <= tolerance * enough or not known or gap > _HOPELESS * last_gap:
             break
         last_gap = gap
-        shrink = math.sqrt(tolerance * uppers[worst] / gap) if math.isfinite(gap) else 0.5
+        shrink = math.sqrt(tolerance * enough / gap) if math.isfinite(gap) else 0.5
         scales[worst] *= min(0.7, max(0.02, 0.85 * shrink))
         finer = _epsilon(worst, delta, reading, scales[worst])
         if math.isinf(finer):
@@ -514,10 +522,12 @@ class PldAccountant:
         tolerance: relative distance of lower and upper bound to aim at.
         enough: a budget; an upper bound that meets it within the tolerance ends the search, with a
             lower bound of 0. None to close every bound.
+        decide: a budget; bounds on the same side of it are close enough.
     """
 
     tolerance: float = TOLERANCE
     enough: float | None = None
+    decide: float | None = None
     name: str = "pld"
     kind: str = "two-sided bound"
     guarantee: bool = True
@@ -526,7 +536,7 @@ class PldAccountant:
     def why_not(self, history: History, relation: Relation) -> str | None:
         """None, unless a sampled release has too little noise to compose."""
         try:
-            compose(history, Relation(relation))
+            compose(history, checked_relation(relation))
         except UnsupportedError as error:
             return str(error)
         return None
@@ -534,15 +544,21 @@ class PldAccountant:
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
         """Bounds on epsilon at ``delta``."""
         checked_delta(delta)
-        return _bounds(history, Relation(relation), delta, self.tolerance, self.enough)
+        aims = self.tolerance, self.enough, self.decide
+        return _bounds(history, checked_relation(relation), delta, *aims)
 
 
 @lru_cache(maxsize=1024)
 def _bounds(
-    history: History, relation: Relation, delta: float, tolerance: float, enough: float | None
+    history: History,
+    relation: Relation,
+    delta: float,
+    tolerance: float,
+    enough: float | None,
+    decide: float | None,
 ) -> Interval:
     """Bounds on epsilon, kept for the certificate of what was just calibrated."""
-    return compose(history, relation, tolerance=tolerance).epsilon(delta, enough)
+    return compose(history, relation, tolerance=tolerance).epsilon(delta, enough, decide)
 
 
 ACCOUNTANTS.register("pld", PldAccountant())
