@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from types import FunctionType
-from typing import Annotated, Any, Self, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, Self, TypeVar, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -22,15 +22,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     ValidationError,
     ValidationInfo,
     create_model,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from privplan.errors import Fault, InputError, did_you_mean
 
@@ -113,42 +110,17 @@ def rule(check: R) -> R:
 
 
 class Checked(Value):
-    """A value with rules between its fields; the base class of a union names its variants."""
-
-    @classmethod
-    def variants(cls) -> tuple[type[Checked], ...]:
-        """The classes of the union of which this is the base class; none for other classes."""
-        return ()
-
-    @classmethod
-    def variant(cls, data: dict[str, Any]) -> type[Checked]:
-        """The class for plain data: a variant, or this class if the discriminator is invalid."""
-        return cls
+    """A value with rules between its fields."""
 
     @model_validator(mode="wrap")
     @classmethod
     def _check(
         cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo
     ) -> Self:
-        kind = cls.variant(data) if cls.variants() and isinstance(data, dict) else cls
-        if kind is not cls:
-            return cast(Self, kind.model_validate(data, context=info.context))
         value = handler(data)
         if info.context is not _PARSING and (faults := list(_rule_faults(value))):
             raise InputError(faults)
         return value
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        if not cls.variants():
-            return handler(core_schema)
-        for kind in cls.variants():
-            kind.model_rebuild()
-        kinds = {kind.__name__: kind.__pydantic_core_schema__ for kind in cls.variants()}
-        schemas = {name: handler.resolve_ref_schema(handler(kinds[name])) for name in kinds}
-        return {"anyOf": [{"title": name, **schema} for name, schema in schemas.items()]}
 
 
 _PARSING = {"parse": True}
@@ -225,7 +197,7 @@ def _fields_beside(kind: type[Value], location: tuple[int | str, ...], data: Any
         if isinstance(part, int):  # an item of a list has the class that the list's field names
             data = data[part]
             continue
-        field = _variant(kind, data).model_fields.get(part)
+        field = kind.model_fields.get(part)
         if field is None:
             return []
         annotation: Any = field.annotation
@@ -233,18 +205,11 @@ def _fields_beside(kind: type[Value], location: tuple[int | str, ...], data: Any
         if inner is None:
             return []
         kind, data = inner, data[part]
-    return [name for name in _variant(kind, data).model_fields if name not in data]
+    return [name for name in kind.model_fields if name not in data]
 
 
 def _is_value(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Value)
-
-
-def _variant(kind: type[Value], data: Any) -> type[Value]:
-    """The class for plain data: a variant of a union, else the class itself."""
-    if issubclass(kind, Checked) and kind.variants() and isinstance(data, dict):
-        return kind.variant(data)
-    return kind
 
 
 T = TypeVar("T", bound="Value")
@@ -255,7 +220,7 @@ def parse(kind: type[T], data: Any, known: Iterable[Fault] = (), hidden: Iterabl
     faults = [*known]
     silent = {*hidden, *(fault.field for fault in faults)}
     try:
-        value = cast(T, _variant(kind, data).model_validate(data, context=_PARSING))
+        value = kind.model_validate(data, context=_PARSING)
         found = list(_rule_faults(value))
     except ValidationError as error:
         found = faults_of(error, data, kind)
@@ -296,7 +261,6 @@ def _rules(kind: type[Value]) -> tuple[Callable[[Value], Iterator[Fault]], ...]:
 
 def _valid_part(kind: type[Value], data: dict[str, Any]) -> Value:
     """A value of the valid fields; reading one of the others raises AttributeError."""
-    kind = _variant(kind, data)
     part = kind.model_construct()
     for name, field in kind.model_fields.items():
         if name in data or field.is_required():

@@ -30,7 +30,7 @@ from privplan.planning.objectives import all_objectives, objective_of
 from privplan.planning.problem import noise_provision, problem_of, provisioned_noise_multiplier
 from privplan.planning.records import client_weights, noise_variances
 from privplan.planning.search import NEGLIGIBLE, allocate
-from privplan.spec.objectives import is_objective
+from privplan.spec.planning import is_objective
 from privplan.spec.spec import Spec
 
 RECORDS = "robust_hdp"

@@ -20,7 +20,7 @@ from privplan.planning.objectives import objective_of
 from privplan.planning.problem import check_limits, problem_of, provisioned_noise_multiplier
 from privplan.planning.search import Task, allocate
 from privplan.spec.grouping import MOST_GROUPS, Grouping, groupings, read_budgets
-from privplan.spec.objectives import is_objective, objective_names
+from privplan.spec.planning import is_objective, objective_names
 from privplan.spec.spec import Spec
 
 _STEP = 1.1

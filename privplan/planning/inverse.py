@@ -27,7 +27,7 @@ from privplan.planning.problem import (
     respecified,
 )
 from privplan.planning.solver import decide, solve
-from privplan.spec.objectives import is_objective
+from privplan.spec.planning import is_objective
 from privplan.spec.spec import Spec
 
 UNKNOWNS = {

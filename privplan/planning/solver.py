@@ -28,7 +28,7 @@ from privplan.planning.published import (
     published_terms,
     solve_published,
 )
-from privplan.spec.objectives import is_objective
+from privplan.spec.planning import is_objective
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]

@@ -246,7 +246,7 @@ def axes_of(points: Sequence[dict[str, Any]]) -> Axes:
     """
     from privplan.planning.noise import FROM_LOSSES, Budget, budget_of, shared_axes
     from privplan.planning.problem import Problem, problem_of
-    from privplan.spec.objectives import is_objective
+    from privplan.spec.planning import is_objective
     from privplan.spec.spec import Spec
 
     def problems() -> Iterable[Problem]:

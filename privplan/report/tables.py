@@ -18,7 +18,7 @@ from privplan.planning.choices import recipe_lines
 from privplan.planning.objectives import objective_of
 from privplan.planning.sweep import DECIDED
 from privplan.record import ACCURACY
-from privplan.spec.objectives import FIXED_RATIOS
+from privplan.spec.planning import FIXED_RATIOS
 from privplan.verification.checks.check import Check
 from privplan.verification.verify import GroupVerdict, Verdict
 

@@ -7,7 +7,7 @@ The base class has the fields of both, so that code that reads a part need not k
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -168,45 +168,15 @@ CalibratingAccountant = Annotated[
 """Name of an accountant that noise is calibrated with: one of the project's, or another bound."""
 
 
-def refuse(rule: str | Callable[[], str], *values: object) -> BeforeValidator:
-    """A validator that refuses these values of a field; without any, all but None."""
-
-    def check(value: Any) -> Any:
-        if value in values if values else value is not None:
-            raise ValueError(rule if isinstance(rule, str) else rule())
-        return value
-
-    return BeforeValidator(check)
-
-
-ONLY_RECORDS = "is only for unit: record"
-ONLY_CLIENTS = "is only for unit: client"
-OnlyRecords = Annotated[
-    None, refuse(ONLY_RECORDS), Field(description=ONLY_RECORDS, exclude_if=is_none)
-]
-OnlyClients = Annotated[None, refuse(ONLY_CLIENTS), Field(description=ONLY_CLIENTS)]
-OnlyClientsOrAbsent = Annotated[
-    None, refuse(ONLY_CLIENTS), Field(description=ONLY_CLIENTS, exclude_if=is_none)
-]
-
-
-def _epsilon_or(*instead: str) -> Callable[[dict[str, Any]], None]:
-    """Change a schema of groups: epsilon may be left out where one of these fields is given."""
-
-    def change(schema: dict[str, Any]) -> None:
-        schema["required"] = [name for name in schema["required"] if name != "epsilon"]
-        given = [{"required": [name], "properties": {name: {"not": NOTHING}}} for name in instead]
-        schema["anyOf"] = [{"required": ["epsilon"]}, *given]
-
-    return change
-
-
-NOTHING = {"type": "null"}
+def _without_epsilon(schema: dict[str, Any]) -> None:
+    """Epsilon may be left out where another field decides it."""
+    schema["required"].remove("epsilon")
 
 
 class Group(Value):
     """Clients who share one privacy budget."""
 
+    model_config = ConfigDict(json_schema_extra=_without_epsilon)
     name: Name = Field(description="Unique name of the group.")
     clients: Count = Field(description="How many clients are in the group.")
     epsilon: Positive = Field(
@@ -253,30 +223,6 @@ class Group(Value):
     )
 
 
-class ClientGroup(Group):
-    """A group whose budget protects each client with all its data."""
-
-    model_config = ConfigDict(json_schema_extra=_epsilon_or("risk", "noise_multiplier"))
-    records: OnlyRecords = None
-    batch_size: OnlyRecords = None
-
-
-def _records_required(schema: dict[str, Any]) -> None:
-    _epsilon_or("risk")(schema)
-    schema["required"].append("records")
-
-
-class RecordGroup(Group):
-    """A group whose budget protects each record of a client."""
-
-    model_config = ConfigDict(json_schema_extra=_records_required)
-    noise_multiplier: OnlyClientsOrAbsent = None
-    sampling_ratio: OnlyClients = None
-    min_sampling_ratio: OnlyClients = None
-    max_sampling_ratio: OnlyClients = None
-    min_weight: OnlyClients = None
-
-
 class LocalTraining(Value):
     """What a client does in a round: mini-batch SGD from the global model."""
 
@@ -302,12 +248,6 @@ class LocalTraining(Value):
         "unit: record, where they stand in the place of the steps.",
         exclude_if=is_none,
     )
-
-
-class ClientTraining(LocalTraining):
-    """Local training that is counted in steps."""
-
-    epochs: OnlyRecords = None
 
 
 class Model(Value):

@@ -1,55 +1,119 @@
-"""What a spec asks of the planner: the objective, what is free, and what is known."""
+"""What a spec asks of the planner: the objective, what is free, and what is known.
+
+A spec depends on an objective only through ``ObjectiveRequirements``; how one is computed stands in
+``privplan.planning.objectives``, whose modules register themselves here. Another distribution adds
+an objective by an entry point of the group ``privplan.objectives``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
-from privplan.errors import Fault
-from privplan.spec.groups import (
-    ONLY_CLIENTS,
-    ONLY_RECORDS,
-    CalibratingAccountant,
-    KeptFractions,
-    refuse,
-)
-from privplan.spec.objectives import (
-    FIXED_RATIOS,
-    OBJECTIVES,
-    FixedRatios,
-    ObjectiveName,
-    Ratios,
-    is_registered,
-    objective_names,
-    only_objectives,
-)
+from privplan.errors import Fault, InputError
+from privplan.registry import Registry
+from privplan.spec.grouping import Costs
+from privplan.spec.groups import CalibratingAccountant, KeptFractions
 from privplan.values import (
     LARGEST,
-    Checked,
     Count,
     NonNegative,
     Positive,
     Probability,
     Value,
     is_none,
-    rule,
 )
+
+# --- Names that ``planning.ratios`` takes: the registered objectives, and the fixed rules. -------
+
+FixedRatios = Literal["gdpfed_plus", "uniform", "given"]
+FIXED_RATIOS: tuple[str, ...] = get_args(FixedRatios)
+"""Values of ``planning.ratios`` whose sampling ratios follow a rule instead of an objective."""
+
+
+class ObjectiveRequirements:
+    """What an objective asks of a spec.
+
+    Attributes:
+        default_release: the release of a spec that names none.
+        required: fields of ``planning`` that must be given.
+    """
+
+    default_release: Literal["joint", "per_group"] = "joint"
+    required: tuple[str, ...] = ()
+
+    def excludes(self, spec: Any) -> Iterator[Fault]:
+        """What a spec with this objective asks for and cannot have."""
+        yield from ()
+
+    def grouping_costs(self, spec: Any) -> Costs | None:
+        """Costs by which the individual budgets of a spec are grouped; None for precision only."""
+        return None
+
+
+def _checked(component: object) -> ObjectiveRequirements:
+    """An objective of another distribution: an instance, or a class without arguments."""
+    made = component() if isinstance(component, type) else component
+    if not isinstance(made, ObjectiveRequirements):
+        raise TypeError("must be a privplan.planning.objectives.Objective")
+    return made
+
+
+OBJECTIVES: Registry[ObjectiveRequirements] = Registry(
+    "planning.ratios", "privplan.objectives", "privplan.planning.objectives", _checked
+)
+
+
+def is_objective(ratios: str) -> bool:
+    """Whether a value of ``planning.ratios`` names an objective to minimise, not a fixed rule."""
+    return ratios not in FIXED_RATIOS
+
+
+def objective_names() -> list[str]:
+    """Names of all objectives, sorted."""
+    return sorted(OBJECTIVES)
+
+
+def is_registered(value: object) -> bool:
+    """Whether a value of ``planning.ratios`` is the exact name of a registered objective."""
+    try:
+        return isinstance(value, str) and OBJECTIVES.name_of(value) == value
+    except InputError as error:
+        if not error.faults[0].rule.startswith("must be one of"):
+            raise  # an entry point that does not load
+        return False
+
+
+def _known(value: Any) -> Any:
+    if value in FIXED_RATIOS or is_registered(value):
+        return value
+    *names, last = (repr(name) for name in (*objective_names(), *FIXED_RATIOS))
+    expected = f"{', '.join(names)} or {last}"
+    raise PydanticCustomError("literal_error", "must be one of {expected}", {"expected": expected})
+
+
+def _enumerate(schema: dict[str, Any]) -> None:
+    schema["enum"] = [*objective_names(), *FIXED_RATIOS]
+
+
+def only_objectives() -> str:
+    """The rule of what a spec with fixed ratios cannot ask for."""
+    return f"is only for planning.ratios: {', '.join(objective_names())}"
+
+
+Ratios = Annotated[str, BeforeValidator(_known), Field(json_schema_extra=_enumerate)]
+"""A registered objective or a fixed rule."""
+
+
+# --- The fields of ``planning``. -----------------------------------------------------------------
 
 Weights = Literal[
     "optimal", "population", "participation", "uniform", "inverse_variance", "epsilon"
 ]
-RECORD_CHOICES = ("accountant", "weights")
-"""The fields that a spec of records chooses; the others keep their defaults."""
-
 Free = Literal["ratios", "weights", "rounds", "cohort", "clipping_norm", "groups"]
-
-CONSTANTS_OF_ROUNDS = (
-    "is required when rounds are free (initial_gap and smoothness) without the default recipe, "
-    "which decides clipping_norm and server"
-)
-"""Rule of the constants of planning."""
 
 
 class Constants(Value):
@@ -91,20 +155,30 @@ class QuantileClipping(Value):
     )
 
 
-class Planning(Checked):
-    """How the plan is found; has the fields of all variants. Plain data become one of them."""
+class Planning(Value):
+    """How the plan is found; which fields go together are rows of ``privplan.spec.base``."""
 
     accountant: CalibratingAccountant = Field(
         "pld", description="Accountant that the noise multipliers are calibrated with."
     )
-    calibration: Literal["exact", "published"] = Field("exact", description="Least noise to 1e-4.")
-    ratios: Ratios = "balanced"
+    calibration: Literal["exact", "published"] = Field(
+        "exact",
+        description="exact: the least noise to 1e-4; published: by bisection until epsilon is "
+        "within 0.01 of the budget (accountant rdp, poisson, add_remove, ratios by a rule).",
+    )
+    ratios: Ratios = Field(
+        "balanced", description="Objective that the sampling ratios minimise, or a fixed rule."
+    )
     release: Literal["joint", "per_group"] | None = Field(
         None,
         description="One noisy sum of all groups, or one per group; joint when left out for "
         "balanced and noise, else per_group.",
     )
-    weights: Weights | None = None
+    weights: Weights | None = Field(
+        None,
+        description="Weights of the groups: the best for the objective, N / n, r^2 / sum r^2, "
+        "equal, r^2 / sigma^2 normalised, or by epsilon (unit: record).",
+    )
     sparsification: KeptFractions = Field(
         "none", description="Kept fraction of each group, in the order of the groups, or a rule."
     )
@@ -144,138 +218,3 @@ class Planning(Checked):
     max_uploads: Positive | None = Field(
         None, description="Most client uploads over the whole run, rounds times cohort."
     )
-
-    @classmethod
-    def variants(cls) -> tuple[type[Checked], ...]:
-        """Optimised ratios, and ratios by a rule without or with published calibration."""
-        return (Optimised, RuleBased, Published) if cls is Planning else ()
-
-    @classmethod
-    def variant(cls, data: dict[str, Any]) -> type[Checked]:
-        """The class for plain data, by ``ratios`` and ``calibration``."""
-        ratios = data.get("ratios", "balanced")
-        if ratios in FIXED_RATIOS:
-            return Published if data.get("calibration") == "published" else RuleBased
-        return Optimised if is_registered(ratios) else cls
-
-
-def _published_is_not_for() -> str:
-    return f"published is not for planning.ratios: {', '.join(objective_names())}"
-
-
-def _optimal_is_only_for() -> str:
-    return f"optimal {only_objectives()}"
-
-
-class Optimised(Planning):
-    """Ratios and weights that minimise an objective, within the limits of the groups."""
-
-    calibration: Annotated[
-        Literal["exact"],
-        refuse(_published_is_not_for, "published"),
-    ] = Field("exact", description="Least noise to 1e-4.")
-    ratios: ObjectiveName = Field(
-        "balanced", description="Objective that the sampling ratios minimise."
-    )
-    weights: Annotated[
-        Literal["optimal", "population", "participation", "uniform", "inverse_variance"] | None,
-        refuse(f"epsilon {ONLY_RECORDS}", "epsilon"),
-    ] = Field(
-        None,
-        description="Weights of the groups: the best for the objective, N / n, r^2 / sum r^2, "
-        "equal, or r^2 / sigma^2 normalised; optimal when left out.",
-    )
-
-    @rule
-    def _free_weights(self) -> Iterator[Fault]:
-        if "weights" not in self.free and self.weights == "optimal":
-            text = "must name weights when planning.weights is optimal"
-            yield Fault("free", text, list(self.free))
-
-    @rule
-    def _free_rounds(self) -> Iterator[Fault]:
-        """Without a clipping norm to decide, the default recipe can decide rounds: see the spec."""
-        if {"rounds", "clipping_norm"} <= {*self.free} and self.constants is None:
-            yield Fault("constants", CONSTANTS_OF_ROUNDS, "nothing")
-
-    @rule
-    def _free_norm(self) -> Iterator[Fault]:
-        if "clipping_norm" in self.free and not self.update_norms:
-            text = "is required when the clipping norm is free: norms of updates in a pilot"
-            yield Fault("update_norms", text, "nothing")
-
-    @rule
-    def _adaptive_norm(self) -> Iterator[Fault]:
-        if self.clipping is not None and "clipping_norm" in self.free:
-            text = "cannot hold clipping_norm with planning.clipping, which moves it"
-            yield Fault("free", text, "clipping_norm")
-
-    @rule
-    def _required(self) -> Iterator[Fault]:
-        """The fields that the objective requires."""
-        for field in OBJECTIVES.get(self.ratios).required:
-            if getattr(self, field) is None:
-                yield Fault(field, f"is required for ratios: {self.ratios}", "nothing")
-
-
-class RuleBased(Planning):
-    """Ratios by a fixed rule, or given."""
-
-    ratios: FixedRatios = Field(description="Rule of the sampling ratios.")
-    weights: Annotated[
-        Literal["population", "participation", "uniform", "inverse_variance"] | None,
-        refuse(_optimal_is_only_for, "optimal"),
-        refuse(f"epsilon {ONLY_RECORDS}", "epsilon"),
-    ] = Field(
-        None,
-        description="Weights of the groups: N / n, r^2 / sum r^2, equal, or r^2 / sigma^2 "
-        "normalised; participation when left out.",
-    )
-
-    @rule
-    def _free(self) -> Iterator[Fault]:
-        if set(self.free) - {"groups"} != {"ratios", "weights"}:
-            yield Fault("free", only_objectives(), list(self.free))
-
-
-class Published(RuleBased):
-    """Ratios by a fixed rule, and noise multipliers as published tables were made."""
-
-    calibration: Literal["published"] = Field(
-        description="By bisection until epsilon is within 0.01 of the budget (accountant rdp, "
-        "poisson, add_remove)."
-    )
-
-
-def _only_choices(schema: dict[str, Any]) -> None:
-    """Allow only the default of each field that a spec of records cannot choose."""
-    for name, field in schema["properties"].items():
-        if name not in RECORD_CHOICES:
-            schema["properties"][name] = {"const": field["default"], "description": ONLY_CLIENTS}
-
-
-class RecordPlanning(Planning):
-    """Planning of a spec of records, where only accountant and weights are chosen."""
-
-    model_config = ConfigDict(json_schema_extra=_only_choices)
-
-    weights: Annotated[
-        Literal["inverse_variance", "population", "uniform", "epsilon"] | None,
-        refuse(
-            "must be one of inverse_variance, population, uniform, epsilon with unit: record",
-            "optimal",
-            "participation",
-        ),
-    ] = Field(
-        None,
-        description="Weights of single clients: 1 over the noise variance, which is meant when "
-        "left out, by their records, equal, or by epsilon.",
-    )
-
-    @rule
-    def _only_clients(self) -> Iterator[Fault]:
-        """The choices of a spec of clients have their defaults."""
-        for name, field in type(self).model_fields.items():
-            found = getattr(self, name, field.default)
-            if name not in RECORD_CHOICES and found != field.default:
-                yield Fault(name, ONLY_CLIENTS, found)

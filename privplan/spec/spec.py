@@ -4,244 +4,190 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import compress
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import Field
 
 from privplan.accounting.accountant import accountant
-from privplan.accounting.calibrate import MOST_ROUNDS, NOISE_RANGE, PLD, calibrate, least_certified
-from privplan.accounting.gdp import largest_affordable
-from privplan.accounting.release import History, Relation, Release, SamplingLaw, is_client
-from privplan.accounting.tradeoff import limit_of, profile_of, tightest_budget
-from privplan.errors import Fault, InputError, TooLittleNoiseError, UnsupportedError
+from privplan.accounting.calibrate import MOST_ROUNDS, NOISE_RANGE, PLD, least_certified
+from privplan.accounting.release import (
+    History,
+    Relation,
+    Release,
+    SamplingLaw,
+    Unit,
+    is_client,
+)
+from privplan.accounting.tradeoff import implied_risk, limit_of
+from privplan.errors import Fault, InputError, TooLittleNoiseError
 from privplan.files import SPEC, read_text, refuse_other_kind, spec_mapping
-from privplan.spec.base import BaseSpec
+from privplan.spec.base import exclusions
 from privplan.spec.grouping import Costs, Grouping, budgets_of_file, cut
 from privplan.spec.groups import (
-    NOTHING,
-    ClientGroup,
-    ClientTraining,
+    DELTA_LAW,
+    Delta,
     Group,
-    RecordGroup,
-    Risk,
+    LocalTraining,
+    Model,
+    Signer,
     with_risk,
 )
-from privplan.spec.objectives import OBJECTIVES, is_objective
-from privplan.spec.planning import Published, RecordPlanning
+from privplan.spec.planning import FIXED_RATIOS, OBJECTIVES, Planning, is_objective
 from privplan.spec.removed import refuse_removed
-from privplan.spec.training import with_recipe
-from privplan.values import Checked, Positive, parse, rule
+from privplan.spec.training import (
+    CLIPPING_STEPS,
+    DECIDED,
+    LOCAL_RATE,
+    MEASURED,
+    UNIT,
+    Averaging,
+    Recipe,
+    ServerOptimiser,
+    local_rate,
+)
+from privplan.values import (
+    LARGEST,
+    LEAST,
+    Checked,
+    Count,
+    Name,
+    Positive,
+    is_none,
+    parse,
+    rule,
+)
 
-# --- Budgets of groups whose noise multiplier is fixed and whose budget is a risk. ---------------
-#
-# What such a group releases is known before anything is planned, so its budget is read from its
-# own trade-off curve. The budget of a risk alone (``privplan.spec.groups``) is the tangent of a
-# Gaussian curve, which may refuse noise that keeps the risk.
-
-_TRIES = 3
-"""Rounds below the largest that keep a risk at which its budget is certified at the latest."""
-
-
-def own_budget(risk: Risk, history: History, relation: Relation) -> tuple[float, float] | None:
-    """The (epsilon, delta) that a history keeps and that implies a risk."""
-    try:
-        found, (epsilon, delta) = tightest_budget(risk.point, profile_of(history, relation))
-    except UnsupportedError:
-        return None
-    if found > limit_of(risk.point) or not (0 < delta < 1 and epsilon > 0):
-        return None
-    kept = accountant(PLD).epsilon(history, delta, relation).upper <= epsilon
-    return (epsilon, delta) if kept else None
-
-
-def most_rounds(risk: Risk, one_round: History, relation: Relation) -> int | None:
-    """The most rounds that keep a risk; None where one round does not."""
-
-    def cost(log_rounds: float) -> float:
-        history = one_round * round(math.exp(log_rounds))
-        try:
-            return tightest_budget(risk.point, profile_of(history, relation))[0]
-        except UnsupportedError:
-            return math.inf
-
-    found = largest_affordable(
-        cost,
-        limit_of(risk.point),
-        start=0.0,
-        low=0.0,
-        high=math.log(MOST_ROUNDS),
-        tolerance=1e-4,
-        integer=True,
-    )
-    if found.feasible is None:
-        return None
-    most = round(math.exp(found.feasible))
-    tried = range(most, max(most - _TRIES, 1) - 1, -1)
-    return next((n for n in tried if own_budget(risk, one_round * n, relation) is not None), None)
+# --- What a spec leaves open, stated in its plain data before they are validated. ----------------
 
 
-# --- Specs with fixed noise multipliers: the epsilon of each group, or the rounds that fit. ------
+def with_budgets(data: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """The data with a budget in each group, and the places of groups whose noise decides it.
 
-_GUARANTEE = "pld"
-T = TypeVar("T", bound=BaseSpec)
-
-
-@dataclass(frozen=True)
-class Follows:
-    """What follows from fixed noise multipliers, once the rest of a spec is known to be valid.
-
-    Attributes:
-        epsilon: places of groups whose epsilon is what they spend.
-        budget: places of groups whose budget is the one of their own curve that implies a risk.
-        rounds: whether the rounds are the most that keep every budget.
+    A risk is stated as the budget that implies it; 1 stands in for what fixed noise will spend.
     """
-
-    epsilon: tuple[int, ...] = ()
-    budget: tuple[int, ...] = ()
-    rounds: bool = False
-
-
-def with_budgets(data: dict[str, Any]) -> tuple[dict[str, Any], Follows]:
-    """Plain data of a spec in which every group has an epsilon, and which of them stand in."""
     groups = data.get("groups")
     if not isinstance(groups, list | tuple) or not all(isinstance(one, dict) for one in groups):
-        return data, Follows()
-    fixed = [one.get("noise_multiplier") is not None for one in groups]
-    risky = [one.get("risk") is not None and "epsilon" not in one for one in groups]
-    spent = [
-        has and not by_risk and one.get("epsilon") is None
-        for one, has, by_risk in zip(groups, fixed, risky, strict=True)
-    ]
-    stated = [
-        with_risk(one) if by_risk else {**one, "epsilon": 1.0} if lacks else one
-        for one, by_risk, lacks in zip(groups, risky, spent, strict=True)
-    ]
-    rounds = "rounds" not in data and bool(fixed) and all(fixed) and not any(spent)
-    own = [has and by_risk for has, by_risk in zip(fixed, risky, strict=True)]
-    places = range(len(groups))
-    follows = Follows(tuple(compress(places, spent)), tuple(compress(places, own)), rounds)
-    return {**data, "groups": stated, **({"rounds": 1} if rounds else {})}, follows
+        return data, []
+    stated, spent = [], []
+    for place, one in enumerate(groups):
+        if one.get("risk") is not None and "epsilon" not in one:
+            one = with_risk(one)
+        elif one.get("noise_multiplier") is not None and one.get("epsilon") is None:
+            one = {**one, "epsilon": 1.0}
+            spent.append(place)
+        stated.append(one)
+    return {**data, "groups": stated}, spent
 
 
-def with_fixed_noise(spec: T, follows: Follows) -> T:
-    """The spec with what follows from its fixed noise multipliers."""
-    if follows == Follows():
-        return spec
-    if follows.rounds:
-        most = min(_rounds(spec, one, at in follows.budget) for at, one in enumerate(spec.groups))
-        spec = spec.model_copy(update={"rounds": most})
-    groups = [
-        group.model_copy(
-            update={"epsilon": _epsilon(spec, group)}
-            if at in follows.epsilon
-            else _budget(spec, group)
-            if at in follows.budget
-            else {}
-        )
-        for at, group in enumerate(spec.groups)
-    ]
-    return spec.model_copy(update={"groups": tuple(groups)})
+def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
+    """The data with the recipe that they ask for, and its clipping norm.
 
-
-def fixed_ratio(spec: BaseSpec, group: Group) -> float:
-    """The sampling ratio of a group of a spec with given or uniform ratios."""
-    if spec.planning.ratios == "given":
-        return group.sampling_ratio or 0.0
-    return spec.expected_cohort / spec.sampling.law.drawable(spec.population)
-
-
-def noise_faults(spec: BaseSpec, group: Group) -> list[Fault]:
-    """Faults of a group's fixed noise multiplier."""
-    where, noise = f"groups.{group.name}.noise_multiplier", group.noise_multiplier
-    if noise is None:
-        return []
-    if not NOISE_RANGE[0] <= noise <= NOISE_RANGE[1]:
-        text = f"must be in [{NOISE_RANGE[0]:g}, {NOISE_RANGE[1]:g}]"
-        return [Fault(where, text, noise)]
-    if spec.planning.ratios not in ("given", "uniform"):
-        return []
-    cohort = fixed_ratio(spec, group) * spec.sampling.law.drawable(group.clients)
-    if spec.sampling.law.whole_cohorts and abs(cohort - round(cohort)) > 1e-6 * cohort:
-        text = f"needs a whole cohort of the {group.clients} clients"
-        return [Fault(where, text, f"{cohort:.6g}")]
-    return []
-
-
-def _history(spec: BaseSpec, group: Group, rounds: int) -> History:
-    """What a client of a group with a fixed noise multiplier takes part in."""
-    release = Release(group.noise_multiplier or 0.0, fixed_ratio(spec, group), spec.sampling)
-    return History.repeated(release, spec.sampling.law.rounds_of_client(rounds))
-
-
-def _budget(spec: BaseSpec, group: Group) -> dict[str, float]:
-    """Fields of the budget that implies a group's risk by its own curve; none if it is exceeded."""
-    if group.risk is None:
-        return {}
-    history = _history(spec, group, spec.rounds)
-    found = own_budget(group.risk, history, Relation(spec.relation))
-    return {} if found is None else {"epsilon": found[0], "delta": found[1]}
-
-
-def _epsilon(spec: BaseSpec, group: Group) -> float:
-    """The epsilon that a group spends, by the guarantee's accountant."""
-    history, relation = _history(spec, group, spec.rounds), Relation(spec.relation)
-    try:
-        found = accountant(_GUARANTEE).epsilon(history, spec.delta_of(group), relation)
-    except TooLittleNoiseError:
-        where = f"groups.{group.name}.noise_multiplier"
-        least = least_certified(spec.sampling, relation)
-        text = f"must be {least:.3g} or more to be certified under sampling"
-        raise InputError.one(where, text, group.noise_multiplier) from None
-    if not 0 < found.upper < float("inf"):
-        where = f"groups.{group.name}.noise_multiplier"
-        text = f"must give a positive and finite epsilon, gives {found.upper:g}"
-        raise InputError.one(where, text, group.noise_multiplier)
-    return found.upper
-
-
-def _rounds(spec: BaseSpec, group: Group, risky: bool) -> int:
-    """The most rounds that keep a group's budget, or its risk."""
-    if risky and group.risk is not None:
-        one_round = _history(spec, group, 1)
-        if (most := most_rounds(group.risk, one_round, Relation(spec.relation))) is not None:
-            return spec.sampling.law.rounds_for(most)
-    return spec.sampling.law.rounds_for(
-        round(
-            calibrate(
-                "rounds",
-                group.epsilon,
-                spec.delta_of(group),
-                noise_multiplier=group.noise_multiplier,
-                sampling_ratio=fixed_ratio(spec, group),
-                sampling=spec.sampling,
-                relation=spec.relation,
-            )
-        )
-    )
+    The default recipe is asked for by name, or by leaving out DECIDED and the fields of
+    ``planning`` in units of an update, in a spec of clients whose ratios minimise an objective.
+    """
+    recipe, planning = data.get("recipe"), data.get("planning") or {}
+    local = data["local"] if isinstance(data.get("local"), dict) else {}
+    if recipe is None and isinstance(planning, dict):
+        ratios = planning.get("ratios", "balanced")
+        given = [data.get(field) for field in DECIDED] + [planning.get(name) for name in MEASURED]
+        by_rule = ratios in FIXED_RATIOS or data.get("unit", "client") != "client"
+        if not by_rule and all(value in (None, (), []) for value in given):
+            recipe = "default"
+    if recipe is None:
+        return data
+    recipe = {"source": recipe} if isinstance(recipe, str) else recipe
+    data = {**data, "recipe": recipe}
+    if not isinstance(recipe, dict) or recipe.get("source", "default") != "default":
+        return data
+    if "decides" not in recipe:
+        free = planning.get("free") if isinstance(planning, dict) else None
+        free = free if isinstance(free, list | tuple) else ()
+        decides = [field for field in DECIDED if data.get(field) is None and field not in free]
+        if local.get("learning_rate") is None and local.get("momentum") not in (None, 0):
+            decides.append(LOCAL_RATE)
+        data["recipe"] = {"source": "default", **recipe, "decides": decides}
+    decided = data["recipe"]["decides"]
+    if not isinstance(decided, list | tuple):
+        return data
+    rate = UNIT if local.get("learning_rate") is None else local["learning_rate"]
+    if LOCAL_RATE in decided:
+        own = local_rate(local.get("steps"), local.get("momentum"))
+        rate, data["local"] = UNIT, {**local, "learning_rate": own}
+    if "clipping_norm" in decided and isinstance(rate, int | float) and 0 < rate <= LARGEST:
+        data["clipping_norm"] = CLIPPING_STEPS * rate
+    return data
 
 
 # --- The spec: who needs how much privacy, and how training runs. --------------------------------
 
 
-class Spec(BaseSpec):
-    """A planning problem: a ``ClientSpec`` or a ``RecordSpec``, by ``unit``.
+class Spec(Checked):
+    """A planning problem. Made from YAML with ``Spec.load`` or ``Spec.parse``."""
 
-    Made from YAML with ``Spec.load`` or ``Spec.parse``.
-    """
-
-    @classmethod
-    def variants(cls) -> tuple[type[Checked], ...]:
-        """One class per unit of privacy."""
-        return (ClientSpec, RecordSpec) if cls is Spec else ()
-
-    @classmethod
-    def variant(cls, data: dict[str, Any]) -> type[Checked]:
-        """The class for plain data, by ``unit``."""
-        unit = data.get("unit", "client")
-        return ClientSpec if unit == "client" else RecordSpec if unit == "record" else cls
+    name: Name = Field(description="Name of the plan, for tables and plots.")
+    groups: tuple[Group, ...] = Field(
+        (), description="Who needs how much privacy; may be left out with groups_from."
+    )
+    groups_from: str | None = Field(
+        None,
+        description="CSV file of individual budgets (client, epsilon[, delta]) to make the "
+        "groups from; relative to the spec.",
+    )
+    unit: Unit = Field(
+        "client",
+        description="Whom a budget protects: a client with all its data, or a single record of "
+        "a client.",
+        exclude_if=is_client,
+    )
+    delta: Delta = Field(
+        "n^-1.1",
+        description="Failure probability: a number, or n^-1.1 with n the number of clients (of "
+        "a client's records with unit: record).",
+    )
+    rounds: Count = Field(
+        description="Rounds of training (T).", json_schema_extra={"maximum": MOST_ROUNDS}
+    )
+    cohort: Positive | None = Field(
+        None,
+        description="Expected clients per round, over all groups (q n); with unit: record a whole "
+        "number of clients who take turns, everybody when left out.",
+    )
+    sampling: SamplingLaw = Field(
+        SamplingLaw.POISSON,
+        description="Law by which a cohort is drawn in each group, or with unit: record a batch "
+        "of a client's records.",
+    )
+    relation: Literal[Relation.ADD_REMOVE, Relation.REPLACE_ONE] = Field(
+        Relation.ADD_REMOVE, description="Which data sets are neighbours."
+    )
+    clipping_norm: Positive = Field(1.0, description="L2 bound on a client's update (C).")
+    local: LocalTraining = Field(LocalTraining(), description="Training on a client.")
+    server: ServerOptimiser | None = Field(
+        None,
+        exclude_if=is_none,
+        description="How the server moves the model by the mean update; adds it when left out.",
+    )
+    averaging: Averaging | None = Field(
+        None,
+        exclude_if=is_none,
+        description="Average of the models over rounds that is released; the last model when left "
+        "out.",
+    )
+    recipe: Recipe | None = Field(
+        None,
+        exclude_if=is_none,
+        description="none, or default: clipping norm, server and averaging are decided without "
+        "data; default where a spec leaves them out.",
+    )
+    model: Model = Field(description="The network.")
+    planning: Planning = Field(Planning(), description="What the planner is asked for.")
+    signers: tuple[Signer, ...] = Field(
+        (),
+        description="Parties that sign statements about the run; with them a verdict needs an "
+        "attested ledger.",
+        exclude_if=lambda signers: not signers,
+    )
 
     @classmethod
     def parse(cls, data: Any, folder: Path | str = ".") -> Spec:
@@ -258,25 +204,27 @@ class Spec(BaseSpec):
             return parse(cls, data)
         refuse_other_kind(data, SPEC, "spec")
         refuse_removed(data)
-        # What a spec leaves open is stated first, as if it had been written: all clients of a file
-        # as one group, a risk as the budget that implies it, fixed noise as some budget or rounds.
         try:
             budgets = budgets_of_file(data, Path(folder))
-            if budgets is not None:
+            if budgets is not None:  # all clients of the file as one group, until it is cut
                 epsilons, deltas = (float(least.min()) for least in budgets)
                 everybody = Grouping((len(budgets[0]),), (epsilons,), (deltas,))
                 data = {**data, "groups": everybody.plain()}
-            stated, follows = with_budgets(data)
+            stated, spent = with_budgets(data)
         except InputError as error:
             without = with_recipe({**data, "groups": None})
             return parse(cls, without, error.faults, hidden=["groups"])
-        # All faults at once. Then, of a valid spec, what follows from its other fields.
-        spec = parse(cls, with_recipe(stated), hidden=["rounds"] if follows.rounds else [])
+        spec = parse(cls, with_recipe(stated))
+        # Of a valid spec, what follows from its other fields.
         if budgets is not None:
             costs, free = spec.grouping_costs(), "groups" in spec.planning.free
             groups = cut(*budgets, costs, spec.cohort, free=free)
             spec = parse(cls, with_recipe({**data, "groups": groups}))
-        return with_fixed_noise(spec, follows)
+        follow = [
+            one.model_copy(update={"epsilon": spec._spent(one)}) if at in spent else one
+            for at, one in enumerate(spec.groups)
+        ]
+        return spec.model_copy(update={"groups": tuple(follow)}) if spent else spec
 
     def grouping_costs(self) -> Costs | None:
         """Costs by which individual budgets are grouped; None for a fixed rule of the ratios."""
@@ -298,48 +246,194 @@ class Spec(BaseSpec):
         named = [] if self.groups_from is None else [Path(path).parent / self.groups_from]
         return [Path(path), *named]
 
+    @property
+    def release(self) -> Literal["joint", "per_group"]:
+        """One noisy sum of all groups, or one per group."""
+        if self.planning.release is not None:
+            return self.planning.release
+        name = self.planning.ratios
+        return OBJECTIVES.get(name).default_release if is_objective(name) else "per_group"
 
-def _rounds_or_noise(schema: dict[str, Any]) -> None:
-    """Rounds may be left out where every group has a noise multiplier and a budget."""
-    schema["required"].remove("rounds")
-    budget = [{"required": ["epsilon"]}, {"required": ["risk"]}]
-    fixed = {
-        "required": ["noise_multiplier"],
-        "properties": {"noise_multiplier": {"not": NOTHING}},
-        "anyOf": budget,
-    }
-    groups = {"required": ["groups"], "properties": {"groups": {"minItems": 1, "items": fixed}}}
-    schema["anyOf"] = [{"required": ["rounds"]}, groups]
+    @property
+    def weighting(self) -> str:
+        """The rule of the weights, with its default."""
+        if self.planning.weights is not None:
+            return self.planning.weights
+        if self.unit == "record":
+            return "inverse_variance"
+        if not is_objective(self.planning.ratios):
+            return "participation"
+        return "optimal" if "weights" in self.planning.free else "population"
 
+    @property
+    def population(self) -> int:
+        """Clients in all groups (n)."""
+        return sum(group.clients for group in self.groups)
 
-class ClientSpec(Spec):
-    """A spec whose budgets protect each client with all its data."""
+    @property
+    def expected_cohort(self) -> float:
+        """Expected clients per round over all groups (q n)."""
+        if self.planning.ratios == "given":
+            drawable = self.sampling.law.drawable
+            return sum((one.sampling_ratio or 0.0) * drawable(one.clients) for one in self.groups)
+        if self.sampling.law.everyone or self.cohort is None:
+            return float(self.population)
+        return self.cohort
 
-    model_config = ConfigDict(json_schema_extra=_rounds_or_noise)
-    unit: Literal["client"] = Field(
-        "client", description="A budget protects a client.", exclude_if=is_client
-    )
-    groups: tuple[ClientGroup, ...] = Field(
-        (), description="Who needs how much privacy; may be left out with groups_from."
-    )
-    local: ClientTraining = Field(ClientTraining(), description="Training on a client.")
+    @property
+    def server_momentum(self) -> float:
+        """Momentum of the server for which the noise is correlated, in [0, 1).
+
+        That of the spec, or of the default recipe where it is to decide the server; 0 for servers
+        without momentum.
+        """
+        recipe = self.recipe
+        if recipe is not None and recipe.source == "default" and "server" in recipe.decides:
+            return self.sampling.law.recipe_momentum
+        return 0.0 if self.server is None else self.server.momentum or 0.0
+
+    @property
+    def mixture(self) -> tuple[float, ...]:
+        """Factors on a round's sum and on those before it in what is released; (1,) for a sum."""
+        return self.sampling.law.mixture(self.server_momentum)
+
+    @property
+    def noise_left(self) -> float:
+        """Noise of the last model over that of independent noise of the planned size per round."""
+        return self.sampling.law.noise_left(self.server_momentum, self.rounds)
+
+    def delta_of(self, group: Group) -> float:
+        """The group's delta as a number."""
+        return self._delta_for(group) if group.delta is None else group.delta
+
+    def _delta_for(self, group: Group) -> float:
+        """The spec's delta as a number for a group."""
+        if isinstance(self.delta, str):
+            law = DELTA_LAW.fullmatch(self.delta)
+            assert law is not None  # checked when the value was made
+            return float(self._protected(group) ** -float(law.group(1)))
+        return self.delta
+
+    def _protected(self, group: Group) -> int:
+        """The n of a law of delta: clients of all groups, or records of a client."""
+        return self.population if self.unit == "client" else group.records or 1
+
+    def batch_size_of(self, group: Group) -> int:
+        """Expected records in a batch of a client of the group (b)."""
+        return group.batch_size or self.local.batch_size
+
+    def kept_fractions(self) -> tuple[float, ...] | None:
+        """Kept fractions when they are given as numbers or ``none``; None for a rule."""
+        choice = self.planning.sparsification
+        if choice == "none":
+            return (1.0,) * len(self.groups)
+        return choice if isinstance(choice, tuple) else None
+
+    def warnings(self) -> list[str]:
+        """What a careful reader would ask about, one line each."""
+        lines = []
+        if (
+            self.sampling == SamplingLaw.FIXED_SIZE
+            and self.relation == Relation.ADD_REMOVE
+            and self.expected_cohort == self.population
+        ):
+            lines.append(
+                "sampling: a fixed-size cohort of everybody pushes one client out when another is "
+                "added, which doubles the distance; full participation needs half of the noise"
+            )
+        if self.groups_from is not None and any(
+            not math.isclose(self.delta_of(group), self._delta_for(group)) for group in self.groups
+        ):
+            lines.append("groups_from: each group has the least epsilon and delta of its members")
+        for group in self.groups:
+            if group.risk is not None:  # its delta is a point of a curve, not a failure
+                continue
+            delta = self.delta_of(group)
+            units = group.clients if self.unit == "client" else group.records or 1
+            if delta >= 1 / units:
+                lines.append(
+                    f"groups.{group.name}.delta: {delta:.3g} is not below 1/{self.unit}s = "
+                    f"{1 / units:.3g}; publishing one {self.unit}'s data outright would pass"
+                )
+        return lines
 
     @rule
-    def _cohort(self) -> Iterator[Fault]:
-        law = self.sampling.law
-        if self.cohort is None:
-            if not law.everyone and self.planning.ratios != "given":
-                yield Fault("cohort", "is required", "nothing")
-            return
-        if self.cohort < len(self.groups):
+    def _names(self) -> Iterator[Fault]:
+        if not self.groups:
+            yield Fault("groups", "must name at least one group", [])
+        names = [group.name for group in self._groups_with("name")]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield Fault("groups", "must have unique names", name)
+
+    @rule
+    def _excluded(self) -> Iterator[Fault]:
+        yield from exclusions(self)
+
+    @rule
+    def _signers(self) -> Iterator[Fault]:
+        for field in ("name", "key"):
+            found = [getattr(one, field) for one in self.signers if hasattr(one, field)]
+            for value in sorted({value for value in found if found.count(value) > 1}):
+                yield Fault(f"signers.{field}", "must be unique", value)
+
+    @rule
+    def _risks(self) -> Iterator[Fault]:
+        """A group's epsilon and delta imply its risk."""
+        for group in self._groups_with("name", "risk", "epsilon", "delta"):
+            if group.risk is None:
+                continue
+            faults = list(group.risk.faults())
+            for fault in faults:
+                yield Fault(f"groups.{group.name}.{fault.field}", fault.rule, fault.found)
+            if faults:
+                continue
+            allowed = limit_of(group.risk.point)
+            found = implied_risk(group.risk.point, group.epsilon, self.delta_of(group))
+            if found > allowed * (1 + 1e-9):
+                text = f"must imply {group.risk}; with this delta it allows {found:.6g}"
+                yield Fault(f"groups.{group.name}.epsilon", text, group.epsilon)
+
+    @rule
+    def _delta_in_range(self) -> Iterator[Fault]:
+        """A law of the number of clients or records gives a probability."""
+        counted = [group for group in self.groups if self.unit == "client" or group.records]
+        found = {self.delta_of(group) for group in counted if group.delta is None}
+        text = f"must be in [{LEAST:g}, 1) for these groups; {self.delta} is not"
+        for delta in sorted(found):
+            if not LEAST <= delta < 1:
+                yield Fault("delta", text, delta)
+
+    @rule
+    def _rounds_in_range(self) -> Iterator[Fault]:
+        if self.rounds > MOST_ROUNDS:
+            yield Fault("rounds", f"must be at most {MOST_ROUNDS}", self.rounds)
+
+    @rule
+    def _cohort_in_population(self) -> Iterator[Fault]:
+        if self.cohort is not None and self.groups and self.cohort > self.population:
+            text = f"must not exceed the population of {self.population} clients"
+            yield Fault("cohort", text, self.cohort)
+
+    @rule
+    def _cohort_of_unit(self) -> Iterator[Fault]:
+        if self.unit == "record":
+            if self.cohort is not None and self.cohort != round(self.cohort):
+                yield Fault("cohort", "must be a whole number with unit: record", self.cohort)
+        elif self.cohort is not None and self.cohort < len(self.groups):
             text = f"must be at least one client per group ({len(self.groups)})"
             yield Fault("cohort", text, self.cohort)
+
+    @rule
+    def _law_of_batches(self) -> Iterator[Fault]:
+        if self.unit == "record" and self.sampling != SamplingLaw.POISSON:
+            text = "must be poisson with unit: record: the law of a batch"
+            yield Fault("sampling", text, str(self.sampling))
 
     @rule
     def _cohort_agrees(self) -> Iterator[Fault]:
         if self.cohort is None or self.planning.ratios != "given" or not self.groups:
             return
-        if any(group.sampling_ratio is None for group in self.groups):
+        if self.unit != "client" or any(one.sampling_ratio is None for one in self.groups):
             return
         if not math.isclose(self.cohort, self.expected_cohort, rel_tol=0.01):
             expected = self.expected_cohort
@@ -354,68 +448,56 @@ class ClientSpec(Spec):
             yield Fault("planning.sparsification", text, list(kept))
 
     @rule
-    def _calibration(self) -> Iterator[Fault]:
-        found = (self.planning.accountant, str(self.sampling), str(self.relation))
-        published = isinstance(self.planning, Published)
-        if published and found != ("rdp", "poisson", "add_remove"):
-            text = "published goes with accountant rdp, poisson sampling and add_remove"
-            yield Fault("planning.calibration", text, ", ".join(found))
-
-    @rule
-    def _free_groups(self) -> Iterator[Fault]:
-        if "groups" in self.planning.free and self.groups_from is None:
-            yield Fault("planning.free", "can name groups only with groups_from", "groups")
-
-    @rule
-    def _sampling_ratios(self) -> Iterator[Fault]:
-        for group in self._groups_with("name", "sampling_ratio"):
-            if self.planning.ratios == "given" and group.sampling_ratio is None:
-                where = f"groups.{group.name}.sampling_ratio"
-                yield Fault(where, "is required with planning.ratios: given", "nothing")
+    def _batch_sizes(self) -> Iterator[Fault]:
+        for group in self._groups_with("name", "records", "batch_size"):
+            if (
+                self.unit == "record"
+                and group.records
+                and self.batch_size_of(group) > group.records
+            ):
+                text = f"must not exceed the {group.records} records of a client"
+                yield Fault(f"groups.{group.name}.batch_size", text, self.batch_size_of(group))
 
     @rule
     def _fixed_noise(self) -> Iterator[Fault]:
-        for group in self._groups_with("name", "clients", "sampling_ratio", "noise_multiplier"):
-            yield from noise_faults(self, group)
+        """Fixed noise is in range, decides the budget, and has whole cohorts where a law has."""
+        for group in self._groups_with("name", "clients", "noise_multiplier", "risk"):
+            where, noise = f"groups.{group.name}.noise_multiplier", group.noise_multiplier
+            if noise is None or self.unit != "client":
+                continue
+            if not NOISE_RANGE[0] <= noise <= NOISE_RANGE[1]:
+                yield Fault(where, f"must be in [{NOISE_RANGE[0]:g}, {NOISE_RANGE[1]:g}]", noise)
+            if group.risk is not None:
+                yield Fault(where, "cannot go with a risk; privplan explain shows its risks", noise)
+            if self.planning.ratios == "uniform" and self.sampling.law.whole_cohorts:
+                cohort = self._ratio_of(group) * self.sampling.law.drawable(group.clients)
+                if abs(cohort - round(cohort)) > 1e-6 * cohort:
+                    text = f"needs a whole cohort of the {group.clients} clients"
+                    yield Fault(where, text, f"{cohort:.6g}")
 
+    def _groups_with(self, *fields: str) -> list[Group]:
+        """The groups whose fields of these names are valid."""
+        return [one for one in self.groups if all(hasattr(one, field) for field in fields)]
 
-def _whole(cohort: float) -> float:
-    if cohort != round(cohort):
-        raise ValueError("must be a whole number with unit: record")
-    return cohort
+    def _ratio_of(self, group: Group) -> float:
+        """The sampling ratio of a group with given or uniform ratios."""
+        if self.planning.ratios == "given":
+            return group.sampling_ratio or 0.0
+        return self.expected_cohort / self.sampling.law.drawable(self.population)
 
-
-def _poisson(law: SamplingLaw) -> SamplingLaw:
-    if law != SamplingLaw.POISSON:
-        raise ValueError("must be poisson with unit: record: the law of a batch")
-    return law
-
-
-class RecordSpec(Spec):
-    """A spec whose budgets protect each record of a client."""
-
-    unit: Literal["record"] = Field(description="A budget protects a record of a client.")
-    groups: tuple[RecordGroup, ...] = Field(description="Who needs how much privacy.")
-    cohort: Annotated[Positive, AfterValidator(_whole)] | None = Field(
-        None, description="Clients per round, who take turns; everybody when left out."
-    )
-    sampling: Annotated[SamplingLaw, AfterValidator(_poisson)] = Field(
-        SamplingLaw.POISSON,
-        description="Law by which a batch is drawn.",
-        json_schema_extra={"const": "poisson"},
-    )
-    planning: RecordPlanning = Field(RecordPlanning(), description="What the planner is asked for.")
-
-    @rule
-    def _records(self) -> Iterator[Fault]:
-        for group in self._groups_with("name", "records"):
-            if group.records is None:
-                where = f"groups.{group.name}.records"
-                yield Fault(where, "is required with unit: record", "nothing")
-
-    @rule
-    def _batch_sizes(self) -> Iterator[Fault]:
-        for group in self._groups_with("name", "records", "batch_size"):
-            if group.records is not None and self.batch_size_of(group) > group.records:
-                text = f"must not exceed the {group.records} records of a client"
-                yield Fault(f"groups.{group.name}.batch_size", text, self.batch_size_of(group))
+    def _spent(self, group: Group) -> float:
+        """The epsilon that a group with a fixed noise multiplier spends, by the guarantee."""
+        relation, law = Relation(self.relation), self.sampling.law
+        release = Release(group.noise_multiplier or 0.0, self._ratio_of(group), self.sampling)
+        history = History.repeated(release, law.rounds_of_client(self.rounds))
+        try:
+            found = accountant(PLD).epsilon(history, self.delta_of(group), relation).upper
+        except TooLittleNoiseError:
+            least = least_certified(self.sampling, relation)
+            text = f"must be {least:.3g} or more to be certified under sampling"
+        else:
+            if 0 < found < math.inf:
+                return found
+            text = f"must give a positive and finite epsilon, gives {found:g}"
+        where = f"groups.{group.name}.noise_multiplier"
+        raise InputError.one(where, text, group.noise_multiplier)

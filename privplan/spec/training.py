@@ -21,9 +21,7 @@ from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, mode
 from pydantic_core import PydanticKnownError
 
 from privplan.errors import Fault, InputError
-from privplan.spec.objectives import FIXED_RATIOS
 from privplan.values import (
-    LARGEST,
     MOST,
     Checked,
     Count,
@@ -55,7 +53,7 @@ A client whose gradients have norm 1 is as far after one local step. Over all it
 update is longer and thus clipped, so the released mean hardly depends on the updates' lengths,
 which nobody knows without data.
 """
-_MEASURED = ("clipping", "heterogeneity", "update_norm", "update_norms", "constants")
+MEASURED = ("clipping", "heterogeneity", "update_norm", "update_norms", "constants")
 """Fields of ``planning`` in units of an update; whoever gives one knows the updates' scale."""
 UNIT = 0.1
 """Local learning rate where a spec names none; the recipe's unit of length then."""
@@ -84,12 +82,6 @@ class Recipe(Checked):
         description="Values of these fields before; baselines train with them.",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_name(cls, data: Any) -> Any:
-        """``recipe: none`` stands for its source."""
-        return {"source": data} if isinstance(data, str) else data
-
     @rule
     def _decidable(self) -> Iterator[Fault]:
         """The recipe names only fields that it decides."""
@@ -103,46 +95,6 @@ class Recipe(Checked):
 def fields_digest(fields: Mapping[str, Any]) -> str:
     """SHA-256 of the fields that a tuned recipe writes."""
     return digest({name: fields[name] for name in TUNED if fields.get(name) is not None})
-
-
-def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
-    """A spec's plain data with the recipe that they ask for, and its clipping norm.
-
-    The default recipe is asked for by name, or by leaving out DECIDED and the fields of
-    ``planning`` in units of an update, in a spec of clients whose ratios minimise an objective.
-    """
-    recipe, planning = data.get("recipe"), data.get("planning") or {}
-    if not isinstance(planning, dict) or not isinstance(recipe, str | dict | None):
-        return data
-    if recipe is None:
-        ratios = planning.get("ratios", "balanced")
-        given = [data.get(field) for field in DECIDED] + [planning.get(name) for name in _MEASURED]
-        by_rule = ratios in FIXED_RATIOS or data.get("unit", "client") != "client"
-        if by_rule or any(value not in (None, (), []) for value in given):
-            return data
-        recipe = "default"
-    local = data.get("local")
-    local = local if isinstance(local, dict) else {}
-    named = recipe if isinstance(recipe, dict) else {"source": recipe}
-    if named.get("source", "default") == "default" and "decides" not in named:
-        free = planning.get("free")
-        free = free if isinstance(free, list | tuple) else ()
-        decides = [field for field in DECIDED if data.get(field) is None and field not in free]
-        if local.get("learning_rate") is None and local.get("momentum") not in (None, 0):
-            decides.append(LOCAL_RATE)
-        recipe = {"source": "default", **named, "decides": decides}
-    if not isinstance(recipe, dict) or recipe.get("source", "default") != "default":
-        return {**data, "recipe": recipe}
-    data, decided = {**data, "recipe": recipe}, recipe.get("decides")
-    if not isinstance(decided, list | tuple):
-        return data
-    rate = UNIT if local.get("learning_rate") is None else local["learning_rate"]
-    if LOCAL_RATE in decided:
-        own = local_rate(local.get("steps"), local.get("momentum"))
-        rate, data["local"] = UNIT, {**local, "learning_rate": own}
-    if "clipping_norm" in decided and isinstance(rate, int | float) and 0 < rate <= LARGEST:
-        data["clipping_norm"] = CLIPPING_STEPS * rate
-    return data
 
 
 def walk(steps: int, momentum: float) -> float:
@@ -204,7 +156,6 @@ HYPERPARAMETERS: dict[str, dict[str, float]] = {
 
 BETA1, BETA2 = 0.9, 0.99
 """Decay of the mean of the updates (adagrad, adam, yogi), and of their squares (adam, yogi)."""
-_FIELDS = ("learning_rate", "momentum", "epsilon")
 
 
 def _known(value: object) -> str:
@@ -219,7 +170,7 @@ def _known(value: object) -> str:
 _Share = Annotated[NonNegative, Field(lt=1)]
 
 
-class ServerOptimiser(Checked):
+class ServerOptimiser(Value):
     """How the server moves the global model by the mean update of a round."""
 
     optimizer: Annotated[
@@ -252,19 +203,8 @@ class ServerOptimiser(Checked):
         own = HYPERPARAMETERS.get(name) if isinstance(name, str) else None
         return {**(own or {}), **given}
 
-    @rule
-    def _takes(self) -> Iterator[Fault]:
-        """Only hyperparameters of the chosen optimiser are given."""
-        own = HYPERPARAMETERS.get(self.optimizer)
-        for field in _FIELDS if own is not None else ():
-            value = getattr(self, field)
-            if value is not None and field not in (own or {}):
-                names = ", ".join(own or {})
-                text = f"must be left out for {self.optimizer}, which takes {names}"
-                yield Fault(field, text, value)
 
-
-class Averaging(Checked):
+class Averaging(Value):
     """Average of the models over rounds, which is evaluated and released instead of the last.
 
     ``ema``: exponential moving average, the model of i rounds before has weight decay^i,
@@ -289,13 +229,6 @@ class Averaging(Checked):
             return data
         own = {"decay": 0.8} if data.get("method", "ema") == "ema" else {"fraction": 0.2}
         return {**own, **{key: value for key, value in data.items() if value is not None}}
-
-    @rule
-    def _takes(self) -> Iterator[Fault]:
-        """Only the method's own number is given."""
-        other, only = ("fraction", "tail") if self.method == "ema" else ("decay", "ema")
-        if getattr(self, other) is not None:
-            yield Fault(other, f"is only for method: {only}", getattr(self, other))
 
 
 # --- Random changes of a client's images in training. --------------------------------------------

@@ -23,7 +23,7 @@ def test_every_command_of_the_page_runs(
     monkeypatch.chdir(tmp_path)
     for name, content in specs:
         (tmp_path / name).write_text(content)
-    assert (len(specs), len(commands)) == (4, 8)
+    assert (len(specs), len(commands)) == (3, 7)
     for command in commands:
         with pytest.raises(SystemExit) as done:
             main(command)

@@ -191,17 +191,6 @@ def test_a_fixed_noise_gives_the_epsilon_of_the_accountant() -> None:
     assert Spec.parse(spec.model_dump(mode="json")) == spec
 
 
-def test_the_rounds_that_fit_are_the_most() -> None:
-    data = {key: value for key, value in BASE.items() if key != "rounds"}
-    groups = [_fixed(epsilon=2.0), _fixed(name="more", epsilon=3.0)]
-    spec = Spec.parse({**data, "groups": groups, "planning": {"ratios": "uniform"}})
-    plan = solve(spec)
-    spent = [row.epsilon_upper for row in plan.certificate if row.guarantee]
-    assert spent[0] <= 2.0
-    with pytest.raises(InfeasibleError, match=r"^groups.all.epsilon: 2 is overspent"):
-        solve(Spec.parse({**spec.model_dump(mode="json"), "rounds": spec.rounds + 1}))
-
-
 @pytest.mark.parametrize(
     ("group", "planning", "line"),
     [

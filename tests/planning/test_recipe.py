@@ -179,7 +179,7 @@ def test_baselines_train_as_without_the_recipe() -> None:
         ({"local": {"steps": 30, "momentum": 1.5}}, "local.momentum: "),
         (
             {"recipe": "default", "planning": {"ratios": "uniform"}},
-            "recipe: default is only for planning.ratios: ",
+            "recipe.source: default is only for planning.ratios: ",
         ),
     ],
 )

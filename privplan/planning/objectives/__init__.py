@@ -33,7 +33,7 @@ from privplan.planning.problem import (
 )
 from privplan.planning.published import kept_fractions
 from privplan.spec.grouping import Costs
-from privplan.spec.objectives import OBJECTIVES, ObjectiveRequirements
+from privplan.spec.planning import OBJECTIVES, ObjectiveRequirements
 from privplan.spec.spec import Spec
 
 
