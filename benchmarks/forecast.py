@@ -30,8 +30,8 @@ from privplan.forecast.features import ProxyRun, even_coverage
 from privplan.forecast.model import Forecaster
 from privplan.forecast.target import solve_for_accuracy
 from privplan.plan import Plan
+from privplan.processes import Journal, finish, in_jobs, key_of, resumable
 from privplan.spec.spec import Spec
-from privplan.sweeps import Journal, finish, in_jobs, key_of, resumable
 from privplan.values import digest
 from simulate.proxy.search import (
     DECAYS,

@@ -22,7 +22,7 @@ from privplan.files import (
     refuse_yaml_of_other_kind,
     write_text,
 )
-from privplan.spec.removed import put_back, set_aside
+from privplan.spec.removed import Location, put_back, set_aside
 from privplan.spec.spec import Spec
 from privplan.values import (
     Checked,
@@ -286,11 +286,11 @@ class Plan(Checked):
     warnings: tuple[str, ...] = Field(())
     forecast: Forecast | None = Field(None, exclude_if=is_none)
     book: tuple[BookBudget, ...] | None = Field(None, exclude_if=is_none)
-    _removed: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _removed: dict[Location, Any] = PrivateAttr(default_factory=dict)
 
     @property
-    def removed(self) -> dict[str, Any]:
-        """Fields of the spec of a stored plan that no longer exist."""
+    def removed(self) -> dict[Location, Any]:
+        """Fields of the spec of a stored plan that no longer exist, by where they stand."""
         return self._removed
 
     @property

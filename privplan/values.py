@@ -166,7 +166,7 @@ def _rule(error: dict[str, Any]) -> str:
             return _RULES.get(kind) or _RULES.get(kind.partition("_")[0]) or str(error["msg"])
 
 
-def _where(location: tuple[int | str, ...], data: Any) -> str:
+def where(location: tuple[int | str, ...], data: Any) -> str:
     """``groups.strict.epsilon`` rather than ``groups.0.epsilon`` where the item has a name."""
     words: list[str] = []
     for part in location:
@@ -184,10 +184,10 @@ def faults_of(error: ValidationError, data: Any, kind: type[Value] | None = None
     faults = []
     for item in error.errors(include_url=False):
         found = "nothing" if item["type"] == "missing" else item["input"]
-        where, rule = _where(item["loc"], data) or "document", _rule(dict(item))
+        rule = _rule(dict(item))
         if item["type"] == "extra_forbidden" and kind is not None:
             rule += did_you_mean(item["loc"][-1], _fields_beside(kind, item["loc"], data))
-        faults.append(Fault(where, rule, found))
+        faults.append(Fault(where(item["loc"], data) or "document", rule, found))
     return faults
 
 

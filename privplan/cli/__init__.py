@@ -86,7 +86,7 @@ MODULES = {
     "solve": "plan:solve_command",
     "what-if": "plan:what_if_command",
     "explain": "plan:explain_command",
-    "verify": "verify:command",
+    "verify": "plan:verify_command",
     "book": "book:command",
     "account": "account:account_command",
     "calibrate": "account:calibrate_command",

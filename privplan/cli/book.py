@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from privplan.accounting.release import History, Relation
+from privplan.book.entry import booking_of
+from privplan.book.spending import account_of, delta_for, full_name, remaining, spendings
 from privplan.cli import SuggestingGroup, render
-
-if TYPE_CHECKING:
-    from privplan.book.entry import BookedRun
+from privplan.errors import InputError
+from privplan.files import refuse_overwriting, write_text
+from privplan.plan import Plan
+from privplan.processes import limited
+from privplan.report import tables as report
 
 MOST_SECONDS = 1.0
 """Processor time of an answer to ``left``."""
@@ -48,12 +54,6 @@ def _answer(form: str, line: str, values: dict[str, Any]) -> None:
         render.text(line)
 
 
-def _runs(address: str | None) -> tuple[BookedRun, ...]:
-    from privplan.book.store import address_of, runs
-
-    return runs(address_of(address))
-
-
 @command.command("add", epilog="Example: privplan book add run --population hospital")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
@@ -66,9 +66,7 @@ def add_run(run: Path, population: str, infinite: bool, form: str, address: str 
     An unverified run is added at the cost that its evidence supports. Exit code 4: its verdict is
     broken, and nothing is added.
     """
-    from privplan.book.entry import booking_of
     from privplan.book.store import add, address_of, shown
-    from privplan.report.tables import cost_line
 
     booking = booking_of(run, population, infinite=infinite)
     url = address_of(address)
@@ -86,7 +84,7 @@ def add_run(run: Path, population: str, infinite: bool, form: str, address: str 
     else:
         render.text(f"{shown(url)}: {outcomes[added.outcome]}")
     if booking.run.verdict != "kept":
-        render.warn(cost_line(booking.run))
+        render.warn(report.cost_line(booking.run))
 
 
 @command.command("show", epilog="Example: privplan book show --group strict")
@@ -107,21 +105,22 @@ def show(
     address: str | None,
 ) -> None:
     """What each group has spent: exact composition and naive sum, side by side."""
-    from privplan.accounting.release import Relation
-    from privplan.book.spending import spendings
-    from privplan.errors import InputError
-    from privplan.report import tables as report
+    from privplan.book.store import address_of, runs
 
-    runs, under = _runs(address), None if relation is None else Relation(relation)
+    under = None if relation is None else Relation(relation)
     with render.progress("composing") as progress:
         spent, faults = spendings(
-            runs, group=group, population=population, delta=delta, relation=under, progress=progress
+            runs(address_of(address)),
+            group=group,
+            population=population,
+            delta=delta,
+            relation=under,
+            progress=progress,
         )
     if form == "json":
         render.data([one.model_dump(mode="json") for one in spent])
     elif spent:
-        rows = report.spending_rows(spent)
-        render.table("Budget book", report.SPENDING_COLUMNS, rows, report.CAPTION)
+        render.table(*report.spending_table(spent))
     if faults:
         raise InputError(faults)
 
@@ -160,14 +159,10 @@ def remaining_budget(
 
     Exit code 3: more than the budget is spent already.
     """
-    from privplan.accounting.release import Relation
-    from privplan.book.spending import account_of, delta_for, remaining
-    from privplan.errors import InputError
-    from privplan.processes import limited
-    from privplan.report.tables import remaining_lines
+    from privplan.book.store import address_of, runs
 
     under = None if relation is None else Relation(relation)
-    account = account_of(_runs(address), population, group, under)
+    account = account_of(runs(address_of(address)), population, group, under)
     limit = f"must be answerable within {MOST_SECONDS:g} s of processor time"
     with limited(MOST_SECONDS, InputError.one("epsilon, delta and rounds", limit, epsilon)):
         result = remaining(
@@ -181,7 +176,7 @@ def remaining_budget(
     if form == "json":
         render.data(result.model_dump(mode="json"))
     else:
-        for line in remaining_lines(result):
+        for line in report.remaining_lines(result):
             render.text(line)
 
 
@@ -191,16 +186,14 @@ def remaining_budget(
 @_address
 def export(form: str, output: str | None, address: str | None) -> None:
     """Every run, group and release of the book, as CSV or JSON."""
-    from privplan.book.store import address_of, shown
-    from privplan.files import refuse_overwriting, write_text
-    from privplan.report.tables import export_csv, export_data
+    from privplan.book.store import address_of, runs, shown
 
     refuse_overwriting([shown(address_of(address))], [output])
-    runs = _runs(address)
+    booked = runs(address_of(address))
     if form == "csv":
-        text = export_csv(runs)
+        text = report.export_csv(booked)
     else:
-        text = json.dumps(export_data(runs), indent=1, allow_nan=False) + "\n"
+        text = json.dumps(report.export_data(booked), indent=1, allow_nan=False) + "\n"
     if output is None:
         render.text(text.rstrip("\n"))
     else:
@@ -240,6 +233,11 @@ def open_account(
     """Open a budget ACCOUNT: POPULATION/GROUP, or a ceiling for a site or a population."""
     from privplan.book.accounts import Budgets
 
+    history = None
+    if typical is not None:
+        plan = Plan.load(typical)
+        plan.refuse_in_book()
+        history = plan.history(plan.group(account.rpartition("/")[2]))
     Budgets(address, existing=bool(ceilings)).open(
         account,
         epsilon,
@@ -247,29 +245,15 @@ def open_account(
         rule=rule,
         relation=relation,
         ceilings=ceilings,
-        typical=None if typical is None else _typical(typical, account),
+        typical=history,
     )
     line = f"opened {account}: epsilon {epsilon:g} at delta {delta:g} ({rule})"
     values = {"account": account, "epsilon": epsilon, "delta": delta, "rule": rule}
     _answer(form, line, {**values, "relation": relation})
 
 
-def _typical(plan: str, account: str) -> Any:
-    """The releases of an account's group in a plan."""
-    from privplan.plan import Plan
-
-    solved = Plan.load(plan)
-    solved.refuse_in_book()
-    return solved.history(solved.group(account.rpartition("/")[2]))
-
-
 def _histories(plan: str, population: str, rounds: int | None = None) -> dict[str, Any]:
     """The account of each group of a plan with its releases, or those of the first rounds."""
-    from privplan.accounting.release import History
-    from privplan.book.spending import full_name
-    from privplan.errors import InputError
-    from privplan.plan import Plan
-
     solved, found = Plan.load(plan), {}
     solved.refuse_in_book()
     for group in solved.groups:
@@ -325,7 +309,6 @@ def commit(
 ) -> None:
     """Spend a RESERVATION and end it: all of it, or the first rounds of a plan."""
     from privplan.book.accounts import Budgets
-    from privplan.errors import InputError
 
     if (plan is None) != (rounds is None):
         raise InputError.one("plan and rounds", "must be given both or neither", plan or rounds)
@@ -339,8 +322,6 @@ def commit(
 @_address
 def budgets(form: str, address: str | None) -> None:
     """All accounts: budget, spent, reserved."""
-    from dataclasses import asdict
-
     from privplan.book.accounts import Budgets, has_accounts
 
     states = Budgets(address).states() if has_accounts(address) else []

@@ -1,8 +1,9 @@
-"""``privplan solve``: the plan of a spec, and its certificate."""
+"""``privplan`` solve, explain, verify, init and what-if: from a spec to a plan and its verdict."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,8 @@ import click
 from privplan.cli import render
 from privplan.errors import InputError
 from privplan.files import write_text
+from privplan.processes import sweeps_in
 from privplan.spec.presets import DEFAULT, PRESETS, preset
-from privplan.sweeps import sweeps_in
 
 if TYPE_CHECKING:
     from privplan.book.spending import BookRule as Rule
@@ -281,6 +282,45 @@ def explain_command(plan: str, only: str | None, form: str) -> None:
     lines = (*free, *recipe_lines(solved), *known, *book_lines(solved.book)) if only is None else ()
     for line in lines:
         render.text(line)
+
+
+# --- ``privplan verify``: what a run really spent, and whether it kept its plan. -----------------
+
+
+@click.command("verify", epilog="Example: privplan verify run")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@click.pass_context
+def verify_command(ctx: click.Context, run: Path, form: str) -> None:
+    """Recompute what RUN (a run folder) spent from its ledger alone, and write the verdict.
+
+    Exit code 0: kept. 4: broken; each failed check says why. 5: unverified: no check failed, but
+    evidence is missing; each check that is not shown names it.
+    """
+    from privplan.forecast.target import reached_line
+    from privplan.record import ACCURACY
+    from privplan.report import tables
+    from privplan.verification.verify import judge, load_run
+    from privplan.witness import TRUSTED
+
+    loaded = replace(load_run(run), trusted=tuple(ctx.meta.get(TRUSTED, ())))
+    verdict = judge(loaded)
+    verdict.save(run)
+    if form == "json":
+        render.data(verdict.model_dump(mode="json"))
+    else:
+        render.table(*tables.check_table(verdict))
+        render.table(*tables.group_table(verdict))
+        if any(group.audit for group in verdict.groups):
+            render.table(*tables.audit_table(verdict))
+        lines = [tables.worst_line(verdict)]
+        if verdict.metric == ACCURACY:
+            lines += [tables.class_line(verdict), reached_line(loaded.plan, verdict.accuracy) or ""]
+        initial = loaded.plan.spec.model.initial
+        lines += ["" if initial is None else initial.line, *tables.closing_lines(verdict)]
+        for line in filter(None, lines):
+            render.text(line)
+    ctx.exit(verdict.exit_code)
 
 
 # --- ``privplan init``: a commented spec to start from. ------------------------------------------

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from privplan.errors import Fault, InfeasibleError, InputError, PrivplanError, UnsupportedError
 from privplan.files import load_yaml, read_text, write_text
-from privplan.sweeps import Journal, Progress, finish, in_jobs, key_of, resumable
+from privplan.processes import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.values import digest
 
 if TYPE_CHECKING:

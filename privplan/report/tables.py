@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from privplan.accounting.calibrate import PLD
 from privplan.accounting.tradeoff import LEVELS
@@ -19,32 +20,56 @@ from privplan.planning.objectives import objective_of
 from privplan.planning.sweep import DECIDED
 from privplan.record import ACCURACY
 from privplan.spec.planning import FIXED_RATIOS
-from privplan.verification.checks.check import Check
-from privplan.verification.verify import GroupVerdict, Verdict
+from privplan.verification.verify import Verdict
 
 if TYPE_CHECKING:
-    from privplan.accounting.certificate import CertificateRow
     from privplan.planning.explain import GroupRisk
     from privplan.planning.frontier import FrontierPoint
 
 _PUBLISHED = "bound (Theorem 3's movable terms, in units of L d C^2)"
 _RECORDS = "noise variance of the mean update over p eta^2, and the least by weights"
 Table = tuple[str, list[str], list[list[str]], str]
+"""Title, columns, rows and caption, which ``render.table`` takes."""
+Cell = Callable[[Any], object]
 
 
-class Certified(Protocol):
-    """What has a certificate."""
-
-    @property
-    def certificate(self) -> tuple[CertificateRow, ...]:
-        """Its rows."""
+def _table(title: str, rows: Iterable[Any], cells: Mapping[str, Cell], caption: str = "") -> Table:
+    """A table with one row for each item, and a column for each function of an item."""
+    body = [[str(cell(row)) for cell in cells.values()] for row in rows]
+    return title, [*cells], body, caption
 
 
 def plan_table(plan: Plan) -> Table:
     """Parameters of each group."""
-    columns, rows = _record_rows(plan) if plan.unit == "record" else _client_rows(plan)
-    spec = plan.spec
-    law = f"{spec.sampling} sampling" + (" of records, unit record" * (plan.unit == "record"))
+    spec, of_records = plan.spec, plan.unit == "record"
+    cells: dict[str, Cell] = {"group": lambda g: g.name, "clients": lambda g: f"{g.clients:,}"}
+    if of_records:
+        cells["records"] = lambda g: f"{g.records:,}"
+    cells |= {"epsilon": lambda g: f"{g.epsilon:g}", "delta": lambda g: f"{g.delta:.3g}"}
+    if of_records:
+        cells |= {
+            "q": lambda g: f"{g.record_sampling_ratio:.4%}",
+            "steps": lambda g: f"{g.releases:,}",
+            "sigma": lambda g: f"{g.noise_multiplier:.5g}",
+        }
+    else:
+        cells |= {
+            "q": lambda g: f"{g.sampling_ratio:.4%}",
+            "cohort": lambda g: f"{g.expected_cohort:.4g}",
+            "sigma": lambda g: f"{g.noise_multiplier:.5g}",
+            "sigma^2": lambda g: f"{g.noise_multiplier**2:.4g}",
+            "kept": lambda g: f"{g.kept_fraction:.4g}",
+        }
+    cells["weight"] = lambda g: f"{g.weight:.4f}"
+    if not of_records and plan.release == "joint":
+        cells["scale"] = lambda g: f"{g.scale:.4f}"
+    if any(group.clipping_norm is not None for group in plan.groups):
+        cells["clip"] = lambda g: f"{plan.clip_bound(g):.4f}"
+    if any(group.segments is not None for group in plan.groups):
+        cells["rounds x q"] = lambda g: ", ".join(
+            f"{part.rounds} x {part.sampling_ratio:.4%}" for part in g.segments or ()
+        )
+    law = f"{spec.sampling} sampling" + (" of records, unit record" * of_records)
     chosen = ""
     if plan.guarantee != PLD:
         chosen = f" for one run, budgets by {plan.guarantee} for the best"
@@ -53,123 +78,67 @@ def plan_table(plan: Plan) -> Table:
         f"by {spec.planning.accountant}{chosen}; {spec.rounds} rounds, clipping norm "
         f"{spec.clipping_norm:g}, release {plan.release}"
     )
-    return f"Plan {spec.name}", columns, rows, caption
+    return _table(f"Plan {spec.name}", plan.groups, cells, caption)
 
 
-def _client_rows(plan: Plan) -> tuple[list[str], list[list[str]]]:
-    extra: dict[str, list[str]] = {}
-    if plan.release == "joint":
-        extra["scale"] = [f"{group.scale:.4f}" for group in plan.groups]
-    if any(group.clipping_norm is not None for group in plan.groups):
-        extra["clip"] = [f"{plan.clip_bound(group):.4f}" for group in plan.groups]
-    if any(group.segments is not None for group in plan.groups):
-        extra["rounds x q"] = [
-            ", ".join(f"{s.rounds} x {s.sampling_ratio:.4%}" for s in group.segments or ())
-            for group in plan.groups
-        ]
-    columns = ["group", "clients", "epsilon", "delta", "q", "cohort", "sigma", "sigma^2"]
-    rows = [
-        [
-            group.name,
-            f"{group.clients:,}",
-            f"{group.epsilon:g}",
-            f"{group.delta:.3g}",
-            f"{group.sampling_ratio:.4%}",
-            f"{group.expected_cohort:.4g}",
-            f"{group.noise_multiplier:.5g}",
-            f"{group.noise_multiplier**2:.4g}",
-            f"{group.kept_fraction:.4g}",
-            f"{group.weight:.4f}",
-            *(values[m] for values in extra.values()),
-        ]
-        for m, group in enumerate(plan.groups)
-    ]
-    return [*columns, "kept", "weight", *extra], rows
-
-
-def _record_rows(plan: Plan) -> tuple[list[str], list[list[str]]]:
-    columns = ["group", "clients", "records", "epsilon", "delta", "q", "steps", "sigma", "weight"]
-    rows = [
-        [
-            group.name,
-            f"{group.clients:,}",
-            f"{group.records:,}",
-            f"{group.epsilon:g}",
-            f"{group.delta:.3g}",
-            f"{group.record_sampling_ratio:.4%}",
-            f"{group.releases:,}",
-            f"{group.noise_multiplier:.5g}",
-            f"{group.weight:.4f}",
-        ]
-        for group in plan.groups
-    ]
-    return columns, rows
-
-
-def certificate_table(plan: Certified) -> Table:
+def certificate_table(plan: Plan) -> Table:
     """Bounds on epsilon by every accountant, one row per group and accountant."""
-    columns = ["group", "accountant", "epsilon", "at most", "delta", "law", "relation", "role"]
-    rows = [
-        [
-            row.group,
-            row.accountant,
-            f"{row.epsilon_lower:.6g}" if row.epsilon_lower > 0 else "-",
-            f"{row.epsilon_upper:.6g}",
-            f"{row.delta:.3g}",
-            row.law,
-            str(row.relation),
-            "guarantee" if row.guarantee else row.kind,
-        ]
-        for row in plan.certificate
-    ]
-    columns[2] = "at least"
-    versions = sorted({row.version for row in plan.certificate})
-    return "Certificate: epsilon over all rounds", columns, rows, ", ".join(versions)
+    cells: dict[str, Cell] = {
+        "group": lambda row: row.group,
+        "accountant": lambda row: row.accountant,
+        "at least": lambda row: f"{row.epsilon_lower:.6g}" if row.epsilon_lower > 0 else "-",
+        "at most": lambda row: f"{row.epsilon_upper:.6g}",
+        "delta": lambda row: f"{row.delta:.3g}",
+        "law": lambda row: row.law,
+        "relation": lambda row: row.relation,
+        "role": lambda row: "guarantee" if row.guarantee else row.kind,
+    }
+    versions = ", ".join(sorted({row.version for row in plan.certificate}))
+    return _table("Certificate: epsilon over all rounds", plan.certificate, cells, versions)
+
+
+def _rate(place: int, risk: GroupRisk) -> str:
+    return f"{risk.curve.true_positives[place]:.4f}"
 
 
 def risk_table(risks: Sequence[GroupRisk]) -> Table:
     """Upper bounds on every attack, one row per group."""
-    asked = any(one.asked is not None for one in risks)
-    rows = [
-        [
-            one.group,
-            *([one.asked or "-"] if asked else []),
-            f"{one.curve.advantage:.4f}",
-            *(f"{rate:.4f}" for rate in one.curve.true_positives),
-            "-" if math.isinf(one.curve.mu) else f"{one.curve.mu:.4g}",
-        ]
-        for one in risks
-    ]
-    rates = [f"TPR at FPR {level:g}" for level in LEVELS]
-    columns = ["group", *(["asked"] if asked else []), "advantage", *rates, "mu down to delta"]
+    cells: dict[str, Cell] = {"group": lambda one: one.group}
+    if any(one.asked is not None for one in risks):
+        cells["asked"] = lambda one: one.asked or "-"
+    cells["advantage"] = lambda one: f"{one.curve.advantage:.4f}"
+    cells |= {f"TPR at FPR {level:g}": partial(_rate, at) for at, level in enumerate(LEVELS)}
+    cells["mu down to delta"] = lambda one: (
+        "-" if math.isinf(one.curve.mu) else f"{one.curve.mu:.4g}"
+    )
     caption = (
         "upper bounds by pld; TPR at FPR x is also the chance to reconstruct what was guessed "
         "with chance x before; mu is read at points of the curve and no guarantee between them"
     )
-    return "Risks: no attack exceeds", columns, rows, caption
+    return _table("Risks: no attack exceeds", risks, cells, caption)
 
 
 def plan_lines(plan: Plan) -> list[str]:
     """Objective, bound, status and recipe, one line each."""
-    norm = plan.noise_std * math.sqrt(plan.spec.model.parameters)
+    norm, rounds = plan.noise_std * math.sqrt(plan.spec.model.parameters), len(plan.spec.mixture)
     terms = ", ".join(f"{name} {value:.6g}" for name, value in plan.bound.items())
-    return [
-        f"objective {plan.objective.name}: {plan.objective.value:.8g}",
-        f"{_unit(plan)}: {terms}",
-        f"noise of the mean update: {plan.noise_std:.4g} a coordinate, {norm:.4g} in norm",
-        *_correlation_line(plan, norm),
-        f"status: {plan.status}",
-        *recipe_lines(plan),
-    ]
-
-
-def _correlation_line(plan: Plan, norm: float) -> list[str]:
-    """What the last model holds of noise that is correlated over the rounds of a cycle."""
-    if (rounds := len(plan.spec.mixture)) == 1:
-        return []
-    return [
+    correlated = (
         f"noise correlated over {rounds} rounds: in the last model as much as independent noise of "
         f"norm {norm * plan.spec.noise_left:.4g} per round would leave"
+    )
+    if plan.unit == "record":
+        unit = _RECORDS
+    elif plan.objective.name in FIXED_RATIOS or plan.objective.name != plan.spec.planning.ratios:
+        unit = _PUBLISHED
+    else:
+        unit = objective_of(plan.spec).unit
+    return [
+        f"objective {plan.objective.name}: {plan.objective.value:.8g}",
+        f"{unit}: {terms}",
+        f"noise of the mean update: {plan.noise_std:.4g} a coordinate, {norm:.4g} in norm",
+        *([correlated] if rounds > 1 else []),
+        f"status: {plan.status}",
+        *recipe_lines(plan),
     ]
 
 
@@ -194,45 +163,17 @@ def sweep_table(rows: Sequence[dict[str, Any]], paths: Sequence[str]) -> Table:
 
 def frontier_table(name: str, points: Sequence[FrontierPoint]) -> Table:
     """Noise of the mean update and its change, one row per point of a frontier."""
-    rows = [
-        [
-            point.question,
-            point.what,
-            f"{point.noise:.4g}" if point.noise is not None else "-",
-            f"{point.change:+.2%}" if point.change is not None else "-",
-            point.note,
-        ]
-        for point in points
-    ]
-    title = f"Frontier of {name}: noise of the mean update, in norm"
-    return title, ["question", "what", "noise", "change", "note"], rows, ""
-
-
-def _unit(plan: Plan) -> str:
-    """Quantity and unit of the plan's objective and its terms."""
-    if plan.unit == "record":
-        return _RECORDS
-    if plan.objective.name in FIXED_RATIOS or plan.objective.name != plan.spec.planning.ratios:
-        return _PUBLISHED
-    return objective_of(plan.spec).unit
+    cells: dict[str, Cell] = {
+        "question": lambda point: point.question,
+        "what": lambda point: point.what,
+        "noise": lambda point: f"{point.noise:.4g}" if point.noise is not None else "-",
+        "change": lambda point: f"{point.change:+.2%}" if point.change is not None else "-",
+        "note": lambda point: point.note,
+    }
+    return _table(f"Frontier of {name}: noise of the mean update, in norm", points, cells)
 
 
 # --- Tables and text lines of a verdict. ---------------------------------------------------------
-
-GROUP_COLUMNS = (
-    "group",
-    "clients",
-    "budget",
-    "planned",
-    "realised lower",
-    "realised upper",
-    "rdp upper",
-    "headroom",
-    "delta",
-    ACCURACY,
-    "verdict",
-)
-CHECK_COLUMNS = ("check", "result", "what was found")
 
 
 def number(value: float | None) -> str:
@@ -252,67 +193,59 @@ def score(metric: str, value: float | None) -> str:
     return f"{value:.4g}"
 
 
-def group_columns(verdict: Verdict) -> list[str]:
-    """Columns of ``group_rows``, with the name of the metric.
-
-    Where the budget is that of the best of several runs, no independent bound stands beside it;
-    those of the one run are named so.
-    """
-    names = [verdict.metric if name == ACCURACY else name for name in GROUP_COLUMNS]
-    if verdict.groups[0].one_run is not None:
-        names[names.index("rdp upper")] = "one run, pld"
-    return names
-
-
 def no_score(verdict: Verdict) -> str:
     """Why a verdict has no score."""
     return "not finite" if verdict.not_finite else "not measured"
 
 
-def _row(group: GroupVerdict, verdict: Verdict) -> list[str]:
-    missing = no_score(verdict) if verdict.not_finite else ""
-    return [
-        group.group,
-        f"{group.clients}",
-        f"{group.budget:g}",
-        number(group.planned),
-        number(group.realised_lower) if group.one_run is None else "-",
-        number(group.realised_upper),
-        number(group.realised_rdp if group.one_run is None else group.one_run.upper),
-        "none" if group.headroom is None else f"{group.headroom:.4f}",
-        f"{group.delta:.3g}",
-        score(verdict.metric, group.accuracy) or missing,
-        "kept" if group.kept else "EXCEEDED",
-    ]
+def check_table(verdict: Verdict) -> Table:
+    """One row per check."""
+    cells: dict[str, Cell] = {
+        "check": lambda one: one.name,
+        "result": lambda one: "FAILED" if one.outcome == "failed" else one.outcome,
+        "what was found": lambda one: one.reason,
+    }
+    return _table("checks", verdict.checks, cells)
 
 
-def group_rows(verdict: Verdict) -> list[list[str]]:
-    """One row per group, for ``group_columns``."""
-    return [_row(group, verdict) for group in verdict.groups]
+def group_table(verdict: Verdict) -> Table:
+    """One row per group.
 
-
-def group_caption(verdict: Verdict) -> str:
-    """Sampling law, relation and accountant of the table's epsilons."""
+    Where the budget is that of the best of several runs, no independent bound stands beside it;
+    those of the one run are named so.
+    """
     first = verdict.groups[0]
+    single = first.one_run is None
+    missing = no_score(verdict) if verdict.not_finite else ""
+    cells: dict[str, Cell] = {
+        "group": lambda group: group.group,
+        "clients": lambda group: group.clients,
+        "budget": lambda group: f"{group.budget:g}",
+        "planned": lambda group: number(group.planned),
+        "realised lower": lambda group: number(group.realised_lower) if single else "-",
+        "realised upper": lambda group: number(group.realised_upper),
+        "rdp upper" if single else "one run, pld": lambda group: number(
+            group.realised_rdp if single else group.one_run.upper
+        ),
+        "headroom": lambda group: "none" if group.headroom is None else f"{group.headroom:.4f}",
+        "delta": lambda group: f"{group.delta:.3g}",
+        verdict.metric: lambda group: score(verdict.metric, group.accuracy) or missing,
+        "verdict": lambda group: "kept" if group.kept else "EXCEEDED",
+    }
     caption = (
         f"epsilon at delta, {first.sampling} sampling, {first.relation} neighbours; "
         f"realised by {first.accountant} from the ledger alone"
     )
-    if first.one_run is None:
-        return caption
-    return f"{caption}, for the best of the runs of tuning; one run, pld: this run alone"
+    if not single:
+        caption += ", for the best of the runs of tuning; one run, pld: this run alone"
+    return _table(run_name(verdict), verdict.groups, cells, caption)
 
 
-def audit_columns(verdict: Verdict) -> list[str]:
-    """Columns of ``audit_rows``; conditional bounds and estimates are marked."""
+def audit_table(verdict: Verdict) -> Table:
+    """One row per group and view: realised upper bound and empirical epsilons, marked by kind."""
     marks = {"bound": "", "bound if Gaussian": " (if Gaussian)", "estimate": " (estimate)"}
-    first = verdict.groups[0].audit
-    named = {one.method: f"{one.method}{marks[one.kind]}" for one in first}
-    return ["group", "observer sees", "canaries", "realised upper", *named.values()]
-
-
-def audit_rows(verdict: Verdict) -> list[list[str]]:
-    """One row per group and view: realised upper bound and empirical epsilons."""
+    first = verdict.groups[0]
+    named = {one.method: f"{one.method}{marks[one.kind]}" for one in first.audit}
     rows = []
     for group in verdict.groups:
         for view in dict.fromkeys(one.view for one in group.audit):
@@ -320,18 +253,13 @@ def audit_rows(verdict: Verdict) -> list[list[str]]:
             values = [f"{one.epsilon:.4f}" for one in audits]
             upper = number(group.realised_upper)
             rows.append([group.group, view, f"{audits[0].canaries}", upper, *values])
-    return rows
-
-
-def audit_caption(verdict: Verdict) -> str:
-    """How sure the bounds of the table are."""
-    first = verdict.groups[0]
-    confidence = 100 * first.audit[0].confidence
-    return (
-        f"lower bounds on epsilon at delta, each with confidence {confidence:g}%; estimates have "
-        f"none; {first.sampling} sampling, {first.relation} neighbours; realised upper by "
-        f"{first.accountant}"
+    caption = (
+        f"lower bounds on epsilon at delta, each with confidence "
+        f"{100 * first.audit[0].confidence:g}%; estimates have none; {first.sampling} sampling, "
+        f"{first.relation} neighbours; realised upper by {first.accountant}"
     )
+    columns = ["group", "observer sees", "canaries", "realised upper", *named.values()]
+    return "what canaries say", columns, rows, caption
 
 
 def worst_line(verdict: Verdict) -> str:
@@ -348,17 +276,14 @@ def worst_line(verdict: Verdict) -> str:
     )
 
 
-def check_rows(verdict: Verdict) -> list[list[str]]:
-    """One row per check, for ``CHECK_COLUMNS``."""
-    words = {"failed": "FAILED"}
-    return [
-        [check.name, words.get(check.outcome, check.outcome), check.reason]
-        for check in verdict.checks
-    ]
+def class_line(verdict: Verdict) -> str:
+    """Test accuracy of each class, one line."""
+    classes = (f"{name} {percent(share)}" for name, share in verdict.accuracy_by_class.items())
+    return f"accuracy by class: {', '.join(classes) or 'not measured'}"
 
 
-def evidence_line(verdict: Verdict) -> str:
-    """Levels of evidence and source of the noise, one line."""
+def closing_lines(verdict: Verdict) -> list[str]:
+    """Levels of evidence and source of the noise; outcome, what is not shown, and the score."""
     proofs = {
         "declared": "declared (what the run wrote)",
         "replayed": "replayed (rounds executed again)",
@@ -366,25 +291,18 @@ def evidence_line(verdict: Verdict) -> str:
     }
     levels = ", ".join(proofs[level] for level in verdict.evidence)
     noise = "; noise drawn from a recorded seed: simulation only"
-    return f"evidence: {levels}{noise if verdict.simulation_only else ''}"
-
-
-def class_line(verdict: Verdict) -> str:
-    """Test accuracy of each class, one line."""
-    classes = (f"{name} {percent(share)}" for name, share in verdict.accuracy_by_class.items())
-    return f"accuracy by class: {', '.join(classes) or 'not measured'}"
-
-
-def closing_line(verdict: Verdict) -> str:
-    """Outcome, checks that failed or are not shown, and accuracy, one line."""
+    names = ", ".join(check.name for check in verdict.failed or verdict.not_shown)
     if verdict.failed:
-        outcome = f"NOT kept: {_names(verdict.failed)}"
+        outcome = f"NOT kept: {names}"
     elif verdict.not_shown:
-        outcome = f"unverified, not shown: {_names(verdict.not_shown)}"
+        outcome = f"unverified, not shown: {names}"
     else:
         outcome = "kept: the run spent no more than the plan promised"
     found = score(verdict.metric, verdict.accuracy) or no_score(verdict)
-    return f"{outcome}; test {verdict.metric} {found} ({run_name(verdict)})"
+    return [
+        f"evidence: {levels}{noise if verdict.simulation_only else ''}",
+        f"{outcome}; test {verdict.metric} {found} ({run_name(verdict)})",
+    ]
 
 
 def run_name(verdict: Verdict) -> str:
@@ -393,34 +311,10 @@ def run_name(verdict: Verdict) -> str:
     return " ".join(name.split())  # a line break in a record must not begin a line of the verdict
 
 
-def _names(checks: Sequence[Check]) -> str:
-    return ", ".join(check.name for check in checks)
-
-
 # --- Tables, text lines, CSV and plain data of a budget book. ------------------------------------
 
-SPENDING_COLUMNS = (
-    "group",
-    "runs",
-    "kept",
-    "releases",
-    "at least",
-    "at most",
-    "naive sum",
-    "rdp",
-    "delta",
-    "protects",
-    "law",
-    "relation",
-    "accountant",
-)
-CAPTION = (
-    "epsilon of all releases of all runs, composed at once (at least, at most); naive sum: the "
-    "runs' own epsilons at delta / runs, added; rdp: an upper bound for runs chosen by what "
-    "earlier ones showed; kept: runs whose verdict is kept"
-)
 SCHEMA_VERSION = 1
-_RUN = (
+_RUN = [
     "chain",
     "plan",
     "population",
@@ -431,35 +325,38 @@ _RUN = (
     "status",
     "verdict",
     "cost",
-)
+]
 _SHARE = ("group", "unit", "relation", "clients", "epsilon", "delta")
 _RELEASE = ("noise_multiplier", "sampling_ratio", "sampling", "count")
 
 
-def _number(value: float | None) -> str:
-    return "inf" if value is None else f"{value:.6g}"
+def spending_table(spent: Sequence[Spending]) -> Table:
+    """What each group has spent, one row per group."""
 
+    def six(value: float | None) -> str:
+        return "inf" if value is None else f"{value:.6g}"
 
-def spending_rows(spent: Sequence[Spending]) -> list[list[str]]:
-    """One row per group, for ``SPENDING_COLUMNS``."""
-    return [
-        [
-            full_name(one.population, one.group),
-            f"{one.runs}",
-            f"{one.kept}",
-            f"{one.releases}",
-            _number(one.epsilon_lower),
-            _number(one.epsilon_upper),
-            _number(one.epsilon_naive),
-            "-" if one.epsilon_rdp is None else _number(one.epsilon_rdp),
-            f"{one.delta:.4g}",
-            one.unit,
-            one.sampling,
-            str(one.relation),
-            one.accountant,
-        ]
-        for one in spent
-    ]
+    cells: dict[str, Cell] = {
+        "group": lambda one: full_name(one.population, one.group),
+        "runs": lambda one: one.runs,
+        "kept": lambda one: one.kept,
+        "releases": lambda one: one.releases,
+        "at least": lambda one: six(one.epsilon_lower),
+        "at most": lambda one: six(one.epsilon_upper),
+        "naive sum": lambda one: six(one.epsilon_naive),
+        "rdp": lambda one: "-" if one.epsilon_rdp is None else six(one.epsilon_rdp),
+        "delta": lambda one: f"{one.delta:.4g}",
+        "protects": lambda one: one.unit,
+        "law": lambda one: one.sampling,
+        "relation": lambda one: one.relation,
+        "accountant": lambda one: one.accountant,
+    }
+    caption = (
+        "epsilon of all releases of all runs, composed at once (at least, at most); naive sum: the "
+        "runs' own epsilons at delta / runs, added; rdp: an upper bound for runs chosen by what "
+        "earlier ones showed; kept: runs whose verdict is kept"
+    )
+    return _table("Budget book", spent, cells, caption)
 
 
 def cost_line(run: BookedRun) -> str:

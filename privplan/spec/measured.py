@@ -99,33 +99,22 @@ def written(text: str, measured: Measured) -> str:
         planning.fa.set_block_style()
         if not planning.get("constants"):
             planning["constants"] = convert({"smoothness": 0})
-        constants = planning["constants"]
-        for name in [name for name in constants if name not in own["constants"]]:
-            del constants[name]
-        constants.fa.set_block_style()
-        for name, value in own.items():
-            if name != "constants":
-                planning[name] = convert(value)
-        for name, value in own["constants"].items():
-            constants[name] = convert(value)
+        planning["constants"].fa.set_block_style()
+        for place, values in ((planning, own), (planning["constants"], own["constants"])):
+            place.update({name: convert(values[name]) for name in values if name != "constants"})
+        planning["update_norms"].fa.set_flow_style()
         rows = [
             "measured without privacy: public or proxy data only",
             measured.source,
-            "intervals are of 95%; h stands at the upper end of its own",
             "update_norms are quantiles of the norms of all updates, at even levels",
+            "intervals are of 95%; heterogeneity stands at the upper end of its own",
+            *(
+                f"{name} {one.value:.4g}, between {one.low:.4g} and {one.high:.4g}"
+                for name, one in measured.numbers.items()
+            ),
         ]
         lines = "\n".join(_MARK + row for row in rows)
         planning.yaml_set_comment_before_after_key(next(iter(own)), lines, indent=2)
-        planning["update_norms"].fa.set_flow_style()
-        for name, one in measured.numbers.items():
-            said = f"{one.value:.4g}, between {one.low:.4g} and {one.high:.4g}"
-            place = planning if name in planning else constants
-            before = place.ca.items.get(name, [None] * 3)[2]
-            if before is None:
-                place.yaml_add_eol_comment(said, name)
-            else:  # which holds the comments of the lines below, too
-                _, end, below = before.value.partition("\n")
-                before.value = f"# {said}{end}{below}"
 
     kept = [line for line in text.splitlines() if not line.lstrip().startswith(f"# {_MARK}")]
     text = "\n".join(kept) + "\n"

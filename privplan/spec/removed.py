@@ -8,9 +8,13 @@ are bound to its digest stay bound to it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 from privplan.errors import Fault, InputError
+from privplan.values import where
 
 _STEPS = "local.steps with planning.max_uploads, which is rounds times cohort"
 _ADAM = "server.optimizer alone: it has Adam's defaults, 0.9 and 0.99"
@@ -36,12 +40,16 @@ REMOVED = {
 """Paths of fields, and what to use instead."""
 
 
+Location = tuple[int | str, ...]
+"""Keys and places that lead to a value in plain data."""
+
+
 def refuse_removed(data: dict[str, Any]) -> None:
     """Raise InputError with one fault per field that no longer exists."""
     faults = [
-        Fault(where, f"was removed in 0.2; use {REMOVED[path]}", found)
-        for path in REMOVED
-        for where, found in _found(data, path.split("."))
+        Fault(where(location, data), f"was removed in 0.2; use {use}", found)
+        for path, use in REMOVED.items()
+        for location, found in _found(data, path.split("."))
     ]
     planning = data.get("planning")
     free = planning.get("free") if isinstance(planning, dict) else None
@@ -52,66 +60,36 @@ def refuse_removed(data: dict[str, Any]) -> None:
         raise InputError(faults)
 
 
-def _found(data: Any, path: list[str], before: str = "") -> Iterator[tuple[str, Any]]:
+def _found(data: Any, path: list[str], way: Location = ()) -> Iterator[tuple[Location, Any]]:
     """Where a path leads in plain data, and what stands there."""
-    head, rest = path[0], path[1:]
+    head, *rest = path
     if head == "*":
-        for one in data if isinstance(data, list | tuple) else ():
-            name = one.get("name") if isinstance(one, dict) else None
-            yield from _found(one, rest, f"{before}{name}.")
+        for place, one in enumerate(data if isinstance(data, list | tuple) else ()):
+            yield from _found(one, rest, (*way, place))
     elif isinstance(data, dict) and head in data:
         if rest:
-            yield from _found(data[head], rest, f"{before}{head}.")
+            yield from _found(data[head], rest, (*way, head))
         else:
-            yield f"{before}{head}", data[head]
+            yield (*way, head), data[head]
 
 
-def set_aside(data: Any) -> tuple[Any, dict[str, Any]]:
+def set_aside(data: Any) -> tuple[Any, dict[Location, Any]]:
     """The plain data of a stored spec without fields that no longer exist, and these.
 
-    Items of a list are named by their place. A risk of a kind that no longer exists is set aside
-    as a whole: the epsilon and delta beside it say what it implies.
+    A risk of a kind that no longer exists is set aside as a whole: the epsilon and delta beside it
+    say what it implies.
     """
-    removed: dict[str, Any] = {}
+    kept, removed = deepcopy(data), dict[Location, Any]()
     for path in REMOVED:
-        data = _without(data, path.removesuffix(".reconstruction").split("."), removed, path)
-    return data, removed
+        for location, _ in list(_found(kept, path.split("."))):
+            way = location[:-1] if "risk" in location else location
+            removed[way] = reduce(getitem, way[:-1], kept).pop(way[-1])
+    return kept, removed
 
 
-def _without(data: Any, path: list[str], removed: dict[Any, Any], whole: str) -> Any:
-    head, rest = path[0], path[1:]
-    if head == "*":
-        found = []
-        for place, one in enumerate(data if isinstance(data, list | tuple) else ()):
-            own: dict[Any, Any] = {}
-            found.append(_without(one, rest, own, whole))
-            if own:
-                removed[place] = {**removed.get(place, {}), **own}
-        return found or data
-    if not isinstance(data, dict) or head not in data:
-        return data
-    if rest:
-        own = removed.get(head, {})
-        changed = _without(data[head], rest, own, whole)
-        if own:
-            removed[head] = own
-        return data if changed is data[head] else {**data, head: changed}
-    if head == "risk" and "reconstruction" not in (data[head] or {}):
-        return data
-    removed[head] = data[head]
-    return {key: value for key, value in data.items() if key != head}
-
-
-def put_back(data: Any, removed: dict[Any, Any]) -> Any:
+def put_back(data: Any, removed: dict[Location, Any]) -> Any:
     """Plain data with the fields that ``set_aside`` took from them."""
-    if isinstance(data, list):
-        return [put_back(one, removed.get(place, {})) for place, one in enumerate(data)]
-    return {
-        **data,
-        **{
-            key: put_back(data[key], value)
-            if isinstance(data.get(key), dict | list) and isinstance(value, dict)
-            else value
-            for key, value in removed.items()
-        },
-    }
+    data = deepcopy(data)
+    for location, value in removed.items():
+        reduce(getitem, location[:-1], data)[location[-1]] = value
+    return data

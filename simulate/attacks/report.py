@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from privplan.files import write_bytes, write_text
+from privplan.processes import Journal, finish, in_jobs, key_of, resumable
 from privplan.report.plots import figure, picture, verbatim
-from privplan.sweeps import Journal, finish, in_jobs, key_of, resumable
 from privplan.values import digest
 from simulate.attacks.measures import (
     OTHER,

@@ -9,7 +9,7 @@ import click
 
 from privplan.cli import in_section
 from privplan.cli.render import refuse_options
-from privplan.sweeps import sweeps_in
+from privplan.processes import sweeps_in
 from simulate.cli.options import (
     FORMAT,
     SEED_OPTION,

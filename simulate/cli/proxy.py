@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.cli import SuggestingGroup, in_section, render
-from privplan.sweeps import sweeps_in
+from privplan.processes import sweeps_in
 from simulate.cli.options import (
     DATA_DIR,
     DOWNLOAD,

@@ -11,7 +11,7 @@ import click
 
 from privplan.cli import in_section
 from privplan.cli.render import refuse_options
-from privplan.sweeps import sweeps_in
+from privplan.processes import sweeps_in
 from privplan.witness import WITNESSING
 from simulate.cli.options import (
     JOBS,

@@ -22,9 +22,9 @@ from privplan.errors import InputError
 from privplan.files import load_yaml, write_bytes
 from privplan.plan import Plan
 from privplan.planning.solver import solve
+from privplan.processes import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.spec.spec import Spec
 from privplan.spec.training import Initial
-from privplan.sweeps import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.values import Count, Natural, Positive, Value, digest, parse
 from simulate.algorithms.registry import algorithm
 from simulate.data.dataset import Dataset

@@ -30,9 +30,9 @@ from privplan.forecast.features import Coverage, ProxyRun, ProxyTable, client_sh
 from privplan.plan import Plan
 from privplan.planning.choices import relative_noise
 from privplan.planning.solver import solve
+from privplan.processes import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.spec.spec import Spec
 from privplan.spec.training import TUNED, fields_digest, without_recipe
-from privplan.sweeps import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.values import (
     Count,
     Fraction,

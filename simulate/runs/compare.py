@@ -19,10 +19,10 @@ import torch
 from privplan.errors import Fault, InputError
 from privplan.files import csv_cell, load_json, read_lines, write_text
 from privplan.plan import Plan
+from privplan.processes import Progress, finish, in_jobs, resumable
 from privplan.record import ACCURACY, LEDGER, RECORD, ReleaseRecord, RunRecord
 from privplan.report.tables import no_score
 from privplan.streams import Purpose, stream
-from privplan.sweeps import Progress, finish, in_jobs, resumable
 from privplan.verification.verify import GroupVerdict, Verdict, judge, load_run
 from simulate.algorithms.registry import ALGORITHMS, executable, not_executable
 from simulate.data.partition.schemes import scheme

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from privplan.errors import InputError
-from privplan.processes import ignore_sigint
-from privplan.sweeps import Progress, in_jobs, resumable
+from privplan.processes import Progress, ignore_sigint, in_jobs, resumable
 from simulate.engine.experiment import Experiment
 from simulate.engine.loop import Progress as State
 from simulate.engine.loop import initial_state, one_core, run_round

@@ -22,10 +22,10 @@ from privplan.errors import InputError
 from privplan.files import write_text
 from privplan.plan import Plan
 from privplan.planning.solver import solve
+from privplan.processes import Progress
 from privplan.spec.planning import QuantileClipping
 from privplan.spec.spec import Spec
 from privplan.spec.training import without_recipe
-from privplan.sweeps import Progress
 from privplan.values import Value, digest
 from privplan.verification.verify import load_run
 from simulate.algorithms.registry import (

@@ -9,7 +9,7 @@ import pytest
 
 from privplan.errors import InputError
 from privplan.files import LOCK, locked
-from privplan.sweeps import (
+from privplan.processes import (
     InterruptedSweepError,
     Journal,
     finish,

@@ -178,7 +178,7 @@ def test_a_plan_whose_count_overspends_is_refused() -> None:
         ({"clipping": {"share": 0}}, "clipping.share: must be greater than 0"),
         (
             {"clipping": {}, "free": ["ratios", "clipping_norm"], "update_norms": [1]},
-            "cannot hold clipping_norm",
+            "cannot go with planning.clipping",
         ),
     ],
 )

@@ -147,7 +147,7 @@ def test_clip_bias_is_the_mean_excess() -> None:
         ({"free": ["ratios", "rounds"]}, "planning.constants: is required when rounds are free"),
         ({"free": ["clipping_norm"]}, "planning.update_norms: is required"),
         ({"free": ["colour"]}, "planning.free"),
-        ({"free": ["ratios"], "weights": "optimal"}, "must name weights"),
+        ({"free": ["ratios"], "weights": "optimal"}, "optimal needs weights"),
         ({"ratios": "uniform", "free": ["cohort"]}, "planning.free: is only for"),
         ({"ratios": "bound"}, "planning.constants: is required for ratios: bound"),
         ({"sparsification": [0.5, 0.5]}, "must be none when all groups share one release"),

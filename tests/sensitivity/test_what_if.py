@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from privplan.cli import main
 from privplan.errors import InputError
 from privplan.planning.sweep import JOURNAL, TABLE, parse_vary, sweep, with_point
-from privplan.sweeps import InterruptedSweepError
+from privplan.processes import InterruptedSweepError
 from tests.planning.problems import spec_data
 
 DATA = spec_data(planning={"accountant": "rdp", "ratios": "uniform"})
@@ -117,12 +117,10 @@ def test_one_sound_point_is_enough_for_a_sweep() -> None:
 def test_a_budget_that_no_round_keeps_is_a_cell_of_the_table(
     varied: str, written: float, sound: list[bool], tmp_path: Path
 ) -> None:
-    """Where rounds follow from the budgets, as where they are given."""
     fixed = {"clients": 300, "noise_multiplier": 2.0}
     groups = [{"name": "a", "epsilon": written, **fixed}, {"name": "b", "epsilon": 4.0, **fixed}]
-    data = {key: value for key, value in DATA.items() if key != "rounds"}
     spec = tmp_path / "spec.yaml"
-    spec.write_text(json.dumps({**data, "groups": groups}))
+    spec.write_text(json.dumps({**DATA, "groups": groups}))
     words = ["what-if", str(spec), "--workers", "1", "--format", "json"]
     done = CliRunner().invoke(main, [*words, "--vary", f"groups.a.{varied}"])
     assert done.exit_code == 0, done.stderr

@@ -56,7 +56,7 @@ class PrivateTuning(Checked):
 
 def selected(plan: Plan, history: History, delta: float) -> float:
     """Upper bound on epsilon of the best run of a stored plan whose spec has ``tuning``."""
-    stated = plan.removed.get("tuning")
+    stated = plan.removed.get(("tuning",))
     if stated is None:
         raise InputError.one("spec.tuning", "is required for a guarantee by selection", "nothing")
     return parse(PrivateTuning, stated).epsilon(history, delta, Relation(plan.spec.relation))

@@ -18,8 +18,8 @@ from privplan.errors import InputError, PrivplanError
 from privplan.files import missing_folders, remove_empty
 from privplan.plan import Plan
 from privplan.planning.solver import solve
+from privplan.processes import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.spec.spec import Spec
-from privplan.sweeps import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.values import digest
 
 JOURNAL = "journal.jsonl"

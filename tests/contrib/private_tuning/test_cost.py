@@ -16,7 +16,7 @@ from privplan.contrib.private_tuning.cost import PrivateTuning, costs
 from privplan.errors import InputError
 from privplan.guard.guard import past_runs
 from privplan.plan import Plan
-from privplan.report.tables import group_caption, group_columns, group_rows, worst_line
+from privplan.report.tables import group_table, worst_line
 from privplan.spec.spec import Spec
 from privplan.values import digest, parse
 from privplan.verification.verify import judge, load_run
@@ -135,9 +135,10 @@ def test_the_best_of_several_runs_names_the_accountant_that_bounds_it(tmp_path: 
     assert verdict.worst.accountant == "selection"
     assert "accountant selection" in worst_line(verdict)
     assert "epsilon at most " in worst_line(verdict)
-    assert "realised by selection" in group_caption(verdict)
-    assert "this run alone" in group_caption(verdict)
-    assert "rdp upper" not in group_columns(verdict)
-    cells = dict(zip(group_columns(verdict), group_rows(verdict)[0], strict=True))
+    _, columns, rows, caption = group_table(verdict)
+    assert "realised by selection" in caption
+    assert "this run alone" in caption
+    assert "rdp upper" not in columns
+    cells = dict(zip(columns, rows[0], strict=True))
     assert cells["realised lower"] == "-"
     assert cells["one run, pld"] == f"{before.groups[0].realised_upper:.4f}"

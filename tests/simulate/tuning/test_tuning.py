@@ -17,9 +17,9 @@ from privplan.plan import Plan
 from privplan.planning.baselines import uniform
 from privplan.planning.choices import recipe_lines
 from privplan.planning.solver import solve
+from privplan.processes import InterruptedSweepError
 from privplan.spec.spec import Spec
 from privplan.spec.training import fields_digest
-from privplan.sweeps import InterruptedSweepError
 from simulate.algorithms.registry import algorithm
 from simulate.cli.proxy import tune as command
 from simulate.proxy import search as search_module
