@@ -102,18 +102,6 @@ def test_questions_about_turns() -> None:
         with_uploads(spec, 2000.0)
 
 
-def test_rounds_that_a_spec_leaves_out_are_no_fault() -> None:
-    """Fixed noise, of which they would follow, is refused; rounds that are given are checked."""
-    groups = [{"name": "one", "clients": 400, "noise_multiplier": 1.0, "epsilon": 1.0}]
-    bare = {**data(groups=groups), "planning": {"ratios": "uniform"}}
-    del bare["rounds"]
-    for given, field in ((bare, "planning.ratios"), ({**bare, "rounds": 52}, "rounds")):
-        with pytest.raises(InputError) as caught:
-            Spec.parse(given)
-        assert str(caught.value).startswith(f"{field}")
-        assert ("rounds" in str(caught.value)) == (field == "rounds")
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
