@@ -39,7 +39,7 @@ SHORT, LONG = 40, 300
 LAYERS = [
     "errors values registry files processes",
     "laws accounting",
-    "spec plan record ledger replayed evidence streams discrete_gaussian witness",
+    "spec plan record ledger evidence streams discrete_gaussian",
     "planning",
     "forecast",
     "verification auditing book",

@@ -8,6 +8,7 @@ training records of each client. Simulations write all of them, deployments and 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -26,7 +27,9 @@ from scipy.special import ndtr, ndtri
 
 from privplan.accounting.pld.convolution import fast_length
 from privplan.errors import InputError
-from privplan.files import load_json, read_lines, read_text
+from privplan.files import load_json, read_lines, read_text, write_text
+from privplan.ledger import parse_chained
+from privplan.record import REPLAY
 from privplan.values import Count, Natural, NonNegative, Value, is_empty, parse
 
 EVIDENCE = "evidence.jsonl"
@@ -106,13 +109,6 @@ class Evidence(Value):
     torn: bool = False
 
 
-def chained_line(value: EvidenceHeader | RoundEvidence, previous: str) -> tuple[str, str]:
-    """A line of the evidence, and the hash that the next line includes."""
-    body = json.dumps(value.model_dump(mode="json"), separators=(",", ":"), allow_nan=False)
-    chain = hashlib.sha256(f"{previous}\n{body}".encode()).hexdigest()
-    return f'{{"evidence":{body},"chain":"{chain}"}}\n', chain
-
-
 def read_evidence(folder: Path, plan_digest: str, *, keep: bool = True) -> Evidence | None:
     """The evidence in run folder, with every line before the first fault; None without the file."""
     path = folder / EVIDENCE
@@ -120,9 +116,14 @@ def read_evidence(folder: Path, plan_digest: str, *, keep: bool = True) -> Evide
         return None
     header: EvidenceHeader | None = None
     rounds: dict[int, RoundEvidence] = {}
-    chain, torn, fault = plan_digest, False, f"{EVIDENCE} is empty"
+    chain, torn = plan_digest, False
+    fault: str | None = f"{EVIDENCE} is empty"
     for number, line in enumerate(read_lines(path, "evidence"), start=1):
-        found = _parse_line(line, chain, RoundEvidence if header else EvidenceHeader)
+        kind: type[EvidenceHeader | RoundEvidence] = RoundEvidence if header else EvidenceHeader
+        try:
+            found = parse_chained(line, chain, kind, "evidence")
+        except ValueError:
+            found = None
         if found is None:
             torn = header is not None and not line.endswith("\n")
             what = "is torn" if torn else "does not continue the chain of hashes"
@@ -130,34 +131,10 @@ def read_evidence(folder: Path, plan_digest: str, *, keep: bool = True) -> Evide
             break
         value, chain = found
         if isinstance(value, EvidenceHeader):
-            header = value
+            header, fault = value, None
         elif keep:
             rounds[value.round] = value
-    else:
-        if header is not None:
-            return Evidence(header=header, rounds=rounds, chain=chain)
     return Evidence(header=header, rounds=rounds, chain=chain, fault=fault, torn=torn)
-
-
-_BEFORE, _AFTER = '{"evidence":', ',"chain":"'
-_TAIL = len(_AFTER) + 64 + len('"}\n')
-
-
-def _parse_line(
-    line: str, previous: str, kind: type[EvidenceHeader] | type[RoundEvidence]
-) -> tuple[EvidenceHeader | RoundEvidence, str] | None:
-    """The value of a line and its hash; None if ``chained_line`` does not make the line of it."""
-    body = line[len(_BEFORE) : -_TAIL]
-    chain = hashlib.sha256(f"{previous}\n{body}".encode()).hexdigest()
-    if line != f'{_BEFORE}{body}{_AFTER}{chain}"}}\n':
-        return None
-    try:
-        value = kind.model_validate_json(body)
-        # Usually the compiled writer gives the same text; it writes some numbers in another form.
-        same = value.model_dump_json() == body or chained_line(value, previous)[0] == line
-    except ValueError:
-        return None
-    return (value, chain) if same else None
 
 
 def vector_digest(vector: np.ndarray) -> str:
@@ -499,3 +476,99 @@ def _read(path: Path, modified: int, size: int) -> tuple[Measurements, str | Non
             return found, f"line {number} of {NOISE_EVIDENCE} is torn or a repetition"
         found[one.round, one.index] = one
     return found, None
+
+
+# --- The result of a replay, which ``privplan replay`` writes into the run folder. ---------------
+
+
+class Comparison(Value):
+    """What was compared under one name, over all rounds.
+
+    Attributes:
+        name: what was compared, such as ``releases`` or ``noise_state``.
+        compared: number of comparisons.
+        differ: number of those that differ by more than the tolerance.
+        largest: largest deviation, relative to the largest coordinate or to the recorded value.
+    """
+
+    name: str
+    compared: Natural
+    differ: Natural
+    largest: NonNegative
+
+
+class Difference(Value):
+    """A difference between a run and its replay.
+
+    Attributes:
+        round: training round, from 1; 0 for what precedes or follows all rounds.
+        name: name of the comparison.
+        detail: the recorded value and the replayed one, or the deviation.
+    """
+
+    round: Natural
+    name: str
+    detail: str
+
+
+class ReplayReport(Value):
+    """The result of a replay (``replay.json``).
+
+    Attributes:
+        outcome: ``passed`` when everything was compared and agrees; ``failed`` when something
+            differs; ``not shown`` when nothing differs but something could not be compared.
+        reason: the first difference, what could not be compared, or what agrees.
+        rounds: rounds that were trained again.
+        of: number of rounds of the run; cohorts, bounds, weights and generator states are compared
+            in all of them.
+        selection_seed: seed of the verifier's selection of rounds; None when all were replayed.
+        tolerance: largest relative deviation that agrees.
+        comparisons: the comparisons by name.
+        differences: the first differences.
+        plan_digest: digest of the run's plan.
+        chain: hash of the last ledger line, so that the report is bound to the ledger.
+        record: digest of the record, to which the report is bound too; empty in a report of an
+            earlier version, which does not count.
+        versions: versions of Python and of the packages that replayed the run.
+        seconds: wall time of the replay.
+    """
+
+    schema_version: Literal[1] = 1
+    outcome: Literal["passed", "failed", "not shown"]
+    reason: str
+    rounds: tuple[Count, ...]
+    of: Count
+    selection_seed: Natural | None
+    tolerance: NonNegative
+    comparisons: tuple[Comparison, ...]
+    differences: tuple[Difference, ...]
+    plan_digest: str
+    chain: str
+    record: str = ""
+    versions: dict[str, str]
+    seconds: NonNegative
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command: 0 passed, 4 failed, 5 not shown."""
+        return {"passed": 0, "failed": 4, "not shown": 5}[self.outcome]
+
+    def save(self, folder: Path) -> bool:
+        """Write ``replay.json`` into the run folder."""
+        with contextlib.suppress(InputError):
+            earlier = ReplayReport.load(folder)
+            same = (earlier.plan_digest, earlier.chain) == (self.plan_digest, self.chain)
+            same = same and earlier.record == self.record
+            if same and (earlier.outcome, self.outcome) == ("passed", "not shown"):
+                return False
+        write_text(folder / REPLAY, self.model_dump_json(indent=1) + "\n")
+        return True
+
+    @classmethod
+    def load(cls, folder: Path) -> ReplayReport:
+        """Read ``replay.json`` from the run folder."""
+        try:
+            data = load_json(read_text(folder / REPLAY, "replay"))
+        except ValueError:
+            raise InputError.one("replay", "must be JSON", str(folder / REPLAY)) from None
+        return parse(cls, data)

@@ -1,7 +1,7 @@
 """The ledger of a run: one release per line, read, written and turned into a history.
 
-Each line carries a hash that chains it to the line before it, starting from the digest of the
-plan, so an edit can be located.
+Each line has a hash that chains it to the line before it, starting from the digest of the plan, so
+an edit can be located. ``evidence.jsonl`` has lines of the same form.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel
 
 from privplan.accounting.release import History, Release
 from privplan.errors import InputError
@@ -20,15 +22,39 @@ from privplan.files import load_json, read_lines
 from privplan.record import LEDGER, ReleaseRecord, line_fault
 from privplan.values import Value, parse
 
+if TYPE_CHECKING:
+    from privplan.plan import Plan
+
 LINK = 32
 """Bytes of one hash of the hash chain."""
+Key = Literal["release", "evidence"]
+T = TypeVar("T", bound=BaseModel)
 
 
-def chained(record: ReleaseRecord, previous: str) -> tuple[str, str]:
-    """A ledger line for ``record`` and the hash that the next line builds on."""
-    body = json.dumps(record.model_dump(mode="json"), separators=(",", ":"), allow_nan=False)
+def chained(value: BaseModel, previous: str, key: Key = "release") -> tuple[str, str]:
+    """A line for a value, and the hash that the next line builds on."""
+    body = json.dumps(value.model_dump(mode="json"), separators=(",", ":"), allow_nan=False)
     chain = hashlib.sha256(f"{previous}\n{body}".encode()).hexdigest()
-    return f'{{"release":{body},"chain":"{chain}"}}\n', chain
+    return f'{{"{key}":{body},"chain":"{chain}"}}\n', chain
+
+
+def parse_chained(
+    line: str, previous: str, kind: type[T], key: Key = "release"
+) -> tuple[T, str] | None:
+    """The value of a line and its hash; None if ``chained`` does not make the line of it.
+
+    Raises:
+        ValueError: when the line has the form, and its value is not of the kind.
+    """
+    before, after = f'{{"{key}":', ',"chain":"'
+    body = line[len(before) : -len(f'{after}"}}\n') - 2 * LINK]
+    chain = hashlib.sha256(f"{previous}\n{body}".encode()).hexdigest()
+    if line != f'{before}{body}{after}{chain}"}}\n':
+        return None
+    value = kind.model_validate_json(body)
+    # Usually the compiled writer gives the same text; it writes some numbers in another form.
+    same = value.model_dump_json() == body or chained(value, previous, key)[0] == line
+    return (value, chain) if same else None
 
 
 class LedgerText(Value):
@@ -56,32 +82,28 @@ class LedgerText(Value):
 def read_ledger(folder: Path, plan_digest: str) -> LedgerText:
     """Read ``ledger.jsonl`` line by line, keeping every sound line before the first fault.
 
-    A line that no release can be (``line_rules``) is a fault, also where the chain holds.
-
-    Equal values of different lines are one object, so that 100,000 releases need about a
-    kilobyte each.
+    A line that no release can be (``line_fault``) is a fault, also where the chain holds. Equal
+    values of different lines are one object: 100,000 releases need about a kilobyte each.
     """
     records: list[ReleaseRecord] = []
-    chain, known, links = plan_digest, dict[Any, Any](), bytearray()
+    chain, known, links, fault, torn = plan_digest, dict[Any, Any](), bytearray(), None, False
     for number, line in enumerate(read_lines(folder / LEDGER, "ledger"), start=1):
-        fault, torn = None, not line.endswith("\n")
         try:
-            record, after = _parse_line(line, chain)
-            if after is None:
+            found = parse_chained(line, chain, ReleaseRecord)
+            if found is None:
+                parse(ReleaseRecord, load_json(line)["release"])
                 fault = f"line {number} does not follow from the lines before it"
-            elif (rule := line_fault(record)) is not None:
+            elif (rule := line_fault(found[0])) is not None:
                 fault = f"line {number}: {rule}"
         except (ValueError, KeyError, TypeError, InputError):
-            fault = f"line {number} is not a release"
-        if torn:
+            found, fault = None, f"line {number} is not a release"
+        if torn := not line.endswith("\n"):
             fault = f"line {number} is torn"
-        if fault is not None:
+        if fault is not None or found is None:
             break
-        records.append(_compact(record, known))
-        chain = after or ""
+        records.append(_compact(found[0], known))
+        chain = found[1]
         links += bytes.fromhex(chain)
-    else:
-        fault, torn = None, False
     return LedgerText(
         records=tuple(records), chain=chain, links=bytes(links), fault=fault, torn=torn
     )
@@ -102,23 +124,6 @@ def repaired_lines(folder: Path, digest: str) -> list[tuple[str, str]]:
             file.truncate(size)
             os.fsync(file.fileno())
     return lines
-
-
-_BEFORE, _AFTER = '{"release":', ',"chain":"'
-_TAIL = len(_AFTER) + 64 + len('"}\n')
-
-
-def _parse_line(line: str, chain: str) -> tuple[ReleaseRecord, str | None]:
-    """The release of a ledger line, and its hash; None if the line is not ``chained`` after it."""
-    body = line[len(_BEFORE) : -_TAIL]
-    after = hashlib.sha256(f"{chain}\n{body}".encode()).hexdigest()
-    if line != f'{_BEFORE}{body}{_AFTER}{after}"}}\n':
-        return parse(ReleaseRecord, load_json(line)["release"]), None
-    record = ReleaseRecord.model_validate_json(body)
-    # Usually the compiled writer gives the same text; it writes some numbers in another form.
-    if record.model_dump_json() != body and chained(record, chain)[0] != line:
-        return record, None
-    return record, after
 
 
 def _compact(record: ReleaseRecord, known: dict[Any, Any]) -> ReleaseRecord:
@@ -210,3 +215,45 @@ def _signal(releases: Counter[Release]) -> float:
         else float("inf")
         for release, count in releases.items()
     )
+
+
+# --- What testifies to a run while it happens: the hook of the training loop and of the guard. ---
+#
+# A witness learns of each cohort before it is used and of each release before it leaves, and writes
+# down what a third party can check later. The core has none; an optional part passes one in.
+
+WITNESSING = "privplan.witnessing"
+"""Key of ``click.Context.meta`` under which an option of an optional part passes one in."""
+TRUSTED = "privplan.trusted"
+"""Key of a list there to which options add what the reader of a run trusts."""
+
+
+class Witness(Protocol):
+    """Testifies to one run; after an interruption calls are repeated with equal arguments."""
+
+    @property
+    def lines(self) -> int:
+        """Number of ledger lines that it has testified to."""
+
+    def cohort(self, round_: int, cohort: Mapping[str, Sequence[int]], model: str = "") -> object:
+        """Called before a round's participants are used."""
+
+    def release(
+        self, round_: int, releases: Sequence[str], ledger: str, *, reveal_cohort: bool = True
+    ) -> None:
+        """Called after the ledger's new lines were written, before their releases are used."""
+
+    def end(self, ledger: str) -> None:
+        """Called after the last round, with the hash of the ledger's last line."""
+
+
+class Witnessing(Protocol):
+    """Opens the witness of a run."""
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan, before anything is written."""
+
+    def open(
+        self, folder: Path, plan: Plan, ledger: Sequence[str], noise_commitment: str = ""
+    ) -> Witness:
+        """The witness of the run in a folder, new or continued."""

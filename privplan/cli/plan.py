@@ -297,11 +297,10 @@ def verify_command(ctx: click.Context, run: Path, form: str) -> None:
     Exit code 0: kept. 4: broken; each failed check says why. 5: unverified: no check failed, but
     evidence is missing; each check that is not shown names it.
     """
-    from privplan.forecast.target import reached_line
+    from privplan.ledger import TRUSTED
     from privplan.record import ACCURACY
     from privplan.report import tables
     from privplan.verification.verify import judge, load_run
-    from privplan.witness import TRUSTED
 
     loaded = replace(load_run(run), trusted=tuple(ctx.meta.get(TRUSTED, ())))
     verdict = judge(loaded)
@@ -315,7 +314,11 @@ def verify_command(ctx: click.Context, run: Path, form: str) -> None:
             render.table(*tables.audit_table(verdict))
         lines = [tables.worst_line(verdict)]
         if verdict.metric == ACCURACY:
-            lines += [tables.class_line(verdict), reached_line(loaded.plan, verdict.accuracy) or ""]
+            lines += [tables.class_line(verdict)]
+            if loaded.plan.forecast is not None:
+                from privplan.forecast.target import reached_line
+
+                lines += [reached_line(loaded.plan, verdict.accuracy) or ""]
         initial = loaded.plan.spec.model.initial
         lines += ["" if initial is None else initial.line, *tables.closing_lines(verdict)]
         for line in filter(None, lines):

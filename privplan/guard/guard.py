@@ -41,11 +41,10 @@ from privplan.guard.rounds import (
     sums_of,
 )
 from privplan.guard.storage import FOLDER, MODEL, RELEASE, GroupTotal, Storage, clip
-from privplan.ledger import chained, history_of
+from privplan.ledger import Witness, Witnessing, chained, history_of
 from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN, RECORD, Executed, ReleaseRecord, RunRecord
 from privplan.streams import secure_stream
-from privplan.witness import Witness, Witnessing
 
 if TYPE_CHECKING:
     from privplan.book.spending import Composition

@@ -11,8 +11,8 @@ import click
 
 from privplan.cli import in_section
 from privplan.cli.render import refuse_options
+from privplan.ledger import WITNESSING
 from privplan.processes import sweeps_in
-from privplan.witness import WITNESSING
 from simulate.cli.options import (
     JOBS,
     SEED,

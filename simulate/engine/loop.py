@@ -15,10 +15,10 @@ from torch import Tensor
 from privplan import streams as public_mask
 from privplan.errors import InputError
 from privplan.evidence import measure_noise, vector_digest
+from privplan.ledger import Witness
 from privplan.plan import GroupPlan
 from privplan.record import Executed, Mask, Residual, RoundMetrics
 from privplan.streams import Purpose, stream
-from privplan.witness import Witness
 from simulate import audit as traces
 from simulate.algorithm import extra_coordinates, weights
 from simulate.components import GroupSum, Released, State

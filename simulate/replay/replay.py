@@ -2,36 +2,177 @@
 
 from __future__ import annotations
 
+import math
+import platform
 import secrets
+import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from privplan import evidence as stored
 from privplan.errors import InputError
+from privplan.evidence import Comparison, Difference, ReplayReport
 from privplan.ledger import chained, read_ledger
 from privplan.plan import Plan
 from privplan.record import PLAN, ReleaseRecord, RunRecord
-from privplan.replayed import TOLERANCE, Comparisons, ReplayReport, both, compare_lines
 from privplan.streams import NoiseKey
 from simulate.data.partition.clients import client_arrays
 from simulate.own_parts import OwnParts, RunParts
 from simulate.replay import rounds as again
 from simulate.replay.lines import World, method_of, planned_lines
+from simulate.replay.rounds import KINKS, deviations
 from simulate.tasks import evaluations
 
+PACKAGES = ("privplan", "torch", "numpy")
+"""Packages whose versions a report names."""
+TOLERANCE = 1e-5
+"""Largest deviation that agrees, relative to the largest coordinate or the recorded value."""
+TRAINED = ("largest_norm", "clipped", "excluded", "residual", "noise_sum_squares", "batches")
+"""Fields of a ledger line that depend on training, or on noise drawn again."""
+MOST_DIFFERENCES = 100
+"""Largest number of differences that a report lists; all are counted."""
+SCORE = 1e-3
+"""Largest difference of a score or loss that agrees, relative above 1."""
+MOST_DEVIATION = 1e100
+"""Largest deviation that a report states; also for deviations that are no number."""
 BY = ("accuracy_by_class", "accuracy_by_group")
 OF_KEY = frozenset({"noise_state", "noise_sum_squares", "participants", "cohort", "releases"})
 """Comparisons that need the key of a run with secure noise."""
 Lines = defaultdict[int, list[ReleaseRecord]]
 Progress = Callable[[int, int], None]
+
+
+class Comparisons:
+    """Comparisons so far, by name, and the differences. Names in ``skipped`` are not compared."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self.differences: list[Difference] = []
+        self.skipped: frozenset[str] = frozenset()
+        self.by_name: dict[str, Comparison] = {}
+
+    def add(self, round_: int, name: str, detail: str, deviation: float, limit: float = 0) -> None:
+        """Add a comparison, which differs when the deviation exceeds the limit or is no number."""
+        if name in self.skipped:
+            return
+        one = self.by_name.get(name, Comparison(name=name, compared=0, differ=0, largest=0))
+        wrong = not deviation <= limit
+        largest = max(one.largest, deviation if deviation < MOST_DEVIATION else MOST_DEVIATION)
+        self.by_name[name] = Comparison(
+            name=name, compared=one.compared + 1, differ=one.differ + wrong, largest=largest
+        )
+        if wrong:
+            self.differences.append(Difference(round=round_, name=name, detail=detail))
+
+    def equal(self, round_: int, name: str, recorded: object, replayed: object) -> None:
+        """Compare two values that must be equal."""
+        self.add(round_, name, both(recorded, replayed), float(recorded != replayed))
+
+    def scores(
+        self,
+        round_: int,
+        name: str,
+        recorded: Mapping[str, float | None],
+        replayed: Mapping[str, tuple[float, float]],
+    ) -> None:
+        """Compare the scores of a model."""
+        for one in sorted({*recorded, *replayed}):
+            found = recorded.get(one)
+            value, slack = (float(number) for number in replayed.get(one, (math.nan, 0.0)))
+            deviation = abs(value - (math.nan if found is None else found))
+            if found is None and not math.isfinite(value):
+                deviation = 0.0
+            limit = SCORE * max(1.0, abs(found or 0.0)) + slack
+            self.add(round_, name, f"{one}: {both(found, value)}", deviation, limit)
+
+    def vectors(
+        self, at: tuple[int, str], run: ArrayLike, replay: ArrayLike, by: ArrayLike = 0.0
+    ) -> None:
+        """Compare vectors by the largest coordinate, or else by the L2 norm."""
+        deviation, along = deviations(run, replay, by)
+        text = f"deviation of {deviation:.2g} of the largest coordinate, {along:.2g} of the norm"
+        self.add(*at, text, deviation, deviation if along <= KINKS else TOLERANCE)
+
+    def report(
+        self, plan_digest: str, chain: str, missing: str, fields: Mapping[str, Any]
+    ) -> ReplayReport:
+        """The report of a replay, whose outcome follows from differences and missing evidence."""
+        outcome: Literal["passed", "failed", "not shown"] = "passed"
+        compared, trained = tuple(self.by_name.values()), len(fields["rounds"])
+        count = sum(one.compared for one in compared)
+        reason = f"{count} comparisons agree; {trained} of {fields['of']} rounds were trained again"
+        if self.differences:
+            first = min(self.differences, key=lambda one: one.round or math.inf)
+            where = f"round {first.round}: " if first.round else ""
+            others = len(self.differences) - 1
+            more = f" and {others} more differences" if others else ""
+            outcome, reason = "failed", f"{where}{first.name}: {first.detail}{more}"
+        elif missing:
+            outcome, reason = "not shown", f"missing: {missing}"
+        return ReplayReport(
+            outcome=outcome,
+            reason=reason,
+            plan_digest=plan_digest,
+            chain=chain,
+            comparisons=compared,
+            differences=tuple(self.differences[:MOST_DIFFERENCES]),
+            tolerance=TOLERANCE,
+            versions={
+                "python": platform.python_version(),
+                **{one: version(one) for one in PACKAGES},
+            },
+            seconds=time.monotonic() - self._started,
+            **fields,
+        )
+
+
+def both(recorded: object, replayed: object) -> str:
+    """The detail of a difference: the beginnings of two values."""
+    return f"recorded {str(recorded)[:60]}, replayed {str(replayed)[:60]}"
+
+
+def compare_lines(
+    found: Comparisons, recorded: ReleaseRecord, replayed: ReleaseRecord, near: int | None
+) -> None:
+    """Compare ledger lines."""
+    rest = replayed.residual.sum_squares if replayed.residual else 0.0
+    scale = math.sqrt(replayed.noise_sum_squares or rest) or 1.0
+    found.equal(recorded.round, "groups", len(recorded.shares), len(replayed.shares))
+    for (name, one), (_, other) in zip(_fields(recorded), _fields(replayed), strict=False):
+        if (name in TRAINED) == (near is None):
+            continue
+        limit = TOLERANCE if name in TRAINED else 1e-12
+        if one is None or other is None or isinstance(one, str | tuple):
+            deviation, limit = float(one != other), 0.0
+        elif name == "clipped":
+            deviation, limit = abs(one - other), float(near or 0)
+        else:
+            size = scale if name == "residual" else max(abs(one), abs(other), 1e-300)
+            deviation = abs(one - other) / size
+        found.add(recorded.round, name, both(one, other), deviation, limit)
+
+
+def _fields(line: ReleaseRecord) -> Iterator[tuple[str, Any]]:
+    """Fields of a ledger line and its shares by name; the residual as norm and projection."""
+    for name, value in line:
+        if name == "residual":
+            yield name, value and math.sqrt(value.sum_squares)
+            yield name, value and value.along_sum
+        elif name != "shares":
+            yield name, value
+    cohort = "cohort" if line.unit == "client" else "batches"
+    for share in line.shares:
+        yield from ((cohort if name == "cohort" else name, value) for name, value in share)
 
 
 class Replay:

@@ -16,16 +16,26 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from privplan.discrete_gaussian import discrete_gaussian
 from privplan.plan import Plan
 from privplan.record import ReleaseRecord, Residual
-from privplan.replayed import KINKS, deviations
 from privplan.spec.training import BETA1, BETA2
 from simulate.data.augmentation import augmented
-from simulate.replay import randomness as draw
-from simulate.replay.lines import Line, Part, World, planned_lines
+from simulate.replay.lines import (
+    AUGMENTATION,
+    CLIENT,
+    INITIAL,
+    Line,
+    Part,
+    World,
+    epochs,
+    planned_lines,
+    poisson_batches,
+    stream,
+)
 
 AVERAGE, ROUNDS = "averaged_model", "averaging_rounds"
 """Names of the average of the models and of its count in the evidence."""
@@ -50,8 +60,19 @@ KEPT = 2**26
 """Most values of updates that are kept in memory for another look: 256 MB."""
 EXPLAINED = 0.95
 """Part of a gap that another update of a client must leave, at most, to take its place."""
+KINKS = 5e-5
+"""Largest L2 deviation that agrees, relative to the vector: training decides on sides of kinks."""
 NEAR = 1e-5
 """Relative distance from a threshold within which rounding may decide a comparison."""
+
+
+def deviations(run: ArrayLike, replay: ArrayLike, slack: ArrayLike = 0.0) -> tuple[float, float]:
+    """Deviation relative to the largest coordinate, and in L2 norm relative to the run's."""
+    one, other = np.asarray(run, np.float64), np.asarray(replay, np.float64)
+    beyond = np.maximum(np.abs(one - other) - np.asarray(slack), 0.0)
+    largest = max(float(np.abs(one).max()), float(np.abs(other).max()), 1e-300)
+    norm = max(float(np.linalg.norm(one)), 1e-300)
+    return float(beyond.max()) / largest, float(np.linalg.norm(beyond)) / norm
 
 
 @dataclass(frozen=True)
@@ -111,7 +132,7 @@ class Clipped:
 def first_round(world: World) -> Round:
     """The model and the server's state before the first round."""
     source, plan, vectors = torch.Generator(), world.plan, Vectors()
-    source.manual_seed(int(draw.stream(world.seed, draw.INITIAL).integers(2**63 - 1)))
+    source.manual_seed(int(stream(world.seed, INITIAL).integers(2**63 - 1)))
     theta = world.run.model.initial(source)
     optimizer = plan.spec.server.optimizer if plan.spec.server else ""
     if optimizer == "momentum":
@@ -144,8 +165,8 @@ def _records(world: World, round_: int, clients: Sequence[int], batches: Any) ->
     data, rule = world.run.data, world.plan.spec.local.augmentation
     sizes = np.array([[len(one) for one in own] for own in batches])
     full = [[np.resize(one, sizes.max()) for one in own] for own in batches]
-    rows, streams = torch.from_numpy(np.array(full)), partial(draw.stream, world.seed)
-    sources = (streams(draw.AUGMENTATION, round_, client) for client in clients)
+    rows, streams = torch.from_numpy(np.array(full)), partial(stream, world.seed)
+    sources = (streams(AUGMENTATION, round_, client) for client in clients)
     x = augmented(data.inputs(data.train_x[rows]), rule, sources)
     return zip(x.unbind(1), data.train_y[rows].unbind(1), sizes.T.tolist(), strict=True)
 
@@ -177,9 +198,9 @@ def _updates(world: World, line: Line, theta: Tensor, chunk: Any, scale: float =
     """Updates [K, d] of clients, from starts that differ from parameters [d] by a scale."""
     local, round_, starts, batches = world.plan.spec.local, line.record.round, [], []
     for _, client in chunk:
-        source = draw.stream(world.seed, draw.CLIENT, round_, client)
+        source = stream(world.seed, CLIENT, round_, client)
         own = world.run.partition.records(client)
-        batches.append(draw.epochs(own, local.steps, local.batch_size, source))
+        batches.append(epochs(own, local.steps, local.batch_size, source))
         change = scale * source.standard_normal(len(theta)) if scale else np.zeros(1)
         starts.append(theta * torch.from_numpy(1 + change).float())
     steps = _records(world, round_, [client for _, client in chunk], batches)
@@ -266,8 +287,8 @@ def _client(world: World, line: Line, theta: Tensor) -> Release:
     """The release of one client by DP-SGD, record by record (Abadi et al. 2016, Algorithm 1)."""
     [part], [client], plan = line.parts, line.parts[0].clients.tolist(), world.plan
     steps, size, round_ = line.record.steps, part.group.record_batch or 1.0, line.record.round
-    source, own = world.source(draw.CLIENT, round_, client), world.run.partition.records(client)
-    batches = draw.poisson_batches(own, steps, part.share.sampling_ratio, source)
+    source, own = world.source(CLIENT, round_, client), world.run.partition.records(client)
+    batches = poisson_batches(own, steps, part.share.sampling_ratio, source)
     generator, sums = world.source(*line.stream), Clipped(plan.spec.clipping_norm)
     noise = [generator.standard_normal(len(theta)) * line.record.noise_std for _ in range(steps)]
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from privplan.errors import InputError
+from privplan.ledger import Witnessing
 from privplan.plan import Plan
 from privplan.record import RECORD
 from privplan.streams import NoiseKey
-from privplan.witness import Witnessing
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
 from simulate.data.dataset import Dataset, validation_split
 from simulate.data.own import Data

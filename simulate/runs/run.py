@@ -29,16 +29,14 @@ from privplan.evidence import (
     VECTORS,
     EvidenceHeader,
     RoundEvidence,
-    chained_line,
     clients_digest,
     read_evidence,
     vector_digest,
 )
 from privplan.files import locked, write_bytes, write_text
-from privplan.ledger import history_of, read_ledger
+from privplan.ledger import Witness, chained, history_of, read_ledger
 from privplan.plan import Plan
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RoundMetrics, RunRecord
-from privplan.witness import Witness
 from simulate import audit as traces
 from simulate.algorithm import extra_coordinates
 from simulate.algorithms.registry import ALGORITHMS
@@ -336,10 +334,10 @@ class EvidenceWriter:
             if before is not None and before.header == self._header and stored.exists():
                 size, known = stored.stat().st_size, before.rounds.items()
                 lines = [one for number, one in known if number <= done and one.end <= size]
-        text, self._chain = chained_line(self._header, plan.digest)
+        text, self._chain = chained(self._header, plan.digest, "evidence")
         self._end = FLOAT_BYTES * len(start)
         for line in lines:
-            written, self._chain = chained_line(line, self._chain)
+            written, self._chain = chained(line, self._chain, "evidence")
             text, self._end = text + written, line.end
         with _writing(stored) as file:
             if file.tell() < self._end:
@@ -365,7 +363,7 @@ class EvidenceWriter:
             stored += b"".join(map(_bytes, vectors)) if due else b""
         self._end += len(stored)
         state = {name: float(value) for name, value in progress.server.items() if value.ndim == 0}
-        line, self._chain = chained_line(
+        line, self._chain = chained(
             RoundEvidence(
                 round=progress.round,
                 releases=tuple(map(vector_digest, releases)),
@@ -379,6 +377,7 @@ class EvidenceWriter:
                 end=self._end,
             ),
             self._chain,
+            "evidence",
         )
         for name, content in ((VECTORS, stored), (EVIDENCE, line.encode())):
             with _writing(self._folder / name) as file:

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 from privplan.accounting.release import SamplingLaw
 from privplan.auditing import AuditEvidence, exceeded
 from privplan.errors import InputError
+from privplan.evidence import ReplayReport
 from privplan.plan import Plan
 from privplan.planning.solver import solve
-from privplan.replayed import ReplayReport
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from privplan.verification.checks.check import Run

@@ -8,7 +8,7 @@ import numpy as np
 
 from privplan.accounting.certificate import certify
 from privplan.accounting.release import History, Relation, Release
-from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, chained_line, clients_digest
+from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, clients_digest
 from privplan.ledger import chained
 from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.planning.error import RULES
@@ -114,7 +114,7 @@ def write_evidence(folder: Path, the_plan: Plan) -> None:
         data="0" * 64, clients=clients_digest(clients), parameters=DIMENSION, model="0" * 64,
         models_every=1, releases_every=1,
     )  # fmt: skip
-    (folder / EVIDENCE).write_text(chained_line(header, the_plan.digest)[0])
+    (folder / EVIDENCE).write_text(chained(header, the_plan.digest, "evidence")[0])
 
 
 def write_run(

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, chained_line, clients_digest
+from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, clients_digest
+from privplan.ledger import chained
 from privplan.plan import Plan
 from privplan.record import PLAN
 from privplan.verification.checks.ledger import groups
@@ -41,7 +42,8 @@ def changed(folder: Path, target: Path, change: Callable[[Arrays], None], *, hon
     if honest:
         header = json.loads((folder / EVIDENCE).read_text().splitlines()[0])["evidence"]
         header["clients"] = clients_digest(arrays)
-        line, _ = chained_line(EvidenceHeader(**header), Plan.load(folder / PLAN).digest)
+        digest = Plan.load(folder / PLAN).digest
+        line, _ = chained(EvidenceHeader(**header), digest, "evidence")
         (target / EVIDENCE).write_text(line)
     return target
 

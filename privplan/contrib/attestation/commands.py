@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from privplan.cli import SuggestingGroup, in_section, render
-from privplan.witness import TRUSTED, WITNESSING
+from privplan.ledger import TRUSTED, WITNESSING
 
 _FILE = click.Path(path_type=Path)
 _PARTY = (

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from privplan.evidence import ReplayReport
 from privplan.record import REPLAY
-from privplan.replayed import ReplayReport
 from privplan.verification.checks.check import Check, Run, failed, not_shown, passed, register
 
 

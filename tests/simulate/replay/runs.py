@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from privplan.evidence import ReplayReport
 from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.planning.solver import solve
-from privplan.replayed import ReplayReport
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from simulate.replay.replay import Replay

@@ -10,10 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from privplan.errors import InputError
-from privplan.evidence import CLIENTS, EVIDENCE, VECTORS
+from privplan.evidence import CLIENTS, EVIDENCE, VECTORS, ReplayReport
 from privplan.ledger import chained
 from privplan.record import LEDGER, PLAN, RunRecord
-from privplan.replayed import ReplayReport
 from privplan.verification.verify import judge, load_run
 from simulate.cli.replay import command
 from simulate.runs.request import Request

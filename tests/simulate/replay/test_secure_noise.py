@@ -10,10 +10,9 @@ from click.testing import CliRunner
 
 from privplan.cli import main
 from privplan.errors import InputError
-from privplan.evidence import NOISE_EVIDENCE, VECTORS
+from privplan.evidence import NOISE_EVIDENCE, VECTORS, ReplayReport
 from privplan.ledger import read_ledger
 from privplan.record import LEDGER, REPLAY, RunRecord
-from privplan.replayed import ReplayReport
 from privplan.streams import NoiseKey
 from privplan.verification.verify import judge, load_run
 from simulate.replay.replay import Replay
