@@ -243,7 +243,7 @@ def group_table(verdict: Verdict) -> Table:
 
 def audit_table(verdict: Verdict) -> Table:
     """One row per group and view: realised upper bound and empirical epsilons, marked by kind."""
-    marks = {"bound": "", "bound if Gaussian": " (if Gaussian)", "estimate": " (estimate)"}
+    marks = {"bound": "", "bound if Gaussian": " (if Gaussian)"}
     first = verdict.groups[0]
     named = {one.method: f"{one.method}{marks[one.kind]}" for one in first.audit}
     rows = []

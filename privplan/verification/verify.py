@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -28,16 +28,18 @@ from privplan.registry import Registry
 from privplan.values import Value, is_none
 from privplan.verification.checks.check import (
     CHECKS,
+    FALSE_ALARM,
+    LAST,
     Check,
     Level,
     Run,
     failed,
     first,
     not_shown,
+    register,
     run_checks,
     unreleased,
 )
-from privplan.verification.statistics import FALSE_ALARM
 
 GUARANTEE = "pld"
 GUARANTEES: Registry[Callable[[Plan, History, float], float]] = Registry(
@@ -212,22 +214,31 @@ def _is_sound(run: Run) -> bool:
     )
 
 
-def _epsilon(compute: Callable[[], Interval], broken: bool) -> Interval:
-    """Bounds on an epsilon; none where an accountant refuses what a broken run recorded."""
-    try:
-        return compute()
-    except PrivplanError:
-        if broken:  # the check that failed says why
-            return Interval(0.0, math.inf)
-        raise
+Realised = tuple[list[GroupVerdict], list[WorstOff], list[PrivplanError]]
 
 
-def _group_verdict(run: Run, group: GroupPlan, broken: bool) -> tuple[GroupVerdict, WorstOff]:
-    """The verdict on a group, and on its worst-off client; ``broken``: whether a check failed."""
+def _realised(run: Run) -> Realised:
+    """The verdict on each group and its worst-off client; what accountants refused to compute."""
+    refused: list[PrivplanError] = []
+    pairs = [_group_verdict(run, group, refused) for group in run.plan.groups]
+    return [group for group, _ in pairs], [worst for _, worst in pairs], refused
+
+
+def _group_verdict(
+    run: Run, group: GroupPlan, refused: list[PrivplanError]
+) -> tuple[GroupVerdict, WorstOff]:
+    """The verdict on a group, and on its worst-off client."""
     relation = Relation(run.plan.spec.relation)
 
+    def bounds(compute: Callable[[], Interval]) -> Interval:
+        try:
+            return compute()
+        except PrivplanError as error:  # of a broken run the check that failed says why
+            refused.append(error)
+            return Interval(0.0, math.inf)
+
     def epsilon(of: History, by: str = GUARANTEE) -> Interval:
-        return _epsilon(lambda: accountant(by).epsilon(of, group.delta, relation), broken)
+        return bounds(lambda: accountant(by).epsilon(of, group.delta, relation))
 
     history = history_of(run.ledger.records, group.name)
     client, own = worst_client(run.ledger.records, group.name)
@@ -244,13 +255,14 @@ def _group_verdict(run: Run, group: GroupPlan, broken: bool) -> tuple[GroupVerdi
         bound = GUARANTEES.get(by)
         upper = spent.upper if sound else math.inf
         one_run = OneRun(lower=_finite(spent.lower), upper=_finite(upper), rdp=_finite(renyi))
-        spent, worst_off = (
-            _epsilon(lambda of=of: Interval(0.0, bound(run.plan, of, group.delta)), broken)  # type: ignore[misc]
-            for of in (history, own)
-        )
+        spent = bounds(lambda: Interval(0.0, bound(run.plan, history, group.delta)))
+        worst_off = bounds(lambda: Interval(0.0, bound(run.plan, own, group.delta)))
         renyi = spent.upper if sound else math.inf
     if not sound:  # what was released after the sound lines is unknown
         spent, worst_off = (Interval(one.lower, math.inf) for one in (spent, worst_off))
+    traces = () if run.audit is None else run.audit.groups
+    audits = [empirical_epsilons(one, group.delta) for one in traces if one.group == group.name]
+    audit = audits[0] if audits else ()
     certified = [row for row in run.plan.certificate if row.guarantee and row.group == group.name]
     shared = {
         "group": group.name,
@@ -270,7 +282,7 @@ def _group_verdict(run: Run, group: GroupPlan, broken: bool) -> tuple[GroupVerdi
         headroom=_finite(group.epsilon - spent.upper),
         kept=spent.upper <= group.epsilon,
         accuracy=run.record.accuracy_by_group.get(group.name),
-        audit=_empirical(run, group),
+        audit=audit,
         one_run=one_run,
     )
     worst = WorstOff(
@@ -282,54 +294,46 @@ def _group_verdict(run: Run, group: GroupPlan, broken: bool) -> tuple[GroupVerdi
     return verdict, worst
 
 
-def _empirical(run: Run, group: GroupPlan) -> tuple[EmpiricalEpsilon, ...]:
-    if run.audit is None:
-        return ()
-    own = [traces for traces in run.audit.groups if traces.group == group.name]
-    return empirical_epsilons(own[0], group.delta) if own else ()
-
-
-def _used(worst: WorstOff) -> float:
-    """Ratio of the realised upper bound to the budget."""
-    return _or_infinite(worst.realised_upper) / worst.budget
-
-
-def _budget_check(run: Run, groups: list[GroupVerdict]) -> Check:
-    if run.ledger.fault is not None:
-        return not_shown("budget", ["the releases after the sound lines of the ledger"])
-    over = [verdict for verdict in groups if not verdict.kept]
-    if not over:
-        return first((), "budget", "every group is within its budget", unreleased(run))
-    worst = over[0]
-    upper = "infinite" if worst.realised_upper is None else f"{worst.realised_upper:.4g}"
-    reason = (
-        f"{worst.group}: epsilon {upper} at delta {worst.delta:.3g} ({worst.sampling}, "
-        f"{worst.relation}, {worst.accountant}) exceeds the budget {worst.budget:g}"
-    )
-    return failed("budget", reason)
-
-
-def _audit_check(run: Run, groups: list[GroupVerdict]) -> Check:
+@register("audit", order=LAST + 1, false_alarm=FALSE_ALARM)
+def audit(run: Run) -> Check:
     """The canaries are the run's, and no empirical bound exceeds the realised epsilon."""
     name, evidence = "audit", run.audit
     if evidence is None:
         return not_shown(name, ["canaries"], required=False)
+    groups, _, _ = run.once(_realised)
     uppers = {group.group: (_or_infinite(group.realised_upper), group.delta) for group in groups}
     if evidence.digest != run.record.audit:
-        reason = "the canaries' evidence is not what the run wrote"
-    elif sorted(traces.group for traces in evidence.groups) != sorted(uppers):
-        reason = "the canaries are not of each of the plan's groups once"
-    else:
-        canaries = sum(len(traces.included) for traces in evidence.groups)
-        found = f"{canaries} canaries lost no more, false alarms at most {FALSE_ALARM:g}"
-        computed = {group.group: group.audit for group in groups}
-        return first(exceeded(evidence, uppers, computed=computed), name, found)
-    return failed(name, reason)
+        return failed(name, "the canaries' evidence is not what the run wrote")
+    if sorted(traces.group for traces in evidence.groups) != sorted(uppers):
+        return failed(name, "the canaries are not of each of the plan's groups once")
+    canaries = sum(len(traces.included) for traces in evidence.groups)
+    found = f"{canaries} canaries lost no more, false alarms at most {FALSE_ALARM:g}"
+    computed = {group.group: group.audit for group in groups}
+    return first(exceeded(evidence, uppers, FALSE_ALARM, computed), name, found)
+
+
+@register("budget", order=LAST + 2)
+def budget(run: Run) -> Check:
+    """The realised epsilon of every group is within its budget."""
+    if run.ledger.fault is not None:
+        return not_shown("budget", ["the releases after the sound lines of the ledger"])
+
+    def problems() -> Iterator[str]:
+        for group in run.once(_realised)[0]:
+            if not group.kept:
+                upper = group.realised_upper
+                yield (
+                    f"{group.group}: epsilon {'infinite' if upper is None else f'{upper:.4g}'} at "
+                    f"delta {group.delta:.3g} ({group.sampling}, {group.relation}, "
+                    f"{group.accountant}) exceeds the budget {group.budget:g}"
+                )
+
+    return first(problems(), "budget", "every group is within its budget", unreleased(run))
 
 
 def false_alarm_rate() -> float:
     """Largest rate at which a verdict on an honest run is broken: the sum over its checks."""
-    return FALSE_ALARM + sum(check.false_alarm for _, check in CHECKS.items())
+    return sum(check.false_alarm for _, check in CHECKS.items())
 
 
 def _or_infinite(value: float | None) -> float:
@@ -341,43 +345,25 @@ def judge(run: Run) -> Verdict:
 
     Epsilon is recomputed from the ledger only; the plan gives the budgets to compare with.
     """
-    shown = run_checks(run)
-    broken = any(check.failed for check in shown)
-    verdicts = [_group_verdict(run, group, broken) for group in run.plan.groups]
-    groups = [verdict for verdict, _ in verdicts]
-    checks = [
-        *shown,
-        _audit_check(run, groups),
-        _budget_check(run, groups),
-    ]
+    checks = run_checks(run)
+    groups, worst, refused = run.once(_realised)
+    if refused and not any(check.failed for check in checks if check.name != "budget"):
+        raise refused[0]
     for check in checks:
         _log.info("check %s: %s: %s", check.name, check.outcome, check.reason)
+    last = run.record.metrics[-1:]  # a run that goes on has none
     return Verdict(
         algorithm=run.record.algorithm,
         dataset=run.record.dataset,
         noise=run.record.noise,
         groups=tuple(groups),
-        worst=max((worst for _, worst in verdicts), key=_used),
+        worst=max(worst, key=lambda one: _or_infinite(one.realised_upper) / one.budget),
         checks=tuple(checks),
         accuracy=run.record.accuracy,
         accuracy_by_class=run.record.accuracy_by_class,
         metric=run.record.metric,
-        not_finite=_not_finite(run.record),
+        not_finite=run.record.accuracy is None and bool(last) and last[0].accuracy is None,
     )
-
-
-def _cure(record: RunRecord) -> str:
-    """What to do about an incomplete last line."""
-    if record.status == "running":
-        return "resume the run"
-    return "the run was finished, so what is lost cannot be recovered; run it in another folder"
-
-
-def _not_finite(record: RunRecord) -> bool:
-    """Whether the score was measured last and is not finite; a run that goes on has none yet."""
-    if record.accuracy is not None or not record.metrics:
-        return False
-    return record.metrics[-1].accuracy is None
 
 
 def load_run(folder: Path) -> Run:
@@ -391,9 +377,10 @@ def load_run(folder: Path) -> Run:
     ledger = read_ledger(folder, plan.digest)
     record = RunRecord.load(folder)
     if ledger.torn:
-        rule = (
-            f"{ledger.fault}; {len(ledger.records)} releases before it are sound; {_cure(record)}"
-        )
+        cure = "the run was finished, so what is lost cannot be recovered; run it in another folder"
+        if record.status == "running":
+            cure = "resume the run"
+        rule = f"{ledger.fault}; {len(ledger.records)} releases before it are sound; {cure}"
         raise InputError.one("ledger", rule, str(folder / LEDGER))
     evidence = AuditEvidence.load(folder) if record.audit else None
     return Run(plan=plan, ledger=ledger, record=record, audit=evidence, folder=folder)

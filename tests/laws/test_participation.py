@@ -12,7 +12,7 @@ from privplan.laws.participation import (
     spread_p_value,
     total_p_value,
 )
-from privplan.verification.statistics import FALSE_ALARM
+from privplan.verification.checks.check import FALSE_ALARM
 
 
 def test_total_matches_scipy_binomtest_tails() -> None:

@@ -15,10 +15,9 @@ from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrc, chdtr, chdtrc, ndtr
 
 from privplan.evidence import BLOCKS, PROJECTIONS, TAILS
-from privplan.verification import statistics
 from privplan.verification.checks import noise as noise_law
 from privplan.verification.checks import sampling as cohort_independence
-from privplan.verification.statistics import EVIDENCE_FALSE_ALARM
+from privplan.verification.checks.check import EVIDENCE_FALSE_ALARM
 
 _DISTRIBUTION = EVIDENCE_FALSE_ALARM / 5
 _FOURTH = EVIDENCE_FALSE_ALARM / 4
@@ -70,8 +69,8 @@ def truncation(limit: float, coordinates: int) -> float:
         limit: the limit in deviations.
         coordinates: coordinates of all releases.
     """
-    chance = statistics.tail_probabilities([limit])
-    p = statistics.counts_p_values(np.array([0]), coordinates, chance)[0]
+    chance = noise_law.tail_probabilities([limit])
+    p = noise_law.counts_p_values(np.array([0]), coordinates, chance)[0]
     return float(p < _DISTRIBUTION / len(TAILS))
 
 
@@ -86,7 +85,7 @@ def correlation(rho: float, rounds: int, groups: int) -> float:
     tests = groups * noise_law.LAGS + groups * (groups - 1) // 2
     normals, products = rounds * PROJECTIONS, (rounds - 1) * PROJECTIONS
     limit = _smallest(
-        lambda s: float(statistics.lagged_p_values(np.array([s]), normals)[0]),
+        lambda s: float(noise_law.lagged_p_values(np.array([s]), normals)[0]),
         _FOURTH / tests,
         float(normals),
     )
@@ -104,7 +103,7 @@ def repeated_part(part: float, coordinates: int, releases: int) -> float:
     """
     level = _FOURTH / releases / (coordinates - 1)
     limit = _smallest(
-        lambda s: float(statistics.lagged_p_values(np.array([s]), coordinates)[0]),
+        lambda s: float(noise_law.lagged_p_values(np.array([s]), coordinates)[0]),
         level,
         float(coordinates),
     )
@@ -161,7 +160,8 @@ def repeated_clients(factor: float, clients: int, ratio: float, rounds: int, gro
     step = 1 if factor > 1 else -1
     limit = round(expected)
     most = size * (rounds - 1)
-    while 0 <= limit <= most and statistics.overlaps_p_value([limit], sizes, clients) >= level:
+    p_value = cohort_independence.overlaps_p_value
+    while 0 <= limit <= most and p_value([limit], sizes, clients) >= level:
         limit += step
     if not 0 <= limit <= most:
         return 0.0

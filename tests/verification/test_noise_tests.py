@@ -15,8 +15,8 @@ from privplan.evidence import (
     project,
     read_noise_evidence,
 )
-from privplan.verification import statistics
-from privplan.verification.statistics import EVIDENCE_FALSE_ALARM
+from privplan.verification.checks import noise, sampling
+from privplan.verification.checks.check import EVIDENCE_FALSE_ALARM
 from privplan.verification.verify import judge, load_run
 from tests.verification import power
 from tests.verification.honest_run import releases, write_run
@@ -51,12 +51,12 @@ def test_p_values_are_upper_bounds_and_not_trivial() -> None:
     """Simulated frequencies of p-values below a level never exceed it beyond chance."""
     rng, runs, n = np.random.default_rng(2), 4_000, 60
     x, y = rng.standard_normal((2, runs, n))
-    products = statistics.product_p_values((x * y).sum(1), n)
-    lagged = statistics.lagged_p_values((x * np.roll(x, n // 2, 1)).sum(1), n)
+    products = noise.product_p_values((x * y).sum(1), n)
+    lagged = noise.lagged_p_values((x * np.roll(x, n // 2, 1)).sum(1), n)
     for found in (products, lagged):
         assert (found < 0.05).mean() < 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
         assert (found < 0.3).mean() > 0.01
-    ks = [statistics.ks_p_value(stats.kstest(row, "norm").statistic, n) for row in x[:1000]]
+    ks = [noise.ks_p_value(stats.kstest(row, "norm").statistic, n) for row in x[:1000]]
     assert 0.02 < np.mean(np.array(ks) < 0.1) < 0.1 + 3 * np.sqrt(0.09 / 1000)
 
 
@@ -64,8 +64,8 @@ def test_overlap_bound_covers_the_exact_hypergeometric_law() -> None:
     exact = stats.hypergeom(100, 30, 25)
     for found in (0, 2, 15, 20):
         two_sided = 2 * min(exact.cdf(found), exact.sf(found - 1))
-        assert statistics.hypergeometric_p_value(found, 100, 30, 25) == pytest.approx(two_sided)
-        bound = statistics.overlaps_p_value([found], [(30, 25)], 100)
+        assert sampling.hypergeometric_p_value(found, 100, 30, 25) == pytest.approx(two_sided)
+        bound = sampling.overlaps_p_value([found], [(30, 25)], 100)
         assert two_sided <= bound * (1 + 1e-9)
         assert bound < 30 * two_sided + 1e-12
 
@@ -73,7 +73,7 @@ def test_overlap_bound_covers_the_exact_hypergeometric_law() -> None:
 def test_power_of_a_smaller_deviation_agrees_with_a_simulation() -> None:
     count, rng = 20_000, np.random.default_rng(3)
     squares = 0.97**2 * rng.chisquare(count, 4_000)
-    rejected = statistics.squares_p_values(squares, np.full(4_000, count))
+    rejected = noise.squares_p_values(squares, np.full(4_000, count))
     found = float((rejected < EVIDENCE_FALSE_ALARM / 5).mean())
     assert 0.1 < found < 0.99
     assert power.scale(0.97, count) == pytest.approx(found, abs=0.03)
@@ -96,7 +96,7 @@ def test_power_of_a_correlation_agrees_with_a_simulation() -> None:
         fresh[:, number] = rho * fresh[:, number - 1] + np.sqrt(1 - rho**2) * fresh[:, number]
     products = (fresh[:, 1:] * fresh[:, :-1]).sum((1, 2))
     level = EVIDENCE_FALSE_ALARM / 4 / (3 * 8 + 3)
-    found = float((statistics.lagged_p_values(products, rounds * 128) < level).mean())
+    found = float((noise.lagged_p_values(products, rounds * 128) < level).mean())
     assert 0.1 < found < 0.99
     assert power.correlation(rho, rounds, 3) == pytest.approx(found, abs=0.08)
 

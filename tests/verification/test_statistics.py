@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from privplan.accounting.families import noise_p_value
 from privplan.laws.participation import participation_law
-from privplan.verification.statistics import (
-    FALSE_ALARM,
-    noise_p_value,
-    oddest_client,
-)
+from privplan.verification.checks.check import FALSE_ALARM
+from privplan.verification.checks.sampling import oddest_client
 
 
 def test_noise_p_value_is_the_two_sided_chi_square() -> None:

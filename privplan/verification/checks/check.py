@@ -11,10 +11,12 @@ a ``Check``, or a ``RunCheck`` when its place in the verdict matters.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
+
+import numpy as np
 
 from privplan.auditing import AuditEvidence
 from privplan.evidence import EVIDENCE, EvidenceHeader, read_evidence
@@ -25,7 +27,11 @@ from privplan.registry import Registry
 from privplan.values import Value
 
 Shares = list[tuple[ReleaseRecord, GroupShare]]
-
+T = TypeVar("T")
+FALSE_ALARM = 1e-6
+"""Largest false-alarm rate of a check of the ledger, per honest run."""
+EVIDENCE_FALSE_ALARM = 1e-4
+"""The same for a check of measured noise or of cohorts; power needs a larger rate there."""
 
 Outcome = Literal["passed", "failed", "not shown"]
 Level = Literal["declared", "replayed", "attested"]
@@ -73,16 +79,34 @@ def failed(name: str, reason: str) -> Check:
 
 
 def not_shown(name: str, missing: Iterable[str], *, required: bool = True) -> Check:
-    """A check whose evidence is missing.
-
-    Args:
-        name: name of the check.
-        missing: the missing evidence, one text per kind.
-        required: whether a run can be expected to have this evidence.
-    """
+    """A check whose evidence is missing, one text per kind; ``required`` of every run or not."""
     kinds = tuple(missing)
     reason = f"missing: {', '.join(kinds)}"
     return Check(name=name, outcome="not shown", reason=reason, missing=kinds, required=required)
+
+
+def first(
+    problems: Iterable[str],
+    name: str,
+    reason: str,
+    missing: Iterable[str] = (),
+    *,
+    required: bool = True,
+) -> Check:
+    """A check that fails with the first problem, is not shown, or passes with the given reason.
+
+    Args:
+        problems: faults that the evidence shows.
+        name: name of the check.
+        reason: what was found when it passes.
+        missing: evidence that the check needs and the run does not have.
+        required: whether a run can be expected to have this evidence.
+    """
+    problem = next(iter(problems), None)
+    if problem is not None:
+        return failed(name, problem)
+    absent = tuple(missing)
+    return not_shown(name, absent, required=required) if absent else passed(name, reason)
 
 
 @dataclass(frozen=True)
@@ -101,6 +125,14 @@ class Run:
     audit: AuditEvidence | None = None
     folder: Path | None = None
     trusted: tuple[object, ...] = ()
+    _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, compute: Callable[[Run], T]) -> T:
+        """The result of a function of the run, which several checks need."""
+        if compute not in self._known:
+            self._known[compute] = compute(self)
+        found: T = self._known[compute]
+        return found
 
     def shares(self, group: str) -> Shares:
         """Releases that a group took part in, each with the group's share."""
@@ -124,6 +156,33 @@ class Run:
         return found.header, None if resumes else found.fault
 
     @cached_property
+    def numbered(self) -> list[tuple[int, ReleaseRecord]]:
+        """The releases, each with its position among those of its round, from 0."""
+        seen: dict[int, int] = {}
+        found = []
+        for release in self.ledger.records:
+            index = seen.get(release.round, 0)
+            seen[release.round] = index + 1
+            found.append((index, release))
+        return found
+
+    @cached_property
+    def keyed(self) -> bool:
+        """Whether a secret key determines cohorts and noise, not the seed."""
+        given = self.record.configuration.get("noise")
+        return self.record.noise == "secure" or given not in (None, "seeded")
+
+    @property
+    def other_streams(self) -> str | None:
+        """Why streams of the seed cannot be generated here; None if they can."""
+        recorded, here = self.record.versions.get("numpy"), np.__version__
+        if recorded is None:
+            return "the version of numpy in the record"
+        if recorded.split(".")[:2] != here.split(".")[:2]:
+            return f"streams of numpy {recorded}, here is {here}"
+        return "the seed" if self.record.seed is None else None
+
+    @cached_property
     def _shares(self) -> dict[str, Shares]:
         """Releases with shares of all groups, by group."""
         by_group: dict[str, Shares] = {}
@@ -136,7 +195,7 @@ class Run:
 Inspect = Callable[[Run], Check]
 NOTHING_LEFT = "nothing left the clients: epsilon is 0"
 LAST = 1_000
-"""Order of a check that declares none: after all checks of this project."""
+"""Order of a check that declares none: after those of this project, before audit and budget."""
 
 
 @dataclass(frozen=True)
@@ -182,14 +241,7 @@ def register(
     applies: Callable[[Run], bool] = lambda run: True,
     false_alarm: float = 0.0,
 ) -> Callable[[Inspect], Inspect]:
-    """A decorator that registers a check under the name of its line in verdicts.
-
-    Args:
-        name: name of the check.
-        order: as in ``RunCheck``.
-        applies: as in ``RunCheck``.
-        false_alarm: as in ``RunCheck``.
-    """
+    """A decorator that registers a check under its name in verdicts; arguments of ``RunCheck``."""
 
     def decorate(inspect: Inspect) -> Inspect:
         CHECKS.register(name, RunCheck(inspect, order, applies, false_alarm))
@@ -204,9 +256,11 @@ def run_checks(run: Run) -> list[Check]:
     On an empty ledger only the check of the plan can pass: the others have nothing to show.
     """
     ordered = sorted((check for _, check in CHECKS.items()), key=lambda check: check.order)
-    lines = [check.inspect(run) for check in ordered if check.applies(run)]
     if run.plan.spec.signers and not any(check.of_signers for check in ordered):
-        lines.append(not_shown("signers", ["a check of signatures (group privplan.checks)"]))
+        what = ["a check of signatures (group privplan.checks)"]
+        unread = RunCheck(lambda run: not_shown("signers", what))
+        ordered = sorted([*ordered, unread], key=lambda check: check.order)
+    lines = [check.inspect(run) for check in ordered if check.applies(run)]
     if run.ledger.records:
         return lines
     return [
@@ -217,29 +271,8 @@ def run_checks(run: Run) -> list[Check]:
     ]
 
 
-def first(problems: Iterable[str], name: str, reason: str, missing: Iterable[str] = ()) -> Check:
-    """A check that fails with the first problem, is not shown, or passes with the given reason.
-
-    Args:
-        problems: faults that the evidence shows.
-        name: name of the check.
-        reason: what was found when it passes.
-        missing: evidence that the check needs and the run does not have.
-    """
-    problem = next(iter(problems), None)
-    if problem is not None:
-        return failed(name, problem)
-    absent = tuple(missing)
-    return not_shown(name, absent) if absent else passed(name, reason)
-
-
 def lacking(what: str, lacks: Iterable[bool]) -> Iterator[str]:
-    """The missing evidence of one kind, counted: nothing when all items have it.
-
-    Args:
-        what: the evidence.
-        lacks: for each item that needs the evidence, whether it is missing.
-    """
+    """The missing evidence of one kind, counted: nothing when no item that needs it lacks it."""
     flags = list(lacks)
     if any(flags):
         yield f"{what} ({sum(flags)} of {len(flags)})"
@@ -260,12 +293,7 @@ def evidence_fault(run: Run) -> Iterator[str]:
 
 
 def without_evidence(run: Run, what: str) -> Iterator[str]:
-    """Missing evidence: what the header of the evidence states, where a simulation lacks it.
-
-    Args:
-        run: the run; every simulation in a folder writes the evidence, deployments do not.
-        what: the item of the header that a check compares.
-    """
+    """Missing evidence: an item of its header, where a simulation in a folder lacks it."""
     if run.folder is not None and run.record.seed is not None and run.evidence == (None, None):
         yield f"{what} ({EVIDENCE})"
 

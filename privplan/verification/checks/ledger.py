@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from privplan.errors import Fault
-from privplan.evidence import CLIENTS, clients_digest, read_clients, read_noise_evidence
+from privplan.evidence import CLIENTS, ReplayReport, clients_digest, read_clients
 from privplan.plan import GroupPlan
-from privplan.planning.error import rule_of
-from privplan.record import METRIC, GroupShare, ReleaseRecord, RunRecord
+from privplan.record import METRIC, REPLAY, RunRecord
 from privplan.verification.checks.check import (
+    FALSE_ALARM,
     Check,
     Run,
-    at_round,
     evidence_fault,
     failed,
     first,
@@ -29,8 +28,6 @@ from privplan.verification.checks.check import (
     unreleased,
     without_evidence,
 )
-from privplan.verification.checks.noise import positions
-from privplan.verification.statistics import FALSE_ALARM
 
 
 @register("plan", order=10)
@@ -356,151 +353,34 @@ def _between(parts: Collection[float], found: float) -> bool:
     return bool(parts) and min(parts) - SCORE <= found <= max(parts) + SCORE
 
 
-# --- Checks of what clients add to a sum: updates within the clipping bound, constant weights. ---
-
-CLIP_TOLERANCE = 1e-5
-"""Relative tolerance on a clipped norm, for rounding in single precision."""
-
-
-@register("clipping", order=50)
-def clipping(run: Run) -> Check:
-    """No update in a sum exceeds its clipping bound, and the bound is the planned one.
-
-    A clipped update has the norm of the bound. If updates were clipped and none has that norm,
-    the threshold was different, such as a quantile of the norms of the same round.
-    """
-
-    def problems() -> Iterator[str]:
-        for group in run.plan.groups:
-            bound = run.plan.clip_bound(group)
-            for release, share in run.shares(group.name):
-                if not release.noise.silent:
-                    where = f"round {release.round}, {group.name}"
-                    yield from (
-                        f"{where}: {fault}" for fault in _contribution_faults(release, share, bound)
-                    )
-
-    norm = run.plan.spec.clipping_norm
-    reason = f"no update above its bound (C = {norm:g})"
-
-    def missing() -> Iterator[str]:
-        yield from unreleased(run)
-        sent = (release for release in run.ledger.records if not release.noise.silent)
-        shares = (share for release in sent for share in release.shares)
-        yield from lacking("norms of the updates", (one.largest_norm is None for one in shares))
-
-    return first(problems(), "clipping", reason, missing())
+# --- The check that the run was executed again, from the result file of ``privplan replay``. -----
+#
+# The file is evidence for the reader who ran the replay; one that came with the run is a claim.
 
 
-@register("sums bounded", order=51)
-def sums_bounded(run: Run) -> Check:
-    """No measured sum is longer than its updates would be if all had the largest norm."""
-    name = "sums bounded"
-    releases = [
-        (index, release)
-        for index, release in positions(run)
-        if release.unit == "client" and release.residual is not None and release.noise.noisy
-    ]
-    measured, fault = ({}, None) if run.folder is None else read_noise_evidence(run.folder)
-    absent = sum((release.round, index) not in measured for index, release in releases)
-
-    def problems() -> Iterator[str]:
-        if fault is not None:
-            yield fault
-        factors, before = run.plan.spec.mixture, dict[int, list[float | None]]()
-        for index, release in releases:
-            one = measured.get((release.round, index))
-            past = before.setdefault(index, [])
-            past.insert(0, longest_sum(release))
-            lengths = past[: len(factors)]
-            if one is None or None in lengths:
-                continue
-            pairs = zip(factors, lengths, strict=False)
-            largest = math.fsum(factor * (length or 0.0) for factor, length in pairs)
-            if one.sum_norm > largest * (1 + CLIP_TOLERANCE):
-                yield (
-                    f"round {release.round}, {release.shares[0].group}: a sum of norm "
-                    f"{one.sum_norm:.6g}, its updates have {largest:.6g} in total"
-                )
-
-    check = first(problems(), name, "no sum is longer than its updates in total")
-    if check.passed and absent:
-        missing = [f"norms of the sums ({absent} of {len(releases)})"]
-        return not_shown(name, missing, required=False)
-    return check
-
-
-def longest_sum(release: ReleaseRecord) -> float | None:
-    """Norm of the sum if all updates had the largest norm; None where that is not recorded."""
-    total = 0.0
-    for share in release.shares:
-        if share.cohort is None or share.largest_norm is None:
-            return None
-        total += (share.cohort + (share.canaries or 0)) * share.largest_norm
-    return total
-
-
-def _contribution_faults(release: ReleaseRecord, share: GroupShare, bound: float) -> Iterator[str]:
-    if share.clip_bound is None:
-        yield "updates were not clipped"
-    elif not math.isclose(share.clip_bound, bound, rel_tol=1e-9):
-        yield f"clip bound {share.clip_bound:g}, planned {bound:g}"
-    elif share.largest_norm is None or share.clipped is None:
-        return
-    elif share.largest_norm > share.clip_bound * (1 + CLIP_TOLERANCE):
-        yield f"an update of norm {share.largest_norm:.6g} exceeds its bound {share.clip_bound:g}"
-    elif (
-        release.unit == "client"
-        and share.clipped > 0
-        and share.largest_norm < share.clip_bound * (1 - CLIP_TOLERANCE)
-    ):
-        yield (
-            f"{share.clipped} updates were shortened, and the largest has norm "
-            f"{share.largest_norm:.6g} where the bound is {share.clip_bound:g}: the threshold was "
-            "another one"
+@register("replay", order=160)
+def replay(run: Run) -> Check:
+    """Rounds that were executed again gave the releases of the ledger; not required."""
+    if run.folder is None or not (run.folder / REPLAY).exists():
+        return _absent([f"a replay ({REPLAY})"])
+    result = ReplayReport.load(run.folder)
+    if result.plan_digest != run.plan.digest or result.chain != run.ledger.chain:
+        return failed("replay", "the replay is of another run")
+    if result.record and result.record != run.record.digest:
+        return failed("replay", "the replay is of another record, which was changed after it")
+    if result.outcome == "failed":
+        return failed("replay", result.reason)
+    if result.outcome == "not shown" or not result.rounds:
+        return _absent(
+            [result.reason.removeprefix("missing: ") or "rounds that were executed again"]
         )
+    if not result.record:  # written by a version that compared less of the record
+        return _absent(["a replay that names the record; replay the run again"])
+    done, rounds = len(set(result.rounds)), run.plan.spec.rounds
+    return passed(
+        "replay", f"{done} of {rounds} rounds executed again: {result.reason}", "replayed"
+    )
 
 
-@register("weights", order=150)
-def weights(run: Run) -> Check:
-    """A group's weight is constant while its planned parameters are, whoever takes part.
-
-    It is that of the rule that the record names, where privplan knows the rule. What an own rule
-    makes of noisy sums reveals no more of them, as long as it does not follow who takes part.
-    """
-    executed = run.record.executed
-    rule = None if executed is None else rule_of(executed.aggregator, run.plan)
-    mixed = len(run.plan.spec.mixture) > 1
-
-    def problems() -> Iterator[str]:
-        if executed is not None and mixed != executed.aggregator.startswith("unmixed, "):
-            yield f"aggregator {executed.aggregator} under {run.plan.spec.sampling} sampling"
-        for group in run.plan.groups:
-            seen: dict[tuple[float, float], float] = {}
-            for release, share in run.shares(group.name):
-                where = f"round {release.round}, {group.name}: weight {share.weight:.6g}"
-                before = seen.setdefault(at_round(run, group, release), share.weight)
-                if not math.isclose(share.weight, before, rel_tol=1e-9):
-                    yield f"{where}, {before:.6g} in an earlier round of the same plan"
-                expected = share.weight
-                if rule is not None:
-                    expected = rule(_group_in_round(run, group, release), run.plan)
-                if not math.isclose(share.weight, expected, rel_tol=1e-9):
-                    yield f"{where}, planned {expected:.6g}"
-
-    def missing() -> Iterator[str]:
-        yield from unreleased(run)
-        if executed is None or not executed.aggregator:
-            yield "the aggregation rule in the record"
-
-    reason = "the plan's, in every round"
-    if executed is not None and rule is None:
-        named = executed.aggregator
-        reason = f"constant over the rounds; the aggregator {named} is no rule of the plan's"
-    return first(problems(), "weights", reason, missing())
-
-
-def _group_in_round(run: Run, group: GroupPlan, release: ReleaseRecord) -> GroupPlan:
-    ratio, _ = run.plan.at_round(group, min(release.round, run.plan.spec.rounds))
-    drawable = run.plan.spec.sampling.law.drawable(group.clients)
-    return group.model_copy(update={"expected_cohort": ratio * drawable})
+def _absent(missing: Iterable[str]) -> Check:
+    return not_shown("replay", missing, required=False)

@@ -1,25 +1,38 @@
-"""Checks that every release has fresh noise with the planned standard deviation."""
+"""Checks that every release has fresh noise with the planned standard deviation.
+
+Each p-value is an upper bound on the chance that an honest run looks at least as odd; it is exact
+or follows from a Chernoff bound, never from a limit theorem. The same holds for cohorts.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
+from scipy.special import bdtr, bdtrc, chdtr, chdtrc, ndtr
 
-from privplan import streams as public_mask
 from privplan.accounting.families import NOISE_FAMILIES
-from privplan.evidence import CELLS, TAILS, NoiseEvidence, block_lengths, read_noise_evidence
-from privplan.record import Executed, GroupShare, ReleaseRecord, Residual
-from privplan.verification import statistics
+from privplan.evidence import (
+    CELLS,
+    CLOSE,
+    DECIMALS,
+    TAILS,
+    NoiseEvidence,
+    block_lengths,
+    project,
+    read_noise_evidence,
+)
+from privplan.record import GroupShare, ReleaseRecord
+from privplan.streams import Purpose, fingerprint, stream
 from privplan.verification.checks.check import (
+    EVIDENCE_FALSE_ALARM,
+    FALSE_ALARM,
     NOTHING_LEFT,
     Check,
     Run,
     at_round,
-    evidence_fault,
     failed,
     first,
     lacking,
@@ -27,9 +40,8 @@ from privplan.verification.checks.check import (
     passed,
     register,
     unreleased,
-    without_evidence,
 )
-from privplan.verification.statistics import EVIDENCE_FALSE_ALARM, FALSE_ALARM, noise_p_value
+from privplan.verification.checks.sums import longest_sum
 
 
 @register("noise planned", order=70)
@@ -152,8 +164,9 @@ def noise_fresh(run: Run) -> Check:
 #
 # The measurements (``noise.jsonl``) are the training loop's, not the mechanism's. Each check
 # raises a false alarm in at most ``EVIDENCE_FALSE_ALARM`` of honest runs, shared among all its
-# statistics.
+#
 
+NO_GAUSSIAN = "does not apply, no Gaussian noise on sums"
 LAGS = 8
 """Number of earlier rounds with which the noise of a group is correlated, over the whole run."""
 PAIRED_RELEASES = 3_000
@@ -165,35 +178,15 @@ Measured = list[tuple[ReleaseRecord, NoiseEvidence]]
 Problems = Callable[[Measured, float], Iterator[str]]
 
 
-@dataclass(frozen=True)
-class _Evidence:
-    """Gaussian releases on sums with their measurements, what is missing, and what is wrong."""
-
-    measured: Measured
-    missing: tuple[str, ...]
-    fault: str | None
-
-
-def positions(run: Run) -> Iterator[tuple[int, ReleaseRecord]]:
-    """The releases of a run, each with its position among those of its round, from 0."""
-    seen: dict[int, int] = {}
-    for release in run.ledger.records:
-        index = seen.get(release.round, 0)
-        seen[release.round] = index + 1
-        yield index, release
-
-
 def _gaussian_sums(run: Run) -> list[tuple[int, ReleaseRecord]]:
-    return [
-        (index, release)
-        for index, release in positions(run)
-        if release.noise.normal and release.unit == "client"
-    ]
+    """Releases of sums with Gaussian noise, each with its position in its round."""
+    return [(at, one) for at, one in run.numbered if one.noise.normal and one.unit == "client"]
 
 
-def _evidence(run: Run) -> _Evidence:
+def _measurements(run: Run) -> tuple[Measured, list[str], str | None]:
+    """Gaussian sums with their measurements, what is missing, and what is wrong."""
     found, fault = ({}, None) if run.folder is None else read_noise_evidence(run.folder)
-    releases = _gaussian_sums(run)
+    releases = run.once(_gaussian_sums)
     measured: Measured = []
     for index, release in releases:
         one = found.get((release.round, index))
@@ -202,15 +195,15 @@ def _evidence(run: Run) -> _Evidence:
         measured.append((release, one))
         if fault is None and not _of_release(one, release):
             fault = f"round {release.round}: the measured noise is not that of the release"
-    known = {(release.round, index) for index, release in positions(run)}
+    known = {(release.round, index) for index, release in run.numbered}
     # A run that was killed may have measured a release that its ledger does not have.
     whole = run.ledger.fault is None and run.record.status != "running"
     if fault is None and whole and (other := found.keys() - known):
         round_, index = min(other)
         fault = f"round {round_}: release {index + 1} was measured and is not in the ledger"
     absent = len(releases) - len(measured)
-    missing = (f"measurements of the noise ({absent} of {len(releases)})",) if absent else ()
-    return _Evidence(measured, missing, fault)
+    missing = [f"measurements of the noise ({absent} of {len(releases)})"] if absent else []
+    return measured, missing, fault
 
 
 def _of_release(one: NoiseEvidence, release: ReleaseRecord) -> bool:
@@ -232,28 +225,20 @@ def _of_release(one: NoiseEvidence, release: ReleaseRecord) -> bool:
 
 def _check(run: Run, name: str, problems: Problems, reason: str) -> Check:
     """A check of measured noise; not shown where a release was not measured."""
-    if not _gaussian_sums(run):
-        return first(iter(()), name, "does not apply, no Gaussian noise on sums")
-    evidence = _evidence(run)
-
-    def faults() -> Iterator[str]:
-        if evidence.fault is not None:
-            yield evidence.fault
-        elif evidence.measured:
-            yield from problems(evidence.measured, EVIDENCE_FALSE_ALARM)
-
-    check = first(faults(), name, f"{reason}, false alarms at most {EVIDENCE_FALSE_ALARM:g}")
-    if check.passed and evidence.missing:
-        # Without the seed these measurements are the only evidence of the noise's distribution.
-        keyed = run.record.noise == "secure" and run.record.seed is not None
-        return not_shown(name, evidence.missing, required=keyed)
-    return check
+    if not run.once(_gaussian_sums):
+        return passed(name, NO_GAUSSIAN)
+    measured, missing, fault = run.once(_measurements)
+    faults = problems(measured, EVIDENCE_FALSE_ALARM) if measured else iter(())
+    reason = f"{reason}, false alarms at most {EVIDENCE_FALSE_ALARM:g}"
+    # Without the seed these measurements are the only evidence of the noise's distribution.
+    keyed = run.record.noise == "secure" and run.record.seed is not None
+    return first(faults if fault is None else [fault], name, reason, missing, required=keyed)
 
 
 @register("noise distribution", order=101, false_alarm=EVIDENCE_FALSE_ALARM)
 def noise_distribution(run: Run) -> Check:
     """The noise of each release has the normal law: distance, cells, tails, lattice, energy."""
-    coordinates = sum(release.dimension for _, release in _gaussian_sums(run))
+    coordinates = sum(release.dimension for _, release in run.once(_gaussian_sums))
     reason = f"{coordinates} coordinates fit the normal law"
     return _check(run, "noise distribution", _unlike_normal, reason)
 
@@ -262,33 +247,30 @@ def _unlike_normal(measured: Measured, rate: float) -> Iterator[str]:
     level = rate / 5
     for release, one in measured:
         where = f"round {release.round}"
-        if statistics.ks_p_value(one.ks, one.coordinates) < level / len(measured):
+        if ks_p_value(one.ks, one.coordinates) < level / len(measured):
             yield f"{where}: Kolmogorov-Smirnov distance {one.ks:.3g} from the normal law"
-        if statistics.close_pairs_p_value(one.close, [one.coordinates]) < level / 2 / len(measured):
+        if close_pairs_p_value(one.close, [one.coordinates]) < level / 2 / len(measured):
             yield f"{where}: {one.close} pairs of equal noise, so it is on a grid or repeated"
     sizes = [one.coordinates for _, one in measured]
     total, close = sum(sizes), sum(one.close for _, one in measured)
-    if statistics.close_pairs_p_value(close, sizes) < level / 2:
+    if close_pairs_p_value(close, sizes) < level / 2:
         yield f"all rounds: {close} pairs of equal noise, so it is on a grid or repeated"
     cells = np.sum([one.cells for _, one in measured], axis=0)
     distance = np.abs(np.cumsum(cells) / total - np.arange(1, CELLS + 1) / CELLS).max()
-    odd_cells = statistics.counts_p_values(cells, total, np.full(CELLS, 1 / CELLS))
-    if (
-        statistics.ks_p_value(float(distance), total) < level / 2
-        or odd_cells.min() < level / 2 / CELLS
-    ):
+    odd_cells = counts_p_values(cells, total, np.full(CELLS, 1 / CELLS))
+    if ks_p_value(float(distance), total) < level / 2 or odd_cells.min() < level / 2 / CELLS:
         yield f"all rounds: distance {distance:.3g} from the normal law"
     tails = np.sum([one.tails for _, one in measured], axis=0)
-    chances = statistics.counts_p_values(tails, total, statistics.tail_probabilities(TAILS))
+    chances = counts_p_values(tails, total, tail_probabilities(TAILS))
     if chances.min() < level / len(TAILS):
         worst = int(chances.argmin())
-        expected = statistics.tail_probabilities(TAILS)[worst] * total
+        expected = tail_probabilities(TAILS)[worst] * total
         yield (
             f"all rounds: {tails[worst]} coordinates beyond {TAILS[worst]:g} deviations, "
             f"about {expected:.3g} expected"
         )
     energy = sum(sum(one.block_squares) for _, one in measured)
-    if statistics.squares_p_values(np.array([energy]), np.array([total]))[0] < level:
+    if squares_p_values(np.array([energy]), np.array([total]))[0] < level:
         yield f"all rounds: {np.sqrt(energy / total):.6g} times the recorded deviation"
 
 
@@ -313,7 +295,7 @@ def _uneven(measured: Measured, rate: float) -> Iterator[str]:
         if not squares:
             continue
         values, sizes = np.array(squares), np.array(lengths)
-        chances = statistics.squares_p_values(values, sizes)
+        chances = squares_p_values(values, sizes)
         worst = int(chances.argmin())
         if chances[worst] < level / 2 / len(values):
             ratio = np.sqrt(values[worst] / sizes[worst])
@@ -323,8 +305,8 @@ def _uneven(measured: Measured, rate: float) -> Iterator[str]:
     for n, group in _by_length(measured).items():
         projections = np.array(group)
         rows, columns = projections.shape
-        energy = statistics.squares_p_values(np.square(projections).sum(0), np.full(columns, rows))
-        mean = statistics.normal_p_values(projections.sum(0) / np.sqrt(rows))
+        energy = squares_p_values(np.square(projections).sum(0), np.full(columns, rows))
+        mean = normal_p_values(projections.sum(0) / np.sqrt(rows))
         share = level * rows / len(measured) / columns
         if energy.min() < share:
             yield f"all rounds: unequal noise on random projections of {n} coordinates"
@@ -342,7 +324,7 @@ def _uneven_in_all(
     """Layers or blocks whose noise over all releases does not have the recorded deviation."""
     numbers = np.array([number for _, number in where])
     energy, counts = np.bincount(numbers, values), np.bincount(numbers, sizes)
-    chances = statistics.squares_p_values(energy[1:], counts[1:])
+    chances = squares_p_values(energy[1:], counts[1:])
     worst = int(chances.argmin())
     if chances[worst] < level / len(chances):
         ratio = np.sqrt(energy[worst + 1] / counts[worst + 1])
@@ -369,7 +351,7 @@ def _dependent(measured: Measured, rate: float) -> Iterator[str]:
     lags = np.array([max(1, one.coordinates - 1) for _, one in measured])
     values = np.array([one.autocorrelation for _, one in measured])
     sizes = np.array([one.coordinates for _, one in measured])
-    chances = statistics.lagged_p_values(values, sizes) * lags
+    chances = lagged_p_values(values, sizes) * lags
     worst = int(chances.argmin())
     if chances[worst] < level / len(measured):
         release, one = measured[worst]
@@ -386,10 +368,7 @@ def _dependent(measured: Measured, rate: float) -> Iterator[str]:
         for release, _ in measured
         if release.residual is not None and release.residual.along_sum is not None
     ]
-    if (
-        along
-        and statistics.normal_p_values(np.array([sum(along) / np.sqrt(len(along))]))[0] < level
-    ):
+    if along and normal_p_values(np.array([sum(along) / np.sqrt(len(along))]))[0] < level:
         yield "all rounds: the noise is correlated with the clean sum"
 
 
@@ -401,7 +380,7 @@ def _dependent_pairs(same: Measured, level: float) -> Iterator[str]:
     if not len(first_):
         return
     products = (vectors @ vectors.T)[first_, second]
-    chances = statistics.product_p_values(products, vectors.shape[1])
+    chances = product_p_values(products, vectors.shape[1])
     worst = int(chances.argmin())
     if chances[worst] < level / len(chances):
         left, right = same[first_[worst]][0], same[second[worst]][0]
@@ -427,7 +406,7 @@ def _dependent_lags(same: Measured, level: float) -> Iterator[str]:
             pairs = [(own[r], own[r + lag]) for r in own if r + lag in own]
             product = sum(float(x @ y) for x, y in pairs)
             normals = len(own) * len(same[0][1].projections)
-            if statistics.lagged_p_values(np.array([product]), normals)[0] < level / number:
+            if lagged_p_values(np.array([product]), normals)[0] < level / number:
                 correlation = product / (len(pairs) * len(same[0][1].projections))
                 yield f"{name}: correlation {correlation:.2g} with the noise {lag} rounds before"
     for position, left in enumerate(groups):
@@ -435,160 +414,165 @@ def _dependent_lags(same: Measured, level: float) -> Iterator[str]:
             both = [found for found in by_round.values() if left in found and right in found]
             product = sum(float(found[left] @ found[right]) for found in both)
             normals = max(1, len(both) * len(same[0][1].projections))
-            if statistics.product_p_values(np.array([product]), normals)[0] < level / number:
+            if product_p_values(np.array([product]), normals)[0] < level / number:
                 yield f"{left} and {right}: correlation {product / normals:.2g} in the same round"
 
 
-# --- Checks that a release is its sum plus noise, on coordinates chosen without data. ------------
+# --- The noise of a seeded simulation, generated again. ------------------------------------------
+#
+# This is exact: noise that the seed does not give is a fault. It applies where the record names the
+# release of numpy that is installed here, because another one may draw differently from the same
+# stream, and where the noise is that of the seed.
 
-ROUNDING = 1e-3
-"""Relative tolerance on a client's local steps and their noise, for single precision."""
-PUBLIC_TRANSFORM = "random_mask"
-"""The transform whose masks can be drawn again from the seed."""
+COORDINATES = 50_000_000
+"""Most coordinates of noise that are generated again; in longer runs every k-th release."""
 LARGEST = 2**30
-"""Longest vector whose masks are drawn again, for memory: 8 GiB."""
+"""Most coordinates of one release whose noise is generated again, for memory: 8 GiB."""
+SINGLE = 2.0**-23
+"""Relative error of a coordinate that was rounded to single precision, with a factor of 2."""
 
 
-@register("sums", order=110, false_alarm=FALSE_ALARM)
-def sums(run: Run) -> Check:
-    """Each release is its clipped sum plus Gaussian noise of the recorded standard deviation.
+@register("noise regenerated", order=104)
+def noise_regenerated(run: Run) -> Check:
+    """The noise of each release is what the seed's generator gives, where it stood and drew.
 
-    The residual, measured outside the mechanism, is the release minus the sum that entered the
-    mechanism. Its sum of squares and its component along the sum are tested, because a sum that
-    was scaled, clipped or noised differently changes one of them. The component along the sum,
-    divided by the standard deviation, is standard normal for any sum. For a client that adds
-    noise locally, the residual is its update minus its noise, whose norm is at most that of the
-    clipped gradients of the records in its batches.
+    The generated noise is compared with the ledger's sum of squares, with the residual and with
+    the measured projections, up to single precision.
     """
-    measured = [
-        (release, release.residual)
-        for release in run.ledger.records
-        if release.residual is not None and release.noise.noisy
-    ]
-    summed = [(release, residual) for release, residual in measured if release.unit == "client"]
-    level = FALSE_ALARM / (2 * len(summed) + 2)
-
-    def problems() -> Iterator[str]:
-        for release, residual in measured:
-            if release.unit == "record":
-                yield from _too_long(release, residual, run.plan.spec.local.momentum)
-        squares, along, drawn, components = 0.0, 0.0, 0, 0
-        for release, residual in summed:
-            std, where = release.noise_std, f"round {release.round}"
-            if release.noise.p_value(residual.sum_squares, std, release.dimension) < level:
-                rest = math.sqrt(residual.sum_squares / max(release.dimension, 1))
-                yield f"{where}: released is the sum and a rest of {rest:.6g}, recorded {std:.6g}"
-            if not release.noise.normal:  # its sum of squares and projection are not chi-square
-                continue
-            squares, drawn = squares + residual.sum_squares / std**2, drawn + release.dimension
-            if residual.along_sum is not None:
-                along, components = along + (residual.along_sum / std) ** 2, components + 1
-                if noise_p_value(residual.along_sum**2, std, 1) < level:
-                    yield f"{where}: released is not the sum and its noise but a multiple of it"
-        if noise_p_value(squares, 1.0, drawn) < level:
-            yield f"all rounds: a rest of {math.sqrt(squares / drawn):.6g} times the recorded noise"
-        if noise_p_value(along, 1.0, components) < level:
-            yield "all rounds: released are not the sums and their noise but multiples of them"
-
-    def missing() -> Iterator[str]:
-        sent = [release for release in run.ledger.records if not release.noise.silent]
-        yield from unreleased(run)
-        yield from lacking("residuals", map(_unmeasured, sent))
-        along = (residual.along_sum is None for release, residual in summed if _has_sum(release))
-        yield from lacking("parts of residuals along the sum", along)
-
-    reason = f"each of {len(measured)} measured releases is its sum and its noise"
-    return first(problems(), "sums", reason if measured else NOTHING_LEFT, missing())
-
-
-def _unmeasured(release: ReleaseRecord) -> bool:
-    """Whether a release lacks its residual.
-
-    A client whose update was not finite sends zero instead, and is recorded as excluded.
-    """
-    zero = release.unit == "record" and all(share.excluded for share in release.shares)
-    return release.residual is None and not zero
-
-
-def _has_sum(release: ReleaseRecord) -> bool:
-    """Whether a client added an update that is not zero."""
-    return any(share.largest_norm is None or share.largest_norm > 0 for share in release.shares)
-
-
-def _too_long(release: ReleaseRecord, residual: Residual, momentum: float) -> Iterator[str]:
-    """Why a client's update without its noise is larger than its clipped records allow."""
-    [share] = release.shares
-    if share.cohort is None or release.noise_sum_squares is None:
-        return
-    reach = sum(momentum**step for step in range(release.steps))
-    records, noise = share.cohort * (share.clip_bound or 0.0), math.sqrt(release.noise_sum_squares)
-    allowed = reach * (records + ROUNDING * (records + noise))
-    if (norm := math.sqrt(residual.sum_squares)) > allowed:
-        yield (
-            f"round {release.round}, {share.group}: a client sent {norm:.6g} beside its noise, "
-            f"the {share.cohort} clipped records of its batches allow {allowed:.6g}"
+    name = "noise regenerated"
+    releases, seed = run.once(_gaussian_sums), run.record.seed
+    if not releases:
+        return passed(name, NO_GAUSSIAN)
+    if run.other_streams is not None or seed is None:
+        return not_shown(name, [run.other_streams or "the seed"], required=False)
+    if run.keyed:  # a state where the seed puts it is no state of a key
+        faults = (
+            f"round {release.round}, release {index + 1}: the generator stood where the seed puts "
+            "it, the record names a secret key"
+            for index, release in releases
+            if release.noise_state == fingerprint(stream(seed, Purpose.NOISE, release.round, index))
         )
-
-
-@register("coordinates", order=60)
-def coordinates(run: Run) -> Check:
-    """Only coordinates that the algorithm releases left the clients, by data-independent masks."""
-    executed = run.record.executed
-    if executed is None:
-        return not_shown("coordinates", ["the released coordinates in the record"])
-    header, _ = run.evidence
+        return first(faults, name, "", ["the key of the noise"], required=False)
+    measured = {} if run.folder is None else read_noise_evidence(run.folder)[0]
+    every = math.ceil(sum(release.dimension for _, release in releases) / COORDINATES)
+    offset = int(run.ledger.chain[:8] or "0", 16) % every
+    stateless = sum(not release.noise_state for _, release in releases)
+    large = [release.dimension > LARGEST for _, release in releases]
 
     def problems() -> Iterator[str]:
-        yield from evidence_fault(run)
-        total = executed.coordinates
-        for name, part in (
-            ("shared", executed.shared),
-            *((m.name, m.size) for m in executed.masks),
-        ):
-            if part > total:
-                yield f"record.executed.{name}: must be at most {total} coordinates, found {part}"
-        # A paid quantile appends its count to the parameters, other transforms what they need.
-        if header is not None and not header.parameters <= total <= 2 * header.parameters:
-            yield f"record.executed.coordinates: must be {header.parameters}, found {total}"
-        fixed: str | None = None
-        for release in run.ledger.records:
-            where = f"round {release.round}"
-            failed = bool(release.failure) and run.record.seed is None  # only of deployments
-            if release.noise.silent and executed.released and not failed:
-                yield f"{where}: no release, where {executed.released} coordinates are shared"
-            if not release.noise.noisy:
-                continue
-            dimension = release.dimension / release.steps
-            if dimension > executed.released:
-                left = f"{dimension:g} coordinates left the clients"
-                yield f"{where}: {left}, {executed.released} may"
-            if not executed.masks:
-                if dimension < executed.released:
-                    covered = f"{dimension:g} of {executed.released}"
-                    yield f"{where}: noise on {covered} coordinates"
-                fixed = release.support if fixed is None else fixed
-                if release.support != fixed:
-                    yield f"{where}: other coordinates than in the first round, without a mask"
-            elif (why := _not_public(run.record.seed, release, executed)) is not None:
-                yield f"{where}: {why}"
+        for number, (index, release) in enumerate(releases):
+            source = stream(seed, Purpose.NOISE, release.round, index)
+            where = f"round {release.round}, release {index + 1}"
+            if release.noise_state and release.noise_state != fingerprint(source):
+                yield f"{where}: the generator did not stand where the seed puts it"
+            elif number % every == offset and not large[number]:
+                drawn = source.standard_normal(release.dimension) * release.noise_std
+                why = _other_noise(release, measured.get((release.round, index)), drawn)
+                if why is not None:
+                    yield f"{where}: {why}"
 
-    masks = f", {len(executed.masks)} random masks drawn again" if executed.masks else ""
-    reason = f"{executed.released} may leave a client{masks}"
-    missing = [*unreleased(run), *without_evidence(run, "the number of parameters")]
-    return first(problems(), "coordinates", reason, missing)
+    missing = [f"states of the generator ({stateless} of {len(releases)})"] if stateless else []
+    missing += lacking(f"noise of at most {LARGEST} coordinates", large)
+    checked = len(range(offset, len(releases), every))
+    reason = f"{len(releases)} states and the noise of {checked} releases are those of the seed"
+    return first(problems(), name, reason, missing, required=False)
 
 
-def _not_public(seed: int | None, release: ReleaseRecord, executed: Executed) -> str | None:
-    """Why the mask cannot be the public one; None where it is, or where that is not known."""
-    whole = executed.shared == executed.coordinates
-    if seed is None or not whole or any(mask.name != PUBLIC_TRANSFORM for mask in executed.masks):
+def _other_noise(
+    release: ReleaseRecord, measured: NoiseEvidence | None, drawn: np.ndarray
+) -> str | None:
+    """How a release's evidence differs from generated noise [n]; None where it does not."""
+    squares = float(np.square(drawn).sum())
+    if release.noise_sum_squares is None:
         return None
-    length = executed.coordinates - executed.appended
-    if length > LARGEST:
-        return None
-    expected = public_mask.draw_mask(seed, release.round, executed.masks, length)
-    if release.dimension != len(expected) + executed.appended:
-        return f"noise on {release.dimension} coordinates, the public mask has {len(expected)}"
-    if release.support != public_mask.mask_digest(expected):
-        return "the coordinates are not those of the public mask, so they depend on data"
+    if not math.isclose(release.noise_sum_squares, squares, rel_tol=1e-9):
+        ratio = math.sqrt(release.noise_sum_squares / squares)
+        return f"the recorded noise is not the seed's, its norm {ratio:.9g} times as large"
+    norm = math.sqrt(squares)
+    error = SINGLE * (norm + (longest_sum(release) or 0.0))
+    if release.residual is not None:
+        residual = math.sqrt(release.residual.sum_squares)
+        if abs(residual - norm) > error:
+            return f"the released noise is {residual / norm:.6g} times as large as the seed's"
+    if measured is not None and measured.coordinates == len(drawn):
+        expected = project(drawn / release.noise_std)
+        difference = np.abs(expected - np.asarray(measured.projections)).max()
+        if difference > DECIMALS + error / release.noise_std:
+            return f"the released noise is not the seed's (by {difference:.2g} on a projection)"
     return None
+
+
+# --- P-values of measured noise against independent standard normals. ----------------------------
+
+DENSITY = 1 / math.sqrt(2 * math.pi)
+"""Largest density of the standard normal law."""
+
+
+def ks_p_value(distance: float, n: int) -> float:
+    """P-value of a Kolmogorov-Smirnov distance (Massart 1990, the DKW inequality)."""
+    return min(1.0, 2 * math.exp(-2 * n * distance**2))
+
+
+def counts_p_values(counts: np.ndarray, n: int, probabilities: np.ndarray) -> np.ndarray:
+    """Exact two-sided binomial p-values of numbers of coordinates in cells or tails."""
+    below = bdtr(counts, n, probabilities)
+    above = np.where(counts > 0, bdtrc(np.maximum(counts - 1, 0), n, probabilities), 1.0)
+    smaller = np.minimum(below, above)
+    chances: np.ndarray = np.minimum(1.0, 2 * smaller)
+    return chances
+
+
+def tail_probabilities(limits: Sequence[float]) -> np.ndarray:
+    """Probability that a standard normal exceeds each limit in absolute value."""
+    probabilities: np.ndarray = 2 * ndtr(-np.asarray(limits))
+    return probabilities
+
+
+def squares_p_values(squares: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Exact two-sided chi-square p-values of sums of squares."""
+    smaller = np.minimum(chdtr(counts, squares), chdtrc(counts, squares))
+    chances: np.ndarray = np.minimum(1.0, 2 * smaller)
+    return chances
+
+
+def close_pairs_p_value(pairs: int, sizes: Sequence[int]) -> float:
+    """P-value of the number of neighbouring sorted values that are closer than ``CLOSE``.
+
+    With the distribution function as a transform, the values of a vector become n independent
+    uniform variables, whose spacings are negatively associated and at most ``a`` with probability
+    1 - (1 - a)^n. A multiplicative Chernoff bound holds for sums of negatively associated
+    indicators (Dubhashi and Ranjan 1998).
+    """
+    mean = sum((n - 1) * -math.expm1(n * math.log1p(-CLOSE * DENSITY)) for n in sizes)
+    if pairs <= mean or mean == 0:
+        return 1.0
+    return math.exp(min(0.0, pairs - mean - pairs * math.log(pairs / mean)))
+
+
+def product_p_values(products: np.ndarray, n: int | np.ndarray) -> np.ndarray:
+    """Chernoff bound on two-sided tails of sums of products x_i y_i of independent normals.
+
+    The logarithm of the moment generating function at t is -(n / 2) log(1 - t^2).
+    """
+    s = np.maximum(np.abs(np.asarray(products, dtype=float)), 1e-12)
+    t = 2 * s / (n + np.sqrt(np.square(np.asarray(n, dtype=float)) + 4 * s**2))
+    bounds: np.ndarray = np.minimum(1.0, 2 * np.exp(-t * s - n / 2 * np.log1p(-(t**2))))
+    return bounds
+
+
+def lagged_p_values(products: np.ndarray, n: int | np.ndarray) -> np.ndarray:
+    """As ``product_p_values`` for products z_i z_(i + lag) within one vector of n normals.
+
+    The quadratic form has trace 0 and eigenvalues in [-1, 1] (the mean of a shift matrix
+    and its transpose), so that by convexity the logarithm of its moment generating function at t is
+    at most -(n / 4) log(1 - 4 t^2): half the exponent of ``product_p_values``.
+    """
+    bounds = 2 * np.sqrt(product_p_values(products, n) / 2)
+    chances: np.ndarray = np.minimum(1.0, bounds)
+    return chances
+
+
+def normal_p_values(values: np.ndarray) -> np.ndarray:
+    """Exact two-sided p-values of standard normals."""
+    chances: np.ndarray = 2 * ndtr(-np.abs(values))
+    return chances

@@ -7,15 +7,19 @@ the law's distribution of that number, so that no client takes part more often t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache, lru_cache
 
 import numpy as np
+from scipy.special import gammaln
 
 from privplan.laws.participation import spread_p_value, total_p_value
 from privplan.plan import GroupPlan
 from privplan.record import GroupShare
-from privplan.verification import statistics
+from privplan.streams import Purpose, stream
 from privplan.verification.checks.check import (
+    EVIDENCE_FALSE_ALARM,
+    FALSE_ALARM,
     Check,
     Run,
     at_round,
@@ -27,7 +31,6 @@ from privplan.verification.checks.check import (
     stretches,
     unreleased,
 )
-from privplan.verification.statistics import EVIDENCE_FALSE_ALARM, FALSE_ALARM, oddest_client
 
 
 @register("sampling law", order=120, false_alarm=FALSE_ALARM)
@@ -199,7 +202,7 @@ def cohort_independence(run: Run) -> Check:
     """Overlaps at all lags, single pairs of rounds, halves, neighbours, and the sampling ratio."""
     name, law = "cohort independence", run.plan.spec.sampling.law
     if run.plan.spec.unit == "record" or law.everyone:
-        return first(iter(()), name, "does not apply, cohorts are not drawn")
+        return passed(name, "does not apply, cohorts are not drawn")
     if not law.uniform_cohorts:
         return not_shown(name, [f"tests of the law {law.title}"], required=False)
     shares = [share for release in run.ledger.records for share in release.shares]
@@ -230,11 +233,9 @@ def cohort_independence(run: Run) -> Check:
                     yield f"{group.name}{where if len(parts) > 1 else ''}: {fault}"
 
     rate = f"false alarms at most {EVIDENCE_FALSE_ALARM:g}"
-    check = first(problems(), name, f"lags, pairs, halves and ratio fit the law, {rate}")
-    if check.passed and (unnamed or not shares):
-        missing = [f"participants ({unnamed} of {len(shares)})"]
-        return not_shown(name, missing, required=False)
-    return check
+    missing = [f"participants ({unnamed} of {len(shares)})"] if unnamed or not shares else []
+    reason = f"lags, pairs, halves and ratio fit the law, {rate}"
+    return first(problems(), name, reason, missing, required=False)
 
 
 def _cohorts(run: Run, group: GroupPlan) -> Cohorts:
@@ -254,9 +255,9 @@ def _dependent_rounds(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
         pairs = [(by_round[t], by_round[t + lag]) for t in by_round if t + lag in by_round]
         if not pairs:
             continue
-        overlaps = [statistics.overlap(left, frozenset(right)) for left, right in pairs]
+        overlaps = [overlap(left, frozenset(right)) for left, right in pairs]
         sizes = [(len(left), len(right)) for left, right in pairs]
-        if statistics.overlaps_p_value(overlaps, sizes, n) < level / LAGS:
+        if overlaps_p_value(overlaps, sizes, n) < level / LAGS:
             expected = sum(left * right for left, right in sizes) / n
             yield (
                 f"{sum(overlaps)} clients in common with the cohort {lag} rounds before, "
@@ -278,7 +279,7 @@ def _same_cohort(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
             second, other = cohorts[right]
             case = (len(one), len(other), int(common[left, right]))
             if case not in known:
-                known[case] = statistics.hypergeometric_p_value(case[2], n, case[0], case[1])
+                known[case] = hypergeometric_p_value(case[2], n, case[0], case[1])
             if known[case] < level / number:
                 expected = case[0] * case[1] / n
                 yield (
@@ -296,8 +297,8 @@ def _one_half(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
     tests = max(1, len(halves) * len(cohorts))
     for name, half in halves:
         for round_, cohort in cohorts:
-            found = statistics.overlap(cohort, half)
-            chance = statistics.hypergeometric_p_value(found, n, len(half), len(cohort))
+            found = overlap(cohort, half)
+            chance = hypergeometric_p_value(found, n, len(half), len(cohort))
             if chance < level / tests:
                 yield f"round {round_}: {found} of {len(cohort)} participants are of {name}"
 
@@ -305,7 +306,7 @@ def _one_half(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
 def _neighbours(cohorts: Cohorts, n: int, level: float) -> Iterator[str]:
     rows = [cohort for _, cohort in cohorts]
     for distance in DISTANCES:
-        if statistics.neighbours_p_value(rows, n, distance) < level / len(DISTANCES):
+        if neighbours_p_value(rows, n, distance) < level / len(DISTANCES):
             yield f"clients {distance} apart took part in the same rounds too often"
 
 
@@ -323,3 +324,147 @@ def _wrong_ratio(run: Run, group: GroupPlan, level: float) -> Iterator[str]:
         trials = sum(len(law.places(round_, group.clients)) for round_, _ in known)
         if known and total_p_value([total], trials, ratio) < level / len(found):
             yield f"{total} participations where about {ratio * trials:.0f} are expected"
+
+
+@register("cohorts regenerated", order=131)
+def cohorts_regenerated(run: Run) -> Check:
+    """The participants of each round are those that the sampling law draws from the seed."""
+    name = "cohorts regenerated"
+    if run.plan.spec.unit == "record":
+        return passed(name, "does not apply, clients take turns; see rounds")
+    seed = run.record.seed
+    why = "the key of the cohorts" if run.keyed else run.other_streams
+    if why is not None or seed is None:
+        return not_shown(name, [why or "the seed"], required=False)
+    shares = [share for release in run.ledger.records for share in release.shares]
+    unnamed = sum(share.participants is None for share in shares)
+
+    def problems() -> Iterator[str]:
+        law = run.plan.spec.sampling.law
+        for index, group in enumerate(run.plan.groups):
+            for release, share in run.shares(group.name):
+                if share.participants is None:
+                    continue
+                ratio, _ = at_round(run, group, release)
+                source = stream(seed, Purpose.SAMPLING, release.round, index)
+                drawn = law.draw(source, group.clients, ratio, release.round).tolist()
+                if list(share.participants) != drawn:
+                    others = len(set(drawn) ^ set(share.participants))
+                    yield (
+                        f"round {release.round}, {group.name}: the seed draws another cohort "
+                        f"({others} clients differ)"
+                    )
+
+    missing = [f"participants ({unnamed} of {len(shares)})"] if unnamed or not shares else []
+    reason = f"{len(shares)} cohorts are those of the seed"
+    return first(problems(), name, reason, missing, required=False)
+
+
+# --- P-values of participations and of cohorts. --------------------------------------------------
+#
+# Given its size, each cohort is a uniform subset of its group under every law of this project, and
+# those of different rounds are independent.
+
+_EXPONENTS = np.geomspace(1e-3, 20, 120)
+"""Exponents among which a Chernoff bound takes the best."""
+
+
+def oddest_client(counts: np.ndarray, law: np.ndarray) -> tuple[int, float]:
+    """The client whose number of participations is the oddest, and how odd it is."""
+    below, above = np.cumsum(law), np.cumsum(law[::-1])[::-1]
+    inside = np.minimum(counts, len(law) - 1)
+    chances = np.where(counts < len(law), np.minimum(below[inside], above[inside]), 0.0)
+    oddest = int(np.argmin(chances))
+    return oddest, float(min(1.0, 2 * len(counts) * chances[oddest]))
+
+
+def hypergeometric(population: int, marked: int, draws: int) -> tuple[np.ndarray, np.ndarray]:
+    """Values and log-probabilities of the number of marked clients in a uniform draw."""
+    values = np.arange(max(0, draws + marked - population), min(draws, marked) + 1)
+    log_mass = (
+        _log_choose(marked, values)
+        + _log_choose(population - marked, draws - values)
+        - _log_choose(population, np.array(draws))
+    )
+    return values, log_mass
+
+
+def hypergeometric_p_value(found: int, population: int, marked: int, draws: int) -> float:
+    """Exact two-sided p-value of the number of marked clients in a uniform draw."""
+    least, chances = _hypergeometric_p_values(population, min(marked, draws), max(marked, draws))
+    index = found - least
+    return float(chances[index]) if 0 <= index < len(chances) else 0.0
+
+
+@lru_cache(maxsize=512)
+def _hypergeometric_p_values(population: int, marked: int, draws: int) -> tuple[int, np.ndarray]:
+    """Least number of marked clients in a uniform draw, and p-values of it and of each above.
+
+    The law is symmetric in its last two arguments.
+    """
+    values, log_mass = hypergeometric(population, marked, draws)
+    mass = np.exp(log_mass)
+    below, above = np.cumsum(mass), np.cumsum(mass[::-1])[::-1]
+    return int(values[0]), np.minimum(1.0, 2 * np.minimum(below, above))
+
+
+def overlaps_p_value(overlaps: Sequence[int], sizes: Sequence[tuple[int, int]], n: int) -> float:
+    """Chernoff bound on the two-sided tail of the sum of overlaps of pairs of cohorts.
+
+    The overlap of two independent uniform subsets is hypergeometric given one of them. Overlaps of
+    rounds t and t + lag for all t are a martingale with these conditional laws, so that the
+    moment generating functions multiply.
+    """
+    laws = Counter((min(pair), max(pair)) for pair in sizes)  # the law is symmetric in the sizes
+    terms = [hypergeometric(n, *pair) for pair in laws]
+    lengths, counts = [len(values) for values, _ in terms], np.array(list(laws.values()))
+    starts = np.cumsum([0, *lengths[:-1]])
+    values, log_mass = map(np.concatenate, zip(*terms, strict=True))
+    found, mean = sum(overlaps), sum(one * other for one, other in sizes) / n
+    side = 1.0 if found >= mean else -1.0  # the bound of the other side is 1
+
+    @cache
+    def exponent(index: int) -> float:
+        slope = side * float(_EXPONENTS[index])
+        powers = log_mass + slope * values
+        largest = np.maximum.reduceat(powers, starts)
+        sums = np.add.reduceat(np.exp(powers - np.repeat(largest, lengths)), starts)
+        return float(counts @ (largest + np.log(sums))) - slope * found
+
+    low, high = 0, len(_EXPONENTS) - 1  # a sum of convex functions has one minimum
+    while high - low > 2:
+        left, right = low + (high - low) // 3, high - (high - low) // 3
+        low, high = (low, right) if exponent(left) <= exponent(right) else (left, high)
+    least = min(exponent(index) for index in range(low, high + 1))
+    return min(1.0, 2 * float(np.exp(min(0.0, least))))
+
+
+def overlap(left: Collection[int], right: frozenset[int]) -> int:
+    """Number of clients in both cohorts."""
+    return len(right.intersection(left))
+
+
+def neighbours_p_value(cohorts: Sequence[Sequence[int]], n: int, distance: int) -> float:
+    """Bound on the upper tail of how many clients took part with a client ``distance`` apart.
+
+    Counts, over all rounds, disjoint pairs of positions (i, i + distance) both of whose clients
+    took part. Indicators of clients in a uniform subset are negatively associated, and so are
+    indicators of disjoint pairs; a multiplicative Chernoff bound applies.
+    """
+    position = np.arange(n)
+    is_first = (position // distance % 2 == 0) & (position + distance < n)
+    mean, found, pairs = 0.0, 0, int(is_first.sum())
+    for cohort in cohorts:
+        size = len(cohort)
+        present, drawn = np.zeros(n + distance, dtype=bool), np.asarray(cohort, dtype=np.int64)
+        present[drawn] = True
+        found += int((is_first[drawn] & present[drawn + distance]).sum())
+        mean += pairs * size * (size - 1) / (n * (n - 1)) if n > 1 else 0.0
+    if found <= mean or mean == 0:
+        return 1.0
+    return float(np.exp(min(0.0, found - mean - found * np.log(found / mean))))
+
+
+def _log_choose(total: int, chosen: np.ndarray) -> np.ndarray:
+    found: np.ndarray = gammaln(total + 1) - gammaln(chosen + 1) - gammaln(total - chosen + 1)
+    return found
