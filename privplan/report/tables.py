@@ -255,7 +255,7 @@ def audit_table(verdict: Verdict) -> Table:
             rows.append([group.group, view, f"{audits[0].canaries}", upper, *values])
     caption = (
         f"lower bounds on epsilon at delta, each with confidence "
-        f"{100 * first.audit[0].confidence:g}%; estimates have none; {first.sampling} sampling, "
+        f"{100 * first.audit[0].confidence:g}%; {first.sampling} sampling, "
         f"{first.relation} neighbours; realised upper by {first.accountant}"
     )
     columns = ["group", "observer sees", "canaries", "realised upper", *named.values()]
