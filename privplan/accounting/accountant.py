@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from privplan.accounting.release import History, Relation
-from privplan.errors import InputError
+from privplan.errors import InputError, UnsupportedError
 from privplan.registry import Registry
 from privplan.values import LEAST
 
@@ -85,6 +85,19 @@ def checked_relation(relation: object) -> Relation:
     if relation not in tuple(Relation):
         raise InputError.one("relation", f"must be one of {', '.join(Relation)}", relation)
     return Relation(str(relation))
+
+
+def check_supported(one: Accountant, history: History, delta: float, relation: Relation) -> None:
+    """Raise where an accountant does not answer.
+
+    Raises:
+        InputError: for a delta out of range.
+        UnsupportedError: when ``why_not`` gives a reason.
+    """
+    checked_delta(delta)
+    reason = one.why_not(history, relation)
+    if reason is not None:
+        raise UnsupportedError(f"{one.name}: {reason}")
 
 
 KINDS = (

@@ -175,7 +175,8 @@ def disagreements(rows: Iterable[CertificateRow]) -> list[str]:
             )
             if not same or row.guarantee or row.kind in _NO_BOUNDS or row.kind.endswith(OF_ONE_RUN):
                 continue
-            if _apart(row, guarantee):
+            apart = max(row.epsilon_lower, guarantee.epsilon_lower)
+            if min(row.epsilon_upper, guarantee.epsilon_upper) * (1 + _RELATIVE_GAP) < apart:
                 warnings.append(
                     f"group {row.group}: {row.accountant} says epsilon is in "
                     f"[{row.epsilon_lower:.6g}, {row.epsilon_upper:.6g}], which does not meet "
@@ -201,14 +202,6 @@ def loose_guarantees(rows: Iterable[CertificateRow]) -> list[str]:
         and not row.guarantee
         and row.epsilon_upper * (1 + _LOOSE) < guarantee.epsilon_upper
     ]
-
-
-def _apart(row: CertificateRow, other: CertificateRow) -> bool:
-    slack = 1 + _RELATIVE_GAP
-    return (
-        row.epsilon_upper * slack < other.epsilon_lower
-        or other.epsilon_upper * slack < row.epsilon_lower
-    )
 
 
 # --- The T-fold composition of one release: checked, evaluated by accountants, and calibrated. ---

@@ -23,10 +23,16 @@ from __future__ import annotations
 
 import math
 
-from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta, checked_relation
+from privplan.accounting.accountant import (
+    ACCOUNTANTS,
+    Interval,
+    check_supported,
+    checked_delta,
+    checked_relation,
+)
 from privplan.accounting.families import not_gaussian
 from privplan.accounting.release import History, Relation, Release
-from privplan.errors import InputError, UnsupportedError
+from privplan.errors import InputError
 
 
 class ClosedFormAccountant:
@@ -50,10 +56,7 @@ class ClosedFormAccountant:
 
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
         """The epsilon of Theorem 1 at ``delta``; see ``failed_conditions``."""
-        checked_delta(delta)
-        reason = self.why_not(history, relation)
-        if reason is not None:
-            raise UnsupportedError(f"closed_form: {reason}")
+        check_supported(self, history, delta, relation)
         return Interval(0.0, _epsilon(history, delta, relation))
 
 
@@ -116,18 +119,17 @@ def conditions(
     if math.isfinite(alpha):
         log_term = -math.log(sampling_ratio * alpha * (1 + square))
         limit = 1 + (2 / 3) * square * log_term
-    if alpha > limit:
-        failed.append(_of_alpha(alpha, limit, sampling_ratio * (1 + square)))
+    least = sampling_ratio * (1 + square)
+    if alpha > limit and least >= 1:  # the logarithm is negative for every alpha above 1
+        failed.append(
+            f"no alpha meets the condition, as q (1 + sigma^2) = {least:.4g} is not below 1"
+        )
+    elif alpha > limit and limit < 0:
+        failed.append(f"q alpha (1 + sigma^2) must be below 1, found {least * alpha:.4g}")
+    elif alpha > limit:
+        rule = f"must be at most {limit:.4g}, found {alpha:.4g}"
+        failed.append(f"alpha = 1 + 2 log(1/delta)/epsilon {rule}")
     return failed
-
-
-def _of_alpha(alpha: float, limit: float, least: float) -> str:
-    """The failed condition on alpha; ``least`` is q (1 + sigma^2), which bounds every alpha."""
-    if least >= 1:  # the logarithm is negative for every alpha above 1
-        return f"no alpha meets the condition, as q (1 + sigma^2) = {least:.4g} is not below 1"
-    if limit < 0:
-        return f"q alpha (1 + sigma^2) must be below 1, found {least * alpha:.4g}"
-    return f"alpha = 1 + 2 log(1/delta)/epsilon must be at most {limit:.4g}, found {alpha:.4g}"
 
 
 def failed_conditions(history: History, delta: float, relation: Relation | str) -> list[str]:

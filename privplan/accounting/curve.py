@@ -7,12 +7,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import Field
 
 from privplan.accounting.accountant import Interval, checked_delta, checked_relation
-from privplan.accounting.certificate import CertificateRow, laws
+from privplan.accounting.certificate import CertificateRow, certify, laws
 from privplan.accounting.families import dominating_pairs
 from privplan.accounting.pld import PldAccountant
 from privplan.accounting.pld.accountant import compose as composed_loss
@@ -62,15 +62,11 @@ def counted(release: Releases | None) -> list[tuple[Release, int]]:
         raise InputError.one("history", rule, release) from None
     counted = []
     for item in items:
-        one, count = (item, 1) if isinstance(item, Release) else _pair(item, rule)
-        counted.append((one, checked_rounds(count)))
+        pair = (item, 1) if isinstance(item, Release) else item
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], Release):
+            raise InputError.one("history", rule, item)
+        counted.append((pair[0], checked_rounds(pair[1])))
     return counted
-
-
-def _pair(item: object, rule: str) -> tuple[Release, int]:
-    if isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], Release):
-        return item[0], item[1]
-    raise InputError.one("history", rule, item)
 
 
 def checked_rounds(rounds: Any) -> int:
@@ -93,14 +89,6 @@ def checked_number(field: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise InputError.one(field, "must be a number", value) from None
-
-
-def checked_law(name: str) -> SamplingLaw:
-    """A sampling law from its name."""
-    try:
-        return SamplingLaw(name)
-    except ValueError:
-        raise InputError.one("sampling", f"must be one of {', '.join(SamplingLaw)}", name) from None
 
 
 def checked_tolerance(tolerance: Any) -> float:
@@ -242,19 +230,11 @@ class PrivacyCurve:
             delta: failure probability, in (0, 1).
             group: name to put on the row.
         """
-        found, by = self.epsilon(delta), PldAccountant()
-        return CertificateRow(
-            group=group,
-            accountant=by.name,
-            epsilon_lower=found.lower,
-            epsilon_upper=found.upper,
-            delta=delta,
-            sampling=laws(self.history),
-            relation=self._relation,
-            version=by.version,
-            guarantee=by.guarantee,
-            kind=by.kind,
+        by = PldAccountant(tolerance=self._tolerance)
+        [row] = certify(
+            self.history, group=group, delta=delta, relation=self._relation, accountants=[by]
         )
+        return row
 
     def summary(self, delta: float, *, tolerance: float | None = None) -> str:
         """The bounds at ``delta`` and their gap, in one line with all that they depend on."""
@@ -312,8 +292,8 @@ class PrivacyCurve:
         loaded = PrivacyCurve(read.relation, tolerance=read.tolerance)
         for one in read.history:
             noise = math.inf if one.noise_multiplier == "inf" else one.noise_multiplier
-            law = checked_law(one.sampling)
-            loaded.step(Release(noise, one.sampling_ratio, law, one.family), one.rounds)
+            made = Release(noise, one.sampling_ratio, cast(SamplingLaw, one.sampling), one.family)
+            loaded.step(made, one.rounds)
         self.__dict__.update(loaded.__dict__)
 
 

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
+from privplan.accounting.accountant import ACCOUNTANTS, Interval, check_supported
 from privplan.accounting.families import not_gaussian
 from privplan.accounting.gdp import central_limit
 from privplan.accounting.rdp import RdpAccountant
-from privplan.accounting.release import History, Relation, Release, SamplingLaw
+from privplan.accounting.release import History, Relation, SamplingLaw
 from privplan.errors import UnsupportedError
 
 _FEWEST_SEGMENTS = 20
@@ -80,10 +80,7 @@ class ExternalAccountant:
 
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
         """The library's bounds on epsilon at ``delta``."""
-        checked_delta(delta)
-        reason = self.why_not(history, relation)
-        if reason is not None:
-            raise UnsupportedError(f"{self.name}: {reason}")
+        check_supported(self, history, delta, relation)
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
@@ -118,7 +115,14 @@ def _prv_reason(history: History, relation: Relation) -> str | None:
 def _prv(history: History, delta: float, relation: Relation) -> Interval:
     if not len(history):
         return Interval(0.0, 0.0)
-    error = _error(history, delta, _PRV_POINTS)
+    # The error to ask for: a share of the Rényi bound, no finer than the grid allows.
+    bound = RdpAccountant().epsilon(history, delta, Relation.ADD_REMOVE).upper
+    least = max(delta / 8000 / history.rounds, 1e-30)
+    wide = RdpAccountant().epsilon(history, least, Relation.ADD_REMOVE)
+    if not math.isfinite(bound):
+        raise UnsupportedError("prv: epsilon is too large for prv-accountant")
+    cells = math.sqrt(history.rounds / 2 * math.log(12_000 / delta))
+    error = max(_RELATIVE_ERROR * bound, 2 * (wide.upper + 3) * cells / _PRV_POINTS, 1e-6)
     from prv_accountant import PoissonSubsampledGaussianMechanism, PRVAccountant
 
     rounds = [count for _, count in history]
@@ -142,17 +146,6 @@ def _prv(history: History, delta: float, relation: Relation) -> Interval:
     return Interval(max(float(lower), 0.0), float(upper))
 
 
-def _error(history: History, delta: float, points: int) -> float:
-    """Error in epsilon to ask for: a share of the Rényi bound, no finer than the grid allows."""
-    bound = RdpAccountant().epsilon(history, delta, Relation.ADD_REMOVE).upper
-    wide = RdpAccountant().epsilon(history, delta / 8000 / history.rounds, Relation.ADD_REMOVE)
-    if not math.isfinite(bound):
-        raise UnsupportedError("prv: epsilon is too large for prv-accountant")
-    span = 2 * (wide.upper + 3)
-    cells = math.sqrt(history.rounds / 2 * math.log(12_000 / delta))
-    return max(_RELATIVE_ERROR * bound, span * cells / points, 1e-6)
-
-
 def _dp_accounting_reason(history: History, relation: Relation) -> str | None:
     """Fixed-size cohorts only under add/remove, as Poisson sampling at half the noise."""
     if len(history) > _MOST_SEGMENTS:
@@ -170,20 +163,15 @@ def _dp_accounting(history: History, delta: float, relation: Relation) -> Interv
     Its default grid of 1e-4 is too coarse when the loss per round is small and too fine when
     the total is large, so the grid follows the standard deviation of the loss per round.
     """
-    segments = [
-        (sigma, release.sampling_ratio, count)
-        for release, count in history
-        if (sigma := _poisson_noise(release)) < math.inf and release.sampling_ratio > 0
-    ]
+    segments = []
+    for release, count in history:
+        fixed = release.sampling is SamplingLaw.FIXED_SIZE  # as Poisson sampling at half the noise
+        sigma = release.noise_multiplier / (2 if fixed else 1)
+        if sigma < math.inf and release.sampling_ratio > 0:
+            segments.append((sigma, release.sampling_ratio, count))
     if any(sigma == 0 for sigma, _, _ in segments):
         return Interval(0.0, math.inf)
     return Interval(0.0, _pld(segments, delta, relation) if segments else 0.0)
-
-
-def _poisson_noise(release: Release) -> float:
-    """Noise multiplier at which Poisson sampling has the same privacy."""
-    fixed = release.sampling is SamplingLaw.FIXED_SIZE
-    return release.noise_multiplier / 2 if fixed else release.noise_multiplier
 
 
 def _pld(segments: list[tuple[float, float, int]], delta: float, relation: Relation) -> float:

@@ -13,12 +13,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr
 
-from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta
+from privplan.accounting.accountant import ACCOUNTANTS, Interval, check_supported, checked_delta
 from privplan.accounting.families import not_gaussian
 from privplan.accounting.release import History, Relation, Release
-from privplan.errors import InputError, UnsupportedError
+from privplan.errors import InputError
 
 # --- Bracketing searches: the largest argument within a budget, and the root of a function. ------
 #
@@ -236,10 +236,7 @@ class GdpAccountant:
 
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
         """The approximate epsilon at ``delta``, as an interval of width 0."""
-        checked_delta(delta)
-        reason = self.why_not(history, relation)
-        if reason is not None:
-            raise UnsupportedError(f"gdp: {reason}")
+        check_supported(self, history, delta, relation)
         value = epsilon_of(central_limit(history, relation), delta)
         return Interval(value, value)
 
@@ -313,11 +310,6 @@ def mu_of(epsilon: float, delta: float) -> float:
     while log_delta_of(low, epsilon) > target:
         low /= 2
     return root(lambda mu: log_delta_of(mu, epsilon) - target, low, high)
-
-
-def advantage_of(mu: float) -> float:
-    """Total variation distance of a mu-GDP mechanism: 2 Phi(mu / 2) - 1."""
-    return float(2 * ndtr(mu / 2) - 1)
 
 
 ACCOUNTANTS.register(GdpAccountant.name, GdpAccountant())

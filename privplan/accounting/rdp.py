@@ -154,31 +154,22 @@ def rdp_of_release(release: Release, relation: Relation) -> Floats:
     """
     if relation not in tuple(Relation):
         raise UnsupportedError(f"rdp: does not know the relation {relation!r}")
-    law, q, sigma = release.sampling, release.sampling_ratio, release.noise_multiplier
-    return _rdp(law, relation, q, sigma)
+    return _rdp(release.sampling, relation, release.sampling_ratio, release.noise_multiplier)
 
 
 @lru_cache(maxsize=4096)
 def _rdp(law: SamplingLaw, relation: Relation, q: float, sigma: float) -> Floats:
     if q == 0 or math.isinf(sigma):
         result = np.zeros_like(ORDERS)
-    elif sigma == 0:
+    elif sigma < 1e-9:
         result = np.full_like(ORDERS, math.inf)
-    else:
-        result = _rdp_of_noise(law, relation, q, sigma)
+    else:  # less noise or more sampling never costs less
+        bounds = law.law.renyi(relation, min(sigma, 1e9), max(q, 1e-30))
+        if bounds is None:
+            raise UnsupportedError(f"rdp: no moment bound for {law.law.phrase} under {relation}")
+        result = np.maximum.reduce([_rdp_of_bound(bound) for bound in bounds])
     result.setflags(write=False)
     return result
-
-
-def _rdp_of_noise(law: SamplingLaw, relation: Relation, q: float, sigma: float) -> Floats:
-    sigma, q = min(sigma, 1e9), max(q, 1e-30)  # less noise or more sampling never costs less
-    if sigma < 1e-9:
-        return np.full_like(ORDERS, math.inf)
-    bounds = law.law.renyi(relation, sigma, q)
-    if bounds is None:
-        raise UnsupportedError(f"rdp: no moment bound for {law.law.phrase} under {relation}")
-    found: Floats = np.maximum.reduce([_rdp_of_bound(bound) for bound in bounds])
-    return found
 
 
 def _rdp_of_bound(bound: RenyiBound) -> Floats:
@@ -199,8 +190,6 @@ def _gaussian(sigma: float) -> Floats:
 
 def _sampled_gaussian(q: float, sigma: float) -> Floats:
     """Mironov et al. 2019, Section 3.3: fractional orders by quadrature, integers by sums."""
-    if q == 1:
-        return _gaussian(sigma)
     integer = _moments_by_binomials(q, sigma)
     if sigma < _LEAST_NOISE:
         return _by_next_integer(integer / (INTEGER - 1))

@@ -26,7 +26,7 @@ from privplan.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from privplan.accounting.pld.accountant import Direction
-    from privplan.accounting.pld.profile import Composed
+    from privplan.accounting.pld.convolution import Composed
 
 Floats = NDArray[np.float64]
 Profile = Callable[[Floats], Floats]

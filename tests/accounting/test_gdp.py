@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from privplan.accounting.gdp import (
     GdpAccountant,
-    advantage_of,
     central_limit,
     epsilon_of,
     log_delta_of,
@@ -66,7 +65,6 @@ def test_edges():
     assert math.isinf(
         GdpAccountant().epsilon(History.repeated(Release(0.0, 0.1), 1), 1e-5, AR).upper
     )
-    assert advantage_of(0.0) == 0
     for epsilon in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(InputError, match="epsilon: must be positive"):
             mu_of(epsilon, 1e-5)

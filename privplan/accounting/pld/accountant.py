@@ -12,9 +12,10 @@ import numpy as np
 
 from privplan.accounting.accountant import ACCOUNTANTS, Interval, checked_delta, checked_relation
 from privplan.accounting.families import dominating_pairs
-from privplan.accounting.pld import profile
+from privplan.accounting.pld import pairs as one_round
 from privplan.accounting.pld.convolution import (
     MOST_POINTS,
+    Composed,
     Moments,
     Part,
     best_tilt,
@@ -24,7 +25,6 @@ from privplan.accounting.pld.convolution import (
 )
 from privplan.accounting.pld.lattice import EVEN, Spacing, discretise, lower, second_moment, upper
 from privplan.accounting.pld.pairs import LARGEST_SHIFT, Array, Rows, loss, tail_outcomes
-from privplan.accounting.pld.profile import Composed
 from privplan.accounting.release import History, Relation
 from privplan.errors import TooLittleNoiseError, UnsupportedError
 from privplan.laws.law import AnyPair, DiscretePair, Kind, Pair
@@ -90,7 +90,7 @@ class Direction:
         """
         kept = 0.0
         for pair, count in self.pairs:
-            one = profile.delta_of(pair, 0.0)[1]
+            one = one_round.delta_of(pair, 0.0)[1]
             kept += count * math.log1p(-one) if one < 1 else -math.inf
         return min(1.0, -math.expm1(kept) * (1 + _ROUNDING * (1 + self.rounds)))
 
@@ -275,7 +275,7 @@ class ComposedLoss:
         if self.unbounded:
             return Interval(math.inf, math.inf)
         if self.mu is not None:
-            return Interval(*profile.gaussian_epsilon(self.mu, delta))
+            return Interval(*one_round.gaussian_epsilon(self.mu, delta))
         if enough is not None:
             for scale in (1.0, _FINER):
                 upper = _from_above(self.directions, delta, self.tolerance, scale)
@@ -285,17 +285,8 @@ class ComposedLoss:
                     break
         if all(above.variation() <= delta for above, _ in self.directions):
             return Interval(0.0, 0.0)
-        least = profile.gaussian_epsilon(self.least, delta)[0] if self.least else 0.0
+        least = one_round.gaussian_epsilon(self.least, delta)[0] if self.least else 0.0
         return _between(self.directions, delta, self.tolerance, least, decide)
-
-    def epsilon_upper(self, delta: float) -> float:
-        """An epsilon that suffices at ``delta``: one evaluation per direction, no lower bound."""
-        if self.unbounded or self.mu is not None:
-            return self.epsilon(delta).upper
-        distinct = dict.fromkeys(above for above, _ in self.directions)
-        return max(
-            _epsilon(one, delta, _reading(one, delta, self.tolerance), 1.0) for one in distinct
-        )
 
     def estimate(self, delta: float, plan: Reading | None = None) -> tuple[float, Reading | None]:
         """Epsilon at ``delta`` within some 1e-4, and the plan by which it was computed.
@@ -318,7 +309,7 @@ class ComposedLoss:
         if self.unbounded:
             return Interval(1.0, 1.0)
         if self.mu is not None:
-            return Interval(*profile.gaussian_delta(self.mu, epsilon))
+            return Interval(*one_round.gaussian_delta(self.mu, epsilon))
         distinct = {direction for pair in self.directions for direction in pair}
         found = {direction: _delta(direction, epsilon, tolerance) for direction in distinct}
         above = max(found[above] for above, _ in self.directions)
@@ -428,7 +419,7 @@ def _epsilon(direction: Direction, delta: float, reading: Reading, scale: float)
     Retried coarser when memory does not suffice, and tilted less when nothing is shown.
     """
     if direction.rounds == 1:
-        return profile.epsilon_of(direction.pairs[0][0], delta, from_above=direction.from_above)
+        return one_round.epsilon_of(direction.pairs[0][0], delta, from_above=direction.from_above)
     found = math.inf if direction.from_above else 0.0
     for _ in range(_RETRIES):
         composed = composed_at(direction, reading, scale)
@@ -447,7 +438,7 @@ def _epsilon(direction: Direction, delta: float, reading: Reading, scale: float)
 def _delta(direction: Direction, epsilon: float, tolerance: float) -> float:
     """One bound on delta from one direction."""
     if direction.rounds == 1 and epsilon >= 0:
-        return profile.delta_of(direction.pairs[0][0], epsilon)[int(direction.from_above)]
+        return one_round.delta_of(direction.pairs[0][0], epsilon)[int(direction.from_above)]
     composed = composed_at(
         direction, reading_at_epsilon(Direction(direction.pairs, True), epsilon, tolerance), 1.0
     )

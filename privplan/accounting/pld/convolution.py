@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from privplan.accounting.pld.lattice import Lattice
 from privplan.accounting.pld.pairs import UNIT, Array
-from privplan.accounting.pld.profile import Composed, suffix_deltas
 
 Placed = tuple[NDArray[np.int64], Array, float]
 """Places modulo the number of points, masses that sum to one, and how often to convolve."""
@@ -183,6 +182,104 @@ def tilted_moments(parts: Sequence[Part], tilt: float) -> Moments:
         means.append(mean)
     counts = np.concatenate([counts for _, counts in parts])
     return Moments(np.concatenate(means), np.concatenate(deviations), counts)
+
+
+_BLOCK = 400.0
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Delta as a function of epsilon on a window of equally spaced losses.
+
+    Between two losses delta is linear in ``e^epsilon``, as for any distribution on them.
+
+    Attributes:
+        losses: shape (points,), ascending.
+        values: delta at each loss, shape (points,).
+        error: bound on the rounding and wrapping error of ``values``, shape (points,).
+        outside: bound on what the window misses.
+        blur: bound on the rounding of the losses themselves.
+    """
+
+    losses: Array
+    values: Array
+    error: Array
+    outside: float
+    blur: float
+
+    def deltas(self, sign: int) -> Array:
+        """Delta at each loss: an upper bound (sign 1) or a lower bound (sign -1)."""
+        found: Array = self.values + sign * (self.error + self.outside)
+        return found
+
+    def epsilon_upper(self, delta: float) -> float:
+        """An epsilon that suffices for ``delta``; inf when the window cannot show one."""
+        enough = self.deltas(1) <= delta
+        first = int(enough.argmax())
+        if not enough[first]:
+            return math.inf
+        if first == 0:
+            return max(0.0, float(self.losses[0]) + self.blur)
+        goal = delta - float(self.error[first - 1]) - self.outside
+        return max(0.0, self._within(first, goal) + self.blur)
+
+    def epsilon_lower(self, delta: float) -> float:
+        """An epsilon that does not suffice for ``delta``, or 0."""
+        short = np.flatnonzero(self.deltas(-1) > delta)
+        if not len(short) or short[-1] + 1 >= len(self.losses):
+            return 0.0
+        first = int(short[-1]) + 1
+        goal = delta + float(self.error[first - 1]) + self.outside
+        return max(0.0, self._within(first, goal) - self.blur)
+
+    def doubt(self, epsilon: float) -> float:
+        """Bound on the error of delta at an epsilon, apart from the rounding of the losses."""
+        first = int(np.searchsorted(self.losses, epsilon, side="right"))
+        return float(self.error[max(first - 1, 0)]) + self.outside
+
+    def _within(self, first: int, goal: float) -> float:
+        """The epsilon of the cell that ends at ``first`` where ``values`` passes ``goal``."""
+        low, high = float(self.losses[first - 1]), float(self.losses[first])
+        rise = float(self.values[first - 1] - self.values[first])
+        share = (goal - float(self.values[first])) / rise if rise > 0 else 0.0
+        if not 0 < share < 1:
+            return high if share <= 0 else low
+        return min(high, max(low, high + math.log1p(share * math.expm1(low - high))))
+
+    def delta(self, epsilon: float, sign: int) -> float:
+        """Delta at one epsilon: an upper bound (sign 1) or a lower bound (sign -1)."""
+        epsilon -= sign * self.blur
+        first = int(np.searchsorted(self.losses, epsilon, side="right"))
+        if first == 0:
+            return 1.0 if sign > 0 else 0.0
+        doubt = sign * (float(self.error[first - 1]) + self.outside)
+        if first == len(self.losses):
+            return min(1.0, max(0.0, doubt))
+        low, high = float(self.losses[first - 1]), float(self.losses[first])
+        share = math.expm1(epsilon - high) / math.expm1(low - high)
+        rise = float(self.values[first - 1] - self.values[first])
+        return min(1.0, max(0.0, float(self.values[first]) + share * rise + doubt))
+
+
+def suffix_deltas(masses: Array, step: float) -> Array:
+    """Delta at each loss of a distribution on losses one ``step`` apart.
+
+    ``sum_j>k m_j (1 - e^-(j-k)step)`` is ``1 - e^-step`` times the sum of the tails beyond k,
+    discounted by ``e^-step`` for each further loss: sums of positive terms only.
+    """
+    tails = np.cumsum(masses[::-1])[::-1]
+    block = max(1, int(_BLOCK / step))
+    found = np.empty_like(masses)
+    after = 0.0
+    for stop in range(len(masses), 0, -block):
+        start = max(0, stop - block)
+        decay = np.exp(-step * np.arange(stop - start))
+        own = np.cumsum((tails[start:stop] * decay)[::-1])[::-1] / decay
+        found[start:stop] = own + after * math.exp(-step) * decay[::-1] if after else own
+        after = float(found[start])
+    values = np.zeros_like(masses)
+    values[:-1] = -math.expm1(-step) * found[1:]
+    return values
 
 
 def compose_at(parts: Sequence[Part], tilt: float) -> Composed | None:

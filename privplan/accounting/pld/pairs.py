@@ -20,13 +20,15 @@ have shape (rows, 1).
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 
-from privplan.laws.law import Kind
+from privplan.laws.law import AnyPair, DiscretePair, Kind
 
 Array = NDArray[np.float64]
 UNIT = float(np.finfo(np.float64).eps)
@@ -269,3 +271,94 @@ def normal_cells(bounds: Array) -> tuple[Array, Array]:
     far = np.minimum(np.abs(bounds), 40.0)
     reach = np.maximum(far[:, :-1], far[:, 1:]) ** 2
     return np.maximum(mass, 0.0), UNIT * (8.0 + 2.0 * reach) * size
+
+
+# --- Delta of one round as a function of epsilon, and its inverse, with bounds on rounding. ------
+#
+# In closed form for Gaussian pairs, a sum for discrete ones, and of the Gaussian mechanism.
+
+_CLOSE = 1e-13
+
+
+def delta_of(pair: AnyPair, epsilon: float) -> tuple[float, float]:
+    """Lower and upper bound on ``H(P, Q)`` at an epsilon of 0 or more; rounding only.
+
+    The loss grows with the outcome, so the best test is "outcome above the one whose loss is
+    epsilon". A test at a misplaced outcome loses the square of the misplacement only.
+    For ``STITCHED`` an epsilon of 0 or more is in its ``REMOVE`` half.
+    """
+    if isinstance(pair, DiscretePair):
+        return _discrete_delta(pair, epsilon)
+    kind = Kind.REMOVE if pair.kind == Kind.STITCHED else pair.kind
+    rows = Rows(kind, np.array([[pair.shift]]), np.array([[pair.ratio]]))
+    level = np.array([[epsilon]])
+    bound = threshold(rows, level)
+    value, error = cells(rows, np.concatenate([bound, [[np.inf]]], axis=1)).excess(level)
+    misplaced = 64 * UNIT * (1 + abs(float(bound[0, 0]))) if math.isfinite(bound[0, 0]) else 0.0
+    doubt = float(error[0, 0]) + misplaced**2
+    return max(0.0, float(value[0, 0]) - doubt), min(1.0, float(value[0, 0]) + doubt)
+
+
+def _discrete_delta(pair: DiscretePair, epsilon: float) -> tuple[float, float]:
+    """Lower and upper bound on ``sum_l mass_l max(0, 1 - e^(epsilon - l))`` plus infinite mass."""
+    losses, masses = np.array(pair.losses), np.array(pair.masses)
+    terms = -np.expm1(np.minimum(epsilon - losses, 0.0)) * masses
+    value = float(terms.sum()) + pair.infinite
+    doubt = UNIT * (len(losses) + 8 + float(np.abs(losses).max()) + epsilon)
+    return max(0.0, value - doubt), min(1.0, value + doubt)
+
+
+def epsilon_of(pair: AnyPair, delta: float, *, from_above: bool) -> float:
+    """The epsilon of one round at ``delta``, rounded up (``from_above``) or down."""
+    side = 1 if from_above else 0
+    start = max(map(abs, pair.losses)) if isinstance(pair, DiscretePair) else pair.shift
+    return _smallest(lambda epsilon: delta_of(pair, epsilon)[side], delta, start, 1e6, side)
+
+
+def _smallest(
+    delta_at: Callable[[float], float], delta: float, start: float, most: float, side: int
+) -> float:
+    """Where a falling function reaches ``delta``: rounded down, or up for side 1."""
+    if delta_at(0.0) <= delta:
+        return 0.0
+    low, high = 0.0, start
+    while delta_at(high) > delta:
+        low, high = high, 2 * high
+        if high > most:
+            return math.inf if side else low
+    while high - low > _CLOSE * high:
+        middle = (low + high) / 2
+        if delta_at(middle) > delta:
+            low = middle
+        else:
+            high = middle
+    return high if side else low
+
+
+def gaussian_delta(mu: float, epsilon: float) -> tuple[float, float]:
+    """Lower and upper bound on delta of the mu-Gaussian (Balle and Wang 2018, Theorem 8).
+
+    ``Phi(x) - e^epsilon Phi(x - mu)`` with ``x = mu / 2 - epsilon / mu``. The argument is rounded
+    by a few units of its two terms, which changes a tail by ``|x| + 1`` times as much.
+    """
+    if mu == 0:
+        return 0.0, 0.0
+    half, shift = mu / 2, epsilon / mu
+    above = float(ndtr(half - shift))
+    below = math.exp(min(float(log_ndtr(-half - shift)) + epsilon, 0.0))
+    steep = (abs(half - shift) + 1) * (half + shift) + epsilon
+    doubt = 8 * UNIT * (above + below) * (1 + steep)
+    return max(0.0, above - below - doubt), min(1.0, max(0.0, above - below) + doubt)
+
+
+def gaussian_epsilon(mu: float, delta: float) -> tuple[float, float]:
+    """Lower and upper bound on the epsilon of the mu-Gaussian at ``delta``.
+
+    ``mu`` itself may be rounded by a few units.
+    """
+    low, high = mu * (1 - 8 * UNIT), mu * (1 + 8 * UNIT)
+    most = sys.float_info.max
+    return (
+        _smallest(lambda epsilon: gaussian_delta(low, epsilon)[0], delta, low, most, 0),
+        _smallest(lambda epsilon: gaussian_delta(high, epsilon)[1], delta, high, most, 1),
+    )
