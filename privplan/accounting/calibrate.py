@@ -282,21 +282,22 @@ def calibrate(
         return _delta(target, **known)
     if unknown == "noise_multiplier" and target.accountant.name == "closed_form":
         return _closed_form_noise(target, **known)
-    search = _search(unknown, target, near, **known)
+    integer = unknown in ("rounds", "cohort")
+    history, start, low, high, failure = _search(unknown, target, near, **known)
     result = solve(
         target,
-        search.history,
-        start=search.start,
-        low=search.low,
-        high=search.high,
-        tolerance=_RTOL if search.integer else rtol,
-        integer=search.integer,
-        start_is_close=search.start_is_close,
+        history,
+        start=start,
+        low=low,
+        high=high,
+        tolerance=_RTOL if integer else rtol,
+        integer=integer,
+        start_is_close=near is not None and unknown == "noise_multiplier",
         of_noise=unknown == "noise_multiplier",
     )
     if result.feasible is None:
-        raise InfeasibleError(f"{unknown}: {search.failure}")
-    if search.integer:
+        raise InfeasibleError(f"{unknown}: {failure}")
+    if integer:
         return round(math.exp(result.feasible))
     if unknown != "noise_multiplier":
         return math.exp(result.feasible)
@@ -331,19 +332,6 @@ noise_multiplier = partial(calibrate, "noise_multiplier")
 """The smallest noise multiplier that keeps a budget; see ``calibrate``."""
 
 
-@dataclass(frozen=True)
-class _Search:
-    """Arguments of ``solve`` for one unknown, and the message when it has no feasible value."""
-
-    history: Callable[[float], History]
-    start: float
-    low: float
-    high: float
-    failure: str
-    integer: bool = False
-    start_is_close: bool = False
-
-
 def _search(
     unknown: str,
     target: CalibrationTarget,
@@ -352,47 +340,45 @@ def _search(
     sampling_ratio: float = 0.0,
     rounds: float = 0,
     clients: float = 0,
-) -> _Search:
-    """The search for an unknown, whose own argument is not used."""
-    noise, ratio = noise_multiplier, sampling_ratio
+) -> tuple[Callable[[float], History], float, float, float, str]:
+    """The history as a function of an unknown, its start and range, and the text of a failure."""
+    noise, ratio, history = noise_multiplier, sampling_ratio, target.history
+    with_noise = f"can meet {target} with noise multiplier {noise:g}"
     if unknown == "noise_multiplier":
-        return _Search(
-            lambda x: target.history(math.exp(-x), ratio, rounds),
-            start=-math.log(near or target.central_noise(ratio, rounds)),
-            low=-math.log(NOISE_RANGE[1]),
-            high=-math.log(NOISE_RANGE[0]),
-            failure=f"none in [{NOISE_RANGE[0]:g}, {NOISE_RANGE[1]:g}] can meet {target} at "
-            f"sampling ratio {ratio:g} over {rounds} rounds",
-            start_is_close=near is not None,
+        least, most = NOISE_RANGE
+        return (
+            lambda x: history(math.exp(-x), ratio, rounds),
+            -math.log(near or target.central_noise(ratio, rounds)),
+            -math.log(most),
+            -math.log(least),
+            f"none in [{least:g}, {most:g}] can meet {target} at sampling ratio {ratio:g} "
+            f"over {rounds} rounds",
         )
     if unknown == "sampling_ratio":
-        return _Search(
-            lambda x: target.history(noise, math.exp(x), rounds),
-            start=math.log(target.central_ratio(noise, rounds)),
-            low=math.log(LEAST_RATIO),
-            high=0.0,
-            failure=f"none from {LEAST_RATIO:g} to 1 can meet {target} with noise multiplier "
-            f"{noise:g} over {rounds} rounds",
+        return (
+            lambda x: history(noise, math.exp(x), rounds),
+            math.log(target.central_ratio(noise, rounds)),
+            math.log(LEAST_RATIO),
+            0.0,
+            f"none from {LEAST_RATIO:g} to 1 {with_noise} over {rounds} rounds",
         )
-    most = math.log(MOST_ROUNDS if unknown == "rounds" else clients)
-    failure = f"not even 1 can meet {target} with noise multiplier {noise:g}"
     if unknown == "rounds":
+        high = math.log(MOST_ROUNDS)
         start = 2 * math.log(target.central_ratio(noise, 1) / ratio)
-        return _Search(
-            lambda x: target.history(noise, ratio, round(math.exp(x))),
-            start=min(max(start, 0.0), most),
-            low=0.0,
-            high=most,
-            failure=f"{failure}, sampling ratio {ratio:g}",
-            integer=True,
+        return (
+            lambda x: history(noise, ratio, round(math.exp(x))),
+            min(max(start, 0.0), high),
+            0.0,
+            high,
+            f"not even 1 {with_noise}, sampling ratio {ratio:g}",
         )
-    return _Search(
-        lambda x: target.history(noise, round(math.exp(x)) / clients, rounds),
-        start=max(math.log(target.central_ratio(noise, rounds)) + most, 0.0),
-        low=0.0,
-        high=most,
-        failure=f"{failure}, {clients} clients, {rounds} rounds",
-        integer=True,
+    high = math.log(clients)
+    return (
+        lambda x: history(noise, round(math.exp(x)) / clients, rounds),
+        max(math.log(target.central_ratio(noise, rounds)) + high, 0.0),
+        0.0,
+        high,
+        f"not even 1 {with_noise}, {clients} clients, {rounds} rounds",
     )
 
 

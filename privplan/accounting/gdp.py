@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from scipy.special import log_ndtr
 
@@ -49,99 +49,6 @@ class SearchResult:
     evaluations: int
 
 
-@dataclass
-class _Bracket:
-    """State of a search for the zero of ``log(cost / budget)``.
-
-    ``points`` holds the arguments that were evaluated, in order, with ``log(cost / budget)``.
-    """
-
-    low: float
-    high: float
-    tolerance: float
-    integer: bool
-    slope: float
-    feasible: float | None = None
-    infeasible: float | None = None
-    points: list[tuple[float, float]] = field(default_factory=list)
-
-    def add(self, argument: float, log_ratio: float) -> None:
-        """Record an evaluation."""
-        if log_ratio <= 0:
-            self.feasible = argument
-        else:
-            self.infeasible = argument
-        self.points.append((argument, log_ratio))
-
-    @property
-    def closed(self) -> bool:
-        """Whether the bracket is as narrow as required, or ends at an end of the range."""
-        if self.feasible is None:
-            return self.infeasible is not None and self.infeasible <= self.low
-        if self.infeasible is None:
-            return self.feasible >= self.high
-        if self.integer:
-            least, most = round(math.exp(self.feasible)), round(math.exp(self.infeasible))
-            return most - least <= max(1, _INTEGER_RTOL * least)
-        return self.infeasible - self.feasible <= self.tolerance
-
-    def clipped(self, argument: float) -> float:
-        """The argument, moved strictly into the bracket; an integer's logarithm if required."""
-        feasible, infeasible = self.feasible, self.infeasible
-        if self.integer:
-            least = round(math.exp(self.low if feasible is None else feasible))
-            most = round(math.exp(self.high if infeasible is None else infeasible))
-            least += feasible is not None
-            most -= infeasible is not None
-            return math.log(min(max(round(math.exp(argument)), least), most))
-        if feasible is None or infeasible is None:
-            return min(max(argument, self.low), self.high)
-        return argument if feasible < argument < infeasible else (feasible + infeasible) / 2
-
-    def next_argument(self) -> float:
-        """The next argument to evaluate."""
-        count = len(self.points)
-        last, log_ratio = self.points[-1]
-        zero = self._secant_zero()
-        if self.feasible is not None and self.infeasible is not None:
-            slow = count > 8 and count % 3 == 0
-            if slow or zero is None:
-                return (self.feasible + self.infeasible) / 2
-        elif zero is None:  # no slope: double the steps towards the other end
-            step = min(2.0 ** (count - 1), 16.0)
-            return last - step if log_ratio > 0 else last + step
-        else:
-            limit = 3.0 * count
-            zero = last + min(max(zero - last, -limit), limit)
-        return self._near(zero)
-
-    def _near(self, zero: float) -> float:
-        """An argument next to the predicted zero, on the side where the bracket is open."""
-        feasible, infeasible, tolerance = self.feasible, self.infeasible, self.tolerance
-        if feasible is not None and zero - feasible <= tolerance * 0.9 and zero >= feasible:
-            return feasible + 0.95 * tolerance
-        if infeasible is not None and infeasible - zero <= tolerance * 0.9 and zero <= infeasible:
-            return infeasible - 0.95 * tolerance
-        offset = 0.4 * tolerance
-        return zero - offset if self.points[-1][1] > 0 else zero + offset
-
-    def _secant_zero(self) -> float | None:
-        """Zero predicted from the last point; None when it or the slope is unusable."""
-        argument, log_ratio = self.points[-1]
-        if not math.isfinite(log_ratio):
-            return None
-        slope = self._secant_slope()
-        return argument - log_ratio / slope if 0.02 < slope < 1e4 else None
-
-    def _secant_slope(self) -> float:
-        """Slope between the last two finite points; the initial slope when there are none."""
-        finite = [point for point in self.points if math.isfinite(point[1])]
-        if len(finite) < 2:
-            return self.slope
-        (first, low), (second, high) = finite[-2:]
-        return (high - low) / (second - first) if second != first else self.slope
-
-
 def largest_affordable(
     cost: Callable[[float], float],
     budget: float,
@@ -164,20 +71,81 @@ def largest_affordable(
     the bracket is closed when these differ by one, or relatively by ``_INTEGER_RTOL``. ``slope`` is
     that of log cost, assumed until two evaluations determine it.
     """
-    bracket = _Bracket(low, high, tolerance, integer, slope)
-    argument = bracket.clipped(start)
-    for _ in range(_MAX_EVALUATIONS):
-        bracket.add(argument, _log_ratio(cost(argument), budget))
-        if bracket.closed:
+    feasible: float | None = None
+    infeasible: float | None = None
+    points: list[tuple[float, float]] = []  # arguments in order, with log(cost / budget)
+
+    def clipped(argument: float) -> float:
+        """The argument, moved strictly into the bracket; an integer's logarithm if required."""
+        if integer:
+            least = round(math.exp(low if feasible is None else feasible))
+            most = round(math.exp(high if infeasible is None else infeasible))
+            least += feasible is not None
+            most -= infeasible is not None
+            return math.log(min(max(round(math.exp(argument)), least), most))
+        if feasible is None or infeasible is None:
+            return min(max(argument, low), high)
+        return argument if feasible < argument < infeasible else (feasible + infeasible) / 2
+
+    def closed() -> bool:
+        """Whether the bracket is as narrow as required, or ends at an end of the range."""
+        if feasible is None:
+            return infeasible is not None and infeasible <= low
+        if infeasible is None:
+            return feasible >= high
+        if integer:
+            least, most = round(math.exp(feasible)), round(math.exp(infeasible))
+            return most - least <= max(1, _INTEGER_RTOL * least)
+        return infeasible - feasible <= tolerance
+
+    argument = clipped(start)
+    for count in range(1, _MAX_EVALUATIONS + 1):
+        found = cost(argument)
+        log_ratio = -math.inf if found <= 0 else math.inf
+        if 0 < found < math.inf:
+            log_ratio = math.log(found / budget)
+        points.append((argument, log_ratio))
+        feasible = argument if log_ratio <= 0 else feasible
+        infeasible = argument if log_ratio > 0 else infeasible
+        if closed():
             break
-        argument = bracket.clipped(bracket.next_argument())
-    return SearchResult(bracket.feasible, bracket.infeasible, len(bracket.points))
+        zero = _secant_zero(points, slope)
+        if (
+            feasible is not None
+            and infeasible is not None
+            and (zero is None or (count > 8 and count % 3 == 0))
+        ):
+            argument = (feasible + infeasible) / 2
+        elif zero is None:  # no slope: double the steps towards the other end
+            step = min(2.0 ** (count - 1), 16.0)
+            argument += -step if log_ratio > 0 else step
+        else:
+            if feasible is None or infeasible is None:
+                zero = argument + min(max(zero - argument, -3.0 * count), 3.0 * count)
+            # next to the predicted zero, on the side where the bracket is open
+            offset = -0.4 * tolerance if log_ratio > 0 else 0.4 * tolerance
+            if feasible is not None and 0 <= zero - feasible <= tolerance * 0.9:
+                zero, offset = feasible, 0.95 * tolerance
+            elif infeasible is not None and 0 <= infeasible - zero <= tolerance * 0.9:
+                zero, offset = infeasible, -0.95 * tolerance
+            argument = zero + offset
+        argument = clipped(argument)
+    return SearchResult(feasible, infeasible, len(points))
 
 
-def _log_ratio(cost: float, budget: float) -> float:
-    if cost <= 0:
-        return -math.inf
-    return math.inf if math.isinf(cost) else math.log(cost / budget)
+def _secant_zero(points: list[tuple[float, float]], slope: float) -> float | None:
+    """Zero predicted from the last point; None when it or the slope is unusable.
+
+    The slope is that between the last two finite points, or the one given.
+    """
+    argument, log_ratio = points[-1]
+    if not math.isfinite(log_ratio):
+        return None
+    finite = [point for point in points if math.isfinite(point[1])]
+    if len(finite) > 1:
+        (first, low), (second, high) = finite[-2:]
+        slope = (high - low) / (second - first) if second != first else slope
+    return argument - log_ratio / slope if 0.02 < slope < 1e4 else None
 
 
 def root(function: Callable[[float], float], low: float, high: float, rtol: float = 1e-13) -> float:

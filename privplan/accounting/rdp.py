@@ -110,18 +110,18 @@ def _epsilon_near_the_best(q: float, sigma: float, count: int, delta: float) -> 
     minimum lies between the neighbours of the best whole order. Any order gives a bound.
     """
     moments = np.full_like(ORDERS, math.inf)
-    moments[_INTEGERS] = _integer_moments(q, sigma)
+    moments[_INTEGERS] = _moments_by_binomials(q, sigma)
     large = int(np.count_nonzero(sigma * _REACH + 64 >= LARGE))
     if large:
         start = _INTEGERS.stop
-        moments[start : start + large] = _large_moments(q, sigma, large)
+        moments[start : start + large] = _kept_moments(q, sigma, start, start + large)
     if not np.any(moments[_FRACTIONS:]):
         return 0.0
     best = ORDERS[_FRACTIONS:][int(np.argmin(_losses(moments, count, delta)[_FRACTIONS:]))]
     near = np.flatnonzero((best - 1 < FRACTIONAL) & (best + 1 > FRACTIONAL))
     if near.size:
         first, last = int(near[0]), int(near[-1]) + 1
-        moments[first:last] = _fractional_moments(q, sigma, first, last)
+        moments[first:last] = _kept_moments(q, sigma, first, last)
     return max(0.0, float(np.min(_losses(moments, count, delta))))
 
 
@@ -131,19 +131,11 @@ def _losses(moments: Floats, count: int, delta: float) -> Floats:
     return np.asarray(rdp + _CONVERSION_GAIN - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1))
 
 
-@lru_cache(maxsize=4096)
-def _integer_moments(q: float, sigma: float) -> Floats:
-    return _moments_by_binomials(q, sigma)
-
-
-@lru_cache(maxsize=4096)
-def _large_moments(q: float, sigma: float, number: int) -> Floats:
-    return _moments_by_quadrature(LARGE[:number], q, sigma)
-
-
-@lru_cache(maxsize=4096)
-def _fractional_moments(q: float, sigma: float, first: int, last: int) -> Floats:
-    return _moments_by_quadrature(FRACTIONAL[first:last], q, sigma, most=FRACTIONAL[-1])
+@lru_cache(maxsize=8192)
+def _kept_moments(q: float, sigma: float, first: int, last: int) -> Floats:
+    """Moments at the orders from ``first`` on, all fractional or all large."""
+    most = FRACTIONAL[-1] if first < _FRACTIONS else None
+    return _moments_by_quadrature(ORDERS[first:last], q, sigma, most=most)
 
 
 def rdp_of_release(release: Release, relation: Relation) -> Floats:
@@ -294,6 +286,7 @@ def _sum_terms(logs: Floats) -> Floats:
     return _log_one_plus(total, top)
 
 
+@lru_cache(maxsize=4096)
 def _moments_by_binomials(q: float, sigma: float) -> Floats:
     """``log A`` of Poisson add/remove at INTEGER: A - 1 is a sum of positive terms."""
     growth = _TERM_INDEX * (_TERM_INDEX - 1) / (2 * sigma**2)
