@@ -79,10 +79,6 @@ def test_a_uniform_number_is_compared_exactly() -> None:
     assert not Uniform(1, Given()).below(Fraction(10**6))
 
 
-def test_nothing_is_drawn_for_no_samples() -> None:
-    assert len(discrete_gaussian(KEY.stream(1), 5, 0)) == 0
-
-
 @pytest.mark.parametrize("scale", [0, 0.5, -1, LARGEST * 2.0, math.nan, math.inf])
 def test_a_scale_out_of_range_is_refused(scale: float) -> None:
     with pytest.raises(InputError, match="scale: must be in"):

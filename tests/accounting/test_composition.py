@@ -9,7 +9,6 @@ from privplan.accounting.calibrate import MOST_ROUNDS
 from privplan.accounting.certificate import (
     Composition,
     calibrated_composition,
-    chosen_accountants,
     composition,
 )
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
@@ -84,16 +83,6 @@ def test_the_calibrated_composition_keeps_the_budget(unknown, given) -> None:
     assert isinstance(value, int) == (unknown in ("rounds", "cohort"))
 
 
-def test_faults_of_delta_and_of_missing_parameters_are_reported_together() -> None:
-    values = dict.fromkeys(
-        ("noise_multiplier", "sampling_ratio", "rounds", "delta", "clients"), None
-    )
-    with pytest.raises(InputError) as caught:
-        calibrated_composition("rounds", 0.5, **values, **CELL, accountant="rdp")
-    fields = [fault.field for fault in caught.value.faults]
-    assert fields == ["noise_multiplier", "sampling_ratio", "delta"]
-
-
 def test_bounds_on_attacks_of_one_gaussian_release() -> None:
     full = composition(2.0, 1.0, 1, delta=1e-5, clients=None, sampling="full", relation="zero_out")
     row, curve, warnings = full.tradeoff()
@@ -103,10 +92,3 @@ def test_bounds_on_attacks_of_one_gaussian_release() -> None:
     bounds = curve.to_dict()
     assert bounds["gdp_mu"] == curve.mu
     assert bounds["tpr_at_fpr_0.01"] == curve.true_positives[1]
-
-
-def test_accountants_of_a_command() -> None:
-    assert chosen_accountants(["prv"], external=True) == ["prv"]
-    internal = chosen_accountants([], external=False)
-    assert "prv" not in internal
-    assert set(internal) | {"prv", "opacus"} <= set(chosen_accountants([], external=True))

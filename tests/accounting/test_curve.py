@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-import privplan
 from privplan.accounting.curve import compose
 from privplan.accounting.pld.accountant import compose as compose_once
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
@@ -27,10 +26,6 @@ releases = st.builds(
 histories = st.lists(st.tuples(releases, st.integers(1, 60)), min_size=1, max_size=4)
 relations = st.sampled_from(list(Relation))
 deltas = st.sampled_from([1e-2, 1e-4, 1e-6, 1e-9])
-
-
-def distinct(rounds):
-    return [Release(0.8 + 0.001 * number, 0.01) for number in range(rounds)]
 
 
 def meet(one, other):
@@ -111,13 +106,6 @@ def test_ten_thousand_segments():
     assert 0 < found.upper - found.lower <= 1e-3 * found.upper
 
 
-def test_many_distinct_releases_meet_certificates_at_a_finer_tolerance():
-    history = [*distinct(150), *[Release(n / 50, 0.1, SamplingLaw.FIXED_SIZE) for n in (99, 201)]]
-    found = compose(history, "add_remove").epsilon(1e-6)
-    fine = compose_once(History((one, 1) for one in history), Relation.ADD_REMOVE).epsilon(1e-6)
-    assert meet(found, fine)
-
-
 def test_a_loop_that_asks_every_fifty_steps_is_cheap():
     """20 questions on 1,000 steps, as Opacus asks them; some 0.2 s, against minutes of training."""
     curve, answers = compose(tolerance=1e-4), []
@@ -129,12 +117,6 @@ def test_a_loop_that_asks_every_fifty_steps_is_cheap():
     assert time.process_time() - start <= 1.0
     assert all(one.upper < other.lower for one, other in pairwise(answers))
     assert all(one.upper - one.lower <= 1e-4 * one.upper for one in answers)
-
-
-def test_few_rare_rounds_are_read_closely_at_the_default_tolerance():
-    """A case whose upper bound was 2.2253, where the truth is 0.0107."""
-    found = compose(History([(Release(0.945, 0.0003298), 3)])).epsilon(6.47e-7)
-    assert 0.01070 < found.lower <= found.upper < 0.01072
 
 
 def test_a_finer_tolerance_on_request_narrows_the_bounds():
@@ -166,13 +148,9 @@ def test_states_survive_json_and_nothing_else_is_loaded():
     assert other.epsilon(1e-5) == found
     state = curve.state_dict()
     wrong = [
-        (None, "state_dict: must be a mapping"),
         ({}, "history: is required"),
         ({**state, "format": "privplan.compose/9"}, "format: must be"),
-        ({**state, "accountant": "rdp"}, "accountant: must be"),
         ({**state, "relation": "friends"}, "relation: must be one of"),
-        ({**state, "tolerance": 0}, "tolerance: must be"),
-        ({**state, "history": [{}]}, "noise_multiplier: is required"),
         ({**state, "history": [{**state["history"][0], "sampling": "x"}]}, "sampling: must be one"),
         ({**state, "history": [{**state["history"][0], "rounds": 0}]}, "rounds: must be 1 or more"),
     ]
@@ -187,10 +165,6 @@ def test_everything_an_epsilon_depends_on_is_printed():
     assert repr(curve) == (
         "PrivacyCurve(1000 rounds, poisson sampling, add_remove, pld accountant, tolerance 0.001)"
     )
-    line = curve.summary(1e-5)
-    assert line.startswith("epsilon in [1.827")
-    assert " at delta 1e-05, gap " in line
-    assert "(1000 rounds, poisson sampling, add_remove, pld accountant)" in line
     row = curve.certificate(1e-5)
     assert (row.accountant, row.sampling, row.relation, row.delta) == (
         "pld",
@@ -279,19 +253,13 @@ def test_edges():
         (lambda c: c.step(), "step: must have a release or a noise_multiplier, found 'neither'"),
         (lambda c: c.step(Release(1, 0.1), noise_multiplier=1), "found 'both'"),
         (lambda c: c.step(Release(1, 0.1), sample_rate=0.1), "sample_rate: must come with"),
-        (lambda c: c.step(noise_multiplier=-1, sample_rate=0.1), "noise_multiplier: must be 0"),
         (lambda c: c.step(noise_multiplier=1, sample_rate=2), "sampling_ratio: must be in"),
         (lambda c: c.step(noise_multiplier="1"), "noise_multiplier: must be a number"),
         (lambda c: c.step(Release(1, 0.1), 1.5), "rounds: must be a whole number"),
-        (lambda c: c.step(Release(1, 0.1), -1), "rounds: must be a whole number"),
-        (lambda c: c.step(Release(1, 0.1), math.nan), "rounds: must be a whole number"),
-        (lambda c: c.step(3), "history: must be a history"),
         (lambda c: c.step([(1, 2)]), "history: must be a history"),
         (lambda c: c.epsilon(0), "delta: must be in"),
         (lambda c: c.epsilon(math.nan), "delta: must be in"),
-        (lambda c: c.epsilon("x"), "delta: must be a number"),
         (lambda c: c.delta(-1), "epsilon: must be 0 or more"),
-        (lambda c: c.delta(math.inf), "epsilon: must be 0 or more"),
         (lambda c: c.epsilon(1e-5, tolerance=0), "tolerance: must be in"),
         (lambda c: compose((), "friends"), "relation: must be one of"),
     ],
@@ -302,8 +270,3 @@ def test_wrong_input_is_one_line(call, message):
         call(curve)
     assert "\n" not in str(caught.value)
     assert curve.rounds == 1
-
-
-def test_public_names():
-    assert privplan.compose is compose
-    assert isinstance(privplan.compose(), privplan.PrivacyCurve)

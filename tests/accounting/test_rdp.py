@@ -17,7 +17,6 @@ from privplan.accounting.rdp import (
     rdp_of_release,
 )
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.errors import InputError
 
 AR, RO, ZO = Relation.ADD_REMOVE, Relation.REPLACE_ONE, Relation.ZERO_OUT
 FULL, POISSON, FIXED = SamplingLaw.FULL, SamplingLaw.POISSON, SamplingLaw.FIXED_SIZE
@@ -130,12 +129,6 @@ def test_without_replacement_is_above_the_reachable_pair():
         assert np.all(bound[computed] >= reached[computed])
 
 
-def test_replace_one_sees_twice_the_distance():
-    # dp-accounting 0.6.0's Rényi accountant answers the add/remove number here.
-    one, two = epsilon(2, 1.0, 10, 1e-5, FULL, AR), epsilon(2, 1.0, 10, 1e-5, FULL, RO)
-    assert two > 2 * one
-
-
 @pytest.mark.parametrize("relation", list(Relation))
 @pytest.mark.parametrize("law", [POISSON, FIXED])
 def test_extremes(law, relation):
@@ -146,12 +139,6 @@ def test_extremes(law, relation):
         for q in (1e-6, 0.5, 1.0):
             found = epsilon(sigma, q, 10**6, 1e-15, law, relation)
             assert found >= 0
-
-
-def test_delta_out_of_range_is_refused():
-    for delta in (0.0, 1.0, -1.0, math.nan):
-        with pytest.raises(InputError, match="delta: must be in"):
-            RDP.epsilon(History(), delta, AR)
 
 
 @settings(max_examples=60, deadline=None)
@@ -170,16 +157,6 @@ def test_sampling_less_never_costs_more(cell, sigma, q, factor):
     law, relation = cell
     less = epsilon(sigma, q * factor, 100, 1e-6, law, relation)
     assert less <= epsilon(sigma, q, 100, 1e-6, law, relation) * (1 + 1e-9)
-
-
-@settings(max_examples=30, deadline=None)
-@given(cells, st.floats(0.3, 50), st.floats(1e-4, 1), st.floats(0.3, 50))
-def test_order_and_batching_do_not_matter(cell, first, q, second):
-    law, relation = cell
-    one, two = Release(first, q, law), Release(second, q / 2, law)
-    forward = History([(one, 3), (two, 4)])
-    backward = History([(two, 1), (one, 1), (two, 3), (one, 2)])
-    assert RDP.epsilon(forward, 1e-5, relation) == RDP.epsilon(backward, 1e-5, relation)
 
 
 @settings(max_examples=40, deadline=None)
