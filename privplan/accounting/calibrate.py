@@ -40,7 +40,7 @@ PLD = "pld"
 _STEEP = 1e-2
 """Epsilon below which it falls to 0 so steeply that its exact value tells a search nothing."""
 LEAST_EPSILON = 1e-6
-"""Below, ``pld`` cannot tell epsilon from 0 to the tolerance of a search."""
+"""Below, ``pld`` cannot tell epsilon under sampling from 0 to the tolerance of a search."""
 _GUESS_TOLERANCE = 1e-2
 """Of the two coarse bounds that tell where a search starts."""
 _ABOVE_LEAST = 1.0001
@@ -272,8 +272,9 @@ def calibrate(
     known = {name: value for name in UNKNOWNS[unknown] if (value := given[name]) is not None}
     fixed_delta = 0.5 if unknown == "delta" else delta
     target = checked_target(epsilon, fixed_delta, sampling, relation, accountant, known)
-    if target.accountant.name == PLD and epsilon < LEAST_EPSILON:
-        rule = f"must be {LEAST_EPSILON:g} or more to solve for {unknown} by pld"
+    sampled = not target.sampling.law.everyone and known.get("sampling_ratio") != 1
+    if target.accountant.name == PLD and sampled and epsilon < LEAST_EPSILON:
+        rule = f"must be {LEAST_EPSILON:g} or more to solve for {unknown} by pld under sampling"
         raise InputError.one("epsilon", rule, epsilon)
     if unknown in ("sampling_ratio", "cohort") and target.sampling.law.everyone:
         rule = f"has no {unknown.replace('_', ' ')} to solve for"
