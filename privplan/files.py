@@ -219,11 +219,6 @@ def _refuse_constant(word: str) -> Any:
     raise ValueError(f"{word} is no number of JSON")
 
 
-def load_yaml(text: str, what: str) -> Any:
-    """Plain data from YAML text."""
-    return plain_data(text, what)
-
-
 def printable(text: str) -> str:
     """The text with escapes for control characters, which could change what a terminal shows."""
     return "".join(
@@ -318,7 +313,7 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
     return known[id(node)]
 
 
-def plain_data(text: str, what: str) -> Any:
+def load_yaml(text: str, what: str) -> Any:
     """Plain data from YAML text."""
     try:
         return yaml.load(text, Loader=_UniqueKeys)
@@ -360,7 +355,7 @@ def edited(text: str, edit: Callable[[Any, Convert], None], wanted: Any, what: s
     ) as error:
         line = " ".join(str(error).split())
         raise InputError.one(what, "must be YAML that can be edited", line[:160]) from None
-    if plain_data(result.getvalue(), what) != wanted:
+    if load_yaml(result.getvalue(), what) != wanted:
         rule = "must be YAML that can be edited; write it without anchors and merged keys"
         raise InputError.one(what, rule, "other data when edited")
     return result.getvalue()
@@ -386,15 +381,6 @@ _FIELDS = {
 }
 """Fields by which a kind is known, the first that fits."""
 
-_CURES = {
-    (PLAN, SPEC): "; privplan solve makes it of one",
-    (PLAN, RECORD): "; the plan stands beside it",
-    (PLAN, VERDICT): "; the plan stands beside it",
-    (SPEC, PLAN): " that was solved from one",
-    (TABLE, SPEC): "; privplan proxy forecast makes it of one",
-}
-"""What to do instead, by the kind that is asked for and the one that is found."""
-
 
 def spec_mapping(text: str, path: Path | str) -> dict[str, Any]:
     """Plain data of the text of a spec's file."""
@@ -419,5 +405,5 @@ def refuse_other_kind(data: Any, wanted: str, field: str) -> None:
         return
     found = next((kind for kind, names in _FIELDS.items() if {*names} <= data.keys()), wanted)
     if found != wanted:
-        rule = f"must be {wanted}, not {found}{_CURES.get((wanted, found), '')}"
+        rule = f"must be {wanted}, not {found}"
         raise InputError.one(field, rule, f"fields {', '.join(_FIELDS[found])}")

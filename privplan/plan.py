@@ -42,30 +42,19 @@ from privplan.values import (
 
 
 class BookBudget(Value):
-    """A group's budget over all runs, in a plan that starts from a budget book.
-
-    Attributes:
-        rule: how past runs and this one are composed: ``renyi`` or ``gaussian``, filters that
-            hold when runs are chosen after seeing earlier ones; ``exact``, for runs that were
-            fixed before the first result.
-        phrase: the rule as text, with the order of the Rényi filter.
-        budget: epsilon over all runs.
-        spent: epsilon of the past runs under the rule.
-        total: epsilon of the past runs and this one under the rule, if it executes its plan.
-        noise_multiplier: of the group in this run.
-        exact_total: ``total`` under exact composition, as if all runs had been fixed in advance;
-            absent where that is the rule, or only the cost of past runs is known.
-        exact_noise_multiplier: the noise multiplier that this run would need at its sampling
-            ratio and rounds under exact composition; absent likewise.
-    """
+    """A group's budget over all runs, in a plan that starts from a budget book."""
 
     group: str
+    # How past runs and this one are composed: renyi or gaussian, filters that hold when runs are
+    # chosen after seeing earlier ones; exact, for runs that were fixed before the first result.
     rule: Literal["renyi", "gaussian", "exact"]
-    phrase: str
-    budget: Positive
-    spent: NonNegative
-    total: NonNegative
+    phrase: str  # the rule as text, with the order of the Rényi filter
+    budget: Positive  # epsilon over all runs
+    spent: NonNegative  # epsilon of the past runs under the rule
+    total: NonNegative  # epsilon of the past runs and this one, if it executes its plan
     noise_multiplier: Positive
+    # Total, and the noise multiplier that this run would need, under exact composition; absent
+    # where that is the rule, or only the cost of past runs is known.
     exact_total: NonNegative | None = Field(None, exclude_if=is_none)
     exact_noise_multiplier: Positive | None = Field(None, exclude_if=is_none)
 
@@ -101,13 +90,7 @@ Accuracy = Annotated[NonNegative, Field(le=1)]
 
 
 class Segment(Value):
-    """A stretch of rounds in which a group is released in one way.
-
-    Attributes:
-        rounds: how many rounds, in the order of the segments.
-        sampling_ratio: chance that a client takes part in each of them.
-        noise_multiplier: noise standard deviation over the clients' bound, on the sum.
-    """
+    """A stretch of rounds in which a group is released in one way."""
 
     rounds: Count
     sampling_ratio: Fraction
@@ -117,40 +100,25 @@ class Segment(Value):
 class GroupPlan(Value):
     """One group's part of the plan.
 
-    Attributes:
-        sampling_ratio: chance that a client takes part in a round (q_m), one of its turn where
-            clients take turns.
-        expected_cohort: expected clients of the group in a round (r_m = q_m N_m).
-        noise_multiplier: noise standard deviation over the clipping norm, on the sum (sigma_m).
-        kept_fraction: fraction of coordinates kept after the release (k_m / d).
-        weight: weight of the group in the model's step, summing to 1 over the groups (w_m).
-        scale: factor on the group's clipped updates in the released sum (s_m); 1 with one
-            sum per group.
-        clipping_norm: the group's own L2 bound on a client's update (C_m); the spec's when
-            absent.
-        segments: how the group is released round by round, where that varies; then
-            ``sampling_ratio`` and ``expected_cohort`` are means over the rounds, and
-            ``noise_multiplier`` is the least of the segments'.
-        records: records that a client holds, at least (N_i); this and the next three are for
-            plans that protect records.
-        record_sampling_ratio: chance of a record to be in a batch (b_i / N_i), drawn for each
-            record by itself.
-        steps: noisy steps of a client in a round that it takes part in.
-        participations: rounds that a client takes part in, at most.
+    Where ``segments`` say how it is released round by round, ratio and cohort are means over the
+    rounds, and the noise multiplier is the least.
     """
 
     name: str
     clients: Count
     epsilon: Positive
     delta: Probability
-    sampling_ratio: Fraction
-    expected_cohort: Positive
-    noise_multiplier: Positive
-    kept_fraction: Fraction
-    weight: NonNegative
-    scale: Positive = 1.0
+    sampling_ratio: Fraction  # chance to take part in a round, or in one of a client's turn (q_m)
+    expected_cohort: Positive  # clients in a round (r_m = q_m N_m)
+    noise_multiplier: Positive  # noise on the sum over the clipping norm (sigma_m)
+    kept_fraction: Fraction  # of the coordinates, after the release (k_m / d)
+    weight: NonNegative  # of the group in the model's step (w_m); they sum to 1
+    scale: Positive = 1.0  # factor on clipped updates in a sum of all groups (s_m)
+    # The group's own bound on an update (C_m); the spec's when absent.
     clipping_norm: Positive | None = Field(None, exclude_if=is_none)
     segments: tuple[Segment, ...] | None = Field(None, exclude_if=is_none)
+    # Where records are protected: the least that a client holds (N_i), the chance of one to be in
+    # a batch (b_i / N_i), noisy steps per round, and rounds that a client takes part in at most.
     records: Count | None = Field(None, exclude_if=is_none)
     record_sampling_ratio: Fraction | None = Field(None, exclude_if=is_none)
     steps: Count | None = Field(None, exclude_if=is_none)
@@ -194,19 +162,12 @@ class Clipping(Value):
     With one release per group each group's sum has its own count, b_t adds the counts up with the
     weights of the sums, and the two numbers below are those of the group with the least noise
     multiplier; those of another group are sigma_m over that one times as large.
-
-    Attributes:
-        quantile: share of the updates that are not clipped, which C moves towards.
-        count_noise_multiplier: standard deviation of the noise on the count, in clients of
-            scale 1.
-        update_noise_multiplier: standard deviation of the noise on the sum, over C_t.
-        learning_rate: step of log C per round.
     """
 
-    quantile: Probability
-    count_noise_multiplier: Positive
-    update_noise_multiplier: Positive
-    learning_rate: Positive
+    quantile: Probability  # share of the updates that are not clipped
+    count_noise_multiplier: Positive  # noise on the count, in clients of scale 1
+    update_noise_multiplier: Positive  # noise on the sum, over C_t
+    learning_rate: Positive  # step of log C per round
 
     @property
     def bound(self) -> float:
@@ -231,46 +192,31 @@ class GroupForecast(Value):
 
 
 class Forecast(Value):
-    """Forecast test accuracy, made before training from runs on proxy data.
-
-    Attributes:
-        accuracy: overall, in [0, 1].
-        lower: lower end of its interval.
-        upper: upper end.
-        level: share of plans like those of the proxy runs that the intervals cover.
-        groups: the same per group.
-        dataset: name of the proxy data.
-        runs: proxy runs.
-        distance: distance to the nearest proxy run, over the median distance between those.
-        anchored: whether an accuracy that the user knew shifted the forecast.
-        proxy: digest of the table of proxy runs.
-    """
+    """Forecast test accuracy, made before training from runs on proxy data."""
 
     accuracy: Accuracy
     lower: Accuracy
     upper: Accuracy
-    level: Probability
+    level: Probability  # share of plans like those of the proxy runs that intervals cover
     groups: tuple[GroupForecast, ...]
     dataset: str
     runs: Count
-    distance: NonNegative
-    anchored: bool
-    proxy: str
+    distance: NonNegative  # to the nearest proxy run, over the median distance between those
+    anchored: bool  # whether an accuracy that the user knew shifted the forecast
+    proxy: str  # digest of the table of proxy runs
 
 
 class Plan(Checked):
-    """A solved spec. Made by ``privplan.planning.solver``; kept as ``plan.json``.
+    """A solved spec. Made by ``privplan.solve``; kept as ``plan.json``.
 
     Attributes:
         release: ``per_group``, one noisy sum per group; ``joint``, one noisy sum of all groups.
-        clipping: how the clipping norm follows a private quantile; absent where it is fixed.
-        noise_std: noise of the weighted mean update, per coordinate, in units of the update; at
-            the spec's clipping norm.
-        bound: terms of the convergence bound by name.
+        noise_std: noise of the weighted mean update, per coordinate, at the spec's clipping norm.
+        bound: terms of the objective by name.
         status: how far the solution is certified to be from the optimum.
         certificate: what each accountant says of each group's whole history.
-        forecast: forecast accuracy; absent without proxy runs.
-        book: budgets over all runs; absent in a plan that does not start from a book.
+        forecast: absent without proxy runs.
+        book: absent in a plan that does not start from a book.
     """
 
     schema_version: Literal[1] = 1

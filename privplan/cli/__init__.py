@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -27,36 +27,24 @@ SECTIONS = ("plan", "run", "verify", "ask", "data", "tools")
 """Sections of ``privplan --help``; a command of another package that names none is in the last."""
 
 
-class Listed(NamedTuple):
-    """How ``privplan --help`` shows a command."""
-
-    section: str
-    line: str
-
-
 COMMANDS = {
-    "init": Listed("plan", "Write a commented spec to start from."),
-    "solve": Listed("plan", "Solve a spec: the plan and its certificate."),
-    "what-if": Listed("plan", "Solve a spec with some of its numbers varied."),
-    "explain": Listed("plan", "Show each term of the bounds, formula and number."),
-    "verify": Listed("verify", "Say what a run really spent, and whether it kept the plan."),
-    "book": Listed("verify", "What groups have spent over all runs, and what is left."),
-    "account": Listed("ask", "What a mechanism costs, by every accountant."),
-    "calibrate": Listed("ask", "Find the one parameter that meets a budget."),
-    "doctor": Listed("tools", "Show versions, extras and devices, and what is missing."),
-}
-"""Commands of this package; each is ``command`` of the module so named."""
-
-
-HIDDEN = {
-    "forecast-proxy": ("proxy", "forecast"),
-    "pilot": ("proxy", "pilot"),
-    "tune": ("proxy", "tune"),
-}
-"""Names of 0.1 that are still taken: group and name of the command now."""
+    "init": ("plan", "plan", "Write a commented spec to start from."),
+    "solve": ("plan", "plan", "Solve a spec: the plan and its certificate."),
+    "what-if": ("plan", "plan", "Solve a spec with some of its numbers varied."),
+    "explain": ("plan", "plan", "Show each term of the bounds, formula and number."),
+    "verify": ("plan", "verify", "Say what a run really spent, and whether it kept the plan."),
+    "book": ("book", "verify", "What groups have spent over all runs, and what is left."),
+    "account": ("account", "ask", "What a mechanism costs, by every accountant."),
+    "calibrate": ("account", "ask", "Find the one parameter that meets a budget."),
+    "doctor": ("doctor", "tools", "Show versions, extras and devices, and what is missing."),
+}  # fmt: skip
+"""Commands of this package: module of ``NAME_command``, section and line of help."""
 
 REMOVED = {
     "algorithms": "privplan simulate --algorithms",
+    "forecast-proxy": "privplan proxy forecast",
+    "pilot": "privplan proxy pilot",
+    "tune": "privplan proxy tune",
     "anchor": "privplan attest anchor",
     "frontier": "privplan what-if SPEC --frontier",
     "horizon": "privplan solve --from-book",
@@ -80,19 +68,6 @@ REMOVED = {
 }  # fmt: skip
 """Commands and options that were removed in 0.2, and what to use."""
 
-
-MODULES = {
-    "init": "plan:init_command",
-    "solve": "plan:solve_command",
-    "what-if": "plan:what_if_command",
-    "explain": "plan:explain_command",
-    "verify": "plan:verify_command",
-    "book": "book:command",
-    "account": "account:account_command",
-    "calibrate": "account:calibrate_command",
-    "doctor": "doctor:doctor_command",
-}
-"""Module and attribute of each of these commands."""
 
 VERBOSITY = "privplan.verbosity"
 """Key of ``click.Context.meta``: -1 with --quiet, 1 with --verbose, 2 with two of them."""
@@ -164,22 +139,22 @@ class SuggestingGroup(click.Group):
         point = self.points().get(name)
         return own if own is not None or point is None else _load(point)
 
-    def listed(self, ctx: click.Context, name: str) -> Listed | None:
+    def listed(self, ctx: click.Context, name: str) -> tuple[str, str] | None:
         """Section and line of a command, or why it cannot be loaded; None of a hidden one."""
         try:
             command = self.get_command(ctx, name)
         except click.ClickException as error:
-            return Listed(SECTIONS[-1], error.format_message().partition(": ")[2])
+            return SECTIONS[-1], error.format_message().partition(": ")[2]
         if command is None or command.hidden:
             return None
         section = getattr(command, "section", SECTIONS[-1])
-        return Listed(section, command.get_short_help_str(limit=100))
+        return section, command.get_short_help_str(limit=100)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the commands with one line each."""
         lines = {name: self.listed(ctx, name) for name in self.list_commands(ctx)}
         with formatter.section("Commands"):
-            formatter.write_dl([(name, one.line) for name, one in lines.items() if one])
+            formatter.write_dl([(name, one[1]) for name, one in lines.items() if one])
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The parameters, with the options of verbosity."""
@@ -236,22 +211,17 @@ class _Commands(SuggestingGroup):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS:
-            module, _, attribute = MODULES[name].partition(":")
-            command = getattr(import_module(f"{__name__}.{module}"), attribute)
-            return command if isinstance(command, click.Command) else None
-        if name in HIDDEN:
-            group, name = HIDDEN[name]
-            found = super().get_command(ctx, group)
-            return found.get_command(ctx, name) if isinstance(found, click.Group) else None
+            module = import_module(f"{__name__}.{COMMANDS[name][0]}")
+            return cast(click.Command, getattr(module, f"{name.replace('-', '_')}_command"))
         return super().get_command(ctx, name)
 
-    def listed(self, ctx: click.Context, name: str) -> Listed | None:
-        return COMMANDS.get(name) or super().listed(ctx, name)
+    def listed(self, ctx: click.Context, name: str) -> tuple[str, str] | None:
+        return COMMANDS[name][1:] if name in COMMANDS else super().listed(ctx, name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         lines = {name: self.listed(ctx, name) for name in self.list_commands(ctx)}
         for section in SECTIONS:
-            rows = [(name, one.line) for name, one in lines.items() if one and one[0] == section]
+            rows = [(name, one[1]) for name, one in lines.items() if one and one[0] == section]
             if rows:
                 with formatter.section(section.capitalize()):
                     formatter.write_dl(rows)

@@ -29,7 +29,7 @@ RULES = ("renyi", "gaussian", "exact")
 @click.group(
     cls=SuggestingGroup, name="book", help="What groups have spent over all runs, and what is left."
 )
-def command() -> None:
+def book_command() -> None:
     """A ledger of ledgers; composition is exact, over all releases of all runs."""
 
 
@@ -54,7 +54,7 @@ def _answer(form: str, line: str, values: dict[str, Any]) -> None:
         render.text(line)
 
 
-@command.command("add", epilog="Example: privplan book add run --population hospital")
+@book_command.command("add", epilog="Example: privplan book add run --population hospital")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
 @click.option("--infinite", is_flag=True, help="Book a broken run, too: at infinite epsilon.")
@@ -87,7 +87,7 @@ def add_run(run: Path, population: str, infinite: bool, form: str, address: str 
         render.warn(report.cost_line(booking.run))
 
 
-@command.command("show", epilog="Example: privplan book show --group strict")
+@book_command.command("show", epilog="Example: privplan book show --group strict")
 @click.option("--group", metavar="NAME", help="Only this group.")
 @click.option("--population", metavar="NAME", help="Only this population.")
 @click.option("--delta", type=float, help="The smallest that a plan promised, when left out.")
@@ -125,7 +125,7 @@ def show(
         raise InputError(faults)
 
 
-@command.command("left", epilog="Example: privplan book left --group strict --epsilon 4")
+@book_command.command("left", epilog="Example: privplan book left --group strict --epsilon 4")
 @click.option("--group", required=True, metavar="NAME", help="Whose budget.")
 @click.option("--epsilon", type=float, required=True, help="The budget over all runs.")
 @click.option("--delta", type=float, help="The smallest that a plan promised, when left out.")
@@ -180,7 +180,7 @@ def remaining_budget(
             render.text(line)
 
 
-@command.command("export", epilog="Example: privplan book export -o book.csv")
+@book_command.command("export", epilog="Example: privplan book export -o book.csv")
 @click.option("--format", "form", type=click.Choice(["csv", "json"]), default="csv")
 @click.option("-o", "--output", metavar="FILE", help="File to write; standard output if left out.")
 @_address
@@ -201,7 +201,7 @@ def export(form: str, output: str | None, address: str | None) -> None:
         render.text(f"wrote {output}")
 
 
-@command.command(
+@book_command.command(
     "open", epilog="Example: privplan book open hospital/strict --epsilon 4 --delta 1e-5"
 )
 @click.argument("account", metavar="ACCOUNT")
@@ -269,7 +269,7 @@ def _histories(plan: str, population: str, rounds: int | None = None) -> dict[st
     return found
 
 
-@command.command("reserve", epilog="Example: privplan book reserve plan.json --run spring")
+@book_command.command("reserve", epilog="Example: privplan book reserve plan.json --run spring")
 @click.argument("plan", metavar="PLAN")
 @click.option("--run", required=True, metavar="NAME", help="Name of the run.")
 @click.option("--population", default="", metavar="NAME", help="Whose groups these are.")
@@ -290,7 +290,7 @@ def reserve(
     _answer(form, name, {"run": run, "reservation": name, "accounts": list(charges)})
 
 
-@command.command(
+@book_command.command(
     "commit", epilog="Example: privplan book commit RESERVATION --plan plan.json --rounds 30"
 )
 @click.argument("reservation", metavar="RESERVATION")
@@ -317,7 +317,7 @@ def commit(
     _answer(form, f"committed {reservation}", {"reservation": reservation, "rounds": rounds})
 
 
-@command.command("budgets", epilog="Example: privplan book budgets --format json")
+@book_command.command("budgets", epilog="Example: privplan book budgets --format json")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @_address
 def budgets(form: str, address: str | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -28,26 +27,19 @@ def doctor_command(ctx: click.Context, form: str) -> None:
     from privplan.cli import render
 
     found, seen, places = packages(), devices(), {name: os.environ.get(name) for name in PLACES}
-    extras = dict.fromkeys(one.extra for one in found if one.extra)
-    lacking = {
-        extra: [one.name for one in found if one.extra == extra and one.problem]
-        for extra in ("", *extras)
-    }
+    missing: dict[str, list[str]] = {}
+    for one in found:
+        if one["problem"]:
+            missing.setdefault(one["extra"] or "required", []).append(one["package"])
     if form == "json":
-        listed = [
-            {"package": one.name, "extra": one.extra or None, "needed": one.needed or None,
-             "found": one.found, "problem": one.problem or None}
-            for one in found
-        ]  # fmt: skip
-        missing = {extra or "required": names for extra, names in lacking.items() if names}
-        report = {"packages": listed, "devices": seen, "environment": places, "missing": missing}
+        report = {"packages": found, "devices": seen, "environment": places, "missing": missing}
         render.data({"versions": versions(), **report})
     else:
         for name, value in versions().items():
             render.text(f"{name}: {value}")
         rows = [
-            [one.name, one.found or "-", one.needed or "any", one.extra or "every installation",
-             one.problem or "ok"]
+            [one["package"], one["found"] or "-", one["needed"] or "any",
+             one["extra"] or "every installation", one["problem"] or "ok"]
             for one in found
         ]  # fmt: skip
         columns = ["package", "found", "at least", "needed by", "result"]
@@ -58,14 +50,13 @@ def doctor_command(ctx: click.Context, form: str) -> None:
         render.text(f"torch: {torch}")
         for name, meaning in PLACES.items():
             render.text(f"{name} ({meaning}): {places[name] or 'not set'}")
-        for extra, names in lacking.items():
-            if names:
-                remedy = next(one.remedy for one in found if one.extra == extra)
-                what = f"extra {extra}" if extra else "required"
-                render.text(f"missing, {what}: {', '.join(names)}; {remedy}")
-        if not any(lacking.values()):
+        for extra, names in missing.items():
+            what = "-U privplan" if extra == "required" else f"'privplan[{extra}]'"
+            which = extra if extra == "required" else f"extra {extra}"
+            render.text(f"missing, {which}: {', '.join(names)}; pip install {what}")
+        if not missing:
             render.text("nothing is missing")
-    ctx.exit(2 if lacking[""] else 0)
+    ctx.exit(2 if "required" in missing else 0)
 
 
 # --- What is installed: versions of required packages and extras, and devices for training. ------
@@ -76,47 +67,31 @@ _DEVELOPMENT = ("dev", "fuzz", "notebooks")
 """Extras that no command needs."""
 
 
-@dataclass(frozen=True)
-class Package:
-    """A required package.
-
-    Attributes:
-        name: name of the distribution.
-        needed: least version; empty when any will do.
-        found: installed version; None when the package is missing.
-        extra: the extra that needs it; empty for a package that every installation needs.
-    """
-
-    name: str
-    needed: str
-    found: str | None
-    extra: str = ""
-
-    @property
-    def problem(self) -> str:
-        """``missing``, ``too old``, or empty."""
-        if self.found is None:
-            return "missing"
-        return "too old" if _numbers(self.found) < _numbers(self.needed) else ""
-
-    @property
-    def remedy(self) -> str:
-        """The command that installs the package."""
-        return f"pip install 'privplan[{self.extra}]'" if self.extra else "pip install -U privplan"
-
-
-def packages() -> list[Package]:
+def packages() -> list[dict[str, Any]]:
     """Packages that privplan and its extras need, as its metadata say; those of tools left out.
 
     A package that several extras need is listed under each.
     """
-    found = []
+    listed = []
     for line in requires("privplan") or ():
         match, extra = _REQUIREMENT.match(line), _EXTRA.search(line)
-        group = extra.group(1) if extra else ""
+        group = extra[1] if extra else None
         if match is not None and group not in _DEVELOPMENT:
-            found.append(Package(match[1], match[2] or "", _version(match[1]), group))
-    return found
+            found = _version(match[1])
+            row = {"package": match[1], "extra": group, "needed": match[2], "found": found}
+            listed.append({**row, "problem": problem(found, match[2])})
+    return listed
+
+
+def problem(found: str | None, needed: str | None) -> str | None:
+    """What is wrong with the version that was found."""
+
+    def numbers(text: str) -> tuple[int, ...]:
+        return tuple(int(word) for word in re.findall(r"\d+", text.partition("+")[0])[:3])
+
+    if found is None:
+        return "missing"
+    return "too old" if numbers(found) < numbers(needed or "") else None
 
 
 def versions() -> dict[str, str]:
@@ -144,27 +119,20 @@ def machine_kind() -> str:
 
 def devices() -> dict[str, Any]:
     """Processor cores for this process, and what PyTorch finds; without PyTorch the cores only."""
-    found: dict[str, Any] = {"cpu_cores": _cores()}
+    own = getattr(os, "sched_getaffinity", None)  # not on every platform
+    cores = len(own(0)) if own is not None else os.cpu_count() or 1
     try:
         torch = import_module("torch")
     except (ImportError, OSError) as error:
         line = (str(error).splitlines() or ["no reason given"])[0]
-        return {**found, "torch": None, "reason": line}
-    cuda = torch.cuda.is_available()
-    names = [torch.cuda.get_device_name(one) for one in range(torch.cuda.device_count())]
+        return {"cpu_cores": cores, "torch": None, "reason": line}
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return {
-        **found,
+        "cpu_cores": cores,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "cuda": names if cuda else [],
+        "cuda": [torch.cuda.get_device_name(one) for one in range(count)],
     }
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every platform
-        return os.cpu_count() or 1
 
 
 def _version(name: str) -> str | None:
@@ -172,8 +140,3 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    """Leading numbers of a version, for comparison."""
-    return tuple(int(word) for word in re.findall(r"\d+", text.partition("+")[0])[:3])

@@ -408,7 +408,6 @@ def what_if_command(
         _frontier(spec, form, output)
     else:
         _sweep(spec, varied, form, output, workers)
-    render.warn_replaced(spec)
 
 
 def _sweep(spec: str, varied: tuple[str, ...], form: str, output: str | None, workers: int) -> None:

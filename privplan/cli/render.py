@@ -9,7 +9,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
@@ -195,29 +194,6 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
             bar.update(task, completed=done, total=total)
 
         yield report
-
-
-def warn_replaced(path: str | Path) -> None:
-    """Warn of values of a spec's file that its recipe replaces, as ``solve`` does.
-
-    The spec is solved for that only where it holds a value that its recipe decides.
-    """
-    from privplan.errors import PrivplanError
-    from privplan.files import load_yaml, read_text
-    from privplan.planning.choices import decides_given, replaced_lines
-    from privplan.planning.solver import solve
-    from privplan.spec.spec import Spec
-
-    data = load_yaml(read_text(path, "spec"), "spec")
-    try:
-        spec = Spec.load(path)
-        if not decides_given(data, spec):
-            return
-        lines = replaced_lines(data, solve(spec, second_opinion=False))
-    except PrivplanError:  # no plan whose values could differ
-        return
-    for line in lines:
-        warn(line)
 
 
 def on_command_line(context: click.Context, name: str) -> bool:

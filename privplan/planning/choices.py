@@ -132,14 +132,6 @@ def recipe_lines(plan: Plan) -> list[str]:
     return [*_decided(plan), *start, *([NOT_TUNED] if plan.guarantee == PLD else [])]
 
 
-def decides_given(data: Any, spec: Spec) -> bool:
-    """Whether a spec holds a value of a field that its default recipe decides."""
-    recipe = spec.recipe
-    if recipe is None or recipe.source != "default":
-        return False
-    return any(_at(data, field) is not None for field in recipe.decides)
-
-
 def replaced_lines(data: Any, plan: Plan) -> list[str]:
     """Values that stand in a spec and are not those of its plan, since the recipe decides them.
 

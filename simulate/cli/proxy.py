@@ -220,7 +220,6 @@ def tune(
     for line in found.warnings:
         render.warn(line)
     render.text(f"wrote {output}, {evidence}")
-    render.warn_replaced(options["spec"])
 
 
 @command.command(
@@ -386,7 +385,6 @@ def forecast(
         f"forecast when held out: mean error {sum(held_out) / len(held_out):.2f} points"
     )
     render.text(f"wrote {output}")
-    render.warn_replaced(spec)
 
 
 def _setting(

@@ -2,15 +2,13 @@
 
 import json
 import math
-import subprocess
-import sys
 
 import pytest
 from click.testing import CliRunner
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import UNKNOWNS
-from privplan.accounting.release import History, Relation, Release, SamplingLaw
+from privplan.accounting.release import History, Relation, Release
 from privplan.cli import account as calibrate
 from privplan.cli import main
 
@@ -148,41 +146,19 @@ def test_infeasible_is_one_line_and_exit_code_3():
     [
         (["account", *MECHANISM], "delta: must be given"),
         (["account", *MECHANISM, "--delta", "2"], "delta: must be in [1e-30, 1), found 2.0"),
-        (["account", *MECHANISM, "--delta", "nan"], "delta: must be in [1e-30, 1), found nan"),
         (["account", "--rounds", "5", *DELTA], "noise-multiplier"),
-        (
-            ["account", "--noise-multiplier", "1", "--rounds", "5", *DELTA],
-            "sampling_ratio: must be in [1e-30, 1], found None",
-        ),
         (
             ["account", *DELTA, *SAMPLED, "--noise-multiplier", "0", "--rounds", "5"],
             "noise_multiplier: must be in [1e-30, 1e+40]",
-        ),
-        (
-            ["account", *DELTA, *SAMPLED, "--noise-multiplier", "1", "--rounds", "0"],
-            "rounds: must be in [1, 10000000], found 0",
-        ),
-        (
-            ["account", *DELTA, *SAMPLED, "--noise-multiplier", "1e-200", "--rounds", "5"],
-            "noise_multiplier: must be in [1e-30, 1e+40], found 1e-200",
         ),
         (
             ["account", *DELTA, "--noise-multiplier=1", "--sampling-ratio=1e-320", "--rounds=5"],
             "sampling_ratio: must be in [1e-30, 1], found 1e-320",
         ),
         (
-            ["account", *DELTA, *SAMPLED, "--noise-multiplier", "1", "--rounds", 10**20],
-            "rounds: must be in [1, 10000000], found 100000000000000000000",
-        ),
-        (
             ["account", *DELTA, *SAMPLED, "--noise-multiplier", "1", "--rounds", 10**7 + 1],
             "rounds: must be in [1, 10000000], found 10000001",
         ),
-        (
-            ["calibrate", "--epsilon", "1", *DELTA, *SAMPLED, "--rounds", 10**7 + 1],
-            "rounds: must be in [1, 10000000], found 10000001",
-        ),
-        (["account", *MECHANISM, "--delta", "1e-320"], "delta: must be in [1e-30, 1), found"),
         (["account", *MECHANISM, *DELTA, "--accountant", "moments"], "must be one of pld, rdp"),
         (["account", *MECHANISM, *DELTA, "--sampling", "full"], "must be 1 under full"),
         (["account", *MECHANISM, *DELTA, "--clients", "0"], "clients: must be 1 or more"),
@@ -233,23 +209,3 @@ def test_tradeoff_of_a_gaussian_is_exact():
     assert row["gdp_mu"] == pytest.approx(0.5, rel=2e-3)
     assert row["advantage"] == pytest.approx(2 * ndtr(0.25) - 1, rel=2e-3)
     assert row["tpr_at_fpr_0.1"] == pytest.approx(ndtr(ndtri(0.1) + 0.5), rel=5e-3)
-
-
-def test_account_loads_nothing_slow():
-    """What makes the command answer at once: none of the libraries that take long to import."""
-    code = (
-        "import sys\nfrom privplan.cli import main\n"
-        f"try: main({['account', *map(str, [*MECHANISM, *DELTA])]!r})\n"
-        "except SystemExit: pass\n"
-        "slow = {'torch', 'dp_accounting', 'prv_accountant', 'matplotlib', 'sympy', 'opacus'}\n"
-        "print(sorted(slow & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "guarantee" in done.stdout
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_release_values_reach_the_accountant():
-    found = rows("account", *MECHANISM, *DELTA, "--sampling", "fixed_size", "--accountant", "pld")
-    history = History.repeated(Release(1.5, 0.02, SamplingLaw.FIXED_SIZE), 50)
-    assert found[0]["epsilon_upper"] == PLD.epsilon(history, 6.98e-5, Relation.ADD_REMOVE).upper

@@ -17,28 +17,20 @@ DECLARED = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_tex
 POINTS = DECLARED["entry-points"]["privplan.commands"]
 
 
-def _privplan(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "privplan", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+NO_RESULT = {"init", "attest keys new", "attest keys show", "export", "proxy tune",
+             "proxy pretrain", "proxy forecast"}  # fmt: skip
+"""Commands that write a file, or print one as it is."""
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, *BACKEND])
-def test_every_command_has_help(name: str) -> None:
-    done = _privplan(name, "--help")
-    assert done.returncode == 0, done.stderr
-    assert "Usage:" in done.stdout
-
-
-def test_the_table_of_commands_names_what_exists() -> None:
-    from importlib import import_module
-
-    from privplan.cli import MODULES
-
-    assert {*MODULES} == {*COMMANDS}
-    for name, where in MODULES.items():
-        module, _, attribute = where.partition(":")
-        found = getattr(import_module(f"privplan.cli.{module}"), attribute)
-        assert isinstance(found, click.Command), name
+def _own_commands(group: click.Group, words: str = "privplan") -> list[tuple[str, click.Command]]:
+    context, found = click.Context(group), []
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        own = f"{words} {name}"
+        nested = _own_commands(command, own) if isinstance(command, click.Group) else []
+        found += nested or [(own, command)]
+    return found
 
 
 def test_help_lists_all_commands_and_imports_no_backend() -> None:
@@ -150,29 +142,6 @@ def test_an_old_spelling_is_one_line_that_names_the_new_one(words: str, line: st
     assert done.stderr == f"privplan: {line}\n"
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("pilot", "proxy pilot"), ("tune", "proxy tune"), ("forecast-proxy", "proxy forecast")],
-)
-def test_hidden_names_of_older_versions_are_still_taken(old: str, new: str) -> None:
-    first, again = (CliRunner().invoke(main, [*one.split(), "--help"]) for one in (old, new))
-    assert first.exit_code == 0, first.output
-    assert first.output.partition("\n")[2] == again.output.partition("\n")[2]
-    lines = CliRunner().invoke(main, ["--help"]).stdout.splitlines()
-    assert not [line for line in lines if line.split()[:1] == [old]]
-
-
-def _own_commands(group: click.Group, words: str = "privplan") -> list[tuple[str, click.Command]]:
-    context, found = click.Context(group), []
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        own = f"{words} {name}"
-        nested = _own_commands(command, own) if isinstance(command, click.Group) else []
-        found += nested or [(own, command)]
-    return found
-
-
 @pytest.mark.parametrize(("words", "command"), _own_commands(main))
 def test_the_example_in_the_help_of_a_command_is_one_of_it(
     words: str, command: click.Command
@@ -183,6 +152,18 @@ def test_the_example_in_the_help_of_a_command_is_one_of_it(
     options = {word for one in command.params for word in (*one.opts, *one.secondary_opts)}
     named = {word.partition("=")[0] for word in example.split() if word.startswith("-")}
     assert named <= options
+    shown = CliRunner().invoke(main, [*words.split()[1:], "--help"])
+    assert shown.exit_code == 0, shown.stderr
+    assert "Usage:" in shown.stdout
+
+
+def test_every_command_with_a_result_prints_json() -> None:
+    without = {
+        words.removeprefix("privplan ")
+        for words, command in _own_commands(main)
+        if not any("--format" in one.opts and "json" in one.type.choices for one in command.params)
+    }
+    assert without <= NO_RESULT
 
 
 def test_help_lists_at_most_twenty_commands() -> None:
@@ -204,8 +185,8 @@ def test_help_lists_at_most_twenty_commands() -> None:
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], found: str) -> None:
-    done = _privplan(*arguments)
-    assert done.returncode == 2
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
     assert found in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""

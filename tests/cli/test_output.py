@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
-import click
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
@@ -131,28 +129,3 @@ def test_mistyped_fields_are_answered_with_fields_of_their_place(tmp_path) -> No
     assert "(did you mean epsilon?)" in lines["groups.strict.epsilom"]
     assert "(did you mean rounds?)" in lines["round"]
     assert "(did you mean local?)" in lines["locale"]
-
-
-NO_RESULT = {"init", "attest keys new", "attest keys show", "export", "proxy tune",
-             "proxy pretrain", "proxy forecast"}  # fmt: skip
-"""Commands that write a file, or print one as it is."""
-
-
-def _commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            yield from _commands(command, f"{prefix}{name} ")
-        else:
-            yield f"{prefix}{name}", command
-
-
-def test_every_command_with_a_result_prints_json() -> None:
-    without = {
-        name
-        for name, command in _commands(main)
-        if not any("--format" in one.opts and "json" in one.type.choices for one in command.params)
-    }
-    assert without <= NO_RESULT

@@ -49,26 +49,6 @@ def test_warnings_go_to_standard_error(tmp_path: Path) -> None:
     json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"rounds": 0}, "rounds: must be 1 or more, found 0"),
-        ({"cohort": 5000}, "cohort: must not exceed the population of 500"),
-        ({"delta": 2}, "delta: must be in (0, 1), found 2"),
-        ({"planning": {"accountant": "magic"}}, "planning.accountant: must be one of"),
-    ],
-)
-def test_bad_input_is_one_line_and_nothing_is_written(
-    tmp_path: Path, changes: dict[str, object], said: str
-) -> None:
-    output = tmp_path / "plan.json"
-    done = solve(tmp_path, "-o", str(output), **changes)
-    assert done.exit_code == 2
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not output.exists()
-
-
 def test_infeasible_is_exit_code_3_and_names_the_constraint(tmp_path: Path) -> None:
     groups = [{"name": "strict", "clients": 200, "epsilon": 1e-6}]
     output = tmp_path / "plan.json"
@@ -98,18 +78,18 @@ def test_a_risk_that_cannot_be_met_is_named(
     assert said in line
 
 
-def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    done = solve(tmp_path, "-o", str(tmp_path))
-    assert done.exit_code == 2
-    assert "output: must be writable" in done.stderr
-
-
-def test_a_plot_of_an_unknown_kind_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_nothing_is_written_when_solve_fails(tmp_path: Path) -> None:
     output = tmp_path / "plan.json"
-    done = solve(tmp_path, "-o", str(output), "--plot", str(tmp_path / "plan.doc"))
-    assert done.exit_code == 2
-    assert "plot: must end in" in done.stderr
-    assert not output.exists()
+    for words, changes, said in (
+        (["-o", str(tmp_path)], {}, "output: must be writable"),
+        (["-o", str(output)], {"rounds": 0}, "rounds: must be 1 or more, found 0"),
+        (["-o", str(output), "--plot", str(tmp_path / "plan.doc")], {}, "plot: must end in"),
+    ):
+        done = solve(tmp_path, *words, **changes)
+        assert done.exit_code == 2
+        [line] = done.stderr.splitlines()
+        assert said in line
+        assert not output.exists()
 
 
 @pytest.mark.parametrize("option", ["-o", "--plot"])
@@ -172,7 +152,7 @@ def test_a_plan_is_no_spec(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["solve", str(output)])
     assert done.exit_code == 2
     [line] = done.stderr.splitlines()
-    assert line.startswith("privplan: spec: must be a spec, not a plan that was solved from one")
+    assert line.startswith("privplan: spec: must be a spec, not a plan, found ")
 
 
 @pytest.mark.parametrize(
@@ -218,49 +198,3 @@ def test_solve_has_at_most_fifteen_options() -> None:
     params = command.get_params(click.Context(command))
     options = [one for one in params if isinstance(one, click.Option)]
     assert len(options) <= 15, [one.name for one in options]
-
-
-def test_an_edited_value_that_the_recipe_decides_is_replaced_and_said(tmp_path: Path) -> None:
-    spec, again = tmp_path / "spec.yaml", tmp_path / "again.yaml"
-    data = spec_data(planning={"accountant": "rdp"})
-    del data["clipping_norm"]
-    data["local"]["momentum"] = 0.5
-    del data["local"]["learning_rate"]
-    spec.write_text(yaml.safe_dump(data))
-
-    def solved(path: Path) -> Result:
-        output = ["--format", "json", "-o", str(tmp_path / "plan.json")]
-        return CliRunner().invoke(main, ["solve", str(path), *output])
-
-    first = solved(spec)
-    assert first.exit_code == 0, first.stderr
-    written = json.loads(first.stdout)["spec"]
-    again.write_text(yaml.safe_dump(written))
-    second = solved(again)
-    assert second.stdout == first.stdout
-    assert "replaced" not in second.stderr
-    rate = written["server"]["learning_rate"]
-    edited = {
-        **written,
-        "clipping_norm": 0.5,
-        "server": {**written["server"], "learning_rate": 50.0},
-        "local": {**written["local"], "learning_rate": 0.02},
-    }
-    again.write_text(yaml.safe_dump(edited))
-    third = solved(again)
-    assert third.stdout == first.stdout
-    said = [line for line in third.stderr.splitlines() if "is replaced by" in line]
-    assert said == [
-        f"warning: {field}: {given} in the spec is replaced by {decided}, which the recipe "
-        f"decides; without {path} in recipe.decides it is kept"
-        for field, path, given, decided in (
-            ("clipping_norm", "clipping_norm", 0.5, 0.1),
-            ("server.learning_rate", "server", 50.0, rate),
-            ("local.learning_rate", "local.learning_rate", 0.02, 0.1),
-        )
-    ]
-    kept = ["averaging", "server"]
-    again.write_text(yaml.safe_dump({**edited, "recipe": {**written["recipe"], "decides": kept}}))
-    fourth = solved(again)
-    assert json.loads(fourth.stdout)["spec"]["clipping_norm"] == 0.5
-    assert "clipping_norm: 0.5 in the spec is replaced" not in fourth.stderr

@@ -78,7 +78,7 @@ def test_a_spec_in_yaml_for_a_plan_is_named(tmp_path: Path) -> None:
     path.write_text("name: a\nrounds: 3\nmodel: {name: own, parameters: 3}\n")
     done = CliRunner().invoke(main, ["explain", str(path)])
     assert done.exit_code == 2
-    assert done.stderr.startswith("privplan: plan: must be a plan, not a spec; privplan solve ")
+    assert done.stderr.startswith("privplan: plan: must be a plan, not a spec, found ")
     path.write_text("rounds: 3\n")
     done = CliRunner().invoke(main, ["explain", str(path)])
     assert done.stderr == f"privplan: plan: must be JSON, found '{path}'\n"

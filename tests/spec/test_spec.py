@@ -9,8 +9,6 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from privplan.errors import InputError
 from privplan.files import load_yaml
@@ -35,58 +33,28 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     ("path", "value", "said"),
     [
         ("groups.0.epsilon", 0, "groups.strict.epsilon: must be greater than 0, found 0"),
-        ("groups.0.epsilon", -1.0, "groups.strict.epsilon: must be greater than 0"),
         ("groups.0.epsilon", math.nan, "groups.strict.epsilon: must be "),
         ("groups.0.epsilon", math.inf, "groups.strict.epsilon: must be a finite number"),
         ("groups.0.epsilon", "much", "groups.strict.epsilon: must be a number, found 'much'"),
         ("groups.0.epsilon", True, "groups.strict.epsilon: must be a number"),
         ("groups.0.clients", 0, "groups.strict.clients: must be 1 or more, found 0"),
-        ("groups.0.clients", -5, "groups.strict.clients: must be 1 or more, found -5"),
         ("groups.0.clients", 1.5, "groups.strict.clients: must be a whole number"),
         ("groups.0.delta", 1.0, "groups.strict.delta: must be less than 1"),
-        ("groups.0.name", "loose", "groups: must have unique names, found 'loose'"),
-        ("groups.0.sampling_ratio", 0.1, "is only for planning.ratios: given"),
-        ("groups", [], "groups: must name at least one group"),
         ("groups", None, "groups: must be a list"),
         ("delta", 0, "delta: must be in (0, 1), found 0"),
-        ("delta", 1, "delta: must be in (0, 1), found 1"),
         ("delta", math.nan, "delta: must be in (0, 1)"),
-        ("delta", "n^2", "delta: must be a number in (0, 1) or a law such as n^-1.1"),
-        ("rounds", 0, "rounds: must be 1 or more, found 0"),
-        ("rounds", 2.5, "rounds: must be a whole number"),
         ("rounds", 10**9, "rounds: must be at most 10000000, found 1000000000"),
-        ("rounds", 1e9, "rounds: must be at most 10000000, found 1000000000"),
-        ("cohort", 501, "cohort: must not exceed the population of 500 clients, found 501"),
-        ("cohort", 1, "cohort: must be at least one client per group (2), found 1"),
-        ("cohort", 0, "cohort: must be greater than 0"),
-        ("cohort", None, "cohort: is required"),
-        ("sampling", "some", "sampling: must be one of"),
-        ("sampling", "full", "cohort: must be the population (500) under full participation"),
-        ("relation", "zero_out", "relation: must be one of"),
         ("clipping_norm", math.nan, "clipping_norm: must be "),
-        ("clipping_norm", 0, "clipping_norm: must be greater than 0"),
-        ("local.steps", 0, "local.steps: must be 1 or more"),
         ("local.momentum", 1, "local.momentum: must be less than 1"),
         ("model", None, "model: must be a mapping of fields"),
-        ("planning.accountant", "magic", "planning.accountant: must be one of"),
-        ("planning.ratios", "given", "sampling_ratio: is required with planning.ratios: given"),
-        ("planning.sparsification", [0.7], "must have one kept fraction per group (2)"),
         ("planning.sparsification", [0.7, 0], "list of kept fractions in (0, 1]"),
-        ("planning.sparsification", [0.7, 1.2], "list of kept fractions in (0, 1]"),
         ("planning.sparsification", [0.7, math.nan], "list of kept fractions in (0, 1]"),
-        ("planning.sparsification", "half", "list of kept fractions in (0, 1]"),
-        ("budget", 1, "budget: is not a known field"),
     ],
 )
 def test_bad_input_names_field_rule_and_found(path: str, value: Any, said: str) -> None:
     with pytest.raises(InputError) as caught:
         Spec.parse(changed(path, value))
     assert said in str(caught.value)
-
-
-def test_a_fixed_size_cohort_is_whole() -> None:
-    with pytest.raises(InputError, match="must be a whole number under fixed_size sampling"):
-        make_spec(sampling="fixed_size", cohort=50.5)
 
 
 def test_all_faults_are_reported_at_once() -> None:
@@ -100,13 +68,6 @@ def test_all_faults_are_reported_at_once() -> None:
         "rounds",
         "colour",
     }
-
-
-@pytest.mark.parametrize("text", ["a: [1", "a: 1\na: 2", "\t- x", "!!python/object:os.system {}"])
-def test_text_that_is_not_yaml_is_one_line(text: str) -> None:
-    with pytest.raises(InputError, match="spec: must be YAML") as caught:
-        load_yaml(text, "spec")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", "name"])
@@ -161,12 +122,6 @@ def test_a_spec_survives_yaml_and_json() -> None:
     spec = make_spec(planning={"sparsification": [0.5, 1.0]})
     assert Spec.parse(json.loads(spec.model_dump_json())) == spec
     assert Spec.parse(load_yaml(yaml.safe_dump(spec.model_dump(mode="json")), "spec")) == spec
-
-
-@given(st.text(max_size=60))
-def test_no_text_at_random_is_a_spec(text: str) -> None:
-    with pytest.raises(InputError):
-        Spec.parse(load_yaml(text, "spec"))
 
 
 def test_warns_of_a_delta_that_is_not_below_one_over_clients() -> None:
