@@ -30,13 +30,7 @@ from simulate.transforms import NORM, count_scale, keep_largest
 
 
 def weighted_sum(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
-    """Returns the sum of the releases [k], each times the weight in its ledger line.
-
-    Args:
-        releases: all releases of a round; the groups within one release share one weight.
-        theta: global vector [d]; not used.
-        state: the server's state; not changed.
-    """
+    """The sum of the releases [k], each times the weight in its ledger line."""
     parts = [part.record.shares[0].weight * part.vector for part in releases]
     return torch.stack(parts).sum(0), state
 
@@ -77,11 +71,7 @@ def by_epsilon() -> Aggregator:
 
 
 def top_k(inner: Aggregator) -> Aggregator:
-    """Sparsify each group's released sum by the group's ``kept_fraction``, then combine.
-
-    Args:
-        inner: aggregator of the sparse sums.
-    """
+    """Sparsify each group's released sum by the group's ``kept_fraction``, then combine."""
 
     def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
         sparse = [
@@ -94,13 +84,7 @@ def top_k(inner: Aggregator) -> Aggregator:
 
 
 def add_shift(inner: Aggregator, share: float, decay: float) -> Aggregator:
-    """Combine the releases, then add the vector that ``shift`` subtracted (DP-FedPGN, line 14).
-
-    Args:
-        inner: aggregator of the releases; its weights on updates add up to 1.
-        share: share of the pseudo-gradient in local steps, 1 - beta.
-        decay: factor on the local learning rate per round.
-    """
+    """Combine the releases, then add the vector that ``shift`` subtracted (DP-FedPGN, line 14)."""
 
     def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
         step, after = inner.combine(releases, theta, state)
@@ -110,12 +94,7 @@ def add_shift(inner: Aggregator, share: float, decay: float) -> Aggregator:
 
 
 def at_plan_norm(inner: Aggregator, plan: Plan) -> Aggregator:
-    """The aggregator of sums that ``plan_clip`` bounded.
-
-    Args:
-        inner: aggregator of the sums of clipped updates.
-        plan: the plan; without adaptive clipping the result is ``inner``.
-    """
+    """The aggregator of sums that ``plan_clip`` bounded."""
     return inner if plan.clipping is None else adaptive_clipping(inner, plan, plan.clipping)
 
 
@@ -125,12 +104,6 @@ def adaptive_clipping(inner: Aggregator, plan: Plan, clipping: Clipping) -> Aggr
     C becomes C exp(-learning_rate (b - quantile)), with b the noisy share of the expected cohort,
     weighted as its updates are, whose updates have norm at most C (Andrew et al., Section 2.1).
     The counts, the last coordinate of each release, do not enter ``inner``.
-
-    Args:
-        inner: aggregator of the sums without their counts, in units of C; its step is multiplied
-            by a positive factor if the sums are.
-        plan: the plan.
-        clipping: the plan's adaptive clipping.
     """
     scale_of_count = count_scale(clipping)
 
@@ -187,14 +160,6 @@ def pursuit(
 
     lambda is 1 / sqrt(max(rows, columns)), as Candes et al. recommend; mu starts at
     1.25 / |M|_2, as Lin et al. do.
-
-    Args:
-        matrix: M [rows, columns].
-        tolerance: stop when |M - L - S|_F / |M|_F is at most this.
-        iterations: largest number of steps.
-
-    Returns:
-        L and S, float64, on the device of M.
     """
     m = matrix.double()
     largest = float(torch.linalg.matrix_norm(m, 2))
@@ -244,10 +209,6 @@ def client_mean(name: str, weights: Weights) -> Aggregator:
     """A weighted mean of clients' updates; post-processing, so it has no privacy cost.
 
     A zero update was not finite at its client and has weight 0.
-
-    Args:
-        name: for messages and records.
-        weights: unnormalised weights of the updates.
     """
 
     def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
@@ -274,12 +235,7 @@ def as_planned(updates: Tensor, releases: Sequence[Released]) -> Tensor:
 
 
 def by_noise(rows: int, matrices: int = 1) -> Weights:
-    """Weights 1 / sigma_i^2 with noise estimated from the updates only (Robust-HDP, Algorithm 1).
-
-    Args:
-        rows: rows p' of the sub-matrices that are decomposed (Section 3.6).
-        matrices: number Q of sub-matrices.
-    """
+    """Weights 1 / sigma_i^2, noise estimated from the updates only (Robust-HDP, Algorithm 1)."""
 
     def weights(updates: Tensor, releases: Sequence[Released]) -> Tensor:
         return 1 / noise_estimates(updates, rows, matrices)
@@ -293,17 +249,12 @@ def by_norm(updates: Tensor, releases: Sequence[Released]) -> Tensor:
 
 
 def noise_estimates(updates: Tensor, rows: int, matrices: int = 1) -> Tensor:
-    """Returns estimates of sigma_i^2 of each update up to a common factor [K], float64.
+    """Estimates of sigma_i^2 of each update up to a common factor [K], float64.
 
     Robust PCA splits sub-matrices of random rows, and of at most ``BLOCK_CLIENTS`` random clients,
     into a low-rank part, the common signal, and the rest, the noise. The share of a client's
     squared norm that is noise, times its squared norm over all rows, is the estimate: the norm is
     exact, and only the share has the error of a sample.
-
-    Args:
-        updates: noisy updates of K clients [K, k]; a column of the matrix M each.
-        rows: rows p' of a sub-matrix; with fewer coordinates there is one matrix of all rows.
-        matrices: number Q of sub-matrices, which are disjoint; fewer where the rows do not suffice.
     """
     clients, size = updates.shape
     width = min(rows, size)
@@ -332,11 +283,6 @@ def through_hypernetwork(population: int, hidden: int, rate: float) -> Aggregato
     The hypernetwork moves by ``rate`` times the mean, over the expected cohort, of the product of
     each client's change with the derivative of its model by the hypernetwork; the embedding of
     each participant moves by ``rate`` times the product with the derivative by the embedding.
-
-    Args:
-        population: clients in all groups.
-        hidden: units of the hypernetwork's hidden layer.
-        rate: the server's learning rate.
     """
 
     def weight(group: GroupPlan, plan: Plan) -> float:
@@ -372,12 +318,7 @@ PUBLIC = "public"
 
 
 def project(vector: Tensor, rows: Tensor) -> Tensor:
-    """The orthogonal projection of a vector onto the span of some rows, in double precision.
-
-    Args:
-        vector: [k].
-        rows: [n, k]; they may be linearly dependent or zero, n is small.
-    """
+    """The orthogonal projection of a vector onto the span of some rows, in double precision."""
     wide = rows.double()
     gram = torch.linalg.pinv(wide @ wide.T, hermitian=True)
     projection: Tensor = (gram @ (wide @ vector.double())) @ wide
@@ -389,10 +330,6 @@ def projected(inner: Aggregator, directions: int) -> Aggregator:
 
     The groups with the largest epsilon are public; their last noisy sums, including this round's,
     span the subspace. Other groups are not projected, and no group is if all have one epsilon.
-
-    Args:
-        inner: aggregator of the sums.
-        directions: number of the last public sums that span the subspace, at least 1.
     """
 
     def start(theta: Tensor) -> State:
@@ -422,9 +359,6 @@ def projected_clients(directions: int) -> Aggregator:
 
     The clients in the upper of two clusters of budgets are public; the others' updates are
     projected onto the leading singular directions of the public ones.
-
-    Args:
-        directions: most directions of the public subspace, at least 1.
     """
 
     def combine(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
@@ -455,15 +389,12 @@ def _projected(releases: Sequence[Released], directions: int) -> list[Released]:
 
 
 def public_from(epsilons: Sequence[float]) -> float:
-    """Returns the least epsilon of a public client: that of the upper of two clusters of budgets.
+    """The least epsilon of a public client: that of the upper of two clusters of budgets.
 
     The clusters are the two intervals with the least sum of squared deviations from their means,
     which is the optimum of 2-means on a line. Liu et al. cluster the clients by their privacy
     preferences; with budgets that all differ, the largest one alone would leave a single noisy
     update as the public subspace.
-
-    Args:
-        epsilons: budgets of the clients who take part, at least one.
     """
     ordered = sorted(epsilons)
 
@@ -483,12 +414,7 @@ STEPS = "last_steps"
 
 
 def unmixed(inner: Aggregator, mixture: tuple[float, ...]) -> Aggregator:
-    """Combine the releases into y_t, then solve y_t = c_0 u_t + ... + c_{B-1} u_{t-B+1} for u_t.
-
-    Args:
-        inner: linear in the releases, with the same factors in every round, and without state.
-        mixture: c_0, ..., c_{B-1}.
-    """
+    """Combine the releases into y_t, then solve y_t = c_0 u_t + ... + c_{B-1} u_{t-B+1} for u_t."""
 
     def start(theta: Tensor) -> State:
         past = theta.new_zeros(len(mixture) - 1, len(theta), dtype=torch.float64)

@@ -44,11 +44,7 @@ from simulate.server import add
 
 
 def by_law(law: SamplingLaw) -> Sampler:
-    """The sampler that executes a law.
-
-    Raises:
-        InputError: when the law's entry point cannot be loaded.
-    """
+    """The sampler that executes a law."""
     found = law.law
     return Sampler(law, found.draw, found.executed_ratio)
 

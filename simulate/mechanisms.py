@@ -19,7 +19,6 @@ from simulate.components import (
     GroupSum,
     Mechanism,
     Noise,
-    RecordNoiseEvidence,
     Released,
     State,
 )
@@ -36,12 +35,7 @@ from simulate.components import (
 
 
 def share(part: GroupSum, weights: Mapping[str, float]) -> GroupShare:
-    """The evidence of a group's sum.
-
-    Args:
-        part: the sum.
-        weights: factor on the released sum, by name of the group.
-    """
+    """The evidence of a group's sum; ``weights`` has the factor on each group's sum by name."""
     return GroupShare(
         group=part.group.name,
         clients=part.group.clients,
@@ -91,7 +85,11 @@ def _released(
     weights: Mapping[str, float],
     generator: np.random.Generator,
 ) -> Released:
-    std = max(part.group.noise_multiplier * _bound(part) for part in sums)
+    std = 0.0
+    for part in sums:
+        if part.bound is None:
+            raise InputError.one("mechanism", "needs updates with a proven bound", part.group.name)
+        std = max(std, part.group.noise_multiplier * part.bound)
     state, grid = fingerprint(generator), sums[0].grid
     if grid is None:
         family, drawn = "gaussian", generator.standard_normal(total.numel()) * std
@@ -115,12 +113,7 @@ def _released(
 def _on_grid(
     total: Tensor, sums: Sequence[GroupSum], grid: float, scale: float, generator: object
 ) -> np.ndarray:
-    """Discrete Gaussian noise [k] for a sum on a grid.
-
-    Raises:
-        InputError: when a sum is on another grid, or too large for exact addition, or the
-            generator is not a secure stream.
-    """
+    """Discrete Gaussian noise [k] for a sum, whose addition must be exact on its grid."""
     if not isinstance(generator, SecureStream):
         raise InputError.one("noise", "must be secure to be discrete", type(generator).__name__)
     drawn = discrete_gaussian(generator, scale, total.numel())
@@ -138,12 +131,6 @@ EXACT = 2.0**53
 """Steps of a grid up to which sums of floating-point numbers are exact."""
 
 
-def _bound(part: GroupSum) -> float:
-    if part.bound is None:
-        raise InputError.one("mechanism", "needs updates with a proven bound", part.group.name)
-    return part.bound
-
-
 # --- Clients who send for themselves: what each sends is a release of its own. -------------------
 
 
@@ -151,14 +138,8 @@ def exposed_by_client() -> Mechanism:
     """Each client sends its update as it is: epsilon is infinite, and the ledger says so."""
 
     def alone(round_: int, update: ClientUpdate, weight: float) -> Released:
-        record = ReleaseRecord(
-            round=round_,
-            family="none",
-            noise_std=0.0,
-            dimension=0,
-            noise_sum_squares=0.0,
-            shares=(_share(update, weight, SamplingLaw.FULL, 1.0),),
-        )
+        shares = (_share(update, weight, SamplingLaw.FULL, 1.0),)
+        record = _without_noise(round_, "none", shares)
         return Released(update.vector, record, (update.group,), update.client)
 
     return Mechanism("clients send in the clear", False, False, _no_sums, alone)
@@ -176,6 +157,16 @@ def noised_by_client() -> Mechanism:
         if spent is None:
             rule = "must follow a local rule that draws noise on every step, such as dp_sgd"
             raise InputError.one("algorithm.mechanism", rule, update.group.name)
+        ratio = update.group.record_sampling_ratio
+        sent = _share(update, weight, SamplingLaw.POISSON, 1.0 if ratio is None else ratio)
+        of_records = {
+            "cohort": int(spent.taken[0]),
+            "records": int(spent.records[0]),
+            "clip_bound": float(spent.bound[0]),
+            "largest_norm": float(spent.largest_norm[0]),
+            "clipped": int(spent.clipped[0]),
+            "excluded": int(spent.excluded[0]) + sent.excluded,
+        }
         record = ReleaseRecord(
             round=round_,
             unit="record",
@@ -185,7 +176,7 @@ def noised_by_client() -> Mechanism:
             dimension=int(spent.drawn[0]),
             noise_sum_squares=float(spent.noise_sum_squares[0]),
             noise_state=spent.noise_state[0],
-            shares=(_private_share(update, spent, weight),),
+            shares=(sent.model_copy(update=of_records),),
         )
         return Released(update.vector, record, (update.group,), update.client)
 
@@ -212,40 +203,17 @@ def _share(update: ClientUpdate, weight: float, law: SamplingLaw, ratio: float) 
     )
 
 
-def _private_share(update: ClientUpdate, spent: RecordNoiseEvidence, weight: float) -> GroupShare:
-    ratio = update.group.record_sampling_ratio
-    plain = _share(update, weight, SamplingLaw.POISSON, 1.0 if ratio is None else ratio)
-    changes = {
-        "cohort": int(spent.taken[0]),
-        "records": int(spent.records[0]),
-        "clip_bound": float(spent.bound[0]),
-        "largest_norm": float(spent.largest_norm[0]),
-        "clipped": int(spent.clipped[0]),
-        "excluded": int(spent.excluded[0]) + plain.excluded,
-    }
-    return plain.model_copy(update=changes)
-
-
 # --- The noise of DP-SGD: drawn by a client at each local step, on the sum of its records. -------
 
 
 @dataclass
 class RecordNoise:
-    """One client's source of noise in a round, and the evidence of what it drew.
-
-    Attributes:
-        generator: the client's stream of this round.
-        std: standard deviation per coordinate, on the sum of clipped gradients of records.
-        sent: coordinates that may leave the client, whose noise is evidence; None for all.
-        state: hash of the generator's state before the first draw.
-        squares: sum of squares of what was drawn so far.
-        drawn: coordinates drawn so far.
-    """
+    """One client's source of noise in a round, and the evidence of what it drew."""
 
     generator: np.random.Generator
-    std: float
-    sent: np.ndarray | None = None
-    state: str = field(init=False)
+    std: float  # per coordinate, on the sum of clipped gradients of records
+    sent: np.ndarray | None = None  # coordinates that may leave the client; None for all
+    state: str = field(init=False)  # hash of the generator's state before the first draw
     squares: float = 0.0
     drawn: int = 0
 
@@ -264,20 +232,24 @@ class RecordNoise:
 # --- Mechanisms without noise: a sum in the clear (epsilon infinite), or nothing (epsilon 0). ----
 
 
+def _without_noise(round_: int, family: str, shares: tuple[GroupShare, ...]) -> ReleaseRecord:
+    return ReleaseRecord(
+        round=round_,
+        family=family,
+        noise_std=0.0,
+        dimension=0,
+        noise_sum_squares=0.0,
+        shares=shares,
+    )
+
+
 def unprotected() -> Mechanism:
     """No noise."""
 
     def release(
         round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
     ) -> tuple[Released, ...]:
-        record = ReleaseRecord(
-            round=round_,
-            family="none",
-            noise_std=0.0,
-            dimension=0,
-            noise_sum_squares=0.0,
-            shares=tuple(share(part, weights) for part in sums),
-        )
+        record = _without_noise(round_, "none", tuple(share(part, weights) for part in sums))
         total = torch.stack([part.total for part in sums]).sum(0)
         return (Released(total.float(), record, tuple(part.group for part in sums)),)
 
@@ -294,14 +266,7 @@ def silent() -> Mechanism:
         if sent:
             rule = "must not be silent where a split shares parameters"
             raise InputError.one("algorithm.mechanism", rule, sent)
-        record = ReleaseRecord(
-            round=round_,
-            family="silent",
-            noise_std=0.0,
-            dimension=0,
-            noise_sum_squares=0.0,
-            shares=tuple(share(part, weights) for part in sums),
-        )
+        record = _without_noise(round_, "silent", tuple(share(part, weights) for part in sums))
         return (Released(torch.empty(0), record, tuple(part.group for part in sums)),)
 
     return Mechanism("silent", False, True, release)
@@ -320,11 +285,8 @@ PAST = "past_sums"
 def mixed_sums(inner: Mechanism, mixture: tuple[float, ...], groups: int) -> Mechanism:
     """The mechanism, applied to c_0 x_t + ... + c_{B-1} x_{t-B+1} for each group.
 
-    Args:
-        inner: releases sums; without state.
-        mixture: c_0, ..., c_{B-1}, of norm 1 at most, so that a client who is in one of B
-            consecutive sums moves the releases by no more than its bound in all.
-        groups: number of groups.
+    The mixture c must have norm 1 at most, so that a client who is in one of B consecutive sums
+    moves the releases by no more than its bound in all.
     """
 
     def start(theta: Tensor) -> State:

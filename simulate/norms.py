@@ -12,7 +12,7 @@ BLOCK_VALUES = 2**17
 
 
 def norms(updates: Tensor) -> Tensor:
-    """Returns the L2 norm of each update."""
+    """The L2 norm of each update."""
     found = [torch.linalg.vector_norm(block, dim=1) for block in _double_blocks(updates)]
     return found[0] if len(found) == 1 else torch.cat(found)
 
@@ -77,13 +77,13 @@ factor and 2^-24 for the products, relatively; the margin is twice both together
 
 
 def factors(norms: Tensor, bound: float) -> Tensor:
-    """Returns clipping factors: 1 up to the bound, 0 for a norm that is not finite."""
+    """Clipping factors: 1 up to the bound, 0 for a norm that is not finite."""
     factor = torch.where(norms > bound, bound * (1 - ROUNDING) / norms, 1.0)
     return single(torch.where(norms.isfinite(), factor, 0.0))
 
 
 def single(factor: Tensor) -> Tensor:
-    """Returns factors in single precision, rounded down where they are subnormal.
+    """Factors in single precision, rounded down where they are subnormal.
 
     Below 1.2e-38 single precision loses digits, so that rounding could exceed the margin.
     """

@@ -32,7 +32,7 @@ LAST_STEP = "last_step"
 
 
 def pseudo_gradient_step(state: State, decay: float) -> Tensor:
-    """Returns the sum of K local steps along the pseudo-gradient in this round, -eta K g [d]."""
+    """The sum of K local steps along the pseudo-gradient in this round, -eta K g [d]."""
     return decay * state[LAST_STEP]
 
 
@@ -42,7 +42,7 @@ def add() -> Server:
 
 
 def smoothed(vector: Tensor, strength: float) -> Tensor:
-    """Returns the solution of the circulant system, by FFT in double precision.
+    """The solution of the circulant system, by FFT in double precision.
 
     The eigenvalue of I - s L at frequency k is 1 + 2 s (1 - cos(2 pi k / d)), at least 1.
     """
@@ -109,7 +109,7 @@ def register(name: str) -> Callable[[Make], Make]:
 
 
 def server_of(spec: Spec, own: Server, algorithm: str) -> Server:
-    """Returns the server of a spec's optimiser and averaging, or the algorithm's own."""
+    """The server of a spec's optimiser and averaging, or the algorithm's own."""
     if spec.server is None and spec.averaging is None:
         return own
     if own.name != "add":
@@ -122,7 +122,7 @@ def server_of(spec: Spec, own: Server, algorithm: str) -> Server:
 
 
 def averaged(inner: Server, averaging: Averaging, rounds: int) -> Server:
-    """Returns a server whose released vector is an average of its models over rounds."""
+    """A server whose released vector is an average of its models over rounds."""
 
     def start(theta: Tensor) -> State:
         zero = torch.zeros((), dtype=torch.float64, device=theta.device)
@@ -145,7 +145,7 @@ def averaged(inner: Server, averaging: Averaging, rounds: int) -> Server:
 
 
 def newest_weight(averaging: Averaging, round_: int, rounds: int) -> float:
-    """Returns the weight of a round's model in the average after that round.
+    """The weight of a round's model in the average after that round.
 
     It is (1 - decay) / (1 - decay^t) for ``ema``, so that the weights of the models of rounds 1
     to t are proportional to decay^(t - i), and 1 / n for the n-th model of a ``tail``.
@@ -177,7 +177,7 @@ Squares = Callable[[Tensor, Tensor], Tensor]
 
 
 def _adaptive(name: str, options: ServerOptimiser, squares: Squares) -> Server:
-    """Returns the server with a rule for v."""
+    """The server with a rule for v."""
     rate, beta = options.learning_rate or 0.01, BETA1
     epsilon = options.epsilon or 1e-3
 

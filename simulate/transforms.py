@@ -20,11 +20,7 @@ from simulate.server import pseudo_gradient_step
 
 
 def plan_clip(plan: Plan) -> Transform:
-    """Clip to the plan's clipping norm: fixed, each group's own, or following a private quantile.
-
-    Args:
-        plan: the executed plan.
-    """
+    """Clip to the plan's clipping norm: fixed, each group's own, or by a private quantile."""
     norm = plan.spec.clipping_norm
     if plan.clipping is not None:
         return adaptive_clip(plan.clipping, norm)
@@ -37,19 +33,12 @@ def clip(norm: float) -> Transform:
 
     An update within the bound is not changed, bit for bit. The norm of a clipped update is within
     a relative distance of 5e-7 of the bound, never above it.
-
-    Args:
-        norm: the bound C, in the units of an update, above 0.
     """
     return _clip_to("clip", lambda group: norm)
 
 
 def own_clip(norm: float) -> Transform:
-    """Clip each group's updates to the group's clipping norm, as in individualised privacy.
-
-    Args:
-        norm: the bound of groups without a ``clipping_norm``, above 0.
-    """
+    """Clip each group's updates to the group's clipping norm, as in individualised privacy."""
     return _clip_to("own_clip", lambda group: group.clipping_norm or norm)
 
 
@@ -68,7 +57,7 @@ def _clip_to(name: str, norm_of: Callable[[GroupPlan], float]) -> Transform:
 def shortened(
     updates: Tensor, norm: float, measured: Measured | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Returns updates [K, k] clipped to a norm, and whether each was clipped [K]."""
+    """Updates [K, k] clipped to a norm, and whether each was clipped [K]."""
     lengths = norms(updates) if measured is None else measured.norms_of(updates)
     long = lengths > norm
     factor = torch.where(long, norm * (1 - ROUNDING) / lengths, 1.0)
@@ -80,7 +69,7 @@ NORM = "clipping_norm"
 
 
 def count_scale(clipping: Clipping) -> float:
-    """Returns the factor on the count's coordinate, in units of the clipping norm.
+    """The factor on the count's coordinate, in units of the clipping norm.
 
     One Gaussian with equal noise on update / C and on the scaled count is equivalent to the
     plan's pair of releases.
@@ -95,10 +84,6 @@ def adaptive_clip(clipping: Clipping, first: float | None = None) -> Transform:
     of |update| <= C minus 1/2). C is part of the server's state and depends only on earlier
     releases. The clients of a group with its own clipping norm C_m have C C_m / C_1 for C, and
     the result is multiplied by C_m / C_1.
-
-    Args:
-        clipping: the plan's adaptive clipping.
-        first: C_1, the plan's clipping norm; needed where groups have their own.
     """
     scale_of_count = count_scale(clipping)
 
@@ -124,11 +109,7 @@ def adaptive_clip(clipping: Clipping, first: float | None = None) -> Transform:
 
 
 def random_mask(fraction: float) -> Transform:
-    """Release only uniformly drawn coordinates; only these receive noise.
-
-    Args:
-        fraction: fraction of the coordinates that are released, in (0, 1].
-    """
+    """Release only uniformly drawn coordinates; only these receive noise."""
 
     def support(generator: np.random.Generator, dimension: int) -> Tensor:
         size = max(1, round(fraction * dimension))
@@ -165,10 +146,6 @@ def shift(share: float, decay: float) -> Transform:
 
     The vector depends only on earlier releases and is equal for all clients, so it has no privacy
     cost. It may increase an update's norm, so clipping must follow.
-
-    Args:
-        share: share of the pseudo-gradient in local steps, 1 - beta.
-        decay: factor on the local learning rate per round.
     """
 
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
@@ -185,9 +162,6 @@ def sparsify(fraction: float) -> Transform:
 
     The selection depends on the client's data, so every coordinate is released and receives
     noise.
-
-    Args:
-        fraction: fraction of the coordinates that are not zeroed, in (0, 1].
     """
 
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
@@ -200,12 +174,7 @@ def sparsify(fraction: float) -> Transform:
 
 
 def keep_largest(vector: Tensor, fraction: float) -> Tensor:
-    """Returns a vector with all but its largest coordinates in absolute value set to zero.
-
-    Args:
-        vector: [k], or several vectors [K, k].
-        fraction: fraction of the coordinates that are not zeroed, in (0, 1]; at least one.
-    """
+    """A vector with all but its largest coordinates in absolute value set to zero."""
     size = vector.shape[-1]
     zeroed = size - max(1, round(fraction * size))
     if zeroed <= 0:

@@ -20,6 +20,8 @@ from simulate.algorithms.registry import (
     Hyperparameters,
     from_spec,
     no_server,
+    of_clients,
+    of_records,
     register,
 )
 from simulate.components import Aggregator, LocalRule, Personalisation, Split
@@ -41,7 +43,6 @@ def fedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """Federated averaging without privacy: every component at its default.
 
     Source: AISTATS 2017; called P-FedAvg in the comparison of GDPFed+.
-    Unit of privacy: none.
     Released: per round, the exact sum of the cohort's updates, so epsilon is infinite.
     Deviations: the cohort is drawn by the plan's law with the same ratio for all clients, and the
         sum is divided by the expected cohort, not by the realised one.
@@ -49,18 +50,11 @@ def fedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return compose("FedAvg", plan)
 
 
-@register(
-    "DP-FedAvg",
-    plan=from_spec(strictest),
-    unit="client",
-    released="one noisy sum of clipped updates per round",
-    source="McMahan, Ramage, Talwar, Zhang, ICLR 2018",
-)
+@of_clients("DP-FedAvg", source="McMahan, Ramage, Talwar, Zhang, ICLR 2018")
 def dp_fedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """Federated averaging under one budget, the strictest, for all clients.
 
     Source: ICLR 2018; Algorithm 2 of GDPFed+.
-    Unit of privacy: client.
     Released: per round, one noisy sum of the cohort's clipped updates, with the noise multiplier
         that the strictest group needs.
     Deviations: the sum is divided by the expected cohort; noise is drawn on the sum, as secure
@@ -76,19 +70,10 @@ def dp_fedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     )
 
 
-@register(
-    "DP-FedAvg-FT",
-    plan=from_spec(strictest),
-    unit="client",
-    released="one noisy sum of clipped updates per round",
-    source="baseline of DP2-FedSAM; Yu, Bagdasaryan, Shmatikov, 2020",
-)
+@of_clients("DP-FedAvg-FT", source="baseline of DP2-FedSAM; Yu, Bagdasaryan, Shmatikov, 2020")
 def dp_fedavg_ft(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg whose clients fine-tune the final model on their own records.
 
-    Source: baseline of DP2-FedSAM; after T. Yu, E. Bagdasaryan, V. Shmatikov, Salvaging Federated
-        Learning by Local Adaptation, 2020.
-    Unit of privacy: client.
     Released: as DP-FedAvg; fine-tuned models stay at the clients.
     Deviations: as DP-FedAvg. Fine-tuning takes the local steps of one round at the last round's
         learning rate.
@@ -107,7 +92,6 @@ def local_only(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """Local training without any communication.
 
     Source: the lower end of the comparisons of DP2-FedSAM and HyperFL ("Local").
-    Unit of privacy: client.
     Released: nothing, so epsilon is 0 for all clients.
     Deviations: a client trains in the rounds in which the plan's law draws it, as often as under
         the other algorithms; it keeps its parameters between them.
@@ -130,11 +114,8 @@ def local_only(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 SMOOTHING = Hyperparameter(0.01, "strength of the smoothing; DP-FedPGN's choice", high=1e6)
 
 
-@register(
+@of_clients(
     "DP-FedAvg-LS",
-    plan=from_spec(strictest),
-    unit="client",
-    released="one noisy sum of clipped updates per round",
     source="Liang, Wang, Gu, Osher, Yao, Applied and Computational Harmonic Analysis, 2024",
     hyperparameters={"smoothing": SMOOTHING},
     requires=(no_server,),
@@ -142,8 +123,6 @@ SMOOTHING = Hyperparameter(0.01, "strength of the smoothing; DP-FedPGN's choice"
 def dp_fedavg_ls(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with a smoothed step.
 
-    Source: Applied and Computational Harmonic Analysis, 2024.
-    Unit of privacy: client.
     Released: as DP-FedAvg; smoothing is a function of the noisy sum, so it costs no privacy.
     Deviations: as DP-FedAvg. Neighbours are adjacent parameters in the flat vector, tensor after
         tensor.
@@ -164,20 +143,12 @@ PENALTY = {
 KEPT = Hyperparameter(0.4, "fraction of its coordinates that a client sends", low=1e-9, high=1.0)
 
 
-@register(
-    "DP-FedAvg-BLUR",
-    plan=from_spec(strictest),
-    unit="client",
-    released="one noisy sum of clipped updates per round",
-    source="Cheng, Wang, Zhang, Cheng, CVPR 2022",
-    hyperparameters=PENALTY,
+@of_clients(
+    "DP-FedAvg-BLUR", source="Cheng, Wang, Zhang, Cheng, CVPR 2022", hyperparameters=PENALTY
 )
 def dp_fedavg_blur(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with a local penalty on updates longer than a radius.
 
-    Source: CVPR 2022, BLUR.
-    Unit of privacy: client.
-    Released: as DP-FedAvg.
     Deviations: as DP-FedAvg. At each local step the penalty is half of ``price`` times the excess
         of the local change's squared norm over the squared radius.
     """
@@ -197,8 +168,6 @@ def dp_fedavg_blur(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 def dp_fedavg_blur_lus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg-BLUR whose clients send their largest coordinates only.
 
-    Source: CVPR 2022, BLUR with LUS.
-    Unit of privacy: client.
     Released: per round, one noisy sum of the cohort's sparse, clipped updates. The coordinates that
         a client selects depend on its data, so the noise covers all coordinates: sparsification
         leaves more of the clipping norm to the selected ones, and saves no noise.
@@ -231,7 +200,6 @@ def fed_smp(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg behind a random public mask.
 
     Source: the paper's variant with a random mask.
-    Unit of privacy: client.
     Released: per round, one noisy sum of the cohort's masked and clipped updates. The mask does
         not depend on data, so the coordinates outside it are not released and get no noise.
     Deviations: as DP-FedAvg. The variant that selects the largest coordinates on public data is
@@ -272,18 +240,15 @@ def record_level(
     )
 
 
-@register(
+@of_records(
     "DPFedAvg",
     plan=partial(by_record, weights="population"),
-    unit="record",
-    released="each participant's update, noised by DP-SGD",
     source="Noble, Bellet, Dieuleveut, AISTATS 2022",
 )
 def dpfedavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-SGD at each client, weighted by records.
 
     Source: AISTATS 2022, in the form of Robust-HDP's comparison.
-    Unit of privacy: record, for each client separately.
     Released: per round, the update of each participant, made by DP-SGD on its own records with the
         noise that its own budget needs.
     Deviations: no control variates; clients take turns by a public schedule where the cohort is
@@ -305,11 +270,9 @@ MATRICES = Hyperparameter(
 )
 
 
-@register(
+@of_records(
     "Robust-HDP",
     plan=partial(by_record, weights="inverse_variance"),
-    unit="record",
-    released="each participant's update, noised by DP-SGD",
     source="Malekmohammadi, Yu, Cao, ICML 2024",
     hyperparameters={"rows": ROWS, "matrices": MATRICES},
 )
@@ -319,8 +282,6 @@ def robust_hdp(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     Robust principal component analysis splits the updates into a low-rank part and noise.
 
     Source: Algorithm 1 and Eq. 8.
-    Unit of privacy: record, for each client separately.
-    Released: as DPFedAvg.
     Deviations: clients take turns by a public schedule where the cohort is smaller than the
         population. Robust PCA sees 2,000 random rows by default and at most 200 clients at a time
         (``noise_estimates``): on synthetic updates of 200 clients whose signal and noise are of one
@@ -330,11 +291,9 @@ def robust_hdp(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return record_level(plan, client_mean("by estimated noise", by_noise(rows, matrices)))
 
 
-@register(
+@of_records(
     "Robust-HDP-norms",
     plan=partial(by_record, weights="inverse_variance"),
-    unit="record",
-    released="each participant's update, noised by DP-SGD",
     source="ablation of Robust-HDP: Malekmohammadi, Yu, Cao, ICML 2024",
 )
 def robust_hdp_norms(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
@@ -342,27 +301,21 @@ def robust_hdp_norms(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
     Source: this project; shows what Robust PCA adds. Where the noise is much larger than the
         common signal, as in the paper's range of budgets, the two have nearly the same weights.
-    Unit of privacy: record, for each client separately.
-    Released: as DPFedAvg.
     Deviations: clients take turns by a public schedule where the cohort is smaller than the
         population.
     """
     return record_level(plan, client_mean("by norm", by_norm))
 
 
-@register(
+@of_records(
     "Robust-HDP-oracle",
     plan=partial(by_record, weights="inverse_variance"),
-    unit="record",
-    released="each participant's update, noised by DP-SGD",
     source="Malekmohammadi, Yu, Cao, ICML 2024, Eq. 8",
 )
 def robust_hdp_oracle(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """Robust-HDP with the exact weights instead of estimates: the least noise in the mean.
 
     Source: Eq. 8 with the variances of Eq. 3 and Eq. 7.
-    Unit of privacy: record, for each client separately.
-    Released: as DPFedAvg.
     Deviations: as Robust-HDP.
     """
     return record_level(plan, client_mean("by noise", as_planned))

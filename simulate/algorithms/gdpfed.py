@@ -39,6 +39,8 @@ from simulate.algorithms.registry import (
     Hyperparameters,
     as_given,
     from_spec,
+    of_groups,
+    of_records,
     per_group,
     poisson,
     register,
@@ -48,20 +50,12 @@ from simulate.mechanisms import gaussian_joint, gaussian_per_group, mixed_sums
 from simulate.transforms import plan_clip, scale
 
 
-@register(
-    "GDPFed",
-    plan=from_spec(uniform),
-    unit="client",
-    released="one noisy sum of clipped updates per group and round",
-    source="Xu, Hu, Kotevska (GDPFed+)",
-    scaled=True,
-)
+@of_groups("GDPFed", plan=from_spec(uniform), source="Xu, Hu, Kotevska (GDPFed+)")
 def gdpfed(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """A noise multiplier for each privacy group and the same sampling ratio for all.
 
     Source: Section 3; with aggregation ``paper`` the weights of Algorithm 1 as printed, with
         ``mean`` the weighted mean of the groups' means.
-    Unit of privacy: client.
     Released: per round, one noisy sum of clipped updates per group.
     Deviations: noise is drawn on each sum with its planned standard deviation, whatever the
         realised cohort, not in shares that fall short when fewer clients report; the cohort is
@@ -86,39 +80,21 @@ def with_aggregator(plan: Plan, aggregator: Aggregator) -> Algorithm:
     )
 
 
-@register(
-    "GDPFed-op",
-    plan=from_spec(optimised),
-    unit="client",
-    released="one noisy sum of clipped updates per group and round",
-    source="Xu, Hu, Kotevska (GDPFed+)",
-    scaled=True,
-)
+@of_groups("GDPFed-op", plan=from_spec(optimised), source="Xu, Hu, Kotevska (GDPFed+)")
 def gdpfed_op(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed with the sampling ratios that solve Problem 1, without sparsification.
 
     Source: Section 4 and Table 2.
-    Unit of privacy: client.
-    Released: as GDPFed.
     Deviations: as GDPFed.
     """
     return gdpfed(plan, hyperparameters)
 
 
-@register(
-    "GDPFed+",
-    plan=as_given,
-    unit="client",
-    released="one noisy sum of clipped updates per group and round",
-    source="Xu, Hu, Kotevska (GDPFed+)",
-    requires=(per_group,),
-    scaled=True,
-)
+@of_groups("GDPFed+", plan=as_given, source="Xu, Hu, Kotevska (GDPFed+)", requires=(per_group,))
 def gdpfed_plus(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed under the given plan, with top-k sparsification of the noisy sums.
 
     Source: Algorithms 1 and 3.
-    Unit of privacy: client.
     Released: as GDPFed; top-k is a function of the noisy sums, so it costs no privacy. Where the
         clipping norm follows a quantile, the counts are not among the coordinates it selects.
     Deviations: as GDPFed. The fractions of coordinates are the plan's.
@@ -148,7 +124,6 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     The weights on the groups' mean updates add up to 1.
 
     Source: this project.
-    Unit of privacy: client.
     Released: per round, one noisy sum per group, or one noisy sum of all groups. Where the plan's
         clipping norm follows a private quantile, the sum has one more coordinate, the number of
         updates within the norm. Where the sampling law mixes rounds, these are sums of
@@ -191,8 +166,6 @@ def sample_plan(spec: Spec) -> Plan:
 def idp_fedavg_scale(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """One noisy sum of updates that are clipped to the bounds of their groups.
 
-    Source: NeurIPS 2023, Scale.
-    Unit of privacy: client.
     Released: per round, one noisy sum of the cohort's updates, each clipped to the bound of its
         group: the looser the budget, the larger the bound.
     Deviations: as DP-FedAvg. The original protects records. The weights of the groups follow from
@@ -212,8 +185,6 @@ def idp_fedavg_scale(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 def idp_fedavg_sample(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with the sampling ratio of each group that uses its budget up.
 
-    Source: NeurIPS 2023, Sample.
-    Unit of privacy: client.
     Released: per round, one noisy sum of the cohort's clipped updates, with the same noise for all
         groups.
     Deviations: as IDP-FedAvg-Scale. The ratios are found with the spec's accountant.
@@ -243,8 +214,6 @@ def adaptive_plan(spec: Spec) -> Plan:
 def time_adaptive(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with sampling ratios per group and round.
 
-    Source: ICLR 2025.
-    Unit of privacy: client.
     Released: per round, one noisy sum of the cohort's clipped updates.
     Deviations: as DP-FedAvg. The original tunes the saving rounds and ratios by hand; here each
         group saves in the first half of the rounds, at half of its later ratio. The sum is divided
@@ -264,22 +233,18 @@ DIRECTIONS = Hyperparameter(
 )
 
 
-@register(
+@of_groups(
     "PFA",
     plan=partial(either, weights="epsilon"),
-    unit="client",
-    released="one noisy sum of clipped updates per group and round",
     source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
     hyperparameters={"directions": DIRECTIONS},
     record_level=True,
-    scaled=True,
 )
 def pfa(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed whose strictest group's sum is projected onto the releases of the loosest group.
 
     Source: VLDB 2022; at the level of clients as in GDPFed+, Appendix B.2: the loosest group is
         public, the strictest one is projected, the groups between are used unchanged.
-    Unit of privacy: client.
     Released: as GDPFed; the projection is a function of the noisy sums, so it costs no privacy.
         Under a record-level plan, as the original: each participant's update, noised by DP-SGD.
     Deviations: as GDPFed, with its plan and weights. The original finds the public subspace in
@@ -293,20 +258,16 @@ def pfa(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return with_aggregator(plan, projected(weighted(hyperparameters), directions))
 
 
-@register(
+@of_groups(
     "WeiAvg",
     plan=partial(either, weights="epsilon"),
-    unit="client",
-    released="one noisy sum of clipped updates per group and round",
     source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
     record_level=True,
-    scaled=True,
 )
 def weiavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """GDPFed with weights of the clients in proportion to epsilon.
 
     Source: VLDB 2022, baseline of PFA; Algorithm 2 of Robust-HDP.
-    Unit of privacy: client.
     Released: as GDPFed. Under a record-level plan, as the original: each participant's update,
         noised by DP-SGD.
     Deviations: as GDPFed. The original protects records; under a client-level plan the noise is
@@ -317,18 +278,14 @@ def weiavg(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     return with_aggregator(plan, by_epsilon())
 
 
-@register(
+@of_records(
     "minimum-epsilon",
     plan=partial(by_record, weights="population", strict=True),
-    unit="record",
-    released="each participant's update, noised by DP-SGD",
     source="Liu, Lou, Xiong, Liu, Meng, VLDB 2022",
 )
 def minimum_epsilon(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DPFedAvg under the strictest budget for all clients.
 
-    Source: VLDB 2022, baseline of PFA, as Robust-HDP compares with it.
-    Unit of privacy: record, for each client separately.
     Released: as DPFedAvg, with the noise that the strictest budget needs.
     Deviations: clients take turns by a public schedule where the cohort is smaller than the
         population.

@@ -52,7 +52,6 @@ def centaur(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
     Source: ICLR 2023; under a plan of clients as in the comparison of DP2-FedSAM, under a plan of
         records as proposed and as HyperFL compares with it.
-    Unit of privacy: client.
     Released: as DP2-FedSAM. Under a record-level plan each participant's update of the body, noised
         by DP-SGD; heads stay at the clients.
     Deviations: as DP2-FedSAM. Under a record-level plan: half of a round's noisy steps train the
@@ -99,8 +98,6 @@ ALPHA = Hyperparameter(
 def ppsgd(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """SGD at the sum of shared and personal parameters, with noise on the shared updates.
 
-    Source: ICML 2022.
-    Unit of privacy: client.
     Released: per round, one noisy sum of the cohort's clipped shared updates, with the noise
         multiplier that the strictest group needs; personal parameters stay at the clients. Under
         a record-level plan each participant's shared update, noised by DP-SGD.
@@ -179,7 +176,6 @@ def hyperfl(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """A hypernetwork at the clients generates the body; SGD on the head, then on the hypernetwork.
 
     Source: Section 3.2.
-    Unit of privacy: none.
     Released: per round, the exact sum of the cohort's updates of the hypernetwork. Embeddings and
         heads stay at the clients, which hinders the reconstruction of records; it gives no
         differential privacy, so epsilon is infinite.
@@ -209,7 +205,6 @@ def hyperfl_lpm(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """HyperFL on a frozen pre-trained model, whose adapters the hypernetwork generates.
 
     Source: Section 3.3.
-    Unit of privacy: none.
     Released: as HyperFL. Adapters, embeddings and heads stay at the clients.
     Deviations: as HyperFL. One adapter of width 8 after each block, for transformers too, where the
         paper puts it within. The plan's model is frozen as it starts: pre-trained with
@@ -239,7 +234,6 @@ def pfedhn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """A hypernetwork at the server generates the whole model from an embedding of each client.
 
     Source: Algorithm 1.
-    Unit of privacy: none.
     Released: per round, the exact update of each participant, since the server needs to know which
         client it comes from; epsilon is infinite.
     Deviations: the clients of a cohort train at once, and the hypernetwork takes the mean of their
@@ -263,7 +257,6 @@ def pfedhn_pc(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """A hypernetwork at the server generates the body; each client has a classifier of its own.
 
     Source: the paper's variant with a personal classifier.
-    Unit of privacy: none.
     Released: per round, the exact update of each participant's body; classifiers stay at the
         clients; epsilon is infinite.
     Deviations: as pFedHN. The classifier is the last dense layer and is trained at the same time as

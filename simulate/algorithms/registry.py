@@ -23,13 +23,14 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import entry_points
 from typing import Literal
 
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import Fault, InfeasibleError, InputError, did_you_mean
 from privplan.plan import Plan
+from privplan.planning.baselines import strictest
 from privplan.registry import Registry
 from privplan.spec.spec import Spec
 from simulate.algorithm import Algorithm
@@ -278,6 +279,26 @@ def from_spec(make: Callable[[Spec], Plan]) -> ExecutedPlan:
 def as_given(plan: Plan, records: Records) -> Plan:
     """Executes the given plan unchanged."""
     return plan
+
+
+of_clients = partial(
+    register,
+    plan=from_spec(strictest),
+    unit="client",
+    released="one noisy sum of clipped updates per round",
+)
+"""Registers DP-FedAvg under the strictest budget with other steps."""
+of_groups = partial(
+    register,
+    unit="client",
+    released="one noisy sum of clipped updates per group and round",
+    scaled=True,
+)
+"""Registers a method with a sum per privacy group."""
+of_records = partial(
+    register, unit="record", released="each participant's update, noised by DP-SGD"
+)
+"""Registers DP-SGD at each client with other weights."""
 
 
 def executable(plan: Plan) -> list[str]:

@@ -18,6 +18,7 @@ from simulate.algorithms.registry import (
     Hyperparameters,
     from_spec,
     no_server,
+    of_clients,
     register,
 )
 from simulate.local.sgd import alternating, pgn, sam
@@ -32,38 +33,22 @@ RHO = {
 }
 
 
-@register(
-    "DP-FedSAM",
-    plan=from_spec(strictest),
-    unit="client",
-    released="one noisy sum of clipped updates per round",
-    source="Shi, Liu, Wei, Shen, Wang, Tao, CVPR 2023",
-    hyperparameters=RHO,
-)
+@of_clients("DP-FedSAM", source="Shi, Liu, Wei, Shen, Wang, Tao, CVPR 2023", hyperparameters=RHO)
 def dp_fedsam(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with local SAM.
 
-    Source: CVPR 2023.
-    Unit of privacy: client.
     Released: as DP-FedAvg; SAM changes the updates that are clipped, not their cost.
     Deviations: as DP-FedAvg. Momentum acts on the gradient at the perturbed point.
     """
     return replace(dp_fedavg(plan, hyperparameters), local=sam(hyperparameters["rho"]))
 
 
-@register(
-    "DP-FedSAM-FT",
-    plan=from_spec(strictest),
-    unit="client",
-    released="one noisy sum of clipped updates per round",
-    source="baseline of DP2-FedSAM; Shi et al., CVPR 2023",
-    hyperparameters=RHO,
+@of_clients(
+    "DP-FedSAM-FT", source="baseline of DP2-FedSAM; Shi et al., CVPR 2023", hyperparameters=RHO
 )
 def dp_fedsam_ft(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedSAM whose clients fine-tune the final model on their own records.
 
-    Source: baseline of DP2-FedSAM.
-    Unit of privacy: client.
     Released: as DP-FedSAM; fine-tuned models stay at the clients.
     Deviations: as DP-FedSAM. Fine-tuning takes the local steps of one round, of plain SGD, at the
         last round's learning rate.
@@ -102,7 +87,6 @@ def p_fedsam(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """SGD on a personal head, then SAM on the shared body, without privacy.
 
     Source: Section 5: DP2-FedSAM without clipping and noise.
-    Unit of privacy: none.
     Released: per round, the exact sum of the cohort's updates of the body, so epsilon is infinite;
         heads stay at the clients.
     Deviations: as DP2-FedSAM.
@@ -122,7 +106,6 @@ def dp2_fedsam(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """P-FedSAM with clipped updates and noise on the body.
 
     Source: Algorithm 2.
-    Unit of privacy: client.
     Released: per round, one noisy sum of the cohort's clipped updates of the body, with the noise
         multiplier that the strictest group needs; heads stay at the clients.
     Deviations: the head is the last dense layer; head and body take the plan's local steps each, on
@@ -179,7 +162,6 @@ def dp_fedpgn(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with a penalty on the norm of the global gradient.
 
     Source: Algorithm 1.
-    Unit of privacy: client.
     Released: per round, one noisy sum of the cohort's updates, each shifted by a vector that all
         clients know and then clipped. The shift is a function of earlier releases and is added
         to the noisy mean again, so neither costs any privacy.
@@ -218,7 +200,6 @@ def dp_fedpgn_ls(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedPGN with a smoothed step, which is also the next round's pseudo-gradient.
 
     Source: Algorithm 1, line 17.
-    Unit of privacy: client.
     Released: as DP-FedPGN; smoothing is a function of releases.
     Deviations: as DP-FedPGN and DP-FedAvg-LS.
     """

@@ -9,27 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from privplan.accounting.release import SamplingLaw
 from privplan.plan import GroupPlan
 from simulate.algorithm import extra_coordinates, groups_in_round, sensitivity_bound
-from simulate.components import (
-    ClientUpdate,
-    GroupSum,
-    TransformContext,
-)
+from simulate.components import ClientUpdate, GroupSum, TransformContext
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import (
     CHUNK_CLIENTS,
     PersonalState,
     RoundContext,
     TrainedChunk,
-    evidence_rows,
     positions,
+    rows_of,
     trained_chunks,
 )
 from simulate.norms import Measured, add_grid_sum, add_sum, norms
@@ -38,40 +34,23 @@ from simulate.parallel import all_gather, all_reduce_max, all_reduce_sum
 
 @dataclass
 class _PartialSum:
-    """One rank's part of a group's sum while the cohort is trained; private to this module.
+    """One rank's part of a group's sum while the cohort is trained."""
 
-    Attributes:
-        total: sum of the transformed updates [k], float64.
-        participants: positions in the group of the participants of all ranks.
-        largest_norm: largest norm of a summand, float64.
-        counts: number of clipped updates and of updates that were not finite [2].
-        canaries: number of participating audit canaries, over all ranks.
-        others: the total without the canaries [k]; None in a run without canaries.
-    """
-
-    total: Tensor
-    participants: tuple[int, ...]
+    total: Tensor  # [k], float64
+    participants: tuple[int, ...]  # positions in the group, of all ranks
     largest_norm: Tensor
-    counts: Tensor
-    canaries: int = 0
-    others: Tensor | None = None
+    counts: Tensor  # clipped updates, and updates that were not finite [2]
+    canaries: int = 0  # those that take part, over all ranks
+    others: Tensor | None = None  # the total without the canaries [k]
 
 
-@dataclass(frozen=True)
-class _Transformed:
-    """Updates of K clients after all transforms.
+class _Transformed(NamedTuple):
+    """Updates of K clients after all transforms."""
 
-    Attributes:
-        updates: transformed updates [K, k]; zero where an update is not finite.
-        norms: their norms [K], float64.
-        clipped: whether a transform shortened the update [K].
-        finite: whether the update was finite before and after the transforms [K].
-    """
-
-    updates: Tensor
-    norms: Tensor
-    clipped: Tensor
-    finite: Tensor
+    updates: Tensor  # [K, k]; zero where an update is not finite
+    norms: Tensor  # [K], float64
+    clipped: Tensor  # whether a transform shortened the update [K]
+    finite: Tensor  # whether it was finite before and after the transforms [K]
 
 
 def group_sums(
@@ -83,7 +62,15 @@ def group_sums(
     size = experiment.dimension if coordinates is None else len(coordinates)
     size += extra_coordinates(experiment.algorithm)
     drawn = positions(experiment, context.round)
-    sums = [_empty_sum(experiment, size, found) for found in drawn]
+    sums = [
+        _PartialSum(
+            total=torch.zeros(size, dtype=torch.float64, device=experiment.device),
+            participants=tuple(found.tolist()),
+            largest_norm=torch.zeros((), dtype=torch.float64, device=experiment.device),
+            counts=torch.zeros(2, dtype=torch.int64, device=experiment.device),
+        )
+        for found in drawn
+    ]
     personal: dict[int, Tensor] = {}
     for trained in trained_chunks(experiment, context, drawn):
         chunk = trained.chunk
@@ -110,16 +97,15 @@ def client_updates(
         personal.update(_personal_vectors(trained))
         updates = _released_part(trained.result.updates, context.released_coordinates)
         transformed = _transformed(updates, experiment, _transform_context(context, chunk.group))
-        evidence = trained.result.noise_evidence
         for row, (client, position) in enumerate(zip(chunk.clients, chunk.positions, strict=True)):
-            own_evidence = (
-                None if evidence is None else evidence_rows(evidence, slice(row, row + 1))
-            )
-            vector = transformed.updates[row].clone()
-            finite = bool(transformed.finite[row])
             sent.append(
                 ClientUpdate(
-                    chunk.group, int(client), int(position), vector, own_evidence, not finite
+                    group=chunk.group,
+                    client=int(client),
+                    position=int(position),
+                    vector=transformed.updates[row].clone(),
+                    noise_evidence=rows_of(trained.result, slice(row, row + 1)).noise_evidence,
+                    excluded=not transformed.finite[row],
                 )
             )
     updates_of_all = all_gather(experiment.ranks, sent, experiment.device)
@@ -171,19 +157,8 @@ def _transformed(
 
 def _without(updates: Tensor, finite: Tensor) -> Tensor:
     """The updates with zeros in rows that are not finite; no copy on a CPU where all rows are."""
-    if updates.device.type == "cpu" and bool(finite.all()):
-        return updates
-    return torch.where(finite[:, None], updates, 0.0)
-
-
-def _empty_sum(experiment: Experiment, size: int, drawn: np.ndarray) -> _PartialSum:
-    device = experiment.device
-    return _PartialSum(
-        total=torch.zeros(size, dtype=torch.float64, device=device),
-        participants=tuple(drawn.tolist()),
-        largest_norm=torch.zeros((), dtype=torch.float64, device=device),
-        counts=torch.zeros(2, dtype=torch.int64, device=device),
-    )
+    whole = updates.device.type == "cpu" and bool(finite.all())
+    return updates if whole else torch.where(finite[:, None], updates, 0.0)
 
 
 def _add(

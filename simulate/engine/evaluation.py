@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,25 +28,15 @@ CHUNK_CLIENTS = 64
 
 @dataclass(frozen=True)
 class AccuracyMeasures:
-    """Accuracy and loss on the test records.
+    """Accuracy and loss on the test records."""
 
-    Attributes:
-        correct: number of correct predictions per class [classes].
-        total: number of test records per class [classes].
-        loss: mean cross-entropy; None when it is not finite.
-        personal: mean over clients of the accuracy of their personal models; None without
-            personal models.
-        personal_by_group: the same per group, by name of the group.
-        score: value of the run's metric on all test records, or the mean over clients; None where
-            the metric is the accuracy of classification.
-        score_by_group: the same per group, by name of the group.
-    """
-
-    correct: np.ndarray
-    total: np.ndarray
-    loss: float | None
+    correct: np.ndarray  # correct predictions per class [classes]
+    total: np.ndarray  # test records per class [classes]
+    loss: float | None  # mean cross-entropy; None when it is not finite
+    # Mean over clients of the accuracy of their personal models, where they have some.
     personal: float | None = None
     personal_by_group: Mapping[str, float] | None = None
+    # The run's metric on all test records, or its mean over clients; None for accuracy.
     score: float | None = None
     score_by_group: Mapping[str, float] | None = None
 
@@ -75,7 +65,7 @@ def measure(
     rows: Tensor | None = None,
     metric: Metric | None = None,
 ) -> AccuracyMeasures:
-    """Returns accuracy and loss of parameters [d] on test records."""
+    """Accuracy and loss of parameters [d] on test records."""
     labels = data.test_y if rows is None else data.test_y[rows]
 
     def logits_of(part: slice) -> Tensor:
@@ -90,7 +80,7 @@ def measure(
     classes = len(data.classes)
     correct = torch.bincount(labels[logits.argmax(1) == labels], minlength=classes).numpy()
     total = torch.bincount(labels, minlength=classes).numpy()
-    return AccuracyMeasures(correct, total, loss if math.isfinite(loss) else None)
+    return AccuracyMeasures(correct, total, finite_or_none(loss))
 
 
 def _scored(
@@ -107,19 +97,14 @@ def _scored(
         name: metric(outputs[torch.from_numpy(rows)], targets[torch.from_numpy(rows)])
         for name, rows in own.items()
     }
-    loss = float(model.objective(outputs, labels))
-    nothing = np.zeros(0, np.int64)
+    loss, nothing = finite_or_none(float(model.objective(outputs, labels))), np.zeros(0, np.int64)
     return AccuracyMeasures(
-        nothing,
-        nothing,
-        finite_or_none(loss),
-        score=metric(outputs, targets),
-        score_by_group=scores,
+        nothing, nothing, loss, score=metric(outputs, targets), score_by_group=scores
     )
 
 
 def by_group(measured: AccuracyMeasures, shares: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Returns the accuracy per group.
+    """The accuracy per group.
 
     Personal models: mean over the group's clients. Global model: accuracy by class, weighted by
     the shares of the classes in the group's training records.
@@ -137,8 +122,7 @@ def by_group(measured: AccuracyMeasures, shares: Mapping[str, np.ndarray]) -> di
     return result
 
 
-@dataclass(frozen=True)
-class _Score:
+class _Score(NamedTuple):
     """Counts of some clients' models, one row per client [K, classes], losses and scores [K]."""
 
     correct: np.ndarray
@@ -199,11 +183,11 @@ def _combined(scores: list[_Score], clients: list[tuple[str, int]]) -> AccuracyM
     personal = own if own.size else personal
     names = np.repeat([name for name, _ in clients], [count for _, count in clients])
     by_group = {str(name): float(np.nanmean(personal[names == name])) for name, _ in clients}
-    loss = float(np.nanmean(np.concatenate([score.loss for score in scores])))
+    loss = finite_or_none(float(np.nanmean(np.concatenate([score.loss for score in scores]))))
     return AccuracyMeasures(
         correct.sum(0),
         total.sum(0),
-        loss if np.isfinite(loss) else None,
+        loss,
         personal=float(np.nanmean(personal)),
         personal_by_group=by_group,
         score=float(np.nanmean(personal)) if own.size else None,

@@ -31,27 +31,7 @@ from simulate.tasks import Metric
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that a run's result depends on.
-
-    Attributes:
-        algorithm: the algorithm, with the plan that it executes.
-        model: the network.
-        data: the data set.
-        partition: assignment of training records to clients.
-        seed: the run's seed.
-        device: where training happens.
-        workers: threads on a CPU; no result depends on it.
-        ranks: processes of a distributed run; results depend on them by rounding only.
-        canaries: audit canaries per group, in addition to the plan's clients.
-        metric: metric of the run's score; None for the accuracy of classification.
-        key: secret of the streams of cohorts, noise and Poisson batches; None when the seed
-            determines them.
-        discrete: whether sums and their noise are on a grid.
-
-    Raises:
-        InputError: when the model differs from the plan's, or model, data and partition do not
-            match.
-    """
+    """Everything that a run's result depends on; model, data and partition match the plan."""
 
     algorithm: Algorithm
     model: Model
@@ -59,12 +39,12 @@ class Experiment:
     partition: ClientPartition
     seed: int
     device: torch.device
-    workers: int = field(default_factory=torch.get_num_threads)
-    ranks: Ranks = SINGLE_PROCESS
-    canaries: int = 0
-    metric: Metric | None = None
-    key: NoiseKey | None = None
-    discrete: bool = False
+    workers: int = field(default_factory=torch.get_num_threads)  # no result depends on it
+    ranks: Ranks = SINGLE_PROCESS  # results depend on it by rounding only
+    canaries: int = 0  # per group, in addition to the plan's clients
+    metric: Metric | None = None  # None for the accuracy of classification
+    key: NoiseKey | None = None  # secret of cohorts, noise and Poisson batches, not the seed's
+    discrete: bool = False  # whether sums and their noise are on a grid
 
     def __post_init__(self) -> None:
         planned = self.algorithm.plan.spec.model
@@ -75,11 +55,11 @@ class Experiment:
             rule = f"must be {self.model.parameters} for {self.model.name}"
             faults.append(Fault("model.parameters", rule, planned.parameters))
         if self.model.input_shape != self.data.shape:
-            shape = _dimensions(self.model.input_shape)
-            rule = f"must have images of shape {shape} for {self.model.name}"
-            faults.append(
-                Fault("dataset", rule, f"{self.data.name} with {_dimensions(self.data.shape)}")
+            shape, found = (
+                "x".join(map(str, one)) for one in (self.model.input_shape, self.data.shape)
             )
+            rule = f"must have images of shape {shape} for {self.model.name}"
+            faults.append(Fault("dataset", rule, f"{self.data.name} with {found}"))
         if self.model.stochastic and self.device.type != "cpu":
             rule = "must be cpu for a module with dropout or other random numbers"
             faults.append(Fault("device", rule, self.device.type))
@@ -88,8 +68,16 @@ class Experiment:
             faults.append(Fault("dataset", rule, len(self.data.classes)))
         if self.local.augmentation is not None:
             faults += augmentation_faults(self.local.augmentation, self.data)
-        faults += self._groups_with_too_few_records()
-        faults += self._faults_of_initial()
+        for group, members in zip(self.algorithm.plan.groups, self.partition.members, strict=False):
+            if group.records is not None:
+                fewest = min(len(self.partition.records(int(client))) for client in members)
+                if fewest < group.records:
+                    rule = f"must leave each client of {group.name} {group.records} records"
+                    faults.append(Fault("partition", rule, fewest))
+        try:
+            _ = self._initialised
+        except InputError as error:
+            faults += error.faults
         sizes = [len(part) for part in self.partition.members]
         if sizes != [group.clients for group in self.algorithm.plan.groups]:
             faults.append(Fault("partition", "must have the plan's clients in each group", sizes))
@@ -104,25 +92,6 @@ class Experiment:
             raise InputError(faults)
         if self.canaries:
             canary_clients.check_canaries(self.algorithm, self.canaries, self.dimension)
-
-    def _faults_of_initial(self) -> tuple[Fault, ...]:
-        """Faults of the initial parameters that the plan names."""
-        try:
-            _ = self._initialised
-        except InputError as error:
-            return tuple(error.faults)
-        return ()
-
-    def _groups_with_too_few_records(self) -> list[Fault]:
-        """Groups in which a client has fewer records than the plan assumes."""
-        faults = []
-        for group, members in zip(self.algorithm.plan.groups, self.partition.members, strict=False):
-            if group.records is not None:
-                fewest = min(len(self.partition.records(int(client))) for client in members)
-                if fewest < group.records:
-                    rule = f"must leave each client of {group.name} {group.records} records"
-                    faults.append(Fault("partition", rule, fewest))
-        return faults
 
     @property
     def local(self) -> LocalTraining:
@@ -222,10 +191,6 @@ class Experiment:
                 members, labels, len(self.data.classes)
             )
         return shares
-
-
-def _dimensions(shape: tuple[int, ...]) -> str:
-    return "x".join(str(side) for side in shape)
 
 
 # --- Precision of matrix products and convolutions on GPUs. --------------------------------------

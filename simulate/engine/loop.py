@@ -12,13 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privplan import streams as public_mask
 from privplan.errors import InputError
 from privplan.evidence import measure_noise, vector_digest
 from privplan.ledger import Witness
-from privplan.plan import GroupPlan
 from privplan.record import Executed, Mask, Residual, RoundMetrics
-from privplan.streams import Purpose, stream
+from privplan.streams import Purpose, mask_digest, stream
 from simulate import audit as traces
 from simulate.algorithm import extra_coordinates, weights
 from simulate.components import GroupSum, Released, State
@@ -42,32 +40,18 @@ EVALUATED_CLIENTS = 100
 
 @dataclass(frozen=True)
 class Progress:
-    """State of training after a round: everything that the next round depends on.
+    """State of training after a round: everything that the next round depends on."""
 
-    Attributes:
-        round: number of completed rounds.
-        theta: global vector [d].
-        server: the server's state.
-        personal: personal vectors, by number of the client.
-        metrics: evaluations so far.
-        chain: hash of the last ledger line whose release is used in ``theta``.
-        canary_scores: log-likelihood ratios of the canaries [M, canaries per group]; None
-            without canaries.
-        mechanism: the mechanism's state.
-        releases: vectors that the round released, in the order of the ledger; the next round does
-            not depend on them.
-        measures: evaluation of this state on all test records; None when it was not evaluated,
-            or on some of them only. It is not saved.
-    """
-
-    round: int
-    theta: Tensor
+    round: int  # completed rounds
+    theta: Tensor  # global vector [d]
     server: State
     personal: PersonalState
-    metrics: tuple[RoundMetrics, ...]
-    chain: str
-    canary_scores: np.ndarray | None = None
+    metrics: tuple[RoundMetrics, ...]  # evaluations so far
+    chain: str  # hash of the last ledger line whose release is used in ``theta``
+    canary_scores: np.ndarray | None = None  # log-likelihood ratios [M, canaries per group]
     mechanism: State = field(default_factory=dict)
+    # What the round released, in the order of the ledger, and the evaluation on all test records;
+    # the next round depends on neither.
     releases: tuple[Tensor, ...] = ()
     measures: AccuracyMeasures | None = None
 
@@ -195,8 +179,8 @@ def evaluate(
     context = RoundContext(round_, released, progress.server, None, progress.personal)
     if experiment.algorithm.personalisation.per_client:
         return evaluate_personal(experiment, context, most)
-    split, model = experiment.algorithm.split, experiment.model
-    theta = split.use(model, released, None, np.arange(0))
+    model = experiment.model
+    theta = experiment.algorithm.split.use(model, released, None, np.arange(0))
     return measure(model, theta, experiment.data, experiment.workers, rows, experiment.metric)
 
 
@@ -207,17 +191,9 @@ def train(
     after: Callable[[Progress], None] = lambda progress: None,
     witness: Witness | None = None,
 ) -> Progress:
-    """Train until the plan's last round.
+    """Train until the plan's last round, from ``progress`` or the initial state.
 
-    Args:
-        experiment: the run.
-        ledger: receives the releases.
-        progress: state of training to continue from; the initial state when None.
-        after: called after each round.
-        witness: as of ``run_round``.
-
-    Returns:
-        State of training after the last round.
+    ``after`` is called after each round.
     """
     progress = progress or initial_state(experiment)
     every, records = evaluation_schedule(experiment)
@@ -276,46 +252,39 @@ def measure_releases(
     layers: Sequence[int] = (),
 ) -> tuple[Released, ...]:
     """Releases with the residual and the noise that the loop measured."""
-    digest = "" if coordinates is None else public_mask.mask_digest(coordinates.cpu().numpy())
+    digest = "" if coordinates is None else mask_digest(coordinates.cpu().numpy())
     totals = {part.group.name: part.total for part in sums}
-    return tuple(
-        _with_residual(release, totals, digest, index, layers)
-        for index, release in enumerate(releases)
-    )
-
-
-def _with_residual(
-    release: Released,
-    totals: dict[str, Tensor],
-    digest: str,
-    index: int,
-    layers: Sequence[int],
-) -> Released:
-    record = release.record
-    if not record.noise.noisy:
-        return release
-    total = torch.stack([totals[share.group] for share in record.shares]).sum(0)
-    difference, length = release.vector.double() - total, float(total.norm())
-    squares = float(difference.square().sum())
-    if not math.isfinite(squares):
-        rule = f"must release finite numbers, as round {record.round} did not"
-        raise InputError.one("mechanism", rule, ", ".join(share.group for share in record.shares))
-    residual = Residual(
-        sum_squares=squares,
-        along_sum=float(difference @ total) / length if length > 0 else None,
-    )
-    changes = {"support": digest, "residual": residual}
-    measured = None
-    if record.noise.normal and record.noise_std > 0 and bool(difference.isfinite().all()):
-        measured = measure_noise(
-            difference.cpu().numpy(),
-            record.noise_std,
-            round_=record.round,
-            index=index,
-            sum_norm=length,
-            layers=layers if sum(layers) == len(difference) else (),
-        )
-    return replace(release, record=record.model_copy(update=changes), noise=measured)
+    result = []
+    for index, release in enumerate(releases):
+        record = release.record
+        if not record.noise.noisy:
+            result.append(release)
+            continue
+        total = torch.stack([totals[share.group] for share in record.shares]).sum(0)
+        difference, length = release.vector.double() - total, float(total.norm())
+        squares = float(difference.square().sum())
+        if not math.isfinite(squares):
+            rule = f"must release finite numbers, as round {record.round} did not"
+            groups = ", ".join(share.group for share in record.shares)
+            raise InputError.one("mechanism", rule, groups)
+        along = float(difference @ total) / length if length > 0 else None
+        changes = {
+            "support": digest,
+            "residual": Residual(sum_squares=squares, along_sum=along),
+        }
+        measured = None
+        if record.noise.normal and record.noise_std > 0:
+            measured = measure_noise(
+                difference.cpu().numpy(),
+                record.noise_std,
+                round_=record.round,
+                index=index,
+                sum_norm=length,
+                layers=layers if sum(layers) == len(difference) else (),
+            )
+        noisy = record.model_copy(update=changes)
+        result.append(replace(release, record=noisy, noise=measured))
+    return tuple(result)
 
 
 def measure_client_release(experiment: Experiment, round_: int, release: Released) -> Released:
@@ -327,21 +296,17 @@ def measure_client_release(experiment: Experiment, round_: int, release: Release
     if not release.vector.any():  # the update was not finite, so the client sent zero
         return release
     steps = release.vector.double() * -(batch / experiment.learning_rate(round_))
-    again = _noise_again(experiment, round_, group, client)
+    # The planned noise of the client's steps, as its momentum sends it, all together [d].
+    std = group.noise_multiplier * experiment.algorithm.plan.spec.clipping_norm
+    source = experiment.private_stream(Purpose.RECORD_NOISE, round_, client)
+    speed = total = np.zeros(experiment.dimension)
+    taken, sent = group.steps or 0, experiment.algorithm.local.sent_noise
+    for factor in [1.0] * taken if sent is None else sent(taken):
+        drawn = std * source.standard_normal(experiment.dimension)
+        speed = experiment.local.momentum * speed + drawn * (factor != 0)
+        total = total + factor * speed
+    again = torch.from_numpy(total)
     shared = experiment.algorithm.split.shared(experiment.model)
     difference = steps - (again if shared is None else again[shared]).to(steps)
     residual = Residual(sum_squares=float(difference.square().sum()), along_sum=None)
     return replace(release, record=release.record.model_copy(update={"residual": residual}))
-
-
-def _noise_again(experiment: Experiment, round_: int, group: GroupPlan, client: int) -> Tensor:
-    """The planned noise of a client's steps as its momentum sends it, all together [d], float64."""
-    std = group.noise_multiplier * experiment.algorithm.plan.spec.clipping_norm
-    source = experiment.private_stream(Purpose.RECORD_NOISE, round_, client)
-    speed = total = np.zeros(experiment.dimension)
-    steps, sent = group.steps or 0, experiment.algorithm.local.sent_noise
-    for factor in [1.0] * steps if sent is None else sent(steps):
-        drawn = std * source.standard_normal(experiment.dimension)
-        speed = experiment.local.momentum * speed + drawn * (factor != 0)
-        total = total + factor * speed
-    return torch.from_numpy(total)

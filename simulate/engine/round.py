@@ -34,30 +34,24 @@ ABSENT = -1
 def schedule(
     records: np.ndarray, steps: int, size: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Indices of the records in a client's mini-batches.
+    """Indices of the records in a client's mini-batches [steps, size].
 
     Each epoch shuffles the client's records and cuts them into batches of ``size``; the last
     batch of an epoch may be shorter.
     """
     chosen = np.full((steps, size), ABSENT, np.int64)
-    _fill(chosen, records, generator)
-    return chosen
-
-
-def _fill(chosen: np.ndarray, records: np.ndarray, generator: np.random.Generator) -> None:
-    """Write the schedule of a client into an array [steps, size] of ``ABSENT``."""
-    steps, size = chosen.shape
     batches_per_epoch = -(-len(records) // size)
     if batches_per_epoch == 1:
         filled = chosen[:, : len(records)]
         filled[:] = records
         generator.permuted(filled, axis=1, out=filled)
-        return
+        return chosen
     for first in range(0, steps, batches_per_epoch):
         order = generator.permutation(records)
         for step in range(first, min(first + batches_per_epoch, steps)):
             batch = order[(step - first) * size : (step - first + 1) * size]
             chosen[step, : len(batch)] = batch
+    return chosen
 
 
 def poisson_schedule(
@@ -80,7 +74,7 @@ def batches(
     ratio: float | None = None,
     key: NoiseKey | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The mini-batches of several clients."""
+    """The mini-batches of several clients: shuffled epochs, or Poisson samples with a ratio."""
     sources: Iterable[Any] = streams(seed, Purpose.CLIENT, round_, clients=clients)
     if key is not None:
         sources = (key.stream(int(Purpose.CLIENT), round_, int(client)) for client in clients)
@@ -88,31 +82,23 @@ def batches(
     if ratio is None:
         rows = np.full((len(clients), steps, size), ABSENT, np.int64)
         for row, own, source in zip(rows, owned, sources, strict=True):
-            _fill(row, own, source)
+            row[:] = schedule(own, steps, size, source)
     else:
         drawn = [
             poisson_schedule(own, steps, ratio, source)
             for own, source in zip(owned, sources, strict=True)
         ]
-        rows = np.stack(_padded(drawn))
+        width = max(1, max(len(batch) for client in drawn for batch in client))
+        rows = np.full((len(clients), steps, width), ABSENT, np.int64)
+        for client, taken in enumerate(drawn):
+            for step, batch in enumerate(taken):
+                rows[client, step, : len(batch)] = batch
     chosen = torch.from_numpy(rows)
     absent = chosen == ABSENT
     safe = chosen.clamp(min=0)
     x = data.inputs(data.train_x[safe].to(device))
     y = data.train_y[safe].masked_fill(absent, PADDING).to(device)
     return x, y
-
-
-def _padded(drawn: list[list[np.ndarray]]) -> list[np.ndarray]:
-    """Batches as one array [steps, B] per client, filled up with ``ABSENT``."""
-    width = max(1, max(len(batch) for client in drawn for batch in client))
-    rows = []
-    for client in drawn:
-        row = np.full((len(client), width), ABSENT, np.int64)
-        for step, batch in enumerate(client):
-            row[step, : len(batch)] = batch
-        rows.append(row)
-    return rows
 
 
 # -------------------------------------------------------------------------------------------------
@@ -131,27 +117,19 @@ All other clients have the common initial vector, so memory does not grow with t
 
 @dataclass(frozen=True)
 class RoundContext:
-    """What clients receive at the start of a round.
+    """What clients receive at the start of a round."""
 
-    Attributes:
-        round: training round, from 1.
-        theta: global vector [d].
-        server: the server's state.
-        released_coordinates: coordinates that are released [k], sorted; None for all.
-        personal: personal vectors from earlier rounds, by number of the client.
-    """
-
-    round: int
-    theta: Tensor
+    round: int  # from 1
+    theta: Tensor  # global vector [d]
     server: State
-    released_coordinates: Tensor | None
-    personal: PersonalState
+    released_coordinates: Tensor | None  # [k], sorted; None for all
+    personal: PersonalState  # from earlier rounds
 
 
 def personal_rows(
     personal: PersonalState, clients: np.ndarray, start: Tensor | None, device: torch.device
 ) -> Tensor | None:
-    """Returns the personal vectors of some clients."""
+    """The personal vectors of some clients."""
     if start is None:
         return None
     if len(clients) == 0:
@@ -233,7 +211,11 @@ def client_batch(
     sources = streams(experiment.seed, Purpose.AUGMENTATION, round_, clients=clients)
     x = augmented(x, local.augmentation, sources)
     if experiment.model.stochastic:
-        y = with_seeds(y, _seeds(experiment, round_, clients, y.shape[1]))
+        steps = y.shape[1]
+        sources = streams(experiment.seed, Purpose.DROPOUT, round_, clients=clients)
+        drawn = [source.integers(2**SEED_BITS, size=steps) for source in sources]
+        seeds = np.stack(drawn) if drawn else np.zeros((0, steps), np.int64)
+        y = with_seeds(y, torch.from_numpy(seeds))
     start = experiment.personal_start
     return ClientBatch(
         model=experiment.model,
@@ -253,33 +235,17 @@ def client_batch(
     )
 
 
-def _seeds(experiment: Experiment, round_: int, clients: np.ndarray, steps: int) -> Tensor:
-    """Seeds of the random numbers in training [K, steps], from each client's own stream."""
-    drawn = [
-        source.integers(2**SEED_BITS, size=steps)
-        for source in streams(experiment.seed, Purpose.DROPOUT, round_, clients=clients)
-    ]
-    return torch.from_numpy(np.stack(drawn)) if drawn else torch.zeros(0, steps, dtype=torch.int64)
-
-
 # --- Local training of a cohort in chunks of clients. --------------------------------------------
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Participants of one group.
+    """Participants of one group."""
 
-    Attributes:
-        index: index of the group in the plan.
-        group: the group in this round.
-        clients: numbers of the clients [K].
-        positions: their positions in the group [K].
-    """
-
-    index: int
-    group: GroupPlan
-    clients: np.ndarray
-    positions: np.ndarray
+    index: int  # of the group in the plan
+    group: GroupPlan  # as in this round
+    clients: np.ndarray  # numbers of the clients [K]
+    positions: np.ndarray  # their positions in the group [K]
 
 
 @dataclass(frozen=True)
@@ -334,20 +300,16 @@ def _trained(
     first = 0
     for chunk in chunks:
         rows = slice(first, first + len(chunk.clients))
-        yield TrainedChunk(chunk, result if len(chunks) == 1 else _rows_of(result, rows))
+        yield TrainedChunk(chunk, result if len(chunks) == 1 else rows_of(result, rows))
         first = rows.stop
 
 
-def _rows_of(result: LocalResult, rows: slice) -> LocalResult:
+def rows_of(result: LocalResult, rows: slice) -> LocalResult:
     """The result of some of the clients."""
     evidence = result.noise_evidence
     return LocalResult(
         result.updates[rows],
         None if result.personal is None else result.personal[rows],
-        None if evidence is None else evidence_rows(evidence, rows),
+        evidence
+        and RecordNoiseEvidence(**{name: value[rows] for name, value in vars(evidence).items()}),
     )
-
-
-def evidence_rows(evidence: RecordNoiseEvidence, rows: slice) -> RecordNoiseEvidence:
-    """The noise evidence of some of the clients."""
-    return RecordNoiseEvidence(**{name: value[rows] for name, value in vars(evidence).items()})

@@ -55,7 +55,7 @@ def clipped_sums(
     clipping_norm: float,
     workers: int | None = None,
 ) -> RecordSums:
-    """Returns the sum over each client's records of their clipped gradients.
+    """The sum over each client's records of their clipped gradients.
 
     The loss of a record is its cross-entropy (Abadi et al. 2016, Algorithm 1, without the noise
     and the division by the batch). On a CPU the result is the same to the bit whatever the
@@ -156,7 +156,7 @@ def noisy_descent(
     rates: Callable[[int], Tensor] | None = None,
     sent: Tensor | None = None,
 ) -> LocalResult:
-    """Returns the movement [K, d] of clients by DP-SGD from a start, and the evidence."""
+    """The movement [K, d] of clients by DP-SGD from a start, and the evidence."""
     batch_size = batch.group.record_batch
     if batch_size is None:
         raise InputError.one("plan.unit", "must be record for DP-SGD", "client")

@@ -78,7 +78,7 @@ def local_sgd(
     momentum: float = 0.0,
     workers: int | None = None,
 ) -> Tensor:
-    """Returns the updates of a cohort after local stochastic gradient descent.
+    """The updates of a cohort after local stochastic gradient descent.
 
     A step in which a client has no record (all rows padding) does not change that client. On a
     CPU the result is the same to the bit whatever the number of threads.
@@ -98,7 +98,7 @@ def local_sgd(
 
 
 def batch_sgd(batch: ClientBatch, start: Tensor, rate_factor: float = 1.0) -> Tensor:
-    """Returns the updates [K, d] of ``local_sgd`` on a round's mini-batches."""
+    """The updates [K, d] of ``local_sgd`` on a round's mini-batches."""
     return local_sgd(
         batch.model,
         start,
@@ -208,7 +208,7 @@ Direction = Callable[[Tensor, Tensor, Gradient], Tensor]
 def descend(
     batch: ClientBatch, start: Tensor, direction: Direction, drift: Tensor | None = None
 ) -> Tensor:
-    """Returns the updates of clients that step against a direction computed from gradients.
+    """The updates of clients that step against a direction computed from gradients.
 
     Momentum is PyTorch's, applied to the direction. A step in which a client has no record adds
     only the drift.
