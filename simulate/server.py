@@ -86,7 +86,6 @@ def remembering(strength: float = 0.0) -> Server:
 # Other distributions name such a function in the entry-point group ``privplan.server_optimisers``.
 
 Make = Callable[[ServerOptimiser], Server]
-"""Options of the spec to the server."""
 AVERAGE = "averaged_model"
 """Key of the average of the models [d] in the server's state."""
 AVERAGED_ROUNDS = "averaging_rounds"

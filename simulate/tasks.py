@@ -33,15 +33,10 @@ ACCURACY = "accuracy"
 
 @dataclass(frozen=True)
 class Metric:
-    """A measure of a model on test records.
+    """A measure of a model on test records."""
 
-    Attributes:
-        name: name in records, verdicts and plots.
-        compute: (outputs [n, ...], targets [n, ...]) to a number.
-    """
-
-    name: str
-    compute: Callable[[Tensor, Tensor], Any]
+    name: str  # in records, verdicts and plots
+    compute: Callable[[Tensor, Tensor], Any]  # (outputs [n, ...], targets [n, ...]) to a number
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> float:
         """The metric of some records."""
@@ -54,25 +49,11 @@ class Metric:
 
 @dataclass(frozen=True)
 class Task:
-    """A kind of prediction.
+    """A kind of prediction."""
 
-    Attributes:
-        name: name on the command line.
-        loss: mean loss of records.
-        metrics: its metrics by name, the default first.
-    """
-
-    name: str
-    loss: Loss
-    metrics: Mapping[str, Callable[[Tensor, Tensor], Tensor]]
-
-
-def _binary_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    return functional.binary_cross_entropy_with_logits(outputs, targets)
-
-
-def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    return functional.mse_loss(outputs, targets)
+    name: str  # on the command line
+    loss: Loss  # mean loss of records
+    metrics: Mapping[str, Callable[[Tensor, Tensor], Tensor]]  # by name, the default first
 
 
 def _token_loss(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -123,14 +104,15 @@ def _perplexity(outputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(flat, targets.flatten(), ignore_index=IGNORED).exp()
 
 
+BINARY = functional.binary_cross_entropy_with_logits
 TASKS: Mapping[str, Task] = MappingProxyType(
     {
         task.name: task
         for task in (
             Task(MULTI_CLASS, CROSS_ENTROPY.loss, {ACCURACY: _class_accuracy}),
-            Task("binary", _binary_loss, {ACCURACY: _label_accuracy, "f1": _f1}),
-            Task("multi-label", _binary_loss, {"f1": _f1, ACCURACY: _label_accuracy}),
-            Task("regression", _squared_error, {"rmse": _rmse, "mae": _mae, "r2": _r2}),
+            Task("binary", BINARY, {ACCURACY: _label_accuracy, "f1": _f1}),
+            Task("multi-label", BINARY, {"f1": _f1, ACCURACY: _label_accuracy}),
+            Task("regression", functional.mse_loss, {"rmse": _rmse, "mae": _mae, "r2": _r2}),
             Task(
                 "next-token",
                 _token_loss,
@@ -267,13 +249,6 @@ EVALUATED_RECORDS = 10_000
 """Most test records on which the global model is evaluated during training."""
 
 
-def interval(rounds: int, cohort: float, images: int, test_records: int) -> int:
-    """Number of rounds between evaluations that limits their cost to EVALUATION_SHARE."""
-    round_cost = TRAINING_COST * cohort * images
-    needed = math.ceil(test_records / (EVALUATION_SHARE * round_cost))
-    return max(1, min(needed, rounds // LEAST_EVALUATIONS))
-
-
 def records_within_share(
     rounds: int, every: int, cohort: float, images: int, test_records: int
 ) -> int:
@@ -294,7 +269,9 @@ def evaluation_schedule(
     images = round(plan.spec.local.steps * min(plan.spec.local.batch_size, records))
     cohort = sum(group.expected_cohort for group in plan.groups)
     rounds = plan.spec.rounds
-    every = interval(rounds, cohort, images, min(test_records, most))
+    round_cost = TRAINING_COST * cohort * images
+    needed = math.ceil(min(test_records, most) / (EVALUATION_SHARE * round_cost))
+    every = max(1, min(needed, rounds // LEAST_EVALUATIONS))
     least = records_within_share(rounds, every, cohort, images, test_records)
     return every, min(least, most)
 

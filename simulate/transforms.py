@@ -19,6 +19,10 @@ from simulate.norms import ROUNDING, Measured, norms, single
 from simulate.server import pseudo_gradient_step
 
 
+def _unchanged(before: float | None, group: GroupPlan) -> float | None:
+    return before
+
+
 def plan_clip(plan: Plan) -> Transform:
     """Clip to the plan's clipping norm: fixed, each group's own, or by a private quantile."""
     norm = plan.spec.clipping_norm
@@ -102,10 +106,9 @@ def adaptive_clip(clipping: Clipping, first: float | None = None) -> Transform:
         sent = torch.cat([unit, indicator.to(updates.dtype)[:, None]], 1)
         return (sent if own == 1 else sent * (own * (1 - ROUNDING))), long
 
-    def bound(before: float | None, group: GroupPlan) -> float:
-        return clipping.bound * share(group)
-
-    return Transform("following_clip", apply, bound, extra=1)
+    return Transform(
+        "following_clip", apply, lambda before, group: clipping.bound * share(group), extra=1
+    )
 
 
 def random_mask(fraction: float) -> Transform:
@@ -119,10 +122,7 @@ def random_mask(fraction: float) -> Transform:
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
         return updates, None
 
-    def bound(before: float | None, group: GroupPlan) -> float | None:
-        return before
-
-    return Transform("random_mask", apply, bound, support)
+    return Transform("random_mask", apply, _unchanged, support)
 
 
 def scale() -> Transform:
@@ -151,10 +151,7 @@ def shift(share: float, decay: float) -> Transform:
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
         return updates - share * pseudo_gradient_step(context.server, decay), None
 
-    def bound(before: float | None, group: GroupPlan) -> float | None:
-        return None
-
-    return Transform("shift", apply, bound)
+    return Transform("shift", apply, lambda before, group: None)
 
 
 def sparsify(fraction: float) -> Transform:
@@ -167,10 +164,7 @@ def sparsify(fraction: float) -> Transform:
     def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
         return keep_largest(updates, fraction), None
 
-    def bound(before: float | None, group: GroupPlan) -> float | None:
-        return before
-
-    return Transform("sparsify", apply, bound)
+    return Transform("sparsify", apply, _unchanged)
 
 
 def keep_largest(vector: Tensor, fraction: float) -> Tensor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 
 from privplan.plan import Plan
-from privplan.planning import baselines as individual
 from privplan.planning.baselines import (
     by_record,
     either,
@@ -18,7 +17,7 @@ from privplan.planning.baselines import (
     optimised,
     uniform,
 )
-from privplan.spec.spec import Spec
+from privplan.planning.baselines import time_adaptive as adaptive_plan
 from simulate.aggregators import (
     as_planned,
     at_plan_norm,
@@ -151,11 +150,6 @@ def planned(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 # Privacy Assignment for DP-SGD, NeurIPS 2023; for clients as in GDPFed+, Appendix B.2.
 
 
-def sample_plan(spec: Spec) -> Plan:
-    """The plan of Sample, calibrated with the spec's accountant as those of all other methods."""
-    return individual_sample(spec, spec.planning.accountant)
-
-
 @register(
     "IDP-FedAvg-Scale",
     plan=from_spec(individual_scale),
@@ -176,7 +170,7 @@ def idp_fedavg_scale(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
 @register(
     "IDP-FedAvg-Sample",
-    plan=from_spec(sample_plan),
+    plan=from_spec(lambda spec: individual_sample(spec, spec.planning.accountant)),
     unit="client",
     released="one noisy sum of clipped updates per round",
     source="Boenisch, Muehl, Dziedzic, Rinberg, Papernot, NeurIPS 2023",
@@ -198,14 +192,9 @@ def idp_fedavg_sample(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm
 # learning with time-adaptive privacy spending, ICLR 2025.
 
 
-def adaptive_plan(spec: Spec) -> Plan:
-    """The plan with default savings, calibrated with the spec's accountant as all others."""
-    return individual.time_adaptive(spec, accountant=spec.planning.accountant)
-
-
 @register(
     "Time-adaptive HDPFL",
-    plan=from_spec(adaptive_plan),
+    plan=from_spec(lambda spec: adaptive_plan(spec, accountant=spec.planning.accountant)),
     unit="client",
     released="one noisy sum of clipped updates per round",
     source="Kiani, Kulkarni, Dziedzic, Draper, Boenisch, ICLR 2025",

@@ -6,7 +6,7 @@ M. Abadi et al., Deep Learning with Differential Privacy, CCS 2016, Algorithm 1.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,22 +28,13 @@ BLOCK_VALUES = 2**28
 """Most values of per-record gradients in a device's memory at a time: 1 GiB."""
 
 
-@dataclass(frozen=True)
-class RecordSums:
-    """Sums of clipped per-record gradients of K clients.
+class RecordSums(NamedTuple):
+    """Sums of clipped per-record gradients of K clients; none adds more than the clipping norm."""
 
-    Attributes:
-        total: the sums [K, d], float32; each record adds a vector of norm at most the clipping
-            norm, which a clipped one reaches up to rounding, never above.
-        largest: largest norm of a clipped gradient [K], float64; 0 for a client without records.
-        clipped: number of clipped records [K], int64.
-        excluded: number of records whose gradient is not finite, which add nothing [K], int64.
-    """
-
-    total: Tensor
-    largest: Tensor
-    clipped: Tensor
-    excluded: Tensor
+    total: Tensor  # [K, d], float32
+    largest: Tensor  # largest norm of a clipped gradient [K], float64; 0 without records
+    clipped: Tensor  # clipped records [K], int64
+    excluded: Tensor  # records whose gradient is not finite, which add nothing [K], int64
 
 
 def clipped_sums(
@@ -164,7 +155,8 @@ def noisy_descent(
     shown = None if sent is None else sent.cpu().numpy()
     noise = [RecordNoise(batch.noise(int(client)), std, shown) for client in batch.clients]
     start = start.expand(len(batch.clients), -1)
-    thetas, speed, counts = start.clone(), torch.zeros_like(start), _Counts(len(start))
+    thetas, speed = start.clone(), torch.zeros_like(start)
+    clients, of_steps = len(start), list[tuple[Tensor, Tensor, Tensor]]()
     for step in range(batch.y.shape[1]):
         sums = clipped_sums(
             batch.model,
@@ -174,7 +166,7 @@ def noisy_descent(
             clipping_norm=clipping_norm,
             workers=batch.workers,
         )
-        counts.add(sums, batch.y[:, step])
+        of_steps.append(sums[1:])
         drawn = torch.stack(
             [source.like(row) for source, row in zip(noise, sums.total, strict=True)]
         )
@@ -186,43 +178,21 @@ def noisy_descent(
             factors = rates(step)
             speed = batch.momentum * speed + noisy * (factors != 0)
             thetas = thetas - batch.learning_rate * factors * speed
-    return LocalResult(thetas - start, noise_evidence=counts.evidence(noise, batch, clipping_norm))
-
-
-class _Counts:
-    """Counts and largest norms over the steps of K clients."""
-
-    def __init__(self, clients: int) -> None:
-        self.largest = np.zeros(clients)
-        self.clipped = np.zeros(clients, np.int64)
-        self.excluded = np.zeros(clients, np.int64)
-        self.taken = np.zeros(clients, np.int64)
-
-    def add(self, sums: RecordSums, labels: Tensor) -> None:
-        """Add the counts of one step."""
-        self.largest = np.maximum(self.largest, sums.largest.cpu().numpy())
-        self.clipped += sums.clipped.cpu().numpy()
-        self.excluded += sums.excluded.cpu().numpy()
-        self.taken += (labels >= 0).sum(1).cpu().numpy()
-
-    def evidence(
-        self, noise: list[RecordNoise], batch: ClientBatch, clipping_norm: float
-    ) -> RecordNoiseEvidence:
-        """The evidence that is written to the ledger."""
-        clients = len(noise)
-        return RecordNoiseEvidence(
-            noise_std=np.array([source.std for source in noise]),
-            bound=np.full(clients, clipping_norm),
-            noise_sum_squares=np.array([source.squares for source in noise]),
-            noise_state=tuple(source.state for source in noise),
-            drawn=np.array([source.drawn for source in noise]),
-            steps=np.full(clients, batch.y.shape[1]),
-            records=batch.records,
-            taken=self.taken,
-            largest_norm=self.largest,
-            clipped=self.clipped,
-            excluded=self.excluded,
-        )
+    largest, clipped, excluded = zip(*of_steps, strict=True)
+    evidence = RecordNoiseEvidence(
+        noise_std=np.array([source.std for source in noise]),
+        bound=np.full(clients, clipping_norm),
+        noise_sum_squares=np.array([source.squares for source in noise]),
+        noise_state=tuple(source.state for source in noise),
+        drawn=np.array([source.drawn for source in noise]),
+        steps=np.full(clients, batch.y.shape[1]),
+        records=batch.records,
+        taken=(batch.y >= 0).sum((1, 2)).cpu().numpy(),
+        largest_norm=torch.stack(largest).amax(0).cpu().numpy(),
+        clipped=torch.stack(clipped).sum(0).cpu().numpy(),
+        excluded=torch.stack(excluded).sum(0).cpu().numpy(),
+    )
+    return LocalResult(thetas - start, noise_evidence=evidence)
 
 
 # --- DP-SGD of clients with personal parameters: all that they learn from records is noisy. ------

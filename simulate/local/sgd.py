@@ -84,7 +84,9 @@ def local_sgd(
     CPU the result is the same to the bit whatever the number of threads.
     """
     check_shapes(model, theta, x, y, dimensions=3)
-    _check_rates(learning_rate, momentum)
+    if not (learning_rate >= 0 and 0 <= momentum < 1):
+        rule = "must be at least 0, with a momentum in [0, 1)"
+        raise InputError.one("learning_rate", rule, (learning_rate, momentum))
     starts = theta.detach().expand(len(y), -1)
     if len(y) == 0:
         return starts.clone()
@@ -163,14 +165,10 @@ def _gradients_whole(model: Model, thetas: Tensor, x: Tensor, y: Tensor) -> Tens
         logits = model.logits_each(thetas, x)
         if model.objective is not CROSS_ENTROPY:
             parts = zip(logits, y, y != PADDING, strict=True)
-            loss = sum(
-                (
-                    model.objective(own[rows], labels[rows])
-                    for own, labels, rows in parts
-                    if rows.any()
-                ),
-                logits.new_zeros(()) + 0 * logits.sum(),
-            )
+            loss = 0 * logits.sum()
+            for own, labels, rows in parts:
+                if rows.any():
+                    loss = loss + model.objective(own[rows], labels[rows])
             return torch.autograd.grad(loss, thetas)[0]
         losses = functional.cross_entropy(
             logits.flatten(0, 1), y.flatten(), ignore_index=PADDING, reduction="none"
@@ -178,17 +176,6 @@ def _gradients_whole(model: Model, thetas: Tensor, x: Tensor, y: Tensor) -> Tens
         counts = (y != PADDING).sum(1).clamp(min=1)
         loss = (losses.view(y.shape).sum(1) / counts).sum()
     return torch.autograd.grad(loss, thetas)[0]
-
-
-def _check_rates(learning_rate: float, momentum: float) -> None:
-    """Raises if the step size or the momentum is out of range."""
-    faults = []
-    if not learning_rate >= 0:
-        faults.append(Fault("learning_rate", "must be at least 0", learning_rate))
-    if not 0 <= momentum < 1:
-        faults.append(Fault("momentum", "must be in [0, 1)", momentum))
-    if faults:
-        raise InputError(faults)
 
 
 # --- Local descent along a modified gradient: SAM, DP-FedPGN's penalty and BLUR. -----------------
@@ -216,29 +203,22 @@ def descend(
     starts = start.detach().expand(len(batch.y), -1)
 
     def chunk_updates(rows: slice) -> Tensor:
-        return _chunk_updates(batch, rows, starts[rows], direction, drift)
+        x, y = batch.x[rows], batch.y[rows]
+        thetas, speed = starts[rows].clone(), torch.zeros_like(starts[rows])
+        for step in range(y.shape[1]):
+            gradient = partial(gradients_at, batch.model, x=pixels(x[:, step]), y=y[:, step])
+            active = (y[:, step] != PADDING).any(1, keepdim=True)
+            momentum_step = batch.momentum * speed + direction(thetas, starts[rows], gradient)
+            speed = torch.where(active, momentum_step, speed)
+            thetas.sub_(batch.learning_rate * speed * active)
+            if drift is not None:
+                thetas.add_(drift)
+        return thetas.sub_(starts[rows])
 
     if start.device.type != "cpu":
         return chunk_updates(slice(None))
     size = batch.model.clients_per_chunk(batch.y.shape[2])
     return over_chunks(chunk_updates, len(batch.y), size, batch.workers)
-
-
-def _chunk_updates(
-    batch: ClientBatch, rows: slice, starts: Tensor, direction: Direction, drift: Tensor | None
-) -> Tensor:
-    """Updates of the clients of one chunk."""
-    x, y = batch.x[rows], batch.y[rows]
-    thetas, speed = starts.clone(), torch.zeros_like(starts)
-    for step in range(y.shape[1]):
-        gradient = partial(gradients_at, batch.model, x=pixels(x[:, step]), y=y[:, step])
-        active = (y[:, step] != PADDING).any(1, keepdim=True)
-        momentum_step = batch.momentum * speed + direction(thetas, starts, gradient)
-        speed = torch.where(active, momentum_step, speed)
-        thetas.sub_(batch.learning_rate * speed * active)
-        if drift is not None:
-            thetas.add_(drift)
-    return thetas.sub_(starts)
 
 
 def sharpness_aware(rho: float) -> Direction:
