@@ -222,11 +222,6 @@ def _signal(releases: Counter[Release]) -> float:
 # A witness learns of each cohort before it is used and of each release before it leaves, and writes
 # down what a third party can check later. The core has none; an optional part passes one in.
 
-WITNESSING = "privplan.witnessing"
-"""Key of ``click.Context.meta`` under which an option of an optional part passes one in."""
-TRUSTED = "privplan.trusted"
-"""Key of a list there to which options add what the reader of a run trusts."""
-
 
 class Witness(Protocol):
     """Testifies to one run; after an interruption calls are repeated with equal arguments."""

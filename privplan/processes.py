@@ -14,10 +14,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from privplan.errors import InputError, PrivplanError
 
@@ -25,12 +24,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Task = TypeVar("Task")
 Outcome = TypeVar("Outcome")
-Options = ParamSpec("Options")
 
 INTERRUPTED = 130
 """Exit code of a command that Ctrl-C ended."""
-_more: Callable[[], str] = str
-"""What the line of an interrupted command ends with, made at that moment."""
 _SHOW_CURSOR = "\x1b[?25h"
 """Shows the cursor of a terminal again, which a progress bar may have hidden."""
 
@@ -74,19 +70,8 @@ def _importing(frame: FrameType | None) -> bool:
 def _exit(*_: object) -> None:
     """Write one line and end the process without anything that could block or be interrupted."""
     cursor = _SHOW_CURSOR if os.isatty(2) else ""
-    os.write(2, os.fsencode(f"{cursor}privplan: interrupted{_more()}\n"))
+    os.write(2, os.fsencode(f"{cursor}privplan: interrupted\n"))
     os._exit(INTERRUPTED)
-
-
-@contextmanager
-def interruption(more: Callable[[], str]) -> Iterator[None]:
-    """In this block the line of a command that Ctrl-C ends at once goes on with ``more()``."""
-    global _more
-    before, _more = _more, more
-    try:
-        yield
-    finally:
-        _more = before
 
 
 @contextmanager
@@ -229,53 +214,13 @@ class Spread(Protocol):
 
 
 class InterruptedSweepError(PrivplanError):
-    """A sweep was interrupted by Ctrl-C.
-
-    Args:
-        folder: where finished items are stored; None when they are not.
-    """
+    """A sweep was interrupted by Ctrl-C; the folder is where finished items are stored, if any."""
 
     exit_code = INTERRUPTED
 
     def __init__(self, folder: Path | None) -> None:
-        stored = _kept_in(folder) if folder else ": name a folder with -o to resume"
-        super().__init__(f"interrupted{stored}")
-
-
-def _kept_in(folder: Path) -> str:
-    return f": what is done is kept in {folder}; the same command resumes"
-
-
-def sweeps_in(
-    folder: Callable[[Mapping[str, Any]], Path | None],
-) -> Callable[[Callable[Options, Outcome]], Callable[Options, Outcome]]:
-    """A decorator of a command that executes a sweep: Ctrl-C names its folder once it has begun.
-
-    ``resumable`` does so during the sweep; this does while the command imports modules, before the
-    sweep and after it, too. It stands below the options of the command.
-    """
-
-    def decorate(command: Callable[Options, Outcome]) -> Callable[Options, Outcome]:
-        @wraps(command)
-        def run(*args: Options.args, **options: Options.kwargs) -> Outcome:
-            from privplan.files import LOCK
-
-            where = folder(options)
-
-            def begun() -> str:
-                return _kept_in(where) if where and (where / LOCK).exists() else ""
-
-            with interruption(begun):
-                try:
-                    return command(*args, **options)
-                except KeyboardInterrupt:
-                    if begun():
-                        raise InterruptedSweepError(where) from None
-                    raise
-
-        return run
-
-    return decorate
+        kept = f"what is done is kept in {folder}; the same command resumes"
+        super().__init__(f"interrupted: {kept if folder else 'name a folder with -o to resume'}")
 
 
 class Journal(Generic[Result]):
@@ -350,29 +295,20 @@ def resumable(folder: Path | None) -> Iterator[None]:
     Lock and folder, where they were created here, are removed when the block is refused before
     anything is stored in the folder.
     """
-    with nullcontext() if folder is None else _held(folder):
+    from privplan.files import LOCK, locked, missing_folders, remove_empty
+
+    created = [] if folder is None else missing_folders(folder)
+    before = {one.name for one in folder.iterdir()} if folder and folder.is_dir() else set()
+    with nullcontext() if folder is None else locked(folder):
         try:
             yield
         except KeyboardInterrupt:
             raise InterruptedSweepError(folder) from None
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Lock a folder, and remove what was created for that when nothing else was."""
-    from privplan.files import LOCK, locked, missing_folders, remove_empty
-
-    created = missing_folders(folder)
-    before = {one.name for one in folder.iterdir()} if folder.is_dir() else set()
-    with locked(folder):
-        try:
-            yield
-        except InterruptedSweepError:
-            raise
         except PrivplanError:
-            if {one.name for one in folder.iterdir()} - before == {LOCK}:
-                (folder / LOCK).unlink()
-            remove_empty(created)
+            if folder is not None:
+                if {one.name for one in folder.iterdir()} - before == {LOCK}:
+                    (folder / LOCK).unlink()
+                remove_empty(created)
             raise
 
 

@@ -52,28 +52,19 @@ def population_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def mechanism_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that describe the releases."""
-    for option in (
-        click.option("--rounds", type=int, required=True, help="Number of releases."),
-        click.option("--sampling-ratio", type=float, help="Chance of a client per round."),
-        click.option(
-            "--noise-multiplier",
-            type=float,
-            required=True,
-            help="Standard deviation of the noise over the clipping norm.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
 @click.command(
     name="account",
     epilog="Example: privplan account --noise-multiplier 1.5 --sampling-ratio 0.02 --rounds 50 "
     "--delta 1e-5",
 )
-@mechanism_options
+@click.option(
+    "--noise-multiplier",
+    type=float,
+    required=True,
+    help="Standard deviation of the noise over the clipping norm.",
+)
+@click.option("--sampling-ratio", type=float, help="Chance of a client per round.")
+@click.option("--rounds", type=int, required=True, help="Number of releases.")
 @population_options
 @click.option("--accountant", "chosen", multiple=True, help="Only this one; may be repeated.")
 @click.option(
@@ -126,18 +117,14 @@ def _tradeoff(form: str, picture: str, releases: dict[str, Any]) -> None:
     """Upper bounds on every attack that distinguishes two neighbouring data sets."""
     from privplan.accounting.certificate import composition
     from privplan.cli import render
+    from privplan.files import write_bytes
+    from privplan.report.plots import picture_name, tradeoff_picture
 
-    if picture:
-        from privplan.report.plots import picture_name
-
-        kind = picture_name(picture)
+    kind = picture_name(picture) if picture else ""
     composed = composition(**releases)
     row, curve, warnings = composed.tradeoff()
     named = curve.to_dict()
     if picture:
-        from privplan.files import write_bytes
-        from privplan.report.plots import tradeoff_picture
-
         write_bytes(picture, tradeoff_picture(curve, composed.title, kind))
     if form == "json":
         render.data([{**row.model_dump(mode="json"), **named}])
@@ -152,10 +139,7 @@ def _tradeoff(form: str, picture: str, releases: dict[str, Any]) -> None:
             if name.startswith("tpr"):
                 level = name.removeprefix("tpr_at_fpr_")
                 values[f"true positives at {level} false positives"] = rate
-        cells = [
-            [label, value if isinstance(value, str) else f"{value:.6g}"]
-            for label, value in values.items()
-        ]
+        cells = [[label, f"{float(value):.6g}"] for label, value in values.items()]
         render.text(f"{composed.title}, accountant pld")
         render.table("", ["no attack exceeds", "value"], cells)
         if picture:

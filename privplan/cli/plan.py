@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privplan.cli import render
+from privplan.cli import TRUSTED, render
 from privplan.errors import InputError
 from privplan.files import write_text
-from privplan.processes import sweeps_in
 from privplan.spec.presets import DEFAULT, PRESETS, preset
 
 if TYPE_CHECKING:
@@ -297,7 +297,6 @@ def verify_command(ctx: click.Context, run: Path, form: str) -> None:
     Exit code 0: kept. 4: broken; each failed check says why. 5: unverified: no check failed, but
     evidence is missing; each check that is not shown names it.
     """
-    from privplan.ledger import TRUSTED
     from privplan.record import ACCURACY
     from privplan.report import tables
     from privplan.verification.verify import judge, load_run
@@ -343,7 +342,12 @@ def init_command(name: str | None, output: str | None, schema: bool, force: bool
     """Write a commented spec to start from, or the schema of a spec."""
     if schema and name is not None:
         raise InputError.one("preset", "must be left out with --schema", name)
-    text = _schema() if schema else preset(DEFAULT if name is None else name)
+    if schema:
+        from privplan.spec.spec import Spec
+
+        text = json.dumps(Spec.model_json_schema(), indent=1) + "\n"
+    else:
+        text = preset(DEFAULT if name is None else name)
     if output is None:
         render.text(text.rstrip("\n"))
         return
@@ -353,14 +357,6 @@ def init_command(name: str | None, output: str | None, schema: bool, force: bool
         raise InputError.one("output", "must not exist yet; --force replaces it", output)
     write_text(output, text)
     render.text(f"wrote {output}")
-
-
-def _schema() -> str:
-    import json
-
-    from privplan.spec.spec import Spec
-
-    return json.dumps(Spec.model_json_schema(), indent=1) + "\n"
 
 
 # --- ``privplan what-if``: how a plan changes with the numbers of its spec. ----------------------
@@ -391,7 +387,6 @@ PICTURE, FRONTIER = "what-if.png", "frontier.png"
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.option("-o", "--output", metavar="FOLDER", help="Folder for table, plot and journal.")
 @click.option("--workers", type=click.IntRange(1), default=os.cpu_count() or 1, help="Processes.")
-@sweeps_in(lambda options: Path(options["output"]) if options["output"] else None)
 def what_if_command(
     spec: str,
     varied: tuple[str, ...],
@@ -404,53 +399,38 @@ def what_if_command(
     if whole == bool(varied):
         found = "both" if whole else "neither"
         raise InputError.one("vary", "exactly one of --vary and --frontier must be named", found)
+    from privplan.files import write_bytes
+    from privplan.report import plots, tables
+
+    folder = Path(output) if output else None
     if whole:
-        _frontier(spec, form, output)
+        from privplan.planning.frontier import frontier, load_problem, unscaled_lines
+
+        problem = load_problem(spec)
+        with render.progress("frontier") as progress:
+            points = frontier(problem, progress)
+        plain, table = [one.plain() for one in points], tables.frontier_table(problem.name, points)
+        drawn = None if folder is None else plots.frontier_picture(points, "png")
+        files, warnings = [FRONTIER], unscaled_lines(problem)
     else:
-        _sweep(spec, varied, form, output, workers)
+        from privplan.planning.sweep import TABLE, parse_vary, spec_data, sweep
 
-
-def _sweep(spec: str, varied: tuple[str, ...], form: str, output: str | None, workers: int) -> None:
-    """All combinations of the varied numbers."""
-    from privplan.files import write_bytes
-    from privplan.planning.sweep import TABLE, parse_vary, spec_data, sweep
-    from privplan.report.plots import sweep_picture
-    from privplan.report.tables import sweep_table
-
-    varies = [parse_vary(text) for text in varied]
-    paths = [vary.path for vary in varies]
-    data, folder = spec_data(spec), Path(output) if output else None
-    with render.progress("what-if") as progress:
-        rows = sweep(data, varies, folder, workers=workers, progress=progress)
-    if folder is not None:
-        logarithmic = varied[0].endswith(":log")
-        write_bytes(folder / PICTURE, sweep_picture(rows, paths, logarithmic=logarithmic))
-    if form == "json":
-        render.data(rows)
-    else:
-        render.table(*sweep_table(rows, paths))
+        varies = [parse_vary(text) for text in varied]
+        paths, data, warnings = [vary.path for vary in varies], spec_data(spec), []
+        with render.progress("what-if") as progress:
+            plain = sweep(data, varies, folder, workers=workers, progress=progress)
+        table, logarithmic = tables.sweep_table(plain, paths), varied[0].endswith(":log")
+        drawn = None
         if folder is not None:
-            render.text(f"wrote {folder / TABLE} and {folder / PICTURE}")
-
-
-def _frontier(spec: str, form: str, output: str | None) -> None:
-    """What rounds, cohort and budgets buy, one number changed at a time."""
-    from privplan.files import write_bytes
-    from privplan.planning.frontier import frontier, load_problem, unscaled_lines
-    from privplan.report.plots import frontier_picture
-    from privplan.report.tables import frontier_table
-
-    problem = load_problem(spec)
-    with render.progress("frontier") as progress:
-        points = frontier(problem, progress)
-    picture = None if output is None else Path(output) / FRONTIER
-    if picture is not None:
-        write_bytes(picture, frontier_picture(points, "png"))
+            drawn = plots.sweep_picture(plain, paths, logarithmic=logarithmic)
+        files = [TABLE, PICTURE]
+    if folder is not None and drawn:
+        write_bytes(folder / files[-1], drawn)
     if form == "json":
-        render.data([point.plain() for point in points])
+        render.data(plain)
     else:
-        render.table(*frontier_table(problem.name, points))
-        if picture is not None:
-            render.text(f"wrote {picture}")
-    for line in unscaled_lines(problem):
+        render.table(*table)
+        if folder is not None:
+            render.text(f"wrote {' and '.join(str(folder / file) for file in files)}")
+    for line in warnings:
         render.warn(line)

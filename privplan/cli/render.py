@@ -63,7 +63,9 @@ def warn(message: str) -> None:
 
 def status(line: str) -> None:
     """Print a line on the course of a long command to standard error, wrapped where too long."""
-    for part in _wrapped(line, _width(), "", "  "):
+    for part in textwrap.wrap(
+        printable(line), _width(), subsequent_indent="  ", break_long_words=False
+    ):
         click.echo(part, err=True)
 
 
@@ -81,15 +83,12 @@ def table(
 ) -> None:
     """Print a table to standard output; no word and no number is broken between two lines.
 
-    A table whose longest words do not fit beside each other is printed as one block of lines per
-    row. ``words`` aligns all columns to the left, not only the first.
+    A table whose longest words do not fit beside each other is wider than the terminal.
+    ``words`` aligns all columns to the left, not only the first.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
-    width = _width()
-    widths = _column_widths(columns, cells, width)
-    if widths is None:
-        _blocks(title, columns, cells, caption, width)
-        return
+    widths = _column_widths(columns, cells, _width())
+    width = max(_width(), sum(widths) + 3 * len(columns) + 1)
     from rich.console import Console
     from rich.table import Table
 
@@ -108,59 +107,19 @@ def _width() -> int:
     return max(LEAST_WIDTH, shutil.get_terminal_size((PIPE_WIDTH, 24)).columns)
 
 
-def _column_widths(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int
-) -> list[int] | None:
-    """Widths of the columns, the widest narrowed first; None when the words do not fit."""
+def _column_widths(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Widths of the columns, the widest narrowed first, as far as words allow."""
     from rich.cells import cell_len
 
     natural, least = [], []
     for cells in zip(columns, *rows, strict=True):
         natural.append(max(cell_len(line) for cell in cells for line in cell.split("\n")))
         least.append(max((cell_len(word) for cell in cells for word in cell.split()), default=0))
-    excess = sum(natural) + 3 * len(columns) + 1 - width
-    if sum(least) + 3 * len(columns) + 1 > width:
-        return None
-    while excess > 0:
+    for _ in range(sum(natural) + 3 * len(columns) + 1 - width):
         slack = [index for index, wide in enumerate(natural) if wide > least[index]]
-        natural[max(slack, key=natural.__getitem__)] -= 1
-        excess -= 1
+        if slack:
+            natural[max(slack, key=natural.__getitem__)] -= 1
     return natural
-
-
-def _blocks(
-    title: str,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    caption: str,
-    width: int,
-) -> None:
-    """Print a table as one block of lines per row: the first cell, then name and value."""
-    for line in _wrapped(title, width, ""):
-        text(line)
-    indent = " " * (2 + max(map(len, columns[1:]), default=0) + 2)
-    for row in rows:
-        for line in _wrapped(row[0], width, ""):
-            text(line)
-        for name, cell in zip(columns[1:], row[1:], strict=True):
-            first = f"  {name}".ljust(len(indent))
-            for line in _wrapped(cell, width, indent) or [indent]:
-                text((first + line[len(indent) :]).rstrip())
-                first = indent
-    for line in _wrapped(caption, width, ""):
-        text(line)
-
-
-def _wrapped(words: str, width: int, indent: str, further: str | None = None) -> list[str]:
-    """Words in lines of a width; ``further`` is the indent of all lines but the first."""
-    return textwrap.wrap(
-        printable(words),
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent if further is None else further,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 @contextmanager

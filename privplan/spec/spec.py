@@ -332,15 +332,6 @@ class Spec(Checked):
     def warnings(self) -> list[str]:
         """What a careful reader would ask about, one line each."""
         lines = []
-        if (
-            self.sampling == SamplingLaw.FIXED_SIZE
-            and self.relation == Relation.ADD_REMOVE
-            and self.expected_cohort == self.population
-        ):
-            lines.append(
-                "sampling: a fixed-size cohort of everybody pushes one client out when another is "
-                "added, which doubles the distance; full participation needs half of the noise"
-            )
         if self.groups_from is not None and any(
             not math.isclose(self.delta_of(group), self._delta_for(group)) for group in self.groups
         ):

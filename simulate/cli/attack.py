@@ -9,7 +9,6 @@ import click
 
 from privplan.cli import in_section
 from privplan.cli.render import refuse_options
-from privplan.processes import sweeps_in
 from simulate.cli.options import (
     FORMAT,
     SEED_OPTION,
@@ -81,7 +80,6 @@ def _count(name: str, default: int, help_: str, *, least: int = 1) -> Decorator:
 @SEED_OPTION
 @FORMAT
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None)
-@sweeps_in(lambda options: options["output"])
 def command(
     source: Path,
     attacks: str,

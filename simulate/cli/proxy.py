@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.cli import SuggestingGroup, in_section, render
-from privplan.processes import sweeps_in
 from simulate.cli.options import (
     DATA_DIR,
     DOWNLOAD,
@@ -174,7 +173,6 @@ _TRAINED = together(
     help="Spec to write; the trials are kept in SPEC.trials/study.db, to resume and for "
     "optuna-dashboard, and what the recipe rests on in SPEC.evidence.json.",
 )  # fmt: skip
-@sweeps_in(lambda options: Path(f"{options['output']}.trials"))
 def tune(
     trials: int,
     jobs: int,
@@ -244,7 +242,6 @@ def tune(
     help="Spec to write, and SPEC.npy with the parameters, which the spec names as given here: "
     "relative to the current folder; finished runs are kept in SPEC.pretraining, to resume.",
 )  # fmt: skip
-@sweeps_in(lambda options: Path(f"{options['output']}.pretraining"))
 def pretrain(
     epochs: int,
     learning_rate: float,
@@ -330,7 +327,6 @@ def pretrain(
     "-o", "--output", metavar="PROXY", required=True,
     help="Table to write (JSON); the runs are kept in the folder PROXY.runs, to resume.",
 )  # fmt: skip
-@sweeps_in(lambda options: Path(f"{options['output']}.runs"))
 def forecast(
     spec: Path,
     dataset: str,

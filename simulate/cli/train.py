@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privplan.cli import in_section
+from privplan.cli import WITNESSING, in_section
 from privplan.cli.render import refuse_options
-from privplan.ledger import WITNESSING
-from privplan.processes import sweeps_in
 from simulate.cli.options import (
     JOBS,
     SEED,
@@ -213,7 +211,6 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("results"))
 @click.pass_context
-@sweeps_in(lambda options: options["output"])
 def compare_command(
     context: click.Context,
     /,

@@ -16,7 +16,6 @@ from privplan.processes import (
     in_jobs,
     key_of,
     resumable,
-    sweeps_in,
 )
 
 POINTS = [{"number": number} for number in range(4)]
@@ -121,16 +120,3 @@ def test_an_incomplete_last_line_is_removed(tmp_path: Path) -> None:
     assert journal(tmp_path).load() == {key_of({"number": 2}): 4}
     assert journal(tmp_path).begin() == {key_of({"number": 2}): 4}
     assert path.read_text() == whole
-
-
-def test_ctrl_c_outside_the_sweep_of_a_command_names_its_folder(tmp_path: Path) -> None:
-    @sweeps_in(lambda options: options["output"])
-    def command(output: Path | None) -> None:
-        raise KeyboardInterrupt
-
-    for output in (tmp_path, None):
-        with pytest.raises(KeyboardInterrupt):
-            command(output=output)
-    (tmp_path / LOCK).touch()
-    with pytest.raises(InterruptedSweepError, match=f"kept in {tmp_path}; the same command"):
-        command(output=tmp_path)

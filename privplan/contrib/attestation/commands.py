@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from privplan.cli import SuggestingGroup, in_section, render
-from privplan.ledger import TRUSTED, WITNESSING
+from privplan.cli import TRUSTED, WITNESSING, SuggestingGroup, in_section, render
 
 _FILE = click.Path(path_type=Path)
 _PARTY = (
