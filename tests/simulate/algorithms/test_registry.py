@@ -23,7 +23,6 @@ from simulate.algorithm import Algorithm, compose
 from simulate.algorithms.registry import (
     ALGORITHMS,
     GROUP,
-    AlgorithmEntry,
     Hyperparameter,
     Hyperparameters,
     algorithm,
@@ -38,14 +37,6 @@ from simulate.transforms import clip
 from tests.simulate import tiny
 
 KNOWN = {"name": "mlp-digits", "parameters": 2410}
-FIELDS = ("Released", "Deviations")
-
-
-def stated(entry: AlgorithmEntry, field: str) -> str:
-    """What the docstring of an algorithm says under a field."""
-    text = inspect.getdoc(entry.function) or ""
-    [found] = re.findall(rf"^{field}: (.+)$", text, re.MULTILINE)
-    return str(found)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS.names())
@@ -53,7 +44,7 @@ def test_each_algorithm_states_its_source_unit_releases_and_deviations(name: str
     entry = ALGORITHMS.get(name)
     assert entry.name == name
     assert entry.unit in ("client", "record", "none")
-    assert all(stated(entry, field) for field in FIELDS)
+    assert re.search("^Deviations: .", inspect.getdoc(entry.function) or "", re.MULTILINE)
     assert entry.released
     assert entry.source
 
