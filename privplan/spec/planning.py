@@ -99,11 +99,6 @@ def _enumerate(schema: dict[str, Any]) -> None:
     schema["enum"] = [*objective_names(), *FIXED_RATIOS]
 
 
-def only_objectives() -> str:
-    """The rule of what a spec with fixed ratios cannot ask for."""
-    return f"is only for planning.ratios: {', '.join(objective_names())}"
-
-
 Ratios = Annotated[str, BeforeValidator(_known), Field(json_schema_extra=_enumerate)]
 """A registered objective or a fixed rule."""
 
