@@ -27,7 +27,7 @@ from calibration import by_dp_accounting
 
 from privplan.accounting.pld import accountant as pld_accountant
 from privplan.files import load_yaml
-from privplan.planning import noise as budget_nodes
+from privplan.planning import noise as planning_noise
 from privplan.planning import search
 from privplan.planning.choices import task_of
 from privplan.planning.noise import NoiseCurves
@@ -70,7 +70,7 @@ def time_search(spec: Spec) -> None:
     problem = problem_of(spec)
     ours = []
     for _ in range(RUNS):
-        budget_nodes.own_node.cache_clear()
+        planning_noise._coarse_curve.cache_clear()
         pld_accountant._bounds.cache_clear()
         start = time.perf_counter()
         solve(spec)

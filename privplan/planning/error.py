@@ -113,12 +113,6 @@ def inverse_variance(cohorts: Sequence[float] | Floats, noise: Sequence[float] |
     return np.asarray(precision / precision.sum())
 
 
-def inverse_noise(cohorts: Sequence[float] | Floats, noise: Sequence[float] | Floats) -> Floats:
-    """r_m / sigma_m normalised: the least noise with one noisy sum of all groups."""
-    precision = np.asarray(cohorts, dtype=float) / np.asarray(noise, dtype=float)
-    return np.asarray(precision / precision.sum())
-
-
 WEIGHTS = {
     "participation": participation,
     "uniform": uniform,
@@ -141,136 +135,6 @@ def weights(
             "planning.weights", f"must be one of population, {', '.join(WEIGHTS)}", rule
         )
     return WEIGHTS[rule](cohorts, noise)
-
-
-# -------------------------------------------------------------------------------------------------
-# Exact minimisers of price max(w / H)^2 + sum b w^2 over weights w >= floors with sum w = 1.
-#
-# Without floors, w = v / sum v with v = min(H, x / b) and the x at which the cap's price is
-# right; ``privplan.planning.error`` derives it. That price divided by t = max(w / H)
-# depends on neither t nor the floors, so with floors w = max(f, t v), where t makes the weights
-# sum to 1. Where that t is below f / H of some group, t is the largest f / H, since the error is
-# convex in t.
-
-_TIED = 1e-4
-"""Relative distance from the peak within which weights count as being at it."""
-_HELD = 1e-6
-"""The same for floors."""
-
-
-@dataclass(frozen=True)
-class Floored:
-    """The best weights with floors.
-
-    Attributes:
-        weights: w_m, shape (groups,).
-        peak: t = max(w / H).
-        level: common slope of the error in weights that neither floor nor cap holds.
-        held: groups at their floor, shape (groups,).
-        at_peak: how much the caps t H cost groups above their floors, shape (groups,).
-        rest: the sum of cost times H that is left for groups whose floor is at the peak.
-    """
-
-    weights: Floats
-    peak: float
-    level: float
-    held: NDArray[np.bool_]
-    at_peak: Floats
-    rest: float
-
-
-def joint_values(
-    reach: Floats, costs: Floats, price: float
-) -> tuple[Floats, NDArray[np.bool_], float]:
-    """The v of the exact solution without floors, which are at their cap H, and the level x."""
-    order = np.argsort(costs * reach)
-    edges = (costs * reach)[order]
-    levels = (price + np.cumsum((costs * reach**2)[order])) / np.cumsum(reach[order])
-    fits = np.append(levels[:-1] <= edges[1:], True)
-    level = levels[int(np.argmax(fits))]
-    over = np.divide(level, costs, out=np.full_like(costs, np.inf), where=costs > 0)
-    return np.asarray(np.minimum(reach, over)), np.asarray(reach <= over), float(level)
-
-
-def joint_with_floors(reach: Floats, costs: Floats, price: float, floors: Floats) -> Floored:
-    """The best weights with floors that sum to at most 1, some of them positive."""
-    values, _, level = joint_values(reach, costs, price)
-    peak, lowest = _scale(values, floors), float(np.max(floors / reach))
-    if peak >= lowest:
-        weights, level = np.maximum(floors, peak * values), 2 * peak * level
-    else:
-        peak = lowest
-        positive = np.where(costs > 0, costs, 1e-12 * price / reach)
-        weights, level = water_filling(positive, floors, peak * reach)
-    held = weights <= floors * (1 + _HELD)
-    slopes = 2 * costs * weights
-    if np.all(held):
-        level = float(np.min(slopes))
-    capped = ~held & (weights >= peak * reach * (1 - 1e-12))
-    at_peak = np.where(capped, np.maximum(level - slopes, 0.0), 0.0)
-    rest = max(2 * price * peak - float(np.sum(at_peak * reach)), 0.0) if peak == lowest else 0.0
-    return Floored(np.asarray(weights / weights.sum()), peak, level, held, at_peak, rest)
-
-
-def _scale(values: Floats, floors: Floats) -> float:
-    """The t with sum max(floors, t values) = 1; 0 when the floors alone sum to 1."""
-    free = np.ones(len(values), dtype=bool)
-    while free.any():
-        scale = max((1 - float(floors[~free].sum())) / float(values[free].sum()), 0.0)
-        below = free & (scale * values < floors)
-        if not below.any():
-            return scale
-        free &= ~below
-    return 0.0
-
-
-def slopes_by_level(found: Floored, reach: Floats, costs: Floats) -> Floats:
-    """Slope of the error in each weight with its cap's cost, shape (groups,).
-
-    The level for groups that their floor does not hold, at least the level for the others.
-    """
-    cost = found.at_peak.copy()
-    first = int(np.argmax(np.where(found.held, found.weights / reach, 0.0)))
-    cost[first] += found.rest / reach[first]
-    return at_floors(2 * costs * found.weights + cost, found.held, found.level)
-
-
-def slopes_by_worth(
-    found: Floored, reach: Floats, costs: Floats, reach_slope: Floats, cost_slope: Floats
-) -> Floats:
-    """The same where several groups meet at the peak, which leaves the level open.
-
-    The best cohorts share out the cost of the peak, sum cost H, so that a client more is worth the
-    same in each of these groups.
-    """
-    weights, slopes = found.weights, 2 * costs * found.weights
-    tied = weights >= found.peak * reach * (1 - _TIED)
-    total = float(np.sum(found.at_peak * reach)) + found.rest
-    per_client = found.peak * reach_slope[tied]
-    gain = cost_slope[tied] * weights[tied] ** 2
-    share = reach[tied] / per_client
-    worth = (total - float(np.sum(gain * share))) / float(np.sum(share))
-    slopes[tied] += np.maximum((worth + gain) / per_client, 0.0)
-    free = slopes if np.all(found.held) else slopes[~found.held]
-    return at_floors(slopes, found.held, float(np.min(free)))
-
-
-def at_floors(slopes: Floats, held: NDArray[np.bool_], level: float) -> Floats:
-    """The slopes where floors hold weights, the level elsewhere; none is below the level."""
-    return np.asarray(np.where(held, np.maximum(slopes, level), level))
-
-
-def water_filling(costs: Floats, min_weights: Floats, caps: Floats) -> tuple[Floats, float]:
-    """Minimises sum c w^2 with min_weights <= w <= caps and sum w = 1; returns w and the slope x.
-
-    w = clip(x / 2c, min_weights, caps); its sum is piecewise linear in x, so x is found exactly
-    between the breakpoints.
-    """
-    levels = np.sort(np.concatenate([2 * costs * min_weights, 2 * costs * caps]))
-    sums = np.clip(levels[:, None] / (2 * costs), min_weights, caps).sum(axis=1)
-    level = float(np.interp(1.0, sums, levels))
-    weights = np.clip(level / (2 * costs), min_weights, caps)
-    return np.asarray(weights / weights.sum()), level
 
 
 # --- The weighted error of a plan: noise, sampling, and bias from non-population weights. --------
@@ -353,22 +217,109 @@ def terms(
     )
 
 
-def best_weights(
+def _costs(cohorts: Floats, coefficients: Coefficients) -> tuple[Floats, Floats]:
+    """The costs b and their slopes db / dr, shape (groups,) each."""
+    costs = coefficients.sampling / cohorts + coefficients.bias / coefficients.shares
+    return np.asarray(costs), np.asarray(-coefficients.sampling / cohorts**2)
+
+
+# --- Exact weights of least error for given cohorts and noise, with floors on the weights. -------
+#
+# Of one sum the error is price t^2 + sum b w^2 with t = max(w / H). Without floors, w = v / sum v
+# with v = min(H, x / b) and the x at which the cap's price is right. That price divided by t
+# depends on neither t nor the floors, so with floors w = max(f, t v), where t makes the weights
+# sum to 1. Where that t is below f / H of some group, t is the largest f / H, since the error is
+# convex in t.
+
+
+def fill(
+    base: Floats, rate: Floats, lower: Floats, upper: Floats, total: float
+) -> tuple[Floats, float]:
+    """``clip(base + x rate, lower, upper)`` with the x at which it sums to ``total``, and that x.
+
+    The sum is piecewise linear in x, so x is found exactly between the places where entries meet
+    their bounds. Rates are positive.
+    """
+    edges = np.concatenate([(lower - base) / rate, (upper - base) / rate])
+    order = np.argsort(edges)
+    edges, rates = edges[order], np.cumsum(np.concatenate([rate, -rate])[order])
+    sums = lower.sum() + np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(edges))])
+    level = float(np.interp(total, sums, edges))
+    for _ in range(2):  # the second time takes out what is left by rounding
+        values = np.minimum(np.maximum(base + level * rate, lower), upper)
+        free = float(rate[(values > lower) & (values < upper)].sum())
+        level += (total - float(values.sum())) / free if free > 0 else 0.0
+    return values, level
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best weights for given cohorts and noise.
+
+    Attributes:
+        weights: w_m, shape (groups,).
+        peak: t = max(w / H); 0 where each group has a sum of its own.
+        level: common slope of the error in weights that neither floor nor cap holds.
+        slopes: slope of the error in each weight but for its floor, shape (groups,).
+        cap_costs: the part of it that is the cost of the cap t H, shape (groups,).
+        held: groups at their floor, shape (groups,).
+    """
+
+    weights: Floats
+    peak: float
+    level: float
+    slopes: Floats
+    cap_costs: Floats
+    held: NDArray[np.bool_]
+
+
+def best(
     cohorts: Floats,
     noise: Floats,
     coefficients: Coefficients,
     release: ReleaseKind,
-    min_weights: Floats,
-) -> Floats:
-    """Returns the exact minimiser of the error over weights, for given cohorts and noise."""
-    costs = coefficients.sampling / cohorts + coefficients.bias / coefficients.shares
-    reach = cohorts / noise
+    floors: Floats,
+) -> Best:
+    """The exact minimiser of the error over weights, for given cohorts and noise."""
+    (costs, _), price, reach = _costs(cohorts, coefficients), coefficients.noise, cohorts / noise
     if release == "per_group":
-        return _with_minimum(coefficients.noise / reach**2 + costs, min_weights)
-    if np.any(min_weights > 0):
-        return joint_with_floors(reach, costs, coefficients.noise, min_weights).weights
-    values, _, _ = joint_values(reach, costs, coefficients.noise)
-    return np.asarray(values / values.sum())
+        costs = price / reach**2 + costs
+        weights, level = fill(
+            np.zeros_like(costs), 1 / (2 * costs), floors, np.ones_like(costs), 1.0
+        )
+        held = weights <= floors * (1 + 1e-12)
+        return Best(weights, 0.0, level, 2 * costs * weights, np.zeros_like(costs), held)
+    order = np.argsort(costs * reach)
+    edges = (costs * reach)[order]
+    levels = (price + np.cumsum((costs * reach**2)[order])) / np.cumsum(reach[order])
+    level = float(levels[int(np.argmax(np.append(levels[:-1] <= edges[1:], True)))])
+    over = np.divide(level, costs, out=np.full_like(costs, np.inf), where=costs > 0)
+    values = np.minimum(reach, over)
+    peak, lowest = 1 / float(values.sum()), float(np.max(floors / reach))
+    if floors.any():
+        _, peak = fill(np.zeros_like(values), values, floors, np.ones_like(values), 1.0)
+    if peak >= lowest:
+        weights, level = np.maximum(floors, peak * values), 2 * peak * level
+    else:
+        peak = lowest
+        weights, level = _below(costs, floors, peak * reach, price / reach)
+    held = weights <= floors * (1 + 1e-6)
+    slopes = 2 * costs * weights
+    if np.all(held):
+        level = float(np.min(slopes))
+    capped = ~held & (weights >= peak * reach * (1 - 1e-12))
+    cap_costs = np.where(capped, np.maximum(level - slopes, 0.0), 0.0)
+    if peak == lowest:  # what is left of the peak's cost is that of the floor which sets it
+        first = int(np.argmax(floors / reach))
+        rest = 2 * price * peak - float(cap_costs @ reach)
+        cap_costs[first] += max(rest, 0.0) / reach[first]
+    return Best(weights / weights.sum(), peak, level, slopes + cap_costs, cap_costs, held)
+
+
+def _below(costs: Floats, floors: Floats, caps: Floats, scale: Floats) -> tuple[Floats, float]:
+    """Minimises sum b w^2 over weights between floors and caps; returns w and its slope."""
+    positive = np.where(costs > 0, costs, 1e-12 * scale)
+    return fill(np.zeros_like(caps), 1 / (2 * positive), floors, np.maximum(caps, floors), 1.0)
 
 
 def least_error(
@@ -377,63 +328,76 @@ def least_error(
     slopes: Floats,
     coefficients: Coefficients,
     release: ReleaseKind,
+    floors: Floats,
 ) -> tuple[float, Floats]:
-    """The error of the best weights without floors, and its gradient in the cohorts.
+    """The error of the best weights, and its gradient in the cohorts.
 
-    By the envelope theorem the weights count as fixed. For one sum the error plus h^2 is
-    (A + sum b v^2) / (sum v)^2 with v_m = min(H_m, x / b_m): it changes with H_m where v_m is at
-    that cap, and with b_m everywhere. For one sum per group it is 1 / sum_m 1 / c_m with
-    c_m = A / H_m^2 + b_m.
+    By the envelope theorem the weights count as fixed: the error changes with b everywhere, and
+    with the noise through A / H^2, or through the caps t H of one sum. With floors the error of one
+    sum has a kink where several groups have their floor at the largest w_m sigma_m / r_m; the
+    gradient there is that of one side.
     """
-    price = coefficients.noise
-    costs, cost_slope = _costs(cohorts, coefficients)
-    reach = cohorts / noise
+    found = best(cohorts, noise, coefficients, release, floors)
+    gradient = found.weights**2 * _costs(cohorts, coefficients)[1]
     if release == "per_group":
-        total = price / reach**2 + costs
-        inverse = 1 / np.sum(1 / total)
-        slope = 2 * price * (slopes - 1) / (reach**2 * cohorts) + cost_slope
-        return float(inverse - coefficients.bias), np.asarray((inverse / total) ** 2 * slope)
-    values, capped, _ = joint_values(reach, costs, price)
-    mass = values.sum()
-    error = (price + np.sum(costs * values**2)) / mass**2
-    at_cap = np.where(capped, 2 * (costs * values / mass - error) / mass, 0.0)
-    gradient = at_cap * (1 - slopes) / noise + (values / mass) ** 2 * cost_slope
-    return float(error - coefficients.bias), np.asarray(gradient)
+        spread = 2 * coefficients.noise * (found.weights * noise / cohorts) ** 2
+        gradient += spread * (slopes - 1) / cohorts
+    else:
+        gradient -= found.cap_costs * found.peak * (1 - slopes) / noise
+    error = terms(found.weights, cohorts, noise, coefficients, release).total
+    return error, np.asarray(gradient)
 
 
-def _costs(cohorts: Floats, coefficients: Coefficients) -> tuple[Floats, Floats]:
-    """The costs b and their slopes db / dr, shape (groups,) each."""
-    costs = coefficients.sampling / cohorts + coefficients.bias / coefficients.shares
-    return np.asarray(costs), np.asarray(-coefficients.sampling / cohorts**2)
+def error_below_peak(
+    cohorts: Floats,
+    noise: Floats,
+    slopes: Floats,
+    coefficients: Coefficients,
+    floors: Floats,
+    peak: float,
+) -> tuple[float, Floats]:
+    """The least error of one sum with w_m sigma_m / r_m <= peak; gradient in cohorts and peak."""
+    (costs, cost_slopes), reach = _costs(cohorts, coefficients), cohorts / noise
+    weights, level = _below(costs, floors, peak * reach, coefficients.noise / reach)
+    free_of_floor = weights > floors * (1 + 1e-6)
+    capped = free_of_floor & (weights >= peak * reach * (1 - 1e-12))
+    cap_costs = np.where(capped & (costs > 0), np.maximum(level - 2 * costs * weights, 0.0), 0.0)
+    error = terms(weights, cohorts, noise, coefficients, "joint")
+    gradient = weights**2 * cost_slopes - cap_costs * peak * (1 - slopes) / noise
+    by_peak = 2 * coefficients.noise * peak - float(cap_costs @ reach)
+    total = coefficients.noise * peak**2 + error.sampling + error.bias
+    return total, np.append(gradient, by_peak)
 
 
-def least_error_with_floors(
+def error_of_rule(
+    rule: str,
+    clients: Floats,
     cohorts: Floats,
     noise: Floats,
     slopes: Floats,
     coefficients: Coefficients,
     release: ReleaseKind,
-    min_weights: Floats,
-) -> tuple[float, Floats]:
-    """``least_error`` with floors on the weights, some of them positive.
+) -> tuple[float, Floats, Floats]:
+    """The error of weights by a rule, its gradient, and the slopes of w_m sigma_m / r_m.
 
-    The error of one sum has a kink where several groups have their floor at the largest
-    w_m sigma_m / r_m; the gradient there is that of one side.
+    Of one sum, value and gradient are without the noise, whose kinks a search treats by itself.
     """
-    price = coefficients.noise
-    costs, cost_slope = _costs(cohorts, coefficients)
-    reach = cohorts / noise
+    w = weights(rule, cohorts, noise, clients)
+    growth = np.zeros_like(w)  # of the root of what the rule normalises, in logarithms
+    if rule in ("participation", "inverse_variance"):
+        growth = (1 - slopes * (rule == "inverse_variance")) / cohorts
+    found = terms(w, cohorts, noise, coefficients, release)
+    by_weight = 2 * coefficients.sampling * w / cohorts
+    by_weight += 2 * coefficients.bias * (w / coefficients.shares - 1)
+    gradient = -coefficients.sampling * w**2 / cohorts**2
+    error, part = found.sampling + found.bias, w * noise / cohorts
     if release == "per_group":
-        weights = _with_minimum(price / reach**2 + costs, min_weights)
-        noise_slope = 2 * price * (slopes - 1) / (reach**2 * cohorts)
-        gradient = weights**2 * (noise_slope + cost_slope)
-    else:
-        found = joint_with_floors(reach, costs, price, min_weights)
-        weights, at_peak = found.weights, found.at_peak.copy()
-        first = int(np.argmax(min_weights / reach))
-        at_peak[first] += found.rest / reach[first]
-        gradient = weights**2 * cost_slope - at_peak * found.peak * (1 - slopes) / noise
-    return terms(weights, cohorts, noise, coefficients, release).total, np.asarray(gradient)
+        error = found.total
+        by_weight += 2 * coefficients.noise * part * noise / cohorts
+        gradient += 2 * coefficients.noise * part**2 * (slopes - 1) / cohorts
+    gradient += 2 * w * growth * (by_weight - float(by_weight @ w))
+    parts = np.diag(2 * growth + (slopes - 1) / cohorts) - 2 * w * growth
+    return error, gradient, part[:, None] * parts
 
 
 def floor_prices(
@@ -442,34 +406,28 @@ def floor_prices(
     slopes: Floats,
     coefficients: Coefficients,
     release: ReleaseKind,
-    min_weights: Floats,
+    floors: Floats,
 ) -> list[Floats]:
     """Prices of the groups' weights at the best weights with floors, for dual bounds.
 
     All are such that sum prices w >= 1 for all weights within the floors; a group that its floor
     holds has a price above that of the others. Which bound is sharpest depends on the floors.
     """
-    price = coefficients.noise
-    costs = coefficients.sampling / cohorts + coefficients.bias / coefficients.shares
-    reach = cohorts / noise
-    if release == "per_group":
-        costs = price / reach**2 + costs
-        weights = _with_minimum(costs, min_weights)
-        held = weights <= min_weights * (1 + 1e-12)
-        marginal = 2 * costs * weights
-        level = float(np.min(marginal if held.all() else marginal[~held]))
-        found = [at_floors(marginal, held, level)]
-    else:
-        best = joint_with_floors(reach, costs, price, min_weights)
-        reach_slope = np.maximum(1 - slopes, 1e-9) / noise
-        cost_slope = -coefficients.sampling / cohorts**2
-        found = [
-            slopes_by_level(best, reach, costs),
-            slopes_by_worth(best, reach, costs, reach_slope, cost_slope),
-        ]
-    return [one / (one.min() + np.sum((one - one.min()) * min_weights)) for one in found]
-
-
-def _with_minimum(costs: Floats, min_weights: Floats) -> Floats:
-    """Minimises sum c w^2 with w >= min_weights and sum w = 1, c positive."""
-    return water_filling(costs, min_weights, np.ones_like(min_weights))[0]
+    found = best(cohorts, noise, coefficients, release, floors)
+    choices = [(found.slopes, found.level)]
+    if release == "joint":
+        # where several groups meet at the peak, which leaves the level open, the best cohorts
+        # share out its cost so that a client more is worth the same in each of these groups
+        costs, cost_slopes = _costs(cohorts, coefficients)
+        reach, w = cohorts / noise, found.weights
+        tied = w >= found.peak * reach * (1 - 1e-4)
+        gain = (cost_slopes * w**2)[tied]
+        per_client = (found.peak * np.maximum(1 - slopes, 1e-9) / noise)[tied]
+        share = reach[tied] / per_client
+        worth = (float(found.cap_costs @ reach) - float(gain @ share)) / float(share.sum())
+        shared = 2 * costs * w
+        shared[tied] += np.maximum((worth + gain) / per_client, 0.0)
+        free = shared if np.all(found.held) else shared[~found.held]
+        choices.append((shared, float(free.min())))
+    prices = [np.where(found.held, np.maximum(one, level), level) for one, level in choices]
+    return [one / (one.min() + np.sum((one - one.min()) * floors)) for one in prices]

@@ -25,11 +25,11 @@ from privplan.errors import (
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.bounds import BOUNDS, Bound, missing, number
 from privplan.planning.choices import task_of
-from privplan.planning.noise import CHEAPER, GUARANTEE, cheaper, covered_ratio, history_of
+from privplan.planning.noise import GUARANTEE, covered_ratio, history_of
 from privplan.planning.objectives import all_objectives, objective_of
 from privplan.planning.problem import noise_provision, problem_of, provisioned_noise_multiplier
 from privplan.planning.records import client_weights, noise_variances
-from privplan.planning.search import NEGLIGIBLE, allocate
+from privplan.planning.search import allocate
 from privplan.spec.planning import is_objective
 from privplan.spec.spec import Spec
 
@@ -199,13 +199,6 @@ def _reason(plan: Plan, group: GroupPlan, fixed: float | None, spent: dict[str, 
     if at_least:
         return f"less noise than {group.noise_multiplier:.4g} is not planned"
     share = group.clients / plan.spec.population
-    faster = cheaper(planning.accountant, group.delta) != planning.accountant
-    faster = faster and spent.get(CHEAPER, 0.0) >= ENOUGH * group.epsilon
-    if faster and group.weight < NEGLIGIBLE * share:
-        return (
-            f"its weight of {group.weight:.3g} is negligible, so its noise is calibrated by "
-            f"{CHEAPER}, which is faster than {GUARANTEE} and looser"
-        )
     if plan.release == "joint":
         return (
             f"it has a weight of {group.weight:.3g} for {share:.3g} of the clients, and in one sum "

@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 
 from privplan.planning.bounds import StepConstants
 from privplan.planning.error import ReleaseKind, mean_noise_multiplier, participation
-from privplan.planning.noise import group_noise
+from privplan.planning.noise import least_noise
 from privplan.planning.problem import Problem
-from privplan.planning.search import descend
+from privplan.planning.search import descend, differences
 from privplan.spec.spec import Spec
 
 Floats = NDArray[np.float64]
@@ -162,7 +162,7 @@ def _searched(problem: Problem, start: Floats, sparsified: bool) -> tuple[Floats
     def objective(cohorts: Floats) -> float:
         return (closed_form_value(problem, cohorts, sparsified) - base) / scale
 
-    found = [descend(objective, begin, least, clients, total) for begin in starts]
+    found = [descend(differences(objective), begin, least, clients, total) for begin in starts]
     values = np.array([objective(cohorts) for cohorts in found])
     return found[int(values.argmin())], int(np.sum(values <= values.min() * (1 + 1e-6)))
 
@@ -181,7 +181,7 @@ def degenerate_warning(
     loosest = int(np.lexsort((problem.clients, problem.epsilons))[-1])
     corner_cohort = min(problem.cohort, float(problem.clients[loosest]))
     corner = (
-        group_noise(problem, loosest, corner_cohort / problem.clients[loosest], accountant)
+        least_noise(problem, loosest, corner_cohort / problem.clients[loosest], accountant)
         / corner_cohort
     )
     square = cohorts**2

@@ -32,7 +32,7 @@ from privplan.planning.noise import (
     CERTIFICATE_ACCOUNTANTS,
     FAST_ACCOUNTANTS,
     certify_noise,
-    group_noise,
+    least_noise,
     single_group,
 )
 from privplan.planning.problem import problem_of
@@ -116,7 +116,7 @@ def solve_records(
         kept = own
         if strictest:
             kept = replace(own, epsilons=(min(problem.epsilons),), deltas=(min(problem.deltas),))
-        z = group_noise(kept, 0, ratio, accountant)
+        z = least_noise(kept, 0, ratio, accountant)
         sure = certify_noise(own, np.array([ratio]), np.array([z]), accountant, accountants)
         rows += sure.certificate
         warnings += sure.warnings

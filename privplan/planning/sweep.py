@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from privplan.errors import Fault, InfeasibleError, InputError, PrivplanError, UnsupportedError
 from privplan.files import load_yaml, read_text, write_text
@@ -21,7 +21,6 @@ from privplan.processes import Journal, Progress, finish, in_jobs, key_of, resum
 from privplan.values import digest
 
 if TYPE_CHECKING:
-    from privplan.planning.noise import Axes
     from privplan.spec.spec import Spec
 
 
@@ -134,33 +133,20 @@ DECIDED: dict[str, Callable[[Spec], float | None]] = {
 """Further columns, of what ``planning.free`` lets the plan of a point decide."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """A point of a sweep and how it is answered.
+def solve_point(asked: tuple[dict[str, Any], dict[str, float]]) -> list[dict[str, Any]]:
+    """Rows of a spec's plain data at one point.
 
-    Attributes:
-        data: the spec as plain data.
-        point: the varied numbers.
-        axes: numbers of the budgets between which noise curves are interpolated, as of
-            ``privplan.planning.noise``.
+    One per group, or a single row with the reason why there is no plan.
     """
-
-    data: dict[str, Any]
-    point: dict[str, float]
-    axes: Axes
-
-
-def solve_point(asked: Question) -> list[dict[str, Any]]:
-    """Rows of one point: one per group, or a single row with the reason why there is no plan."""
-    from privplan.planning.noise import interpolating
+    from privplan.planning.noise import upper_bounds_only
     from privplan.planning.solver import solve
     from privplan.spec.spec import Spec
 
-    point = asked.point
+    data, point = asked
     try:
-        with interpolating(asked.axes):
-            plan = solve(Spec.parse(with_point(asked.data, point)), second_opinion=False)
-        decided = _decided(asked.data, plan.spec)
+        with upper_bounds_only():
+            plan = solve(Spec.parse(with_point(data, point)), second_opinion=False)
+        decided = _decided(data, plan.spec)
     except PrivplanError as error:
         return [{**point, "error": " ".join(str(error).split())}]
     guarantees = {row.group: row for row in plan.certificate if row.guarantee}
@@ -221,52 +207,6 @@ def check_rows(point: dict[str, float], rows: list[dict[str, Any]]) -> None:
             raise ValueError
 
 
-# -------------------------------------------------------------------------------------------------
-# What the points of a sweep share: the axes along which their noise curves are interpolated.
-
-_FEWEST = 20
-"""Points from which on noise curves may be interpolated."""
-_JUDGED = 1000
-_GOLDEN = (math.sqrt(5) - 1) / 2
-Item = TypeVar("Item")
-
-
-def evenly(items: Sequence[Item]) -> list[Item]:
-    """All items, or ``_JUDGED`` that lie evenly, whatever period the items have."""
-    if len(items) <= _JUDGED:
-        return list(items)
-    return [items[int(place * _GOLDEN % 1 * len(items))] for place in range(_JUDGED)]
-
-
-def axes_of(points: Sequence[dict[str, Any]]) -> Axes:
-    """Axes along which the noise curves of a sweep are interpolated; None for each its own.
-
-    A function of the points alone, so that every process, and a sweep that is resumed, finds the
-    same. Only for plans of clients that are calibrated by ``pld`` (or ``prv``).
-    """
-    from privplan.planning.noise import FROM_LOSSES, Budget, budget_of, shared_axes
-    from privplan.planning.problem import Problem, problem_of
-    from privplan.spec.planning import is_objective
-    from privplan.spec.spec import Spec
-
-    def problems() -> Iterable[Problem]:
-        for data in points:
-            try:
-                spec = Spec.parse(data)
-                ours = spec.unit == "client" and is_objective(spec.planning.ratios)
-                if ours and spec.planning.accountant in FROM_LOSSES:
-                    yield problem_of(spec)
-            except PrivplanError:
-                continue
-
-    if len(points) < _FEWEST:
-        return None
-    budgets: set[Budget] = set()
-    for problem in problems():
-        budgets |= {budget_of(problem, group) for group in range(len(problem.names))}
-    return shared_axes(budgets) if budgets else None
-
-
 # --- What-if sweeps: the plans of one spec with some of its numbers varied. ----------------------
 
 JOURNAL = "what-if.jsonl"
@@ -311,8 +251,7 @@ def sweep(
     journal = None if folder is None else _journal(folder, data, varies)
     if journal is not None:
         journal.load()  # another sweep is refused before the lock is created
-    axes = axes_of([with_point(data, point) for point in evenly(todo)])
-    items = {key_of(point): Question(data, point, axes) for point in todo}
+    items = {key_of(point): (data, point) for point in todo}
     with resumable(folder):
         spread = in_jobs(min(workers, len(items)))
         results = finish(items, solve_point, spread=spread, journal=journal, progress=progress)

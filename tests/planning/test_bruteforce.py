@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privplan.planning.choices import optimised, task_of
-from privplan.planning.noise import exact_noise
+from privplan.planning.noise import least_noise
 from privplan.planning.problem import problem_of
 from privplan.planning.search import Task, error_of
 from privplan.spec.spec import Spec
@@ -76,7 +76,7 @@ def brute_force(task: Task, steps: int) -> float:
             min(task.limits.max_cohorts[m], task.problem.cohort) / n,
         )
         ratios = np.geomspace(low, high, 60) if high > low else np.array([high])
-        noise = [exact_noise(task.problem, m, float(q), task.accountant) for q in ratios]
+        noise = [least_noise(task.problem, m, float(q), task.accountant) for q in ratios]
         tables.append((np.log(ratios), np.log(noise)))
     least = math.inf
     for cohorts in grid(task, steps):
@@ -114,7 +114,7 @@ def test_loss_distributions_are_searched_as_well_as_moments() -> None:
     offsets = np.linspace(-0.6, 0.6, 5)
     fits = []
     for m, ratio in enumerate(found.cohorts / clients):
-        noise = [exact_noise(problem, m, float(ratio * np.exp(x)), "pld") for x in offsets]
+        noise = [least_noise(problem, m, float(ratio * np.exp(x)), "pld") for x in offsets]
         fits.append(np.polyfit(offsets, np.log(noise), 4))
     generator = np.random.default_rng(0)
     for cohorts in found.cohorts * np.exp(generator.normal(0, 0.15, (3000, 2))):

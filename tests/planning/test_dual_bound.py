@@ -8,7 +8,7 @@ from privplan.planning.error import mean_noise_multiplier
 from privplan.planning.problem import problem_of
 from privplan.planning.search import (
     Task,
-    curves_of,
+    _prepared,
     error_of,
     lower_bound,
     relative_gap,
@@ -32,19 +32,17 @@ def unlike_groups() -> Task:
 
 
 def test_the_gap_is_a_small_share_where_groups_must_count_by_their_size() -> None:
-    task = unlike_groups()
-    curves, clients = curves_of(task), np.asarray(task.problem.clients, dtype=float)
+    task, curves, _ = _prepared(unlike_groups())
+    clients = task.clients
 
     def noise(cohorts: Floats) -> Floats:
         return curves.at(cohorts / clients)[0]
 
     grid = [np.array([r, 800 - r]) for r in np.linspace(1, 780, 600)]
     errors = np.array([error_of(task, cohorts, noise(cohorts)) for cohorts in grid])
-    given = task.coefficients
 
     def gap(cohorts: Floats) -> float:
-        found = weights_of(task, cohorts, noise(cohorts)), cohorts
-        return relative_gap(curves, task.problem, task.limits, given, task.release, found, 1e-4)
+        return relative_gap(task, curves, cohorts, 1e-4)[0]
 
     best = grid[int(errors.argmin())]
     assert 0 <= gap(best) < 0.1
@@ -52,9 +50,8 @@ def test_the_gap_is_a_small_share_where_groups_must_count_by_their_size() -> Non
         assert gap(grid[worse]) >= 1 - errors.min() / errors[worse] - 1e-6
     weights = weights_of(task, best, noise(best))
     nu = mean_noise_multiplier(weights, best, noise(best), task.release)
-    for_h = lower_bound(
-        curves, task.problem, task.limits, given, task.release, (float(errors.min()), nu)
-    )
+    tangent = 2 * (float(errors.min()) + task.coefficients.bias) / nu
+    for_h, _ = lower_bound(task, curves, tangent, np.ones(2))
     assert for_h < 0  # says less than that errors are not negative
 
 

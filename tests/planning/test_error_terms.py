@@ -10,8 +10,7 @@ from scipy import optimize
 
 from privplan.planning.error import (
     Coefficients,
-    best_weights,
-    least_error,
+    best,
     mean_noise_multiplier,
     terms,
 )
@@ -68,7 +67,7 @@ def test_best_weights_are_no_worse_than_a_general_solver(
     cohorts, noise, sizes, min_weights = (np.array(column) for column in zip(*rows, strict=True))
     min_weights = min_weights / max(1.0, 1.2 * min_weights.sum())
     coefficients = Coefficients(price, sampling, bias, sizes / sizes.sum())
-    weights = best_weights(cohorts, noise, coefficients, release, min_weights)
+    weights = best(cohorts, noise, coefficients, release, min_weights).weights
     assert weights.sum() == pytest.approx(1, rel=1e-12)
     assert np.all(weights >= min_weights - 1e-12)
     ours = terms(weights, cohorts, noise, coefficients, release).total
@@ -81,10 +80,10 @@ def test_least_noise_alone_by_hand() -> None:
     """Joint: w ~ r / sigma, noise 1 / sum r / sigma; separate: w ~ (r / sigma)^2."""
     cohorts, noise = np.array([10.0, 30.0]), np.array([2.0, 1.0])
     coefficients = Coefficients(1.0, 0.0, 0.0, np.array([0.5, 0.5]))
-    joint = best_weights(cohorts, noise, coefficients, "joint", np.zeros(2))
+    joint = best(cohorts, noise, coefficients, "joint", np.zeros(2)).weights
     assert joint.tolist() == pytest.approx([5 / 35, 30 / 35])
     assert mean_noise_multiplier(joint, cohorts, noise, "joint") == pytest.approx(1 / 35)
-    separate = best_weights(cohorts, noise, coefficients, "per_group", np.zeros(2))
+    separate = best(cohorts, noise, coefficients, "per_group", np.zeros(2)).weights
     assert separate.tolist() == pytest.approx([25 / 925, 900 / 925])
     assert mean_noise_multiplier(separate, cohorts, noise, "per_group") == pytest.approx(925**-0.5)
 
@@ -108,7 +107,7 @@ def test_one_release_is_never_noisier_than_separate_ones(rows: list[tuple[float,
     coefficients = Coefficients(1.0, 0.0, 0.0, np.full(len(rows), 1 / len(rows)))
     joint, separate = (
         mean_noise_multiplier(
-            best_weights(cohorts, noise, coefficients, kind, np.zeros(len(rows))),
+            best(cohorts, noise, coefficients, kind, np.zeros(len(rows))).weights,
             cohorts,
             noise,
             kind,
@@ -117,29 +116,3 @@ def test_one_release_is_never_noisier_than_separate_ones(rows: list[tuple[float,
     )
     assert joint <= separate * (1 + 1e-12)
     assert separate <= joint * len(rows) ** 0.5 * (1 + 1e-12)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.tuples(positive, positive, st.floats(0.1, 0.9)), min_size=2, max_size=5),
-    st.tuples(positive, st.floats(0, 5), st.floats(0, 5)),
-    st.sampled_from(["joint", "per_group"]),
-)
-def test_least_error_and_its_gradient(groups, costs, release):
-    """The error is that of the best weights; its gradient is the limit of differences."""
-    cohorts, scale, slopes = (np.array(column) for column in zip(*groups, strict=True))
-    size = len(cohorts)
-    coefficients = Coefficients(*costs, np.full(size, 1 / size))
-
-    def error(at: np.ndarray) -> float:
-        noise = scale * at**slopes
-        weights = best_weights(at, noise, coefficients, release, np.zeros(size))
-        return terms(weights, at, noise, coefficients, release).total
-
-    found, gradient = least_error(cohorts, scale * cohorts**slopes, slopes, coefficients, release)
-    assert found == pytest.approx(error(cohorts), rel=1e-9, abs=1e-9)
-    for m in range(size):
-        step = np.zeros(size)
-        step[m] = 1e-6 * cohorts[m]
-        difference = (error(cohorts + step) - error(cohorts - step)) / (2 * step[m])
-        assert gradient[m] == pytest.approx(difference, rel=1e-3, abs=1e-4 * found / cohorts[m])

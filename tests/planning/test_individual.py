@@ -48,7 +48,7 @@ def test_scale_has_one_noise_and_clips_that_average_to_c() -> None:
     assert plan.noise_std == pytest.approx(stds[0] / 50)
     for group, epsilon in zip(plan.groups, spent(plan), strict=True):
         least = noise_multiplier(group.epsilon, group.delta, sampling_ratio=0.1, rounds=10)
-        assert group.noise_multiplier == pytest.approx(least, rel=1e-8)
+        assert group.noise_multiplier == pytest.approx(least, rel=1e-4)
         assert 0.99 * group.epsilon < epsilon <= group.epsilon
     assert plan.release == "joint"
     assert all(group.scale == 1 for group in plan.groups)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -12,20 +11,12 @@ from hypothesis import strategies as st
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import noise_multiplier
-from privplan.accounting.release import Relation, SamplingLaw
+from privplan.accounting.release import Relation
 from privplan.errors import TooLittleNoiseError
 from privplan.plan import Plan
 from privplan.planning.explain import unspent_lines
-from privplan.planning.noise import (
-    Budget,
-    NoiseCurves,
-    covered_ratio,
-    group_noise,
-    history_of,
-    loss_curve,
-    noise_at,
-    refined,
-)
+from privplan.planning.noise import covered_ratio, curves_of, history_of, least_noise
+from privplan.planning.problem import Limits
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_problem
@@ -122,7 +113,7 @@ def test_up_to_the_jump_the_least_noise_is_certified(
     problem = make_problem(
         epsilons=(0.1,) * 3, deltas=(delta,) * 3, rounds=rounds, relation=Relation(relation)
     )
-    noise = group_noise(problem, 0, ratio, "pld")
+    noise = least_noise(problem, 0, ratio, "pld")
     assert noise < 0.11
     history = history_of(problem, ratio, noise)
     assert accountant("pld").epsilon(history, delta, problem.relation).upper <= 0.1
@@ -136,7 +127,7 @@ def test_up_to_the_jump_the_least_noise_is_certified(
 )
 def test_a_large_epsilon_gets_the_least_noise_that_is_certified(relation: str) -> None:
     problem = make_problem(epsilons=(1e5,) * 3, relation=Relation(relation))
-    noise = group_noise(problem, 0, 0.1, "pld")
+    noise = least_noise(problem, 0, 0.1, "pld")
     history = history_of(problem, 0.1, noise)
     assert accountant("pld").epsilon(history, problem.deltas[0], problem.relation).upper < 1e5
     less = history_of(problem, 0.1, noise * 0.99)
@@ -150,23 +141,12 @@ def test_noise_between_a_covered_start_and_what_is_certified_is_found() -> None:
     assert found == pytest.approx(0.405, abs=0.02)
 
 
-def test_a_curve_that_jumps() -> None:
-    """It is the least noise up to the jump, calibrated beyond it, and nowhere falls."""
-    budget = Budget(1.0, 0.3, 10, SamplingLaw.POISSON, Relation.ADD_REMOVE)
-    curve = loss_curve(budget, 1e-3, 1.0)
-    assert noise_at(curve, budget.covered * 0.999) == pytest.approx(math.exp(budget.least))
-    noise, slopes = NoiseCurves([curve]).at(np.geomspace(1e-3, 1.0, 300)[None])
-    assert np.all(np.diff(noise[0]) >= -1e-12)
-    assert np.all(slopes >= 0)
-    for ratio in (0.07, 0.2):
-        better, _ = refined(curve, budget, ratio)
-        exact = noise_multiplier(1.0, 0.3, sampling_ratio=ratio, rounds=10)
-        assert noise_at(better, ratio) == pytest.approx(exact, rel=0.03)
-
-
 def test_a_curve_below_its_jump_is_constant() -> None:
-    budget = Budget(1.0, 0.3, 10, SamplingLaw.POISSON, Relation.ADD_REMOVE)
-    curve = loss_curve(budget, 1e-3, budget.covered / 2)
-    noise, slopes = NoiseCurves([curve]).at(np.array([[1e-3, 5e-3]]))
-    assert noise[0] == pytest.approx(math.exp(budget.least))
-    assert np.all(slopes == 0)
+    problem = make_problem(deltas=(0.3, 1e-3, 1e-3))
+    covered = covered_ratio(0.3, problem.rounds) * 200
+    limits = Limits(np.full(3, 0.1), np.array([covered, 200.0, 200.0]), np.zeros(3))
+    noise, slopes = curves_of(problem, limits, "pld").at(np.array([[5e-3, 1e-2]] * 3))
+    assert np.ptp(noise[0]) == 0
+    assert noise[0, 0] < 0.06
+    assert np.all(slopes[0] == 0)
+    assert np.all(slopes[1:] > 0)

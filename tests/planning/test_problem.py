@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from privplan.errors import InfeasibleError
-from privplan.planning.noise import group_noise
+from privplan.planning.noise import least_noise
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_problem, make_spec
@@ -121,10 +121,10 @@ def test_a_budget_that_no_noise_meets_names_the_nearest_epsilon() -> None:
     """The nearest epsilon can be met, a little less cannot."""
     problem = make_problem(epsilons=(1e-6, 2.0, 4.0), deltas=(1e-9,) * 3)
     with pytest.raises(InfeasibleError) as caught:
-        group_noise(problem, 0, 0.3, "rdp")
+        least_noise(problem, 0, 0.3, "rdp")
     nearest = float(str(caught.value).rsplit(" ", 1)[1])
     met = make_problem(epsilons=(nearest * 1.01, 2.0, 4.0), deltas=(1e-9,) * 3)
-    assert group_noise(met, 0, 0.3, "rdp") <= 1e4
+    assert least_noise(met, 0, 0.3, "rdp") <= 1e4
     short = make_problem(epsilons=(nearest * 0.99, 2.0, 4.0), deltas=(1e-9,) * 3)
     with pytest.raises(InfeasibleError, match="nearest feasible epsilon"):
-        group_noise(short, 0, 0.3, "rdp")
+        least_noise(short, 0, 0.3, "rdp")

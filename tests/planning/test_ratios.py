@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import InfeasibleError, InputError
 from privplan.planning.bounds import step_constants
-from privplan.planning.error import WEIGHTS, inverse_noise, weights
+from privplan.planning.error import WEIGHTS, weights
 from privplan.planning.problem import drawable, uniform_cohorts, whole_cohorts
 from privplan.planning.published import best_kept, sparsification_error
 from privplan.planning.search import project
@@ -78,7 +78,6 @@ def test_weights_by_hand() -> None:
     assert weights("uniform", [1.0, 2.0], [9.0, 1.0], [4, 5]).tolist() == [0.5, 0.5]
     assert weights("inverse_variance", [1.0, 2.0], [1.0, 1.0], [4, 5]).tolist() == [0.2, 0.8]
     assert weights("population", [1.0, 2.0], [1.0, 1.0], [4, 6]).tolist() == [0.4, 0.6]
-    assert inverse_noise([1.0, 2.0], [1.0, 1.0]).tolist() == pytest.approx([1 / 3, 2 / 3])
     with pytest.raises(InputError, match=r"planning\.weights: must be one of"):
         weights("mean", [1.0], [1.0], [4])
 
