@@ -57,8 +57,6 @@ def test_searched_plans_of_everybody(sampling: str, cohort: int | None, ratios: 
     plan = solve(make_spec(sampling=sampling, cohort=cohort, planning=planning))
     assert keeps_every_budget(plan)
     assert all(group.sampling_ratio == 1 for group in plan.groups)
-    warned = any("full participation needs half" in line for line in plan.warnings)
-    assert warned is (sampling == "fixed_size")
 
 
 def test_noise_is_the_least_that_the_accountant_allows() -> None:
