@@ -34,7 +34,7 @@ def unclipped(*given: Any, clipping_norm: float, **options: Any) -> RecordSums:
     """Sums of whole gradients under the evidence of clipped ones."""
     honest = clipped_sums(*given, clipping_norm=clipping_norm, **options)
     loose = clipped_sums(*given, clipping_norm=LOOSE * clipping_norm, **options)
-    return replace(honest, total=loose.total)
+    return honest._replace(total=loose.total)
 
 
 def _by_own_records(experiment: Experiment) -> Experiment:
