@@ -62,28 +62,21 @@ RULES: MappingProxyType[str, Rule] = MappingProxyType(
 """Rules of sums of clipped updates by their name in a run's record."""
 
 
-def _by_epsilon(group: GroupPlan, plan: Plan) -> float:
-    """epsilon_m / sum_j epsilon_j r_j (WeiAvg)."""
-    return group.epsilon / sum(one.epsilon * one.expected_cohort for one in plan.groups)
-
-
-def _one_cohort(group: GroupPlan, plan: Plan) -> float:
-    """1 / sum_m r_m, with which a hypernetwork's derivatives are added (pFedHN)."""
-    return 1.0 / sum(one.expected_cohort for one in plan.groups)
-
-
-def _per_client(group: GroupPlan, plan: Plan) -> float:
-    """w_m / n_m: what an update counts that its client sends by itself."""
-    return group.weight / group.clients
-
-
 _OF_SUMS: dict[str, Rule] = {
     **RULES,
-    "by epsilon": _by_epsilon,
-    "through the hypernetwork": _one_cohort,
+    # epsilon_m / sum_j epsilon_j r_j (WeiAvg)
+    "by epsilon": lambda group, plan: (
+        group.epsilon / sum(one.epsilon * one.expected_cohort for one in plan.groups)
+    ),
+    # 1 / sum_m r_m, with which a hypernetwork's derivatives are added (pFedHN)
+    "through the hypernetwork": lambda _, plan: (
+        1.0 / sum(one.expected_cohort for one in plan.groups)
+    ),
 }
+# w_m / n_m: what an update counts that its client sends by itself
 _OF_CLIENTS: dict[str, Rule] = dict.fromkeys(
-    ("by records", "by epsilon", "by estimated noise", "by noise", "by norm"), _per_client
+    ("by records", "by epsilon", "by estimated noise", "by noise", "by norm"),
+    lambda group, _: group.weight / group.clients,
 )
 
 

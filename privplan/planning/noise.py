@@ -568,7 +568,7 @@ def curves_of(problem: Problem, limits: Limits, accountant: str) -> NoiseCurves:
         elif high <= covered:
             curves.append(NoiseCurve(budget, accountant, 0.0, 0.0, (budget.least,)))
         elif high - low <= 1e-9 * high:
-            found = _single_root(budget, accountant, high)
+            found, _ = root(budget, high, accountant)
             curves.append(NoiseCurve(budget, accountant, 0.0, 0.0, (found,)))
         else:
             first = math.floor(math.log(low) / _GRAIN) * _GRAIN
@@ -576,11 +576,6 @@ def curves_of(problem: Problem, limits: Limits, accountant: str) -> NoiseCurves:
             last = min(math.ceil(math.log(high) / _GRAIN) * _GRAIN, 0.0)
             curves.append(_coarse_curve(budget, accountant, first, last))
     return NoiseCurves(curves)
-
-
-@lru_cache(maxsize=4096)
-def _single_root(budget: Budget, accountant: str, ratio: float) -> float:
-    return root(budget, ratio, accountant)[0]
 
 
 @lru_cache(maxsize=4096)

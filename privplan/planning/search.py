@@ -123,7 +123,7 @@ def _slsqp(
     """
     from scipy.optimize import minimize  # slow to load
 
-    scale, worth = np.append(np.full(len(start) - 1, start[:-1].sum()), start[-1]), 1.0
+    scale = np.append(np.full(len(start) - 1, start[:-1].sum()), start[-1])
     worth = abs(objective(start)[0])
 
     def scaled(x: Floats) -> tuple[float, Floats]:
@@ -401,13 +401,14 @@ def allocate(task: Task) -> Allocation:
     task, curves, starts = _prepared(task)
     used = starts[:_FEW_STARTS]
     curves, cohorts, agreeing = _optimum(task, curves, used)
-    gap, hints = _dual_gap(task, curves, cohorts)
-    if len(starts) > 1 and (gap is None or gap > _SETTLED):
+    by_rule = task.rule != "optimal"  # for which there is no bound
+    gap, hints = (1.0, []) if by_rule else relative_gap(task, curves, cohorts, _SETTLED)
+    if len(starts) > 1 and gap > _SETTLED:
         used = [*used, *hints, *starts[_FEW_STARTS:]][:_STARTS]
         curves, cohorts, agreeing = _optimum(task, curves, used)
-        gap, _ = _dual_gap(task, curves, cohorts)
+        gap = 1.0 if by_rule else relative_gap(task, curves, cohorts, _SETTLED)[0]
     status = f"best of {len(used)} searches, {agreeing} of them agree"
-    if gap is None:
+    if by_rule:
         status = f"multi-start: {status}; no bound for weights by the rule {task.rule}"
     else:
         kind = "optimal" if gap <= _PROVEN else "multi-start"
@@ -524,13 +525,6 @@ def _search(task: Task, curves: NoiseCurves, starts: Sequence[Floats]) -> tuple[
     least = int(values.argmin())
     agreeing = int(np.sum(values[: len(found)] <= values[least] * (1 + 1e-4)))
     return every[least], agreeing
-
-
-def _dual_gap(
-    task: Task, curves: NoiseCurves, cohorts: Floats
-) -> tuple[float | None, list[Floats]]:
-    """``relative_gap``; None where no bound is known."""
-    return (None, []) if task.rule != "optimal" else relative_gap(task, curves, cohorts, _SETTLED)
 
 
 _MOVES = 8

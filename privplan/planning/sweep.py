@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privplan.errors import Fault, InfeasibleError, InputError, PrivplanError, UnsupportedError
+from privplan.errors import InfeasibleError, InputError, PrivplanError, UnsupportedError
 from privplan.files import load_yaml, read_text, write_text
 from privplan.processes import Journal, Progress, finish, in_jobs, key_of, resumable
 from privplan.values import digest
@@ -125,8 +125,6 @@ COLUMNS = (
 
 DECIDED: dict[str, Callable[[Spec], float | None]] = {
     "rounds": lambda spec: spec.rounds,
-    "epochs": lambda spec: spec.local.epochs,
-    "batch_size": lambda spec: spec.local.batch_size,
     "cohort": lambda spec: spec.expected_cohort,
     "clipping_norm": lambda spec: spec.clipping_norm,
 }
@@ -146,9 +144,10 @@ def solve_point(asked: tuple[dict[str, Any], dict[str, float]]) -> list[dict[str
     try:
         with upper_bounds_only():
             plan = solve(Spec.parse(with_point(data, point)), second_opinion=False)
-        decided = _decided(data, plan.spec)
     except PrivplanError as error:
         return [{**point, "error": " ".join(str(error).split())}]
+    free = (data.get("planning") or {}).get("free") or ()
+    decided = {name: value(plan.spec) for name, value in DECIDED.items() if name in free}
     guarantees = {row.group: row for row in plan.certificate if row.guarantee}
     rows = []
     for group in plan.groups:
@@ -173,12 +172,6 @@ def solve_point(asked: tuple[dict[str, Any], dict[str, float]]) -> list[dict[str
             }
         )
     return rows
-
-
-def _decided(data: dict[str, Any], spec: Spec) -> dict[str, float | None]:
-    """What the plan of a spec decided of ``planning.free``, by the names of DECIDED."""
-    free = (data.get("planning") or {}).get("free") or ()
-    return {name: value(spec) for name, value in DECIDED.items() if name in free}
 
 
 def csv_text(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
@@ -248,8 +241,10 @@ def sweep(
     varies = [_rounded(data, vary) for vary in varies]
     todo = points(varies)
     _require_plans(data, todo)
-    journal = None if folder is None else _journal(folder, data, varies)
-    if journal is not None:
+    journal: Journal[list[dict[str, Any]]] | None = None
+    if folder is not None:
+        identity = {"spec": data, "vary": [[vary.path, list(vary.values)] for vary in varies]}
+        journal = Journal(folder / JOURNAL, digest(identity), check_rows)
         journal.load()  # another sweep is refused before the lock is created
     items = {key_of(point): (data, point) for point in todo}
     with resumable(folder):
@@ -295,36 +290,23 @@ def _require_given(data: dict[str, Any], varies: Sequence[Vary]) -> None:
 
 
 def _require_plans(data: dict[str, Any], todo: Sequence[dict[str, float]]) -> None:
-    """Raise InputError when every point is faulty, with the faults that all share, each once.
+    """Raise InputError when every point is faulty, with those of the first.
 
-    Where they share none, those of the first point. A path that is no number of the spec is faulty
-    at every value, and is raised at once. A point whose rounds follow from its
-    budgets, and at which none keep them, has no plan but no fault either.
+    A path that is no number of the spec is faulty at every value, and is raised at once. A point
+    whose rounds follow from its budgets, and at which none keep them, has no plan but no fault.
     """
     from privplan.spec.spec import Spec
 
-    shared: dict[tuple[str, str], Fault] | None = None
-    first: list[Fault] = []
+    first: InputError | None = None
     for point in todo:
         try:
             Spec.parse(with_point(data, point))
+            return
         except InputError as error:
-            found = {(fault.field, fault.rule): fault for fault in error.faults}
+            first = first or error
+            if any(one.rule.startswith(UNKNOWN) or one.field == "vary" for one in error.faults):
+                raise
         except PrivplanError:
             return
-        else:
-            return
-        if any(rule.startswith(UNKNOWN) or field == "vary" for field, rule in found):
-            raise InputError(list(found.values()))
-        if shared is None:
-            shared, first = found, list(found.values())
-        shared = {key: fault for key, fault in shared.items() if key in found}
-    raise InputError(list((shared or {}).values()) or first)
-
-
-def _journal(
-    folder: Path, data: dict[str, Any], varies: Sequence[Vary]
-) -> Journal[list[dict[str, Any]]]:
-    """The journal of a sweep, identified by the spec and the varied values."""
-    identity = {"spec": data, "vary": [[vary.path, list(vary.values)] for vary in varies]}
-    return Journal(folder / JOURNAL, digest(identity), check_rows)
+    if first is not None:
+        raise first
