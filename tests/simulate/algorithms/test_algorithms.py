@@ -30,6 +30,7 @@ from simulate.models.registry import model
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.runs.request import Request
 from simulate.runs.run import execute
+from tests.simulate.conftest import digits_spec
 
 CHANCE = 0.10
 REACHES = {
@@ -199,3 +200,30 @@ def test_without_noise_and_clipping_it_is_fedavg(name: str, digits_plan: Plan) -
     expected = run_round(plain, begin, MemoryLedger("")).theta - begin.theta
     torch.testing.assert_close(step, expected, rtol=1e-5, atol=1e-7)
     assert [share.clipped for record in journal.records for share in record.shares] == [0, 0, 0]
+
+
+OF_CLIENTS = [name for name, entry in ALGORITHMS.items() if entry.unit == "client"]
+
+
+@pytest.fixture(scope="module")
+def rdp_plan() -> Plan:
+    """The preset for the digits, calibrated with RDP."""
+    planning = {"accountant": "rdp", "ratios": "uniform"}
+    return solve(digits_spec(rounds=8, planning=planning), second_opinion=False)
+
+
+@pytest.mark.parametrize("name", OF_CLIENTS)
+def test_the_executed_plan_is_calibrated_with_the_spec_s_accountant(
+    name: str, rdp_plan: Plan
+) -> None:
+    """By RDP, the spec's accountant, no budget is exceeded; the certificate says what PLD gives.
+
+    A method that calibrated with PLD would exceed its budget by RDP, which is looser.
+    """
+    plan = algorithm(name, rdp_plan).plan
+    assert plan.spec.planning.accountant == "rdp"
+    if name == "Local-only":
+        return
+    spent = {row.group: row.epsilon_upper for row in plan.certificate if row.accountant == "rdp"}
+    for group in plan.groups:
+        assert spent[group.name] <= group.epsilon * (1 + 1e-6)

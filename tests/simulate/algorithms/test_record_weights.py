@@ -11,7 +11,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privplan.plan import Plan
 from privplan.planning.baselines import by_record
 from privplan.planning.records import noise_variances
 from privplan.planning.solver import solve
@@ -28,7 +27,6 @@ from simulate.aggregators import (
     public_from,
     pursuit,
 )
-from simulate.algorithms.registry import algorithm
 from simulate.components import Released
 from simulate.engine.cohort import client_updates
 from tests.simulate import tiny
@@ -144,33 +142,6 @@ def test_blocks_of_clients_are_on_one_scale() -> None:
     """More clients than one decomposition has: weights stay those of one matrix within 5%."""
     updates, variances = common_signal(240, 0.5)
     assert excess(1 / noise_estimates(updates, 1000), variances) < 0.05
-
-
-@pytest.mark.parametrize(
-    ("name", "rule"),
-    [
-        ("Robust-HDP", "by estimated noise"),
-        ("Robust-HDP-norms", "by norm"),
-        ("Robust-HDP-oracle", "by noise"),
-        ("DPFedAvg", "by records"),
-        ("minimum-epsilon", "by records"),
-    ],
-)
-def test_what_the_server_weighs_by(name: str, rule: str, short_plan: Plan) -> None:
-    built = algorithm(name, short_plan, records={group.name: 4 for group in short_plan.groups})
-    assert built.aggregator.name == rule
-    updates, _ = common_signal(20, 1.0)
-    group = built.plan.groups[0]
-    share = released([1.0], 1.0).record.shares[0].model_copy(update={"weight": 2.0})
-    record = released([1.0], 1.0).record.model_copy(update={"shares": (share,)})
-    sent = [Released(row.float(), record, (group,), 0) for row in updates]
-    step, _ = built.aggregator.combine(sent, torch.zeros(4000), {})
-    expected = {
-        "by estimated noise": 1 / noise_estimates(updates.float(), 2000),
-        "by norm": 1 / updates.square().sum(1),
-    }.get(rule, torch.ones(20))
-    wanted = (expected / expected.sum()).double() @ updates
-    torch.testing.assert_close(step.double(), wanted, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from simulate.aggregators import by_epsilon, literal, mean, normalised, projected
+from simulate.aggregators import by_epsilon, literal, projected
 from simulate.algorithm import Algorithm
 from tests.simulate import small, tiny
 from tests.simulate.case import Case
@@ -52,15 +52,6 @@ def check_subspace(directions: int) -> Callable[[Algorithm], None]:
 
 
 CASES = (
-    Case(
-        "WeiAvg",
-        tiny.plan(),
-        check_weights,
-        {
-            "everybody alike": lambda one: replace(one, aggregator=mean()),
-            "the plan's weights": lambda one: replace(one, aggregator=normalised()),
-        },
-    ),
     Case(
         "PFA",
         tiny.plan(),

@@ -22,6 +22,7 @@ from simulate.models.hypernetwork import EMBEDDING, Hypernetwork
 from simulate.models.registry import model
 from tests.simulate import small
 from tests.simulate.algorithms.references.own import after, same
+from tests.simulate.algorithms.references.sums import backwards, slower, without_momentum
 from tests.simulate.case import Case
 
 HIDDEN, HEAD_RATE, RATE = 16, 0.5, 0.4
@@ -214,6 +215,11 @@ def frozen(plan: Plan) -> Plan:
     return plan.model_copy(update={"spec": plan.spec.model_copy(update={"model": planned})})
 
 
+TRAINING = {
+    "half of the learning rate": slower,
+    "no momentum": without_momentum,
+    "a step backwards": backwards,
+}
 NUMBERS = {"hidden": float(HIDDEN)}
 SERVER = (
     Case(
@@ -221,6 +227,7 @@ SERVER = (
         small.plan(),
         check_server(personal=False),
         {
+            **TRAINING,
             "embeddings that are fixed": _embeddings_fixed,
             "a hypernetwork that is fixed": _hypernetwork_fixed,
             "another rate": lambda one: replace(
@@ -234,6 +241,7 @@ SERVER = (
         small.plan(),
         check_server(personal=True),
         {
+            **TRAINING,
             "embeddings that are fixed": _embeddings_fixed,
             "a classifier that is forgotten": after(_forgets),
         },
@@ -246,6 +254,7 @@ CLIENT = tuple(
         plan,
         check_client,
         {
+            **TRAINING,
             "an embedding that is fixed": after(_forgets_embedding),
             "embedding and head released": own_released,
             "a head that is fixed": lambda one: replace(

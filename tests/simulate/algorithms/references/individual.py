@@ -95,24 +95,4 @@ CASES = (
             ),
         },
     ),
-    Case(
-        "IDP-FedAvg-Sample",
-        changed(small.plan(), by_ratio(RATIOS)),
-        check_ratios(RATIOS, RATIOS, RATIOS),
-        {
-            "one ratio for all": lambda one: replace(one, plan=small.plan()),
-            "the ratios the other way round": lambda one: replace(
-                one, plan=changed(small.plan(), by_ratio(RATIOS[::-1]))
-            ),
-        },
-    ),
-    Case(
-        "Time-adaptive HDPFL",
-        by_round((1, HALF), (2, FULL)),
-        check_ratios(HALF, FULL, FULL),
-        {
-            "no saving": lambda one: replace(one, plan=changed(small.plan(), by_ratio(RATIOS))),
-            "saving late": lambda one: replace(one, plan=by_round((2, FULL), (1, HALF))),
-        },
-    ),
 )

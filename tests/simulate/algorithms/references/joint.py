@@ -11,7 +11,6 @@ from torch import nn
 
 from simulate.algorithm import Algorithm
 from simulate.local.sgd import blur, plain_sgd, sam
-from simulate.server import add, laplacian
 from simulate.transforms import clip, random_mask, sparsify
 from tests.simulate import small, tiny
 from tests.simulate.case import Case
@@ -106,13 +105,6 @@ CASES = (
         {"rho": RHO},
     ),
     Case(
-        "DP-FedSAM-FT",
-        small.plan(),
-        like_a_loop(sam_client),
-        {"no ascent": lambda one: replace(one, local=sam(0.0))},
-        {"rho": RHO},
-    ),
-    Case(
         "DP-FedAvg-BLUR",
         small.plan(),
         like_a_loop(blur_client),
@@ -135,27 +127,5 @@ CASES = (
             ),
         },
         {"kept": 0.5},
-    ),
-    Case(
-        "Fed-SMP",
-        JOINT,
-        check_mask,
-        {
-            "a mask of ones": lambda one: replace(one, transforms=(random_mask(1.0), clip(5.0))),
-            "a mask that follows the data": lambda one: replace(
-                one, transforms=(sparsify(0.5), clip(5.0))
-            ),
-        },
-        {"kept": 0.5},
-    ),
-    Case(
-        "DP-FedAvg-LS",
-        JOINT,
-        check_smoothing,
-        {
-            "no smoothing": lambda one: replace(one, server=add()),
-            "half of it": lambda one: replace(one, server=laplacian(0.25)),
-        },
-        {"smoothing": 0.5},
     ),
 )

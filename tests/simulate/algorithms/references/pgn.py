@@ -148,6 +148,7 @@ CASES = (
         compare(by_matrix),
         {
             "no smoothing": lambda one: replace(one, server=remembering()),
+            "half of the smoothing": lambda one: replace(one, server=remembering(SMOOTHING / 2)),
             "the rough step remembered": lambda one: replace(
                 one, server=replace(one.server, step=_rough)
             ),

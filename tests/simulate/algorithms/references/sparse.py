@@ -24,8 +24,8 @@ from simulate.components import (
 from simulate.local.sgd import plain_sgd
 from simulate.transforms import keep_largest, sparsify
 from tests.simulate import small, tiny
-from tests.simulate.algorithms.mutations.sums import SUMS, Mutation, check_groups, with_plan
 from tests.simulate.algorithms.references.joint import PRICE, RADIUS, blur_client, like_a_loop
+from tests.simulate.algorithms.references.sums import SUMS, Mutation, check_groups, with_plan
 from tests.simulate.case import Case
 
 KEPT = 0.5

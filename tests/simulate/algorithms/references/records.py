@@ -19,10 +19,11 @@ from simulate.aggregators import as_planned, by_noise, by_norm, client_mean
 from simulate.algorithm import Algorithm
 from simulate.components import Released
 from simulate.engine.cohort import client_updates
+from simulate.engine.experiment import Experiment
 from simulate.local.dp_sgd import dp_sgd
 from tests.simulate import small
-from tests.simulate.algorithms.mutations.sums import Mutation, slower
 from tests.simulate.algorithms.record_runs import context_of
+from tests.simulate.algorithms.references.sums import Mutation, slower
 from tests.simulate.algorithms.test_record_weights import common_signal, released
 from tests.simulate.case import Case
 
@@ -60,21 +61,25 @@ def plan(weights: str, strict: bool = False) -> Plan:
     return by_record(solved(), {}, weights=weights, strict=strict)
 
 
+def clipped(world: Experiment, theta: Tensor, client: int, norm: float = NORM) -> Tensor:
+    """Sum over a client's records of the clipped gradient of each [d]."""
+    records = world.partition.records(client)
+    x, y = world.data.inputs(world.data.train_x[records]), world.data.train_y[records]
+    network, total = small.network_at(world, theta), torch.zeros_like(theta)
+    for index in range(len(y)):
+        loss = nn.functional.cross_entropy(network(x[index, None]), y[index, None])
+        parts = torch.autograd.grad(loss, [*network.parameters()])
+        slope = torch.cat([part.flatten() for part in parts])
+        total += slope * min(1.0, norm / float(slope.norm()))
+    return total
+
+
 def check_step(algorithm: Algorithm) -> None:
     """A client's update is a step by its clipped records and the noise of its stream."""
     world = small.setting(algorithm)
     sent, _ = client_updates(world, context_of(world))
     for update in (sent[0], sent[-1]):
-        records = world.partition.records(update.client)
-        x, y = world.data.inputs(world.data.train_x[records]), world.data.train_y[records]
-        network = small.network_at(world, world.start)
-        total = torch.zeros(world.dimension)
-        for index in range(len(y)):
-            loss = nn.functional.cross_entropy(network(x[index, None]), y[index, None])
-            slope = torch.cat(
-                [part.flatten() for part in torch.autograd.grad(loss, [*network.parameters()])]
-            )
-            total += slope * min(1.0, NORM / float(slope.norm()))
+        total = clipped(world, world.start, update.client)
         z = expected_noise(algorithm)[update.group.name]
         drawn = stream(world.seed, Purpose.RECORD_NOISE, 1, update.client).standard_normal(
             world.dimension

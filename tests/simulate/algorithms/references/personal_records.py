@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from privplan.plan import GroupPlan
 from privplan.planning.baselines import by_record
@@ -22,9 +22,9 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, released_coordinates
 from simulate.local.dp_sgd import dp_sgd, head_then_body, noisy_sum
 from tests.simulate import small
-from tests.simulate.algorithms.mutations.records import half_noise, spec
-from tests.simulate.algorithms.mutations.sums import Mutation, slower
 from tests.simulate.algorithms.references.own import BODY
+from tests.simulate.algorithms.references.records import clipped, half_noise, spec
+from tests.simulate.algorithms.references.sums import Mutation, slower
 from tests.simulate.case import Case
 
 STEPS, MOMENTUM, NORM, RATE = 5, 0.5, 0.5, 0.2
@@ -39,19 +39,6 @@ def _spec() -> Spec:
 
 
 PLAN = by_record(solve_records(_spec()), {}, weights="population")
-
-
-def clipped(world: Experiment, theta: Tensor, client: int) -> Tensor:
-    """Sum over a client's records of the clipped gradient of each [d]."""
-    records = world.partition.records(client)
-    x, y = world.data.inputs(world.data.train_x[records]), world.data.train_y[records]
-    network, total = small.network_at(world, theta), torch.zeros_like(theta)
-    for index in range(len(y)):
-        loss = nn.functional.cross_entropy(network(x[index, None]), y[index, None])
-        parts = torch.autograd.grad(loss, [*network.parameters()])
-        slope = torch.cat([part.flatten() for part in parts])
-        total += slope * min(1.0, NORM / float(slope.norm()))
-    return total
 
 
 def noisy_gradient(world: Experiment, client: int, group: GroupPlan) -> Callable[[Tensor], Tensor]:
