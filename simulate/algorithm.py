@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -105,10 +105,9 @@ def head() -> Split:
         thetas[:, model.head] = personal
         return thetas
 
-    return Split(
+    return replace(
+        whole(),
         name="personal head",
-        dimension=lambda model: model.parameters,
-        start=lambda model, generator: model.initial(generator),
         shared=body,
         personal=lambda model, theta: theta[model.head].clone(),
         use=use,
@@ -117,10 +116,9 @@ def head() -> Split:
 
 def private() -> Split:
     """All parameters are personal, with the same initialisation for all clients."""
-    return Split(
+    return replace(
+        whole(),
         name="private",
-        dimension=lambda model: model.parameters,
-        start=lambda model, generator: model.initial(generator),
         shared=lambda model: torch.empty(0, dtype=torch.int64),
         personal=lambda model, theta: theta,
         use=lambda model, theta, personal, clients: theta if personal is None else personal,
@@ -132,16 +130,10 @@ def additive() -> Split:
 
     A client that took part stores as many numbers as the model has parameters.
     """
-
-    def zero_offset(model: object, theta: Tensor) -> Tensor:
-        return torch.zeros_like(theta)
-
-    return Split(
+    return replace(
+        whole(),
         name="additive",
-        dimension=lambda model: model.parameters,
-        start=lambda model, generator: model.initial(generator),
-        shared=lambda model: None,
-        personal=zero_offset,
+        personal=lambda model, theta: torch.zeros_like(theta),
         use=lambda model, theta, personal, clients: theta if personal is None else theta + personal,
     )
 

@@ -67,84 +67,50 @@ class Split:
 
 @dataclass(frozen=True)
 class ClientBatch:
-    """Input of a local rule: models and mini-batches of K clients of one group.
-
-    Attributes:
-        model: the network.
-        theta: global vector [d].
-        personal: the clients' personal vectors [K, p]; None without personal vectors.
-        x: their mini-batches [K, steps, B, ...].
-        y: labels [K, steps, B], -1 for a padding row.
-        learning_rate: step size of this round.
-        momentum: momentum of local SGD.
-        workers: number of threads; the result must not depend on it.
-        round: training round, from 1.
-        server: the server's state.
-        group: the clients' group.
-        clients: numbers of the clients [K].
-        records: number of records of each client [K].
-        noise: client to the generator of its locally drawn noise (record level).
-    """
+    """Input of a local rule: models and mini-batches of K clients of one group."""
 
     model: Model
-    theta: Tensor
-    personal: Tensor | None
-    x: Tensor
-    y: Tensor
-    learning_rate: float
-    momentum: float
-    workers: int
-    round: int
+    theta: Tensor  # global vector [d]
+    personal: Tensor | None  # the clients' personal vectors [K, p]; None without personal vectors
+    x: Tensor  # their mini-batches [K, steps, B, ...]
+    y: Tensor  # labels [K, steps, B], -1 for a padding row
+    learning_rate: float  # step size of this round
+    momentum: float  # of local SGD
+    workers: int  # number of threads; the result must not depend on it
+    round: int  # from 1
     server: State
     group: GroupPlan
-    clients: np.ndarray
-    records: np.ndarray
+    clients: np.ndarray  # numbers of the clients [K]
+    records: np.ndarray  # number of records of each client [K]
+    # Client to the generator of its locally drawn noise (record level).
     noise: Callable[[int], np.random.Generator]
 
 
 @dataclass(frozen=True)
 class RecordNoiseEvidence:
-    """Per-client evidence of locally drawn DP-SGD noise, shape [K].
+    """Per-client evidence of locally drawn DP-SGD noise, shape [K]."""
 
-    Attributes:
-        noise_std: standard deviation of the noise on each step's sum of records.
-        bound: proven bound on the norm of one record's contribution to such a sum.
-        noise_sum_squares: sum of squares of the noise that was drawn.
-        noise_state: hash of the generator's state before the first draw.
-        drawn: coordinates that were drawn, over all steps.
-        steps: steps taken.
-        records: number of records of the client.
-        taken: records in the batches, over all steps.
-        largest_norm: largest norm of a clipped gradient.
-        clipped: number of clipped records.
-        excluded: number of records whose gradient was not finite, which add nothing.
-    """
-
-    noise_std: np.ndarray
-    bound: np.ndarray
-    noise_sum_squares: np.ndarray
-    noise_state: tuple[str, ...]
-    drawn: np.ndarray
-    steps: np.ndarray
-    records: np.ndarray
-    taken: np.ndarray
-    largest_norm: np.ndarray
-    clipped: np.ndarray
-    excluded: np.ndarray
+    noise_std: np.ndarray  # standard deviation of the noise on each step's sum of records
+    bound: np.ndarray  # proven bound on the norm of one record's contribution to such a sum
+    noise_sum_squares: np.ndarray  # sum of squares of the noise that was drawn
+    noise_state: tuple[str, ...]  # hash of the generator's state before the first draw
+    drawn: np.ndarray  # coordinates that were drawn, over all steps
+    steps: np.ndarray  # steps taken
+    records: np.ndarray  # number of records of the client
+    taken: np.ndarray  # records in the batches, over all steps
+    largest_norm: np.ndarray  # largest norm of a clipped gradient
+    clipped: np.ndarray  # number of clipped records
+    excluded: np.ndarray  # number of records whose gradient was not finite, which add nothing
 
 
 @dataclass(frozen=True)
 class LocalResult:
-    """Result of a local rule.
+    """Result of a local rule."""
 
-    Attributes:
-        updates: updates of the clients [K, d], before any transform.
-        personal: their new personal vectors [K, p]; None without personal vectors.
-        noise_evidence: evidence of locally drawn noise; None without such noise.
-    """
-
-    updates: Tensor
+    updates: Tensor  # updates of the clients [K, d], before any transform
+    # Their new personal vectors [K, p]; None without personal vectors.
     personal: Tensor | None = None
+    # Evidence of locally drawn noise; None without such noise.
     noise_evidence: RecordNoiseEvidence | None = None
 
 
@@ -176,20 +142,13 @@ class LocalRule:
 
 @dataclass(frozen=True)
 class TransformContext:
-    """Input of a transform besides the update: only public values and the client's group.
+    """Input of a transform besides the update: only public values and the client's group."""
 
-    Attributes:
-        round: training round, from 1.
-        theta: global model [d].
-        server: the server's state.
-        group: the client's group.
-        measured: norms of the updates before the first transform; None where unknown.
-    """
-
-    round: int
-    theta: Tensor
+    round: int  # from 1
+    theta: Tensor  # global model [d]
     server: State
-    group: GroupPlan
+    group: GroupPlan  # the client's group
+    # Norms of the updates before the first transform; None where unknown.
     measured: Measured | None = None
 
 
@@ -215,74 +174,44 @@ class Transform:
 
 @dataclass(frozen=True)
 class GroupSum:
-    """Result of secure aggregation for one group in a round, with its evidence.
-
-    Attributes:
-        group: the group.
-        total: sum of the transformed updates [k], float64.
-        sampling: law executed.
-        ratio: ratio executed.
-        participants: positions in the group of those who took part [cohort].
-        bound: proven bound on each summand's norm; None without a bound.
-        largest_norm: largest norm of a summand.
-        clipped: number of clipped updates.
-        excluded: number of updates that were not finite and added zero.
-        canaries: number of audit canaries in the sum, in addition to the participants.
-        others: the sum without the canaries [k]; None in a run without canaries.
-        grid: step of the grid that the sum is on; None without a grid.
-    """
+    """Result of secure aggregation for one group in a round, with its evidence."""
 
     group: GroupPlan
-    total: Tensor
-    sampling: SamplingLaw
-    ratio: float
-    participants: tuple[int, ...]
-    bound: float | None
-    largest_norm: float
-    clipped: int
-    excluded: int
-    canaries: int = 0
-    others: Tensor | None = None
-    grid: float | None = None
+    total: Tensor  # sum of the transformed updates [k], float64
+    sampling: SamplingLaw  # as executed
+    ratio: float  # as executed
+    participants: tuple[int, ...]  # positions in the group of those who took part [cohort]
+    bound: float | None  # proven bound on each summand's norm; None without a bound
+    largest_norm: float  # largest norm of a summand
+    clipped: int  # number of clipped updates
+    excluded: int  # number of updates that were not finite and added zero
+    canaries: int = 0  # number of audit canaries in the sum, in addition to the participants
+    others: Tensor | None = None  # the sum without the canaries [k]; None in a run without canaries
+    grid: float | None = None  # step of the grid that the sum is on; None without a grid
 
 
 @dataclass(frozen=True)
 class ClientUpdate:
-    """Update of one client whose mechanism releases single clients' updates.
+    """Update of one client whose mechanism releases single clients' updates."""
 
-    Attributes:
-        group: the client's group.
-        client: the client's number.
-        position: its position in the group.
-        vector: the update [k], float32, after every transform.
-        noise_evidence: evidence of locally drawn noise, shape [1]; None without such noise.
-        excluded: whether the update was not finite, so that the client sends zero.
-    """
-
-    group: GroupPlan
-    client: int
-    position: int
-    vector: Tensor
+    group: GroupPlan  # the client's group
+    client: int  # the client's number
+    position: int  # its position in the group
+    vector: Tensor  # the update [k], float32, after every transform
+    # Evidence of locally drawn noise, shape [1]; None without such noise.
     noise_evidence: RecordNoiseEvidence | None
-    excluded: bool = False
+    excluded: bool = False  # whether the update was not finite, so that the client sends zero
 
 
 @dataclass(frozen=True)
 class Released:
-    """A release: the vector that the server receives, and its line in the ledger.
+    """A release: the vector that the server receives, and its line in the ledger."""
 
-    Attributes:
-        vector: the released vector with its noise [k], float32.
-        record: ledger record of the release.
-        groups: groups whose clients contribute.
-        client: number of the client, for a release of one client.
-        noise: the loop's measurements of its Gaussian noise on sums; None for other releases.
-    """
-
-    vector: Tensor
-    record: ReleaseRecord
-    groups: tuple[GroupPlan, ...]
-    client: int | None = None
+    vector: Tensor  # the released vector with its noise [k], float32
+    record: ReleaseRecord  # ledger record of the release
+    groups: tuple[GroupPlan, ...]  # groups whose clients contribute
+    client: int | None = None  # number of the client, for a release of one client
+    # The loop's measurements of its Gaussian noise on sums; None for other releases.
     noise: NoiseEvidence | None = None
 
 

@@ -51,14 +51,11 @@ Requirement = Callable[[Plan], Fault | None]
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """Values of an algorithm's hyperparameters, chosen besides the plan.
+    """Values of an algorithm's hyperparameters, chosen besides the plan."""
 
-    Attributes:
-        aggregation: scale of the group methods: ``paper`` as printed, or ``mean``.
-        values: values by name, such as ``rho`` of SAM.
-    """
-
+    # Scale of the group methods: ``paper`` as printed, or ``mean``.
     aggregation: Aggregation = "paper"
+    # Values by name, such as ``rho`` of SAM.
     values: Mapping[str, float] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> float:
@@ -72,21 +69,13 @@ Build = Callable[[Plan, Hyperparameters], Algorithm]
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """A numeric hyperparameter of an algorithm.
+    """A numeric hyperparameter of an algorithm."""
 
-    Attributes:
-        default: its value unless another one is chosen.
-        meaning: one line on its effect and the source of the default.
-        low: least value.
-        high: largest value.
-        integer: whether only integers are allowed.
-    """
-
-    default: float
-    meaning: str
-    low: float = 0.0
-    high: float = math.inf
-    integer: bool = False
+    default: float  # its value unless another one is chosen
+    meaning: str  # one line on its effect and the source of the default
+    low: float = 0.0  # least value
+    high: float = math.inf  # largest value
+    integer: bool = False  # whether only integers are allowed
 
     def fault(self, name: str, value: float) -> Fault | None:
         """The rule that a value breaks; None when it is allowed."""
@@ -99,35 +88,23 @@ class Hyperparameter:
 
 @dataclass(frozen=True, eq=False)
 class AlgorithmEntry:
-    """An algorithm of the registry.
+    """An algorithm of the registry."""
 
-    Attributes:
-        name: as on the command line.
-        function: composes the algorithm from the executed plan.
-        plan: makes the plan that the algorithm executes.
-        unit: unit of privacy of its releases; ``none`` where epsilon is infinite.
-        released: what leaves the clients, in a few words.
-        source: where it was published: authors, venue, year.
-        hyperparameters: hyperparameters by name.
-        requires: requirements on a plan besides its unit of privacy.
-        record_level: whether a plan with unit ``record`` is executed at the level of records by
-            an algorithm with unit ``client``.
-        scaled: whether ``Hyperparameters.aggregation`` says how its sums are scaled, at the level
-            of clients.
-        mixes: whether it releases the mixtures of sums that a sampling law may ask for.
-    """
-
-    name: str
-    function: Build
-    plan: ExecutedPlan
-    unit: Unit
-    released: str
-    source: str
+    name: str  # as on the command line
+    function: Build  # composes the algorithm from the executed plan
+    plan: ExecutedPlan  # makes the plan that the algorithm executes
+    unit: Unit  # unit of privacy of its releases; ``none`` where epsilon is infinite
+    released: str  # what leaves the clients, in a few words
+    source: str  # where it was published: authors, venue, year
+    # Hyperparameters by name.
     hyperparameters: Mapping[str, Hyperparameter] = field(default_factory=dict)
-    requires: tuple[Requirement, ...] = ()
+    requires: tuple[Requirement, ...] = ()  # requirements on a plan besides its unit of privacy
+    # Whether a plan with unit ``record`` is executed at the level of records by an algorithm with
+    # unit ``client``.
     record_level: bool = False
+    # Whether ``Hyperparameters.aggregation`` says how its sums are scaled, at the level of clients.
     scaled: bool = False
-    mixes: bool = False
+    mixes: bool = False  # whether it releases the mixtures of sums that a sampling law may ask for
 
     def build(self, plan: Plan, hyperparameters: Hyperparameters | None = None) -> Algorithm:
         """The algorithm for the plan that it executes.
@@ -167,19 +144,16 @@ class AlgorithmEntry:
         faults: list[Fault] = []
         for name, value in chosen.values.items():
             known = self.hyperparameters.get(name)
-            rule = self._names() + did_you_mean(name, self.hyperparameters)
+            names = f"be one of {', '.join(self.hyperparameters)} for {self.name}"
+            if not self.hyperparameters:
+                names = f"be left out for {self.name}, which has no hyperparameters"
+            rule = f"must {names}{did_you_mean(name, self.hyperparameters)}"
             fault = Fault("set", rule, name) if known is None else known.fault(name, value)
             faults += [] if fault is None else [fault]
         if faults:
             raise InputError(faults)
         defaults = {name: known.default for name, known in self.hyperparameters.items()}
         return Hyperparameters(chosen.aggregation, {**defaults, **chosen.values})
-
-    def _names(self) -> str:
-        """The rule for names of hyperparameters."""
-        if not self.hyperparameters:
-            return f"must be left out for {self.name}, which has no hyperparameters"
-        return f"must be one of {', '.join(self.hyperparameters)} for {self.name}"
 
 
 def poisson(plan: Plan) -> Fault | None:

@@ -8,7 +8,7 @@ releases.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -75,8 +75,7 @@ def group_sums(
     for trained in trained_chunks(experiment, context, drawn):
         chunk = trained.chunk
         personal.update(_personal_vectors(trained))
-        updates = _released_part(trained.result.updates, coordinates)
-        _add(sums[chunk.index], updates, experiment, _transform_context(context, chunk.group))
+        _add(sums[chunk.index], trained.result.updates, experiment, context, chunk.group)
     for index, group in enumerate(groups):
         _add_canaries(sums[index], index, group, experiment, context)
     totals = tuple(
@@ -95,8 +94,7 @@ def client_updates(
     for trained in trained_chunks(experiment, context, positions(experiment, context.round)):
         chunk = trained.chunk
         personal.update(_personal_vectors(trained))
-        updates = _released_part(trained.result.updates, context.released_coordinates)
-        transformed = _transformed(updates, experiment, _transform_context(context, chunk.group))
+        transformed = _transformed(trained.result.updates, experiment, context, chunk.group)
         for row, (client, position) in enumerate(zip(chunk.clients, chunk.positions, strict=True)):
             sent.append(
                 ClientUpdate(
@@ -114,10 +112,6 @@ def client_updates(
     return tuple(updates_of_all), _from_all_ranks(experiment, personal)
 
 
-def _transform_context(context: RoundContext, group: GroupPlan) -> TransformContext:
-    return TransformContext(context.round, context.theta, context.server, group)
-
-
 def _personal_vectors(trained: TrainedChunk) -> Mapping[int, Tensor]:
     """Personal vectors of a chunk's clients, by number of the client."""
     if trained.result.personal is None:
@@ -132,18 +126,15 @@ def _from_all_ranks(experiment: Experiment, personal: PersonalState) -> Personal
     return {client: row for part in parts for client, row in part.items()}
 
 
-def _released_part(updates: Tensor, coordinates: Tensor | None) -> Tensor:
-    """The coordinates of the updates that may leave the clients [K, k]."""
-    return updates if coordinates is None else updates.index_select(1, coordinates)
-
-
 def _transformed(
-    updates: Tensor, experiment: Experiment, context: TransformContext
+    updates: Tensor, experiment: Experiment, sent: RoundContext, group: GroupPlan
 ) -> _Transformed:
-    """Apply every transform; an update that is not finite, before or after, becomes zero."""
+    """Apply every transform to what may leave the clients, with zero where it is not finite."""
+    if sent.released_coordinates is not None:
+        updates = updates.index_select(1, sent.released_coordinates)
     measured = Measured(updates)
     finite_before = measured.norms.isfinite()
-    context = replace(context, measured=measured)
+    context = TransformContext(sent.round, sent.theta, sent.server, group, measured)
     updates = _without(updates, finite_before)
     clipped = torch.zeros_like(finite_before)
     for transform in experiment.algorithm.transforms:
@@ -162,15 +153,19 @@ def _without(updates: Tensor, finite: Tensor) -> Tensor:
 
 
 def _add(
-    partial: _PartialSum, updates: Tensor, experiment: Experiment, context: TransformContext
+    partial: _PartialSum,
+    updates: Tensor,
+    experiment: Experiment,
+    context: RoundContext,
+    group: GroupPlan,
 ) -> None:
     """Transform updates of one group and add them to this rank's sum."""
-    transformed = _transformed(updates, experiment, context)
-    grid = experiment.grid(context.round, context.group)
+    transformed = _transformed(updates, experiment, context, group)
+    grid = experiment.grid(context.round, group)
     if grid is None:
         add_sum(partial.total, transformed.updates)
     else:
-        bound = sensitivity_bound(experiment.algorithm, context.group) or 0.0
+        bound = sensitivity_bound(experiment.algorithm, group) or 0.0
         add_grid_sum(partial.total, transformed.updates, transformed.norms, bound, grid)
     partial.largest_norm = torch.maximum(partial.largest_norm, transformed.norms.max())
     partial.counts += torch.stack([transformed.clipped.sum(), (~transformed.finite).sum()])
@@ -193,10 +188,7 @@ def _add_canaries(
         return
     for first in range(0, len(sending), CHUNK_CLIENTS):
         rows = experiment.canary.updates(index, sending[first : first + CHUNK_CLIENTS], norm)
-        updates = _released_part(
-            torch.from_numpy(rows).to(experiment.device), context.released_coordinates
-        )
-        _add(partial, updates, experiment, _transform_context(context, group))
+        _add(partial, torch.from_numpy(rows).to(experiment.device), experiment, context, group)
 
 
 def _reduced(

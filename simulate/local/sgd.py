@@ -145,19 +145,6 @@ def _accelerate(speed: Tensor, slope: Tensor, momentum: float, idle: Tensor) -> 
     return speed.masked_fill(resting, 0.0)
 
 
-def _descend_whole(
-    model: Model, starts: Tensor, x: Tensor, y: Tensor, learning_rate: float, momentum: float
-) -> Tensor:
-    """Updates [K, d] of the whole cohort in one batch, without synchronising with the device."""
-    thetas, speed = starts.clone(), torch.zeros_like(starts)
-    for step in range(y.shape[1]):
-        slope = _gradients_whole(model, thetas, pixels(x[:, step]), y[:, step])
-        active = (y[:, step] != PADDING).any(1, keepdim=True)
-        speed = torch.where(active, momentum * speed + slope, speed)
-        thetas.sub_(learning_rate * speed * active)
-    return thetas.sub_(starts)
-
-
 def _gradients_whole(model: Model, thetas: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Gradients [K, d] of the whole cohort in one batch, by autograd."""
     thetas = thetas.detach().requires_grad_()
@@ -203,22 +190,42 @@ def descend(
     starts = start.detach().expand(len(batch.y), -1)
 
     def chunk_updates(rows: slice) -> Tensor:
-        x, y = batch.x[rows], batch.y[rows]
-        thetas, speed = starts[rows].clone(), torch.zeros_like(starts[rows])
-        for step in range(y.shape[1]):
-            gradient = partial(gradients_at, batch.model, x=pixels(x[:, step]), y=y[:, step])
-            active = (y[:, step] != PADDING).any(1, keepdim=True)
-            momentum_step = batch.momentum * speed + direction(thetas, starts[rows], gradient)
-            speed = torch.where(active, momentum_step, speed)
-            thetas.sub_(batch.learning_rate * speed * active)
-            if drift is not None:
-                thetas.add_(drift)
-        return thetas.sub_(starts[rows])
+        given = batch.model, starts[rows], batch.x[rows], batch.y[rows]
+        return _descend_whole(*given, batch.learning_rate, batch.momentum, direction, drift)
 
     if start.device.type != "cpu":
         return chunk_updates(slice(None))
     size = batch.model.clients_per_chunk(batch.y.shape[2])
     return over_chunks(chunk_updates, len(batch.y), size, batch.workers)
+
+
+def _descend_whole(
+    model: Model,
+    starts: Tensor,
+    x: Tensor,
+    y: Tensor,
+    learning_rate: float,
+    momentum: float,
+    direction: Direction | None = None,
+    drift: Tensor | None = None,
+) -> Tensor:
+    """Updates [K, d] of clients in one batch, without synchronising with the device.
+
+    Without a direction the steps are plain, by the gradients of a device.
+    """
+    thetas, speed = starts.clone(), torch.zeros_like(starts)
+    for step in range(y.shape[1]):
+        of_step = {"x": pixels(x[:, step]), "y": y[:, step]}
+        if direction is None:
+            slope = _gradients_whole(model, thetas, **of_step)
+        else:
+            slope = direction(thetas, starts, partial(gradients_at, model, **of_step))
+        active = (y[:, step] != PADDING).any(1, keepdim=True)
+        speed = torch.where(active, momentum * speed + slope, speed)
+        thetas.sub_(learning_rate * speed * active)
+        if drift is not None:
+            thetas.add_(drift)
+    return thetas.sub_(starts)
 
 
 def sharpness_aware(rho: float) -> Direction:
