@@ -74,19 +74,13 @@ Score = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class GroupTraces(Value):
-    """Scores of one group's canaries; a higher score means more likely included.
+    """Scores of one group's canaries; a higher score means more likely included."""
 
-    Attributes:
-        group: name of the group.
-        included: ``1`` for each canary that was included, ``0`` for each that was not.
-        rounds: scores by an observer of every release [m].
-        final: scores by an observer of the final model only [m].
-    """
-
-    group: str
+    group: str  # name of the group
+    # ``1`` for each canary that was included, ``0`` for each that was not
     included: str = Field(pattern="^[01]+$")
-    rounds: tuple[Score, ...]
-    final: tuple[Score, ...]
+    rounds: tuple[Score, ...]  # scores by an observer of every release [m]
+    final: tuple[Score, ...]  # scores by an observer of the final model only [m]
 
     @model_validator(mode="after")
     def _equal_lengths(self) -> GroupTraces:
@@ -102,20 +96,13 @@ class GroupTraces(Value):
 
 
 class AuditEvidence(Value):
-    """The canaries of a run.
-
-    Attributes:
-        plan_digest: content hash of the executed plan.
-        chain: hash of the ledger's last line.
-        orthogonal: whether the canaries' directions are orthogonal, not only random.
-        groups: scores of each group's canaries.
-    """
+    """The canaries of a run."""
 
     schema_version: Literal[1] = 1
-    plan_digest: str
-    chain: str
-    orthogonal: bool
-    groups: tuple[GroupTraces, ...]
+    plan_digest: str  # content hash of the executed plan
+    chain: str  # hash of the ledger's last line
+    orthogonal: bool  # whether the canaries' directions are orthogonal, not only random
+    groups: tuple[GroupTraces, ...]  # scores of each group's canaries
 
     def to_json(self) -> str:
         """The text of ``audit.json``."""
@@ -142,23 +129,14 @@ class AuditEvidence(Value):
 
 
 class EmpiricalEpsilon(Value):
-    """One empirical epsilon of a group, at the group's delta.
+    """One empirical epsilon of a group, at the group's delta."""
 
-    Attributes:
-        method: name of the auditor.
-        kind: as in ``Auditor``.
-        view: what the observer sees.
-        canaries: number of the group's canaries, included and excluded.
-        confidence: probability that the bound holds.
-        epsilon: the bound.
-    """
-
-    method: str
-    kind: Kind
-    view: View
-    canaries: int
-    confidence: float
-    epsilon: float
+    method: str  # name of the auditor
+    kind: Kind  # as in ``Auditor``
+    view: View  # what the observer sees
+    canaries: int  # number of the group's canaries, included and excluded
+    confidence: float  # probability that the bound holds
+    epsilon: float  # the bound
 
 
 def scores_of(traces: GroupTraces, view: View) -> np.ndarray:

@@ -42,71 +42,44 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class EvidenceHeader(Value):
-    """First line of the evidence.
-
-    Attributes:
-        data: digest of the data set.
-        clients: digest of the assignment of clients to groups and training records.
-        parameters: length of the global vector (d).
-        model: digest of the initial model, which is the first vector stored.
-        models_every: the models of rounds that are multiples of it are stored.
-        releases_every: the same for releases.
-    """
+    """First line of the evidence."""
 
     version: Literal[1] = 1
-    data: str
-    clients: str
-    parameters: Count
-    model: str
-    models_every: Count
-    releases_every: Count
+    data: str  # digest of the data set
+    clients: str  # digest of the assignment of clients to groups and training records
+    parameters: Count  # length of the global vector (d)
+    model: str  # digest of the initial model, which is the first vector stored
+    models_every: Count  # the models of rounds that are multiples of it are stored
+    releases_every: Count  # the same for releases
 
 
 class RoundEvidence(Value):
-    """A round of the evidence.
+    """A round of the evidence."""
 
-    Attributes:
-        round: training round, from 1.
-        releases: digest of each release, in the order of the ledger.
-        length: number of coordinates of each release.
-        model: digest of the model after the round.
-        state: scalars of the server's state after the round, such as the clipping norm.
-        server: digests of the vectors of the server's state [d] by name, where a spec has a
-            server optimiser or averages models; they are stored after the model, in this order.
-        ledger: hash of the ledger's last line after the round.
-        releases_at: offset of the releases among the stored vectors, in bytes; None if not stored.
-        model_at: the same for the model.
-        end: length of the stored vectors after the round, in bytes.
-    """
-
-    round: Count
-    releases: tuple[str, ...]
-    length: Natural
-    model: str
+    round: Count  # training round, from 1
+    releases: tuple[str, ...]  # digest of each release, in the order of the ledger
+    length: Natural  # number of coordinates of each release
+    model: str  # digest of the model after the round
+    # scalars of the server's state after the round, such as the clipping norm
     state: dict[str, float] = Field(default_factory=dict)
+    # digests of the vectors of the server's state [d] by name, where a spec has a server optimiser
+    # or averages models; they are stored after the model, in this order
     server: dict[str, str] = Field(default_factory=dict, exclude_if=is_empty)
-    ledger: str
+    ledger: str  # hash of the ledger's last line after the round
+    # offset of the releases among the stored vectors, in bytes; None if not stored
     releases_at: Natural | None = None
-    model_at: Natural | None = None
-    end: Natural
+    model_at: Natural | None = None  # the same for the model
+    end: Natural  # length of the stored vectors after the round, in bytes
 
 
 class Evidence(Value):
-    """The evidence as read: the header and the rounds up to the first fault.
+    """The evidence as read: the header and the rounds up to the first fault."""
 
-    Attributes:
-        header: the first line; None where it is not valid.
-        rounds: evidence of each round by its number; rounds may be missing.
-        chain: hash of the last valid line.
-        fault: one line on the first line that is not valid; None when all are.
-        torn: whether the fault is a round's line that was cut off while it was written.
-    """
-
-    header: EvidenceHeader | None
-    rounds: dict[int, RoundEvidence]
-    chain: str
-    fault: str | None = None
-    torn: bool = False
+    header: EvidenceHeader | None  # the first line; None where it is not valid
+    rounds: dict[int, RoundEvidence]  # evidence of each round by its number; rounds may be missing
+    chain: str  # hash of the last valid line
+    fault: str | None = None  # one line on the first line that is not valid; None when all are
+    torn: bool = False  # whether the fault is a round's line that was cut off while it was written
 
 
 def read_evidence(folder: Path, plan_digest: str, *, keep: bool = True) -> Evidence | None:
@@ -183,18 +156,14 @@ def stored_vectors(folder: Path, offset: int, count: int, length: int) -> Iterat
 
 @dataclass(frozen=True)
 class RoundVectors:
-    """Vectors that a run stored for a round.
+    """Vectors that a run stored for a round."""
 
-    Attributes:
-        releases: the releases in the order of the ledger; none where they are not stored.
-        model: the model after the round as ``model``, and the server's vectors by name; none
-            where they are not stored.
-        digests: the recorded digest of each of these vectors, and its own.
-    """
-
+    # the releases in the order of the ledger; none where they are not stored
     releases: list[np.ndarray]
+    # the model after the round as ``model``, and the server's vectors by name; none where they are
+    # not stored
     model: dict[str, np.ndarray]
-    digests: list[tuple[str, str]]
+    digests: list[tuple[str, str]]  # the recorded digest of each of these vectors, and its own
 
 
 def round_vectors(folder: Path, line: RoundEvidence | None, parameters: int) -> RoundVectors:
@@ -244,41 +213,27 @@ _EDGES = ndtri(np.arange(1, CELLS) / CELLS)
 
 
 class NoiseEvidence(Value):
-    """Measurements of the noise of one release; z is the noise over its standard deviation.
+    """Measurements of the noise of one release; z is the noise over its standard deviation."""
 
-    Attributes:
-        round: training round, from 1.
-        index: position of the release among those of its round, from 0.
-        coordinates: number of coordinates (n).
-        sum_squares: sum of squares of the noise, equal to that of the ledger's residual.
-        sum_norm: norm of the sum that entered the mechanism.
-        ks: Kolmogorov-Smirnov distance of z from the standard normal law.
-        cells: number of coordinates in each of ``CELLS`` cells of equal probability.
-        tails: number of coordinates with abs(z) above each of ``TAILS``.
-        close: number of neighbouring pairs of sorted values of z at most ``CLOSE`` apart.
-        lag: shift at which the autocorrelation of z has its largest absolute value.
-        autocorrelation: sum of z_i z_(i + lag).
-        layers: length of each layer of the model among the released coordinates; empty if these
-            are not whole layers.
-        layer_squares: sum of squares of z in each layer.
-        block_squares: sum of squares of z in each of up to ``BLOCKS`` contiguous blocks.
-        projections: projections of z on public random unit vectors of disjoint supports.
-    """
-
-    round: Count
-    index: Natural
-    coordinates: Count
-    sum_squares: NonNegative
-    sum_norm: NonNegative
-    ks: NonNegative
+    round: Count  # training round, from 1
+    index: Natural  # position of the release among those of its round, from 0
+    coordinates: Count  # number of coordinates (n)
+    sum_squares: NonNegative  # sum of squares of the noise, equal to that of the ledger's residual
+    sum_norm: NonNegative  # norm of the sum that entered the mechanism
+    ks: NonNegative  # Kolmogorov-Smirnov distance of z from the standard normal law
+    # number of coordinates in each of ``CELLS`` cells of equal probability
     cells: tuple[Natural, ...]
-    tails: tuple[Natural, ...]
-    close: Natural
-    lag: Natural
-    autocorrelation: float
+    tails: tuple[Natural, ...]  # number of coordinates with abs(z) above each of ``TAILS``
+    close: Natural  # number of neighbouring pairs of sorted values of z at most ``CLOSE`` apart
+    lag: Natural  # shift at which the autocorrelation of z has its largest absolute value
+    autocorrelation: float  # sum of z_i z_(i + lag)
+    # length of each layer of the model among the released coordinates; empty if these are not whole
+    # layers
     layers: tuple[Count, ...] = ()
-    layer_squares: tuple[NonNegative, ...] = ()
+    layer_squares: tuple[NonNegative, ...] = ()  # sum of squares of z in each layer
+    # sum of squares of z in each of up to ``BLOCKS`` contiguous blocks
     block_squares: tuple[NonNegative, ...]
+    # projections of z on public random unit vectors of disjoint supports
     projections: tuple[float, ...]
 
     @property
@@ -482,71 +437,47 @@ def _read(path: Path, modified: int, size: int) -> tuple[Measurements, str | Non
 
 
 class Comparison(Value):
-    """What was compared under one name, over all rounds.
+    """What was compared under one name, over all rounds."""
 
-    Attributes:
-        name: what was compared, such as ``releases`` or ``noise_state``.
-        compared: number of comparisons.
-        differ: number of those that differ by more than the tolerance.
-        largest: largest deviation, relative to the largest coordinate or to the recorded value.
-    """
-
-    name: str
-    compared: Natural
-    differ: Natural
+    name: str  # what was compared, such as ``releases`` or ``noise_state``
+    compared: Natural  # number of comparisons
+    differ: Natural  # number of those that differ by more than the tolerance
+    # largest deviation, relative to the largest coordinate or to the recorded value
     largest: NonNegative
 
 
 class Difference(Value):
-    """A difference between a run and its replay.
+    """A difference between a run and its replay."""
 
-    Attributes:
-        round: training round, from 1; 0 for what precedes or follows all rounds.
-        name: name of the comparison.
-        detail: the recorded value and the replayed one, or the deviation.
-    """
-
-    round: Natural
-    name: str
-    detail: str
+    round: Natural  # training round, from 1; 0 for what precedes or follows all rounds
+    name: str  # name of the comparison
+    detail: str  # the recorded value and the replayed one, or the deviation
 
 
 class ReplayReport(Value):
-    """The result of a replay (``replay.json``).
-
-    Attributes:
-        outcome: ``passed`` when everything was compared and agrees; ``failed`` when something
-            differs; ``not shown`` when nothing differs but something could not be compared.
-        reason: the first difference, what could not be compared, or what agrees.
-        rounds: rounds that were trained again.
-        of: number of rounds of the run; cohorts, bounds, weights and generator states are compared
-            in all of them.
-        selection_seed: seed of the verifier's selection of rounds; None when all were replayed.
-        tolerance: largest relative deviation that agrees.
-        comparisons: the comparisons by name.
-        differences: the first differences.
-        plan_digest: digest of the run's plan.
-        chain: hash of the last ledger line, so that the report is bound to the ledger.
-        record: digest of the record, to which the report is bound too; empty in a report of an
-            earlier version, which does not count.
-        versions: versions of Python and of the packages that replayed the run.
-        seconds: wall time of the replay.
-    """
+    """The result of a replay (``replay.json``)."""
 
     schema_version: Literal[1] = 1
+    # ``passed`` when everything was compared and agrees; ``failed`` when something differs; ``not
+    # shown`` when nothing differs but something could not be compared
     outcome: Literal["passed", "failed", "not shown"]
-    reason: str
-    rounds: tuple[Count, ...]
+    reason: str  # the first difference, what could not be compared, or what agrees
+    rounds: tuple[Count, ...]  # rounds that were trained again
+    # number of rounds of the run; cohorts, bounds, weights and generator states are compared in all
+    # of them
     of: Count
+    # seed of the verifier's selection of rounds; None when all were replayed
     selection_seed: Natural | None
-    tolerance: NonNegative
-    comparisons: tuple[Comparison, ...]
-    differences: tuple[Difference, ...]
-    plan_digest: str
-    chain: str
+    tolerance: NonNegative  # largest relative deviation that agrees
+    comparisons: tuple[Comparison, ...]  # the comparisons by name
+    differences: tuple[Difference, ...]  # the first differences
+    plan_digest: str  # digest of the run's plan
+    chain: str  # hash of the last ledger line, so that the report is bound to the ledger
+    # digest of the record, to which the report is bound too; empty in a report of an earlier
+    # version, which does not count
     record: str = ""
-    versions: dict[str, str]
-    seconds: NonNegative
+    versions: dict[str, str]  # versions of Python and of the packages that replayed the run
+    seconds: NonNegative  # wall time of the replay
 
     @property
     def exit_code(self) -> int:

@@ -58,21 +58,14 @@ def parse_chained(
 
 
 class LedgerText(Value):
-    """A ledger as read: its sound lines, and what is wrong with the rest.
+    """A ledger as read: its sound lines, and what is wrong with the rest."""
 
-    Attributes:
-        records: the releases of the lines that are sound and follow the chain.
-        chain: hash of the last sound line.
-        links: the hash of each sound line, 32 bytes per line.
-        fault: one line on the first line that is not sound; None when all are.
-        torn: whether the fault is a last line that was cut off while it was written.
-    """
-
+    # the releases of the lines that are sound and follow the chain
     records: tuple[ReleaseRecord, ...]
-    chain: str
-    links: bytes = b""
-    fault: str | None = None
-    torn: bool = False
+    chain: str  # hash of the last sound line
+    links: bytes = b""  # the hash of each sound line, 32 bytes per line
+    fault: str | None = None  # one line on the first line that is not sound; None when all are
+    torn: bool = False  # whether the fault is a last line that was cut off while it was written
 
     def link(self, lines: int) -> str:
         """The hash of the line of a number, from 1."""

@@ -45,44 +45,35 @@ _Position = Annotated[int, Field(strict=True, ge=0, le=2**64 - 1)]
 
 
 class GroupShare(Value):
-    """One group's part in a release, as it was executed.
+    """One group's part in a release, as it was executed."""
 
-    Attributes:
-        group: name of the group.
-        clients: how many clients the group has.
-        sampling: the law by which the cohort was drawn.
-        sampling_ratio: the ratio that the law used.
-        cohort: realised number of participants; evidence only, which no noise protects. This,
-            the participants, the norm and the clipping are None where a run does not record them:
-            a deployment keeps them to itself.
-        participants: who they were, as positions in the group, in order.
-        records: records that the client holds, in a release that protects records; then the
-            law and the ratio are those of its mini-batches, ``cohort`` counts the records in all
-            of them, and the bound, the norm and the clipping are those of records.
-        clip_bound: bound on the norm of what one client adds to the sum, after any scale.
-        largest_norm: largest norm that a client added to the sum, after clipping and scale.
-        clipped: how many participants had their update shortened.
-        excluded: how many participants had an update that was not finite, and added zero; of
-            records, how many had such a gradient.
-        weight: factor on the released sum in the step of the global model.
-        canaries: how many canaries of an audit are in the sum beside the participants.
-        drawn: how many clients the law drew, where fewer may have reported; the participants
-            are then the clients drawn, and ``cohort`` counts those who reported.
-    """
-
-    group: str
-    clients: Count
-    sampling: SamplingLaw
-    sampling_ratio: NonNegative
+    group: str  # name of the group
+    clients: Count  # how many clients the group has
+    sampling: SamplingLaw  # the law by which the cohort was drawn
+    sampling_ratio: NonNegative  # the ratio that the law used
+    # realised number of participants; evidence only, which no noise protects. This, the
+    # participants, the norm and the clipping are None where a run does not record them: a
+    # deployment keeps them to itself
     cohort: Natural | None = None
+    # who they were, as positions in the group, in order
     participants: tuple[_Position, ...] | None = None
+    # records that the client holds, in a release that protects records; then the law and the ratio
+    # are those of its mini-batches, ``cohort`` counts the records in all of them, and the bound,
+    # the norm and the clipping are those of records
     records: Natural | None = None
+    # bound on the norm of what one client adds to the sum, after any scale
     clip_bound: Scale | None
+    # largest norm that a client added to the sum, after clipping and scale
     largest_norm: NonNegative | None = None
-    clipped: Natural | None = None
+    clipped: Natural | None = None  # how many participants had their update shortened
+    # how many participants had an update that was not finite, and added zero; of records, how many
+    # had such a gradient
     excluded: Natural = 0
-    weight: NonNegative
+    weight: NonNegative  # factor on the released sum in the step of the global model
+    # how many canaries of an audit are in the sum beside the participants
     canaries: Count | None = Field(None, exclude_if=is_none)
+    # how many clients the law drew, where fewer may have reported; the participants are then the
+    # clients drawn, and ``cohort`` counts those who reported
     drawn: Natural | None = Field(None, exclude_if=is_none)
 
     @property
@@ -96,14 +87,10 @@ class Residual(Value):
 
     Of a release that protects records it is what the client sent less its noise, drawn again,
     in units of one step's sum: the clipped gradients of its records, all steps together.
-
-    Attributes:
-        sum_squares: sum of its squares over all coordinates.
-        along_sum: its part along the sum; None where the sum is zero, or is not known.
     """
 
-    sum_squares: NonNegative
-    along_sum: float | None
+    sum_squares: NonNegative  # sum of its squares over all coordinates
+    along_sum: float | None  # its part along the sum; None where the sum is zero, or is not known
 
 
 def _known_family(name: str) -> str:
@@ -113,39 +100,29 @@ def _known_family(name: str) -> str:
 
 
 class ReleaseRecord(Value):
-    """What left the clients at once, noisy or not.
+    """What left the clients at once, noisy or not."""
 
-    Attributes:
-        round: training round, from 1.
-        unit: whom the release protects: clients, or the records of one client.
-        family: the noise, a name of ``NOISE_FAMILIES``; ``silent`` when nothing left the clients.
-        steps: how many times it was released: the local steps of a record-level release.
-        noise_std: standard deviation of the noise on the sum, per coordinate.
-        grid: step of the grid that sums and noise are on; None for noise on none.
-        dimension: number of coordinates that received noise.
-        noise_sum_squares: sum of squares of the noise that was drawn; evidence, None where it is
-            not recorded.
-        noise_state: hash of the generator's state before the draw; evidence that no noise is
-            used twice.
-        support: hash of the coordinates that were released; empty for all of them.
-        residual: what a measurement outside the mechanism found; evidence.
-        failure: why a round of a deployment was never released; empty for a release.
-        shares: the groups whose clients are in the sum.
-    """
-
-    round: Count
+    round: Count  # training round, from 1
+    # whom the release protects: clients, or the records of one client
     unit: Literal["client", "record"] = "client"
+    # the noise, a name of ``NOISE_FAMILIES``; ``silent`` when nothing left the clients
     family: Annotated[str, AfterValidator(_known_family)]
-    steps: Count = 1
-    noise_std: Scale
+    steps: Count = 1  # how many times it was released: the local steps of a record-level release
+    noise_std: Scale  # standard deviation of the noise on the sum, per coordinate
+    # step of the grid that sums and noise are on; None for noise on none
     grid: Scale | None = Field(None, exclude_if=is_none)
-    dimension: Natural
+    dimension: Natural  # number of coordinates that received noise
+    # sum of squares of the noise that was drawn; evidence, None where it is not recorded
     noise_sum_squares: NonNegative | None = None
+    # hash of the generator's state before the draw; evidence that no noise is used twice
     noise_state: str = ""
+    # hash of the coordinates that were released; empty for all of them
     support: str = Field("", exclude_if=is_empty)
+    # what a measurement outside the mechanism found; evidence
     residual: Residual | None = Field(None, exclude_if=is_none)
+    # why a round of a deployment was never released; empty for a release
     failure: str = Field("", exclude_if=is_empty)
-    shares: tuple[GroupShare, ...]
+    shares: tuple[GroupShare, ...]  # the groups whose clients are in the sum
 
     def release_for(self, share: GroupShare) -> Release:
         """The release as a client of one group sees it.
@@ -178,14 +155,10 @@ def _release(
 
 
 class RoundMetrics(Value):
-    """What was measured after a round; the score and the loss are None when not finite.
-
-    Attributes:
-        accuracy: the score, by the run's metric.
-    """
+    """What was measured after a round; the score and the loss are None when not finite."""
 
     round: Natural
-    accuracy: Real | None
+    accuracy: Real | None  # the score, by the run's metric
     loss: float | None
 
     @property
@@ -195,52 +168,29 @@ class RoundMetrics(Value):
 
 
 class Mask(Value):
-    """A uniform random mask of a fixed size.
+    """A uniform random mask of a fixed size."""
 
-    Attributes:
-        index: its place among the transforms, which selects the random stream.
-        name: name of the transform.
-        size: number of coordinates in the mask.
-    """
-
-    index: Natural
-    name: str
-    size: Count
-
-
-def is_zero(count: int) -> bool:
-    """For ``exclude_if``: a count of nothing is written as by version 0.1.0, which had none."""
-    return count == 0
+    index: Natural  # its place among the transforms, which selects the random stream
+    name: str  # name of the transform
+    size: Count  # number of coordinates in the mask
 
 
 class Executed(Value):
-    """What the executed algorithm said of itself before it saw any data.
+    """What the executed algorithm said of itself before it saw any data."""
 
-    Attributes:
-        aggregator: the rule by which sums become a step.
-        coordinates: length of the global vector (d).
-        shared: how many of its coordinates are not personal, so that they may leave a client.
-        masks: random masks that narrow them further in each round.
-        appended: how many of its coordinates are appended to every update, such as the count of
-            an adaptive clipping norm; no mask selects among these.
-    """
-
-    aggregator: str
-    coordinates: Count
-    shared: Natural
-    masks: tuple[Mask, ...] = ()
-    appended: Natural = Field(0, exclude_if=is_zero)
+    aggregator: str  # the rule by which sums become a step
+    coordinates: Count  # length of the global vector (d)
+    shared: Natural  # how many of its coordinates are not personal, so that they may leave a client
+    masks: tuple[Mask, ...] = ()  # random masks that narrow them further in each round
+    # how many of its coordinates are appended to every update, such as the count of an adaptive
+    # clipping norm; no mask selects among these
+    appended: Natural = Field(0, exclude_if=lambda count: count == 0)
 
     @property
     def released(self) -> int:
         """Most coordinates that leave a client in a round."""
         masked = (mask.size + self.appended for mask in self.masks)
         return min(self.shared, *masked, self.coordinates)
-
-
-def is_seeded(noise: str) -> bool:
-    """For ``exclude_if``: records of seeded noise are written as by version 0.1.0."""
-    return noise == "seeded"
 
 
 class RunRecord(Checked):
@@ -284,7 +234,7 @@ class RunRecord(Checked):
     chain: str = ""
     executed: Executed | None = None
     audit: str = ""
-    noise: Literal["seeded", "secure"] = Field("seeded", exclude_if=is_seeded)
+    noise: Literal["seeded", "secure"] = Field("seeded", exclude_if=lambda noise: noise == "seeded")
 
     @rule
     def _accuracies_are_shares(self) -> Iterator[Fault]:
@@ -319,11 +269,7 @@ class RunRecord(Checked):
 
     @property
     def simulation_seed(self) -> int:
-        """The seed.
-
-        Raises:
-            InputError: for a deployment, whose randomness cannot be drawn again.
-        """
+        """The seed; an error for a deployment, whose randomness cannot be drawn again."""
         if self.seed is None:
             rule = "must be that of a simulation; a deployment cannot be executed again"
             raise InputError.one("record.seed", rule, None)
@@ -335,11 +281,7 @@ class RunRecord(Checked):
 
     @classmethod
     def load(cls, folder: Path) -> RunRecord:
-        """Read ``record.json`` from the run folder.
-
-        Raises:
-            InputError: when it is missing or damaged.
-        """
+        """Read ``record.json`` from the run folder."""
         text = read_text(folder / RECORD, "record")
         try:
             data = load_json(text)

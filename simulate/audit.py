@@ -38,16 +38,12 @@ class Directions:
     With at least as many coordinates as vectors, the vectors have disjoint supports and are
     orthogonal; else every vector spans all coordinates with random signs, and the product of two
     vectors is about 1 / sqrt(d).
-
-    Attributes:
-        count: number of vectors.
-        owner: vector whose support contains each coordinate [d]; None if all vectors share all.
-        signs: sign of each coordinate [d], or of each vector's [count, d].
     """
 
-    count: int
+    count: int  # number of vectors
+    # vector whose support contains each coordinate [d]; None if all vectors share all
     owner: np.ndarray | None
-    signs: np.ndarray
+    signs: np.ndarray  # sign of each coordinate [d], or of each vector's [count, d]
 
     @property
     def orthogonal(self) -> bool:
@@ -111,19 +107,12 @@ MOST_CANARIES = 20_000
 
 @dataclass(frozen=True)
 class Canaries:
-    """The canaries of a run.
+    """The canaries of a run."""
 
-    Attributes:
-        seed: the run's seed.
-        each: number of canaries per group.
-        unit: their directions, group by group.
-        included: whether each canary is included, one row per group [M, each].
-    """
-
-    seed: int
-    each: int
-    unit: Directions
-    included: np.ndarray
+    seed: int  # the run's seed
+    each: int  # number of canaries per group
+    unit: Directions  # their directions, group by group
+    included: np.ndarray  # whether each canary is included, one row per group [M, each]
 
     def sending(
         self, algorithm: Algorithm, index: int, group: GroupPlan, round_: int

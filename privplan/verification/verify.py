@@ -51,17 +51,11 @@ _log = logging.getLogger(__name__)
 
 
 class OneRun(Value):
-    """Epsilon of the run alone, where the budget is that of the best of several runs.
+    """Epsilon of the run alone, where the budget is that of the best of several runs."""
 
-    Attributes:
-        lower: lower bound by the PLD accountant.
-        upper: upper bound by the PLD accountant; None where infinite.
-        rdp: upper bound by Renyi divergences; None where infinite.
-    """
-
-    lower: float | None
-    upper: float | None
-    rdp: float | None
+    lower: float | None  # lower bound by the PLD accountant
+    upper: float | None  # upper bound by the PLD accountant; None where infinite
+    rdp: float | None  # upper bound by Renyi divergences; None where infinite
 
 
 class GroupVerdict(Value):
@@ -100,15 +94,11 @@ class GroupVerdict(Value):
 
 
 class WorstOff(Value):
-    """The client with the largest ratio of realised epsilon to budget; None where infinite.
+    """The client with the largest ratio of realised epsilon to budget; None where infinite."""
 
-    Attributes:
-        group: the client's group.
-        client: its position in the group, where clients of a group differ; None where all have
-            the same history.
-    """
-
-    group: str
+    group: str  # the client's group
+    # its position in the group, where clients of a group differ; None where all have the same
+    # history
     client: int | None
     budget: float
     planned: float | None
@@ -119,11 +109,6 @@ class WorstOff(Value):
     sampling: SamplingLaw
     relation: Relation
     accountant: str
-
-
-def is_accuracy(metric: str) -> bool:
-    """For ``exclude_if``: verdicts on accuracy are written without the metric's name."""
-    return metric == ACCURACY
 
 
 class Verdict(Value):
@@ -145,7 +130,7 @@ class Verdict(Value):
     checks: tuple[Check, ...]
     accuracy: float | None
     accuracy_by_class: dict[str, float]
-    metric: str = Field(ACCURACY, exclude_if=is_accuracy)
+    metric: str = Field(ACCURACY, exclude_if=lambda metric: metric == ACCURACY)
     not_finite: bool = Field(False, exclude_if=lambda found: not found)
 
     @computed_field  # type: ignore[prop-decorator]
@@ -367,11 +352,7 @@ def judge(run: Run) -> Verdict:
 
 
 def load_run(folder: Path) -> Run:
-    """Read a run folder.
-
-    Raises:
-        InputError: when it is not a run folder, or the ledger's last line is incomplete.
-    """
+    """Read a run folder, whose ledger must not end in an incomplete line."""
     refuse_other_folder(folder)
     plan = Plan.load(folder / PLAN)
     ledger = read_ledger(folder, plan.digest)

@@ -21,21 +21,13 @@ from simulate.own_parts import RunParts
 
 @dataclass(frozen=True)
 class Method:
-    """An algorithm that can be replayed.
+    """An algorithm that can be replayed."""
 
-    Attributes:
-        release: ``joint`` (one sum of all groups), ``per_group`` or ``per_client``.
-        weight: rule of the factor on each release.
-        noisy: whether updates are clipped and noise is added.
-        scaled: whether updates are multiplied by the group's scale.
-        top_k: whether each released sum is sparsified.
-    """
-
-    release: str
-    weight: str = "mean"
-    noisy: bool = True
-    scaled: bool = False
-    top_k: bool = False
+    release: str  # ``joint`` (one sum of all groups), ``per_group`` or ``per_client``
+    weight: str = "mean"  # rule of the factor on each release
+    noisy: bool = True  # whether updates are clipped and noise is added
+    scaled: bool = False  # whether updates are multiplied by the group's scale
+    top_k: bool = False  # whether each released sum is sparsified
 
 
 def method_of(plan: Plan, record: RunRecord) -> Method | None:
@@ -56,21 +48,16 @@ def method_of(plan: Plan, record: RunRecord) -> Method | None:
 
 @dataclass(frozen=True)
 class World:
-    """What a run starts from.
-
-    Attributes:
-        key: secret of cohorts, noise and Poisson batches; None for those of the seed.
-        secret: whether there is such a key, which is not known.
-        discrete: whether sums and noise are on a grid.
-    """
+    """What a run starts from."""
 
     plan: Plan
     method: Method
     run: RunParts
     seed: int
+    # secret of cohorts, noise and Poisson batches; None for those of the seed
     key: NoiseKey | None = None
-    secret: bool = False
-    discrete: bool = False
+    secret: bool = False  # whether there is such a key, which is not known
+    discrete: bool = False  # whether sums and noise are on a grid
 
     def source(self, purpose: int, *at: int) -> Any:
         """The generator of a private stream, from its start."""

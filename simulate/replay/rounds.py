@@ -86,21 +86,13 @@ class Release:
 
 @dataclass(frozen=True)
 class Round:
-    """A round executed again.
+    """A round executed again."""
 
-    Attributes:
-        releases: the releases in the order of the ledger.
-        theta: the model after the round [d].
-        slack: how far rounding may move the model where it decides a top-k selection [d].
-        state: scalars of the server's state after the round.
-        vectors: vectors of the server's state after the round [d], by name.
-    """
-
-    releases: list[Release]
-    theta: Tensor
-    slack: Tensor
-    state: dict[str, float]
-    vectors: Vectors
+    releases: list[Release]  # the releases in the order of the ledger
+    theta: Tensor  # the model after the round [d]
+    slack: Tensor  # how far rounding may move the model where it decides a top-k selection [d]
+    state: dict[str, float]  # scalars of the server's state after the round
+    vectors: Vectors  # vectors of the server's state after the round [d], by name
 
 
 class Clipped:

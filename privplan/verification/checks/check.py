@@ -143,9 +143,6 @@ class Run:
         """Header of the evidence for a replay, None without it, and the first fault of the file.
 
         The last line of an unfinished run may be torn; resuming the run writes it again.
-
-        Raises:
-            InputError: when the file cannot be read.
         """
         if self.folder is None:
             return None, None

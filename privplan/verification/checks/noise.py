@@ -301,9 +301,15 @@ def _uneven(measured: Measured, rate: float) -> Iterator[str]:
             ratio = np.sqrt(values[worst] / sizes[worst])
             round_, number = where[worst]
             yield f"round {round_}, {kind} {number}: {ratio:.3g} times the recorded deviation"
-        yield from _uneven_in_all(kind, values, sizes, where, level / 2)
-    for n, group in _by_length(measured).items():
-        projections = np.array(group)
+        numbers = np.array([number for _, number in where])
+        energy, counts = np.bincount(numbers, values)[1:], np.bincount(numbers, sizes)[1:]
+        chances = squares_p_values(energy, counts)
+        worst = int(chances.argmin())
+        if chances[worst] < level / 2 / len(chances):
+            ratio = np.sqrt(energy[worst] / counts[worst])
+            yield f"all rounds, {kind} {worst + 1}: {ratio:.3g} times the recorded deviation"
+    for n in dict.fromkeys(one.coordinates for _, one in measured):  # which fixes the projections
+        projections = np.array([one.projections for _, one in measured if one.coordinates == n])
         rows, columns = projections.shape
         energy = squares_p_values(np.square(projections).sum(0), np.full(columns, rows))
         mean = normal_p_values(projections.sum(0) / np.sqrt(rows))
@@ -312,31 +318,6 @@ def _uneven(measured: Measured, rate: float) -> Iterator[str]:
             yield f"all rounds: unequal noise on random projections of {n} coordinates"
         if mean.min() < share:
             yield f"all rounds: a part of the noise is the same in all {rows} releases"
-
-
-def _uneven_in_all(
-    kind: str,
-    values: np.ndarray,
-    sizes: np.ndarray,
-    where: list[tuple[int, int]],
-    level: float,
-) -> Iterator[str]:
-    """Layers or blocks whose noise over all releases does not have the recorded deviation."""
-    numbers = np.array([number for _, number in where])
-    energy, counts = np.bincount(numbers, values), np.bincount(numbers, sizes)
-    chances = squares_p_values(energy[1:], counts[1:])
-    worst = int(chances.argmin())
-    if chances[worst] < level / len(chances):
-        ratio = np.sqrt(energy[worst + 1] / counts[worst + 1])
-        yield f"all rounds, {kind} {worst + 1}: {ratio:.3g} times the recorded deviation"
-
-
-def _by_length(measured: Measured) -> dict[int, list[tuple[float, ...]]]:
-    """Projections of the releases by number of coordinates, which fixes the projections."""
-    found: dict[int, list[tuple[float, ...]]] = {}
-    for _, one in measured:
-        found.setdefault(one.coordinates, []).append(one.projections)
-    return found
 
 
 @register("noise independence", order=103, false_alarm=EVIDENCE_FALSE_ALARM)

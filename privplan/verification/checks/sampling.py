@@ -43,8 +43,13 @@ def sampling(run: Run) -> Check:
             tests = 3 * len(run.plan.groups) * max(1, len(found))
             for ratio, pairs in found.items():
                 shares = [share for _, share in pairs]
-                yield from _law_recorded(run, group, shares, ratio)
-                yield from _law_executed(group, shares, ratio, tests)
+                for share in shares:
+                    if share.sampling != law:
+                        yield f"{group.name}: sampled by {share.sampling}, planned {law}"
+                    if share.sampling_ratio != ratio:
+                        used = f"{share.sampling_ratio:.6g}, planned {ratio:.6g}"
+                        yield f"{group.name}: sampling ratio {used}"
+                yield from _unlikely_sizes(group, shares, ratio, FALSE_ALARM / tests)
 
     law, unit = run.plan.spec.sampling, run.plan.spec.unit
     sizes = "batch" if unit == "record" else "cohort"
@@ -58,23 +63,11 @@ def sampling(run: Run) -> Check:
     return first(problems(), "sampling law", well, missing())
 
 
-def _law_recorded(
-    run: Run, group: GroupPlan, shares: list[GroupShare], ratio: float
+def _unlikely_sizes(
+    group: GroupPlan, shares: list[GroupShare], ratio: float, level: float
 ) -> Iterator[str]:
-    law = run.plan.spec.sampling
-    for share in shares:
-        if share.sampling != law:
-            yield f"{group.name}: sampled by {share.sampling}, planned {law}"
-        if share.sampling_ratio != ratio:
-            yield f"{group.name}: sampling ratio {share.sampling_ratio:.6g}, planned {ratio:.6g}"
-
-
-def _law_executed(
-    group: GroupPlan, shares: list[GroupShare], ratio: float, tests: int
-) -> Iterator[str]:
-    """Cohort sizes against the law; the false-alarm rate is shared by all the tests."""
+    """Cohort sizes against the law."""
     counts = [share.drawn_size for share in shares if share.drawn_size is not None]
-    level = FALSE_ALARM / tests
     if not counts:
         return
     if shares[0].records is not None:
@@ -94,9 +87,11 @@ def cohorts(run: Run) -> Check:
     def problems() -> Iterator[str]:
         for group in run.plan.groups:
             for release, share in run.shares(group.name):
-                fault = _inconsistent(share, group.clients) or _not_its_turn(
-                    share, group.clients, release.round
-                )
+                fault = _inconsistent(share, group.clients)
+                places = share.sampling.law.places(release.round, group.clients)
+                others = [one for one in share.participants or () if one not in places]
+                if fault is None and others:
+                    fault = f"client {others[0]} is in the sum, and it was not its turn"
                 if fault is not None:
                     yield f"round {release.round}, {group.name}: {fault}"
 
@@ -125,12 +120,6 @@ def _inconsistent(share: GroupShare, clients: int) -> str | None:
     if share.drawn is not None and (share.cohort or 0) > share.drawn:
         return f"{share.cohort} clients reported where {share.drawn} were drawn"
     return None
-
-
-def _not_its_turn(share: GroupShare, clients: int, round_: int) -> str | None:
-    places = share.sampling.law.places(round_, clients)
-    others = [client for client in share.participants or () if client not in places]
-    return f"client {others[0]} is in the sum, and it was not its turn" if others else None
 
 
 @register("participation", order=140, false_alarm=FALSE_ALARM)

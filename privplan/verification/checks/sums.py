@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from privplan import streams as public_mask
 from privplan.accounting.families import noise_p_value
 from privplan.evidence import read_noise_evidence
-from privplan.plan import GroupPlan
 from privplan.planning.error import rule_of
 from privplan.record import Executed, GroupShare, ReleaseRecord, Residual
 from privplan.verification.checks.check import (
@@ -150,7 +149,10 @@ def weights(run: Run) -> Check:
                     yield f"{where}, {before:.6g} in an earlier round of the same plan"
                 expected = share.weight
                 if rule is not None:
-                    expected = rule(_group_in_round(run, group, release), run.plan)
+                    ratio, _ = run.plan.at_round(group, min(release.round, run.plan.spec.rounds))
+                    cohort = ratio * run.plan.spec.sampling.law.drawable(group.clients)
+                    then = group.model_copy(update={"expected_cohort": cohort})
+                    expected = rule(then, run.plan)
                 if not math.isclose(share.weight, expected, rel_tol=1e-9):
                     yield f"{where}, planned {expected:.6g}"
 
@@ -164,12 +166,6 @@ def weights(run: Run) -> Check:
         named = executed.aggregator
         reason = f"constant over the rounds; the aggregator {named} is no rule of the plan's"
     return first(problems(), "weights", reason, missing())
-
-
-def _group_in_round(run: Run, group: GroupPlan, release: ReleaseRecord) -> GroupPlan:
-    ratio, _ = run.plan.at_round(group, min(release.round, run.plan.spec.rounds))
-    drawable = run.plan.spec.sampling.law.drawable(group.clients)
-    return group.model_copy(update={"expected_cohort": ratio * drawable})
 
 
 # --- A release is its sum plus noise, on coordinates chosen without data. ------------------------
@@ -226,26 +222,19 @@ def sums(run: Run) -> Check:
     def missing() -> Iterator[str]:
         sent = [release for release in run.ledger.records if not release.noise.silent]
         yield from unreleased(run)
-        yield from lacking("residuals", map(_unmeasured, sent))
-        along = (residual.along_sum is None for release, residual in summed if _has_sum(release))
+        # A client whose update was not finite sends zero instead, and is recorded as excluded.
+        zero = (r.unit == "record" and all(one.excluded for one in r.shares) for r in sent)
+        absent = (r.residual is None and not none for r, none in zip(sent, zero, strict=True))
+        yield from lacking("residuals", absent)
+        along = (
+            residual.along_sum is None
+            for release, residual in summed
+            if any(share.largest_norm is None or share.largest_norm > 0 for share in release.shares)
+        )
         yield from lacking("parts of residuals along the sum", along)
 
     reason = f"each of {len(measured)} measured releases is its sum and its noise"
     return first(problems(), "sums", reason if measured else NOTHING_LEFT, missing())
-
-
-def _unmeasured(release: ReleaseRecord) -> bool:
-    """Whether a release lacks its residual.
-
-    A client whose update was not finite sends zero instead, and is recorded as excluded.
-    """
-    zero = release.unit == "record" and all(share.excluded for share in release.shares)
-    return release.residual is None and not zero
-
-
-def _has_sum(release: ReleaseRecord) -> bool:
-    """Whether a client added an update that is not zero."""
-    return any(share.largest_norm is None or share.largest_norm > 0 for share in release.shares)
 
 
 def _too_long(release: ReleaseRecord, residual: Residual, momentum: float) -> Iterator[str]:
