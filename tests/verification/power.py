@@ -24,12 +24,7 @@ _FOURTH = EVIDENCE_FALSE_ALARM / 4
 
 
 def scale(factor: float, coordinates: int) -> float:
-    """Chance to detect noise of ``factor`` times the recorded deviation.
-
-    Args:
-        factor: drawn over recorded standard deviation.
-        coordinates: coordinates of all releases.
-    """
+    """Chance to detect noise of ``factor`` times the recorded deviation."""
     low, high = _chi_square_limits(coordinates, _DISTRIBUTION)
     below, above = chdtr(coordinates, low / factor**2), chdtrc(coordinates, high / factor**2)
     return float(below + above)
@@ -47,13 +42,7 @@ def _chi_square_limits(count: int, level: float) -> tuple[float, float]:
 
 
 def silent_block(coordinates: int, releases: int, deviation: float = 0.0) -> float:
-    """Chance to detect a block (one of ``BLOCKS``) with another deviation, in all releases.
-
-    Args:
-        coordinates: coordinates of one release.
-        releases: number of releases.
-        deviation: deviation in the block over the recorded one.
-    """
+    """Chance to detect a block (one of ``BLOCKS``) with another deviation, in all releases."""
     count = coordinates // BLOCKS * releases
     low, high = _chi_square_limits(count, _FOURTH / 2 / BLOCKS)
     if deviation == 0:
@@ -63,25 +52,14 @@ def silent_block(coordinates: int, releases: int, deviation: float = 0.0) -> flo
 
 
 def truncation(limit: float, coordinates: int) -> float:
-    """Chance to detect that no coordinate lies beyond a limit, one of ``TAILS``.
-
-    Args:
-        limit: the limit in deviations.
-        coordinates: coordinates of all releases.
-    """
+    """Chance to detect that no coordinate lies beyond a limit, one of ``TAILS``."""
     chance = noise_law.tail_probabilities([limit])
     p = noise_law.counts_p_values(np.array([0]), coordinates, chance)[0]
     return float(p < _DISTRIBUTION / len(TAILS))
 
 
 def correlation(rho: float, rounds: int, groups: int) -> float:
-    """Chance to detect a correlation of a group's noise with that of the round before.
-
-    Args:
-        rho: the correlation.
-        rounds: number of rounds.
-        groups: groups with a release of their own.
-    """
+    """Chance to detect a correlation of a group's noise with that of the round before."""
     tests = groups * noise_law.LAGS + groups * (groups - 1) // 2
     normals, products = rounds * PROJECTIONS, (rounds - 1) * PROJECTIONS
     limit = _smallest(
@@ -94,13 +72,7 @@ def correlation(rho: float, rounds: int, groups: int) -> float:
 
 
 def repeated_part(part: float, coordinates: int, releases: int) -> float:
-    """Chance to detect that the end of each noise vector repeats its beginning.
-
-    Args:
-        part: repeated part of the vector, at most 1/2.
-        coordinates: coordinates of one release.
-        releases: number of releases.
-    """
+    """Chance to detect that the end of each noise vector repeats its beginning."""
     level = _FOURTH / releases / (coordinates - 1)
     limit = _smallest(
         lambda s: float(noise_law.lagged_p_values(np.array([s]), coordinates)[0]),
@@ -120,15 +92,7 @@ def _smallest(p_value: Callable[[float], float], level: float, most: float) -> f
 
 
 def sampling_ratio(factor: float, clients: int, ratio: float, rounds: int, groups: int) -> float:
-    """Chance to detect a sampling ratio of ``factor`` times the recorded one, without the seed.
-
-    Args:
-        factor: executed over recorded ratio.
-        clients: clients of the group.
-        ratio: recorded sampling ratio of Poisson sampling.
-        rounds: number of rounds.
-        groups: groups of the plan.
-    """
+    """Chance to detect a sampling ratio of ``factor`` times the recorded one, without the seed."""
     level = EVIDENCE_FALSE_ALARM / groups / cohort_independence.KINDS
     trials = clients * rounds
     totals = np.arange(trials + 1)
@@ -143,15 +107,7 @@ def sampling_ratio(factor: float, clients: int, ratio: float, rounds: int, group
 
 
 def repeated_clients(factor: float, clients: int, ratio: float, rounds: int, groups: int) -> float:
-    """Chance to detect that consecutive cohorts have ``factor`` times the usual overlap.
-
-    Args:
-        factor: 0 where no client takes part twice in a row, 1 / ratio for one cohort for all.
-        clients: clients of the group.
-        ratio: sampling ratio.
-        rounds: number of rounds.
-        groups: groups of the plan.
-    """
+    """Chance to detect that consecutive cohorts have ``factor`` times the usual overlap."""
     size = round(ratio * clients)
     level = EVIDENCE_FALSE_ALARM / groups / cohort_independence.KINDS / cohort_independence.LAGS
     sizes = [(size, size)] * (rounds - 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -26,173 +25,148 @@ def _share(release: ReleaseRecord, **changes: object) -> ReleaseRecord:
     return release.model_copy(update={"shares": (share,)})
 
 
-def _noise_halved(made: Made) -> Made:
-    return [r.model_copy(update={"noise_sum_squares": r.noise_sum_squares / 4}) for r in made]
+Change = Callable[[ReleaseRecord], ReleaseRecord]
+NOTHING = {"family": "none", "noise_std": 0.0, "noise_sum_squares": 0.0, "dimension": 0}
 
 
-def _noise_halved_once(made: Made) -> Made:
-    return [*_noise_halved(made[:1]), *made[1:]]
+def _set(**changes: object) -> Change:
+    return lambda release: release.model_copy(update=changes)
 
 
-def _noise_halved_and_booked(made: Made) -> Made:
-    return [r.model_copy(update={"noise_std": r.noise_std / 2}) for r in _noise_halved(made)]
+def _shares(**changes: object) -> Change:
+    return lambda release: _share(release, **changes)
+
+
+def _residual(**changes: object) -> Change:
+    return lambda r: r.model_copy(update={"residual": r.residual.model_copy(update=changes)})
+
+
+def _each(change: Change) -> Callable[[Made], Made]:
+    return lambda made: [change(release) for release in made]
+
+
+def _one(change: Change, at: int = 0) -> Callable[[Made], Made]:
+    return lambda made: [change(r) if r is made[at] else r for r in made]
+
+
+def _halved(release: ReleaseRecord) -> ReleaseRecord:
+    return _set(noise_sum_squares=release.noise_sum_squares / 4)(release)
+
+
+def _halved_and_booked(release: ReleaseRecord) -> ReleaseRecord:
+    return _set(noise_std=release.noise_std / 2)(_halved(release))
+
+
+def _with_client_5(release: ReleaseRecord) -> ReleaseRecord:
+    who = tuple(sorted({5, *release.shares[0].participants}))
+    return _share(release, participants=who, cohort=len(who))
+
+
+def _even_neighbours(release: ReleaseRecord) -> ReleaseRecord:
+    """Every client with an odd number sends its even neighbour instead."""
+    near = {who - who % 2 for who in release.shares[0].participants}
+    return _share(release, participants=tuple(sorted(near)), cohort=len(near))
+
+
+def _rounded_cohort(release: ReleaseRecord) -> ReleaseRecord:
+    return _share(
+        release, cohort=round(release.shares[0].clients * release.shares[0].sampling_ratio)
+    )
+
+
+def _who(change: Callable[[tuple[int, ...]], tuple[int, ...]], more: int = 0) -> Change:
+    """Other participants, and a cohort of so many more."""
+    return lambda r: _share(
+        r, participants=change(r.shares[0].participants), cohort=r.shares[0].cohort + more
+    )
 
 
 def _more_rounds(made: Made) -> Made:
     return [*made, *(r.model_copy(update={"round": r.round + 30}) for r in made)]
 
 
-def _one_round_less(made: Made) -> Made:
-    return made[:-1]
-
-
-def _one_round_twice(made: Made) -> Made:
-    return [*made, made[-1]]
-
-
-def _one_client_unclipped(made: Made) -> Made:
-    return [_share(made[0], largest_norm=honest_run.NORM * 1.01), *made[1:]]
-
-
-def _no_clipping(made: Made) -> Made:
-    return [_share(r, clip_bound=None) for r in made]
-
-
-def _larger_clip(made: Made) -> Made:
-    return [_share(r, clip_bound=1.0, largest_norm=1.0) for r in made]
-
-
-def _no_noise(made: Made) -> Made:
-    nothing = {"family": "none", "noise_std": 0.0, "noise_sum_squares": 0.0, "dimension": 0}
-    return [r.model_copy(update=nothing) for r in made]
-
-
-def _fixed_size_as_poisson(made: Made) -> Made:
-    return [_share(r, cohort=round(r.shares[0].clients * r.shares[0].sampling_ratio)) for r in made]
-
-
-def _fixed_size_booked(made: Made) -> Made:
-    return [_share(r, sampling=SamplingLaw.FIXED_SIZE) for r in _fixed_size_as_poisson(made)]
-
-
-def _twice_the_clients(made: Made) -> Made:
-    return [_share(r, cohort=2 * r.shares[0].cohort) for r in made]
-
-
-def _other_ratio(made: Made) -> Made:
-    return [_share(r, sampling_ratio=2 * r.shares[0].sampling_ratio) for r in made]
-
-
-def _noise_of_a_short_cohort(made: Made) -> Made:
-    """A cohort of 4 where 16 are expected, each with its share of the variance."""
-    first = _share(made[0], cohort=4, participants=(0, 1, 2, 3))
-    halves = {"noise_std": first.noise_std / 2, "noise_sum_squares": first.noise_sum_squares / 4}
-    return [first.model_copy(update=halves), *made[1:]]
-
-
-def _one_state_twice(made: Made) -> Made:
-    return [*made[:2], made[2].model_copy(update={"noise_state": made[0].noise_state}), *made[3:]]
-
-
-def _one_noise_twice(made: Made) -> Made:
-    again = {"noise_sum_squares": made[0].noise_sum_squares}
-    return [*made[:2], made[2].model_copy(update=again), *made[3:]]
-
-
-def _one_client_always(made: Made) -> Made:
-    def taken(release: ReleaseRecord) -> ReleaseRecord:
-        who = tuple(sorted({5, *release.shares[0].participants}))
-        return _share(release, participants=who, cohort=len(who))
-
-    return [taken(release) for release in made]
-
-
-def _some_clients_preferred(made: Made) -> Made:
-    """Every client with an odd number sends its even neighbour instead."""
-
-    def taken(release: ReleaseRecord) -> ReleaseRecord:
-        near = {who - who % 2 for who in release.shares[0].participants}
-        return _share(release, participants=tuple(sorted(near)), cohort=len(near))
-
-    return [taken(release) for release in made]
-
-
-def _a_client_twice(made: Made) -> Made:
-    who = made[0].shares[0].participants
-    return [_share(made[0], participants=(*who, who[0]), cohort=len(who) + 1), *made[1:]]
-
-
-def _a_client_of_nobody(made: Made) -> Made:
-    who = made[0].shares[0].participants
-    return [_share(made[0], participants=(*who[:-1], 800)), *made[1:]]
-
-
-def _a_cohort_hidden(made: Made) -> Made:
-    return [_share(made[0], cohort=made[0].shares[0].cohort - 1), *made[1:]]
-
-
-def _median_clipping(made: Made) -> Made:
-    return [_share(made[0], largest_norm=0.31), *made[1:]]
-
-
-def _weight_of_the_realised_cohort(made: Made) -> Made:
-    return [_share(r, weight=1 / r.shares[0].cohort) if r.round > 1 else r for r in made]
-
-
-def _sum_scaled(made: Made) -> Made:
-    residual = made[0].residual.model_copy(update={"along_sum": 10.0})
-    return [made[0].model_copy(update={"residual": residual}), *made[1:]]
-
-
-def _released_without_its_noise(made: Made) -> Made:
-    residual = made[0].residual.model_copy(update={"sum_squares": 1e-3, "along_sum": 0.01})
-    return [made[0].model_copy(update={"residual": residual}), *made[1:]]
-
-
-def _more_coordinates(made: Made) -> Made:
-    more = {"dimension": 410, "noise_sum_squares": made[0].noise_sum_squares * 41 / 40}
-    return [made[0].model_copy(update=more), *made[1:]]
-
-
-def _other_coordinates(made: Made) -> Made:
-    return [*made[:-1], made[-1].model_copy(update={"support": "others"})]
-
-
-def _unknown_group(made: Made) -> Made:
-    return [*made, _share(made[0], group="nobody")]
-
-
-FAULTS: list[tuple[Callable[[Made], Made], str, str]] = [
-    (_noise_halved, "noise drawn", "round 1"),
-    (_noise_halved_once, "noise drawn", "round 1"),
-    (_noise_halved_and_booked, "noise planned", "planned 1.6"),
-    (_more_rounds, "rounds", "60 releases where 30 rounds"),
-    (_one_round_less, "rounds", "29 of 30"),
-    (_one_round_twice, "rounds", "31 releases"),
-    (_one_client_unclipped, "clipping", "exceeds its bound"),
-    (_no_clipping, "clipping", "not clipped"),
-    (_larger_clip, "clipping", "planned 0.5"),
-    (_no_noise, "noise drawn", "infinite"),
-    (_fixed_size_as_poisson, "sampling law", "unlike Poisson"),
-    (_fixed_size_booked, "sampling law", "fixed_size, planned poisson"),
-    (_twice_the_clients, "sampling law", "participations"),
-    (_other_ratio, "sampling law", "sampling ratio"),
-    (_unknown_group, "groups", "nobody"),
-    (_noise_of_a_short_cohort, "noise shares", "a cohort of 4 drew 4 of 16 shares"),
-    (_one_state_twice, "noise fresh", "round 2: the generator stood where it did in round 1"),
-    (_one_noise_twice, "noise fresh", "round 2: the noise is that of round 1 again"),
-    (_one_client_always, "participation", "client 5 took part in 30 of 30 rounds, about 0.6"),
-    (_some_clients_preferred, "participation", "vary between clients unlike Poisson"),
-    (_a_client_twice, "cohorts", "is in the sum 2 times"),
-    (_a_client_of_nobody, "cohorts", "client 800 is none of the group's 800"),
-    (_a_cohort_hidden, "cohorts", "participants"),
-    (_median_clipping, "clipping", "the threshold was another one"),
-    (_weight_of_the_realised_cohort, "weights", "in an earlier round of the same plan"),
-    (_sum_scaled, "sums", "round 1: released is not the sum and its noise but a multiple"),
-    (_released_without_its_noise, "sums", "round 1: released is the sum and a rest of"),
-    (_more_coordinates, "coordinates", "410 coordinates left the clients, 400 may"),
-    (_other_coordinates, "coordinates", "other coordinates than in the first round"),
-]
+FAULTS: dict[str, tuple[Callable[[Made], Made], str, str]] = {
+    "noise halved": (_each(_halved), "noise drawn", "round 1"),
+    "noise halved once": (_one(_halved), "noise drawn", "round 1"),
+    "noise halved and booked": (_each(_halved_and_booked), "noise planned", "planned 1.6"),
+    "more rounds": (_more_rounds, "rounds", "60 releases where 30 rounds"),
+    "one round less": (lambda made: made[:-1], "rounds", "29 of 30"),
+    "one round twice": (lambda made: [*made, made[-1]], "rounds", "31 releases"),
+    "one client unclipped": (
+        _one(_shares(largest_norm=honest_run.NORM * 1.01)), "clipping", "exceeds its bound",
+    ),
+    "no clipping": (_each(_shares(clip_bound=None)), "clipping", "not clipped"),
+    "larger clip": (
+        _each(_shares(clip_bound=1.0, largest_norm=1.0)), "clipping", "planned 0.5",
+    ),
+    "no noise": (_each(_set(**NOTHING)), "noise drawn", "infinite"),
+    "fixed size as Poisson": (_each(_rounded_cohort), "sampling law", "unlike Poisson"),
+    "fixed size": (
+        _each(lambda r: _share(_rounded_cohort(r), sampling=SamplingLaw.FIXED_SIZE)),
+        "sampling law", "fixed_size, planned poisson",
+    ),
+    "twice the clients": (
+        _each(lambda r: _share(r, cohort=2 * r.shares[0].cohort)), "sampling law", "participations",
+    ),
+    "other ratio": (
+        _each(lambda r: _share(r, sampling_ratio=2 * r.shares[0].sampling_ratio)),
+        "sampling law", "sampling ratio",
+    ),
+    "unknown group": (
+        lambda made: [*made, _share(made[0], group="nobody")], "groups", "nobody",
+    ),
+    # A cohort of 4 where 16 are expected, each with its share of the variance.
+    "noise of a short cohort": (
+        _one(lambda r: _halved_and_booked(_share(r, cohort=4, participants=(0, 1, 2, 3)))),
+        "noise shares", "a cohort of 4 drew 4 of 16 shares",
+    ),
+    "one state twice": (
+        lambda made: _one(_set(noise_state=made[0].noise_state), 2)(made),
+        "noise fresh", "round 2: the generator stood where it did in round 1",
+    ),
+    "one noise twice": (
+        lambda made: _one(_set(noise_sum_squares=made[0].noise_sum_squares), 2)(made),
+        "noise fresh", "round 2: the noise is that of round 1 again",
+    ),
+    "one client always": (
+        _each(_with_client_5), "participation",
+        "client 5 took part in 30 of 30 rounds, about 0.6",
+    ),
+    "some clients preferred": (
+        _each(_even_neighbours), "participation", "vary between clients unlike Poisson",
+    ),
+    "a client twice": (
+        _one(_who(lambda who: (*who, who[0]), 1)), "cohorts", "is in the sum 2 times",
+    ),
+    "a client of nobody": (
+        _one(_who(lambda who: (*who[:-1], 800))), "cohorts",
+        "client 800 is none of the group's 800",
+    ),
+    "a cohort hidden": (_one(_who(lambda who: who, -1)), "cohorts", "participants"),
+    "median clipping": (
+        _one(_shares(largest_norm=0.31)), "clipping", "the threshold was another one",
+    ),
+    "weight of the realised cohort": (
+        _each(lambda r: _share(r, weight=1 / r.shares[0].cohort) if r.round > 1 else r),
+        "weights", "in an earlier round of the same plan",
+    ),
+    "sum scaled": (
+        _one(_residual(along_sum=10.0)), "sums",
+        "round 1: released is not the sum and its noise but a multiple",
+    ),
+    "released without its noise": (
+        _one(_residual(sum_squares=1e-3, along_sum=0.01)), "sums",
+        "round 1: released is the sum and a rest of",
+    ),
+    "more coordinates": (
+        _one(lambda r: _set(dimension=410, noise_sum_squares=r.noise_sum_squares * 41 / 40)(r)),
+        "coordinates", "410 coordinates left the clients, 400 may",
+    ),
+    "other coordinates": (
+        _one(_set(support="others"), -1), "coordinates",
+        "other coordinates than in the first round",
+    ),
+}  # fmt: skip
 
 
 def _verdict(folder: Path, made: Made | None = None) -> Verdict:
@@ -200,10 +174,9 @@ def _verdict(folder: Path, made: Made | None = None) -> Verdict:
     return judge(load_run(folder))
 
 
-@pytest.mark.parametrize(
-    ("fault", "check", "reason"), FAULTS, ids=lambda v: getattr(v, "__name__", None)
-)
-def test_each_fault_is_named(tmp_path: Path, fault, check: str, reason: str) -> None:
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_is_named(tmp_path: Path, name: str) -> None:
+    fault, check, reason = FAULTS[name]
     made = fault(honest_run.releases(honest_run.plan()))
     verdict = _verdict(tmp_path, made)
     failed = {item.name: item.reason for item in verdict.failed}
@@ -219,7 +192,7 @@ def test_the_docs_list_every_check(tmp_path: Path) -> None:
     assert listed == [check.name for check in _verdict(tmp_path).checks]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_honest_runs_pass(tmp_path: Path, seed: int) -> None:
     verdict = _verdict(tmp_path, honest_run.releases(honest_run.plan(), seed))
     assert verdict.kept, [item for item in verdict.checks if item.failed or item.missing]
@@ -255,9 +228,9 @@ def test_the_worst_off_client_is_the_one_who_used_most_of_its_budget(tmp_path: P
 
 
 def test_an_unnoised_release_makes_epsilon_infinite(tmp_path: Path) -> None:
-    verdict = _verdict(tmp_path, _no_noise(honest_run.releases(honest_run.plan())))
+    verdict = _verdict(tmp_path, _each(_set(**NOTHING))(honest_run.releases(honest_run.plan())))
     assert [group.realised_upper for group in verdict.groups] == [None, None]
-    assert not math.isfinite(float("inf" if verdict.groups[0].headroom is None else 0))
+    assert verdict.groups[0].headroom is None
 
 
 def test_an_edited_line_is_located(tmp_path: Path) -> None:
@@ -285,7 +258,7 @@ def test_the_command_writes_the_verdict_and_answers_with_its_exit_code(tmp_path:
     for word in ("add_remove", "poisson", "pld", "strict", "kept"):
         assert word in done.output
     assert json.loads((tmp_path / "kept" / VERDICT).read_text())["kept"] is True
-    broken = _noise_halved(honest_run.releases(honest_run.plan()))
+    broken = _each(_halved)(honest_run.releases(honest_run.plan()))
     honest_run.write_run(tmp_path / "broken", broken)
     done = CliRunner().invoke(main, ["verify", str(tmp_path / "broken"), "--format", "json"])
     assert done.exit_code == 4
