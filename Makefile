@@ -34,7 +34,7 @@ demo: $(INSTALLED) ## planned beside GDPFed+ under the same budgets: plans, runs
 	$(PRIVPLAN) solve $(DEMO)/gdpfed.yaml -o $(DEMO)/gdpfed.json
 	$(PRIVPLAN) simulate $(DEMO)/gdpfed.json --algorithm GDPFed+ --dataset digits --seed 1 -o $(DEMO)/run-gdpfed
 	@for run in run-gdpfed run; do $(PRIVPLAN) verify $(DEMO)/$$run > $(DEMO)/$$run.txt || exit $$?; \
-	  tail -n 1 $(DEMO)/$$run.txt; done
+	  head -n 2 $(DEMO)/$$run.txt; done
 	@echo "plots: $(DEMO)/plan.png $(DEMO)/run/accuracy.png $(DEMO)/run-gdpfed/accuracy.png"
 
 test: lint ## linters and the quick tests, under ten minutes

@@ -484,16 +484,27 @@ class ReplayReport(Value):
         """Exit code of the command: 0 passed, 4 failed, 5 not shown."""
         return {"passed": 0, "failed": 4, "not shown": 5}[self.outcome]
 
-    def save(self, folder: Path) -> bool:
-        """Write ``replay.json`` into the run folder."""
+    def joined(self, earlier: ReplayReport) -> ReplayReport:
+        """This replay and an earlier one of the same run: a difference stays, rounds add up."""
+        bound = ("plan_digest", "chain", "record", "of")
+        if any(getattr(self, name) != getattr(earlier, name) for name in bound):
+            return self
+        order = ("failed", "passed", "not shown")
+        worst = min(earlier, self, key=lambda one: order.index(one.outcome))
+        if worst.outcome != "passed":
+            return worst
+        shown = [one for one in (earlier, self) if one.outcome == "passed"]
+        rounds = tuple(sorted({number for one in shown for number in one.rounds}))
+        reason = f"all comparisons agree; {len(rounds)} of {self.of} rounds were trained again"
+        return shown[-1].model_copy(update={"rounds": rounds, "reason": reason})
+
+    def save(self, folder: Path) -> ReplayReport:
+        """Add the result to ``replay.json`` in the run folder; returns what it holds now."""
+        found = self
         with contextlib.suppress(InputError):
-            earlier = ReplayReport.load(folder)
-            same = (earlier.plan_digest, earlier.chain) == (self.plan_digest, self.chain)
-            same = same and earlier.record == self.record
-            if same and (earlier.outcome, self.outcome) == ("passed", "not shown"):
-                return False
-        write_text(folder / REPLAY, self.model_dump_json(indent=1) + "\n")
-        return True
+            found = self.joined(ReplayReport.load(folder))
+        write_text(folder / REPLAY, found.model_dump_json(indent=1) + "\n")
+        return found
 
     @classmethod
     def load(cls, folder: Path) -> ReplayReport:

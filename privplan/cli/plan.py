@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privplan.cli import TRUSTED, render
-from privplan.errors import InputError
+from privplan.errors import InputError, PrivplanError
 from privplan.files import write_text
 from privplan.spec.presets import DEFAULT, PRESETS, preset
 
 if TYPE_CHECKING:
     from privplan.book.spending import BookRule as Rule
+    from privplan.record import RunRecord
 
 TARGETS = {"accuracy": "epsilon", "noise": "cohort", "uploads": ""}
 """What can be asked for, and what is then solved for where --solve-for says nothing."""
@@ -289,29 +290,60 @@ def explain_command(plan: str, only: str | None, form: str) -> None:
 
 @click.command("verify", epilog="Example: privplan verify run")
 @click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--plan",
+    type=click.Path(path_type=Path),
+    metavar="PLAN",
+    help="The plan that was approved; a run of another plan is broken.",
+)
+@click.option(
+    "--rounds",
+    metavar="all|N|0",
+    help="Rounds to execute again, drawn at random; as many as fit into 10 s when left out.",
+)
+@click.option(
+    "--require",
+    type=click.Choice(["executed"]),
+    help="Exit code 5 unless rounds were executed again.",
+)
+@click.option("--details", is_flag=True, help="Show every check.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.pass_context
-def verify_command(ctx: click.Context, run: Path, form: str) -> None:
+def verify_command(
+    ctx: click.Context,
+    run: Path,
+    plan: Path | None,
+    rounds: str | None,
+    require: str | None,
+    details: bool,
+    form: str,
+) -> None:
     """Recompute what RUN (a run folder) spent from its ledger alone, and write the verdict.
 
-    Exit code 0: kept. 4: broken; each failed check says why. 5: unverified: no check failed, but
-    evidence is missing; each check that is not shown names it.
+    Where simulator and data are found, rounds are executed again first and compared. Exit code 0:
+    kept. 4: broken; each failed check says why. 5: unverified: no check failed, but evidence is
+    missing; each check that is not shown names it.
     """
+    from privplan.plan import Plan
     from privplan.record import ACCURACY
     from privplan.report import tables
     from privplan.verification.verify import judge, load_run
 
-    loaded = replace(load_run(run), trusted=tuple(ctx.meta.get(TRUSTED, ())))
-    verdict = judge(loaded)
+    approved = () if plan is None else (Plan.load(plan),)
+    loaded = replace(load_run(run), trusted=(*approved, *ctx.meta.get(TRUSTED, ())))
+    verdict = judge(loaded, *_executed(ctx, run, rounds, loaded.record))
     verdict.save(run)
     if form == "json":
         render.data(verdict.model_dump(mode="json"))
     else:
-        render.table(*tables.check_table(verdict))
+        render.text(tables.headline(verdict))
+        render.text(tables.worst_line(verdict))
+        if details:
+            render.table(*tables.check_table(verdict))
         render.table(*tables.group_table(verdict))
         if any(group.audit for group in verdict.groups):
             render.table(*tables.audit_table(verdict))
-        lines = [tables.worst_line(verdict)]
+        lines = []
         if verdict.metric == ACCURACY:
             lines += [tables.class_line(verdict)]
             if loaded.plan.forecast is not None:
@@ -322,7 +354,47 @@ def verify_command(ctx: click.Context, run: Path, form: str) -> None:
         lines += ["" if initial is None else initial.line, *tables.closing_lines(verdict)]
         for line in filter(None, lines):
             render.text(line)
-    ctx.exit(verdict.exit_code)
+        if not details:
+            passed = sum(check.passed for check in verdict.checks)
+            render.text(f"{passed} of {len(verdict.checks)} checks passed: --details shows each")
+    short = require is not None and verdict.level == "recorded"
+    ctx.exit(5 if short else verdict.exit_code)
+
+
+EXECUTORS = "privplan.executors"
+"""Entry points of functions that execute rounds of a run again and store what they found.
+
+Each takes the run folder, how many rounds (None for as many as fit into the seconds), the seconds
+(None without a limit), and what options of ``verify`` set in ``click.Context.meta``; it returns
+how many rounds it executed.
+"""
+_SECONDS = 10.0
+
+
+def _executed(
+    ctx: click.Context, run: Path, rounds: str | None, record: RunRecord
+) -> tuple[int, str]:
+    """How many rounds of a run were executed again now, and why none was."""
+    from importlib.metadata import entry_points
+
+    text = "all" if rounds is None else rounds
+    if text != "all" and not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise InputError.one("rounds", "must be all or a whole number", rounds)
+    points = list(entry_points(group=EXECUTORS))
+    for reason, holds in (
+        ("--rounds 0", text.isdigit() and not int(text)),
+        ("a deployment cannot be executed again", record.seed is None),
+        ("the run is not finished", record.status != "complete"),
+        ("the simulator is not installed", not points),
+    ):
+        if holds:
+            return 0, reason
+    most = None if text == "all" else int(text)
+    try:
+        execute = points[0].load()
+        return execute(run, most, _SECONDS if rounds is None else None, ctx.meta), ""
+    except (PrivplanError, ImportError) as error:
+        return 0, str(error).splitlines()[0]
 
 
 # --- ``privplan init``: a commented spec to start from. ------------------------------------------

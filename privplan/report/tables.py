@@ -262,10 +262,36 @@ def audit_table(verdict: Verdict) -> Table:
     return "what canaries say", columns, rows, caption
 
 
+def headline(verdict: Verdict) -> str:
+    """The answer: whether the plan was kept, and how strongly that was checked."""
+    names = "; ".join(f"{one.name}: {one.reason}" for one in verdict.failed or verdict.not_shown)
+    if verdict.level == "broken":
+        return f"NOT kept: {names}"
+    if verdict.level == "unverified":
+        return f"unverified, not shown: {names}"
+    if verdict.level == "recorded":
+        why = f": {verdict.not_executed}" if verdict.not_executed else ""
+        found = f"kept as recorded (not executed again for this verdict{why})"
+        if verdict.earlier:
+            found += f"; replay.json says {verdict.earlier} of {verdict.rounds} rounds were before"
+    elif verdict.executed == verdict.rounds:
+        found = f"kept, executed again (all {verdict.rounds} rounds)"
+    else:
+        found = (
+            f"kept, executed again ({verdict.executed} of {verdict.rounds} rounds; a fault in one "
+            f"of five rounds would have been seen with probability "
+            f"{math.floor(100 * verdict.chance_of_detection) / 100:.2f})"
+        )
+    if verdict.fell_away:
+        away = "; ".join(f"{one.name} ({', '.join(one.missing)})" for one in verdict.fell_away)
+        found += f"; not checked here: {away}"
+    return found
+
+
 def worst_line(verdict: Verdict) -> str:
-    """Realised epsilon of the worst-off client, one line."""
+    """Whom the plan protects, and the realised epsilon of the worst off, one line."""
     worst = verdict.worst
-    who = "any client" if worst.client is None else f"client {worst.client}"
+    who = f"any {verdict.unit}" if worst.client is None else f"client {worst.client}"
     two_sided = verdict.groups[0].one_run is None
     lower = f"between {number(worst.realised_lower)} and" if two_sided else "at most"
     return (
@@ -283,7 +309,7 @@ def class_line(verdict: Verdict) -> str:
 
 
 def closing_lines(verdict: Verdict) -> list[str]:
-    """Levels of evidence and source of the noise; outcome, what is not shown, and the score."""
+    """Which plan, the levels of evidence and the source of the noise, and the score."""
     proofs = {
         "declared": "declared (what the run wrote)",
         "replayed": "replayed (rounds executed again)",
@@ -291,17 +317,13 @@ def closing_lines(verdict: Verdict) -> list[str]:
     }
     levels = ", ".join(proofs[level] for level in verdict.evidence)
     noise = "; noise drawn from a recorded seed: simulation only"
-    names = ", ".join(check.name for check in verdict.failed or verdict.not_shown)
-    if verdict.failed:
-        outcome = f"NOT kept: {names}"
-    elif verdict.not_shown:
-        outcome = f"unverified, not shown: {names}"
-    else:
-        outcome = "kept: the run spent no more than the plan promised"
     found = score(verdict.metric, verdict.accuracy) or no_score(verdict)
+    approved = any("is the approved one" in one.reason for one in verdict.checks[:1])
+    asked = "the approved one" if approved else "compare it with the one that was approved"
     return [
+        f"plan {verdict.plan_digest[:12]}, protects each {verdict.unit}: {asked}",
         f"evidence: {levels}{noise if verdict.simulation_only else ''}",
-        f"{outcome}; test {verdict.metric} {found} ({run_name(verdict)})",
+        f"test {verdict.metric} {found} ({run_name(verdict)})",
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from pydantic import Field, computed_field
 
 from privplan.accounting.accountant import Interval, accountant
-from privplan.accounting.release import History, Relation, SamplingLaw
+from privplan.accounting.release import History, Relation, SamplingLaw, Unit
 from privplan.auditing import (
     AuditEvidence,
     EmpiricalEpsilon,
@@ -20,6 +20,7 @@ from privplan.auditing import (
     exceeded,
 )
 from privplan.errors import InputError, PrivplanError
+from privplan.evidence import ReplayReport
 from privplan.files import write_text
 from privplan.ledger import history_of, read_ledger, worst_client
 from privplan.plan import GroupPlan, Plan
@@ -119,9 +120,15 @@ class Verdict(Value):
         checks: lines of the verdict; they decide ``outcome`` and ``evidence``.
         metric: what the accuracies of the verdict are; records of other tasks name another.
         not_finite: whether the score was measured and is not a finite number.
+        plan_digest: of the plan that the run executed; compare it with the approved one.
+        unit: whom the budgets protect.
+        rounds: of the plan.
+        executed: how many of them were executed again for this verdict, and agree.
+        earlier: how many ``replay.json`` says were executed before, by whoever wrote it.
+        not_executed: why none was executed again now.
     """
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     algorithm: str
     dataset: str
     noise: Literal["seeded", "secure"]
@@ -132,6 +139,12 @@ class Verdict(Value):
     accuracy_by_class: dict[str, float]
     metric: str = Field(ACCURACY, exclude_if=lambda metric: metric == ACCURACY)
     not_finite: bool = Field(False, exclude_if=lambda found: not found)
+    plan_digest: str
+    unit: Unit
+    rounds: int
+    executed: int = 0
+    earlier: int = 0
+    not_executed: str = ""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -140,6 +153,33 @@ class Verdict(Value):
         if self.failed:
             return "broken"
         return "unverified" if self.not_shown else "kept"
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def level(self) -> Literal["executed", "recorded", "unverified", "broken"]:
+        """How strongly a kept run was checked: rounds executed again, or what it recorded."""
+        if self.outcome != "kept":
+            return self.outcome
+        return "executed" if self.executed else "recorded"
+
+    @property
+    def chance_of_detection(self) -> float:
+        """That a fault in one of five rounds would have been seen, by rounds drawn at random."""
+        faulty = math.ceil(self.rounds / 5)
+        missed = 1.0
+        for turn in range(self.executed):
+            missed *= max(0.0, self.rounds - faulty - turn) / (self.rounds - turn)
+        return 1 - missed
+
+    @property
+    def fell_away(self) -> tuple[Check, ...]:
+        """Checks that are not required and could not be made here, besides replay and canaries."""
+        optional = ("replay", "audit")
+        return tuple(
+            check
+            for check in self.checks
+            if check.outcome == "not shown" and not check.required and check.name not in optional
+        )
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -325,10 +365,15 @@ def _or_infinite(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def judge(run: Run) -> Verdict:
+def judge(run: Run, executed: int = 0, not_executed: str = "") -> Verdict:
     """The verdict on a run.
 
     Epsilon is recomputed from the ledger only; the plan gives the budgets to compare with.
+
+    Args:
+        run: what ``load_run`` read.
+        executed: how many rounds were executed again just now.
+        not_executed: why none was.
     """
     checks = run_checks(run)
     groups, worst, refused = run.once(_realised)
@@ -337,6 +382,8 @@ def judge(run: Run) -> Verdict:
     for check in checks:
         _log.info("check %s: %s: %s", check.name, check.outcome, check.reason)
     last = run.record.metrics[-1:]  # a run that goes on has none
+    agrees = any(one.name == "replay" and one.passed for one in checks)
+    replay = ReplayReport.load(run.folder) if agrees and run.folder is not None else None
     return Verdict(
         algorithm=run.record.algorithm,
         dataset=run.record.dataset,
@@ -348,6 +395,12 @@ def judge(run: Run) -> Verdict:
         accuracy_by_class=run.record.accuracy_by_class,
         metric=run.record.metric,
         not_finite=run.record.accuracy is None and bool(last) and last[0].accuracy is None,
+        plan_digest=run.plan.digest,
+        unit=run.plan.unit,
+        rounds=run.plan.spec.rounds,
+        executed=0 if replay is None else executed,
+        earlier=0 if replay is None else len(replay.rounds),
+        not_executed=not_executed,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,38 @@ class _Rounds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text)):
             self.fail(f"must be a number from 1 or all, found {text!r}", param, ctx)
         return int(text)
+
+
+GIVEN = "simulate.replay"
+"""Key of ``click.Context.meta``: data folder and own parts that ``verify`` was given."""
+
+
+def execute(
+    folder: Path, rounds: int | None, seconds: float | None, meta: Mapping[str, Any]
+) -> int:
+    """Execute rounds of a run again for ``privplan verify``; the result is added to its folder.
+
+    Returns:
+        How many rounds were executed.
+
+    Raises:
+        InputError: where the data, or own parts, are not those of the run.
+    """
+    from privplan.cli import render
+    from privplan.errors import MissingDataError
+    from simulate.replay.replay import Replay
+
+    given = dict(meta.get(GIVEN, {}))
+    data_dir = given.pop("data_dir", None)
+    named = any(given.get(one) is not None for one in ("data", "model"))
+    own = own_of(click.get_current_context(), given) if named else None
+    with render.progress("rounds executed again") as progress:
+        replay = Replay(folder, data_dir, own)
+        report = replay.run(rounds, None, progress, seconds)
+    if report.outcome == "not shown" and not report.rounds:
+        raise MissingDataError(report.reason.removeprefix("missing: "))
+    report.save(folder)
+    return len(report.rounds)
 
 
 @in_section("verify")
@@ -65,20 +99,21 @@ def command(
     """Execute rounds of RUN (a run folder) again with a second implementation, and compare.
 
     Cohorts, noise states and constants are compared in all rounds; models, releases and all other
-    ledger evidence in rounds selected at random. The result is written to replay.json.
+    ledger evidence in rounds selected at random. The result is added to replay.json:
+    a difference stays until the run itself changes.
 
     Exit code 0: all agree. 4: something differs; the round is named. 5: the algorithm is not
     supported, or evidence is missing. For a run on own data or of an own model repeat its options.
     """
     from privplan.cli import render
-    from privplan.record import REPLAY, refuse_other_folder
+    from privplan.record import refuse_other_folder
     from simulate.replay.replay import Replay
 
     refuse_other_folder(run)
     own = own_of(ctx, options)
     with render.progress("rounds") as progress:
         report = Replay(run, data_dir, own, noise_key).run(rounds or None, selection_seed, progress)
-    saved = report.save(run)
+    known = report.save(run)
     if form == "json":
         render.data(report.model_dump(mode="json"))
     else:
@@ -93,6 +128,25 @@ def command(
         for one in report.differences[:10]:
             render.text(f"round {one.round}: {one.name}: {one.detail}")
         render.text(f"{report.outcome.replace('_', ' ')}: {report.reason}")
-    if not saved:
-        render.warn(f"{run / REPLAY} keeps an earlier replay of this run, which passed")
-    ctx.exit(report.exit_code)
+    if known.outcome == "failed" and report.outcome != "failed":
+        render.text(f"NOT the same: an earlier replay of this run failed: {known.reason}")
+    elif len(known.rounds) > len(report.rounds):
+        render.text(f"with earlier replays: {len(known.rounds)} of {known.of} rounds")
+    ctx.exit(max(report.exit_code, known.exit_code if known.outcome == "failed" else 0))
+
+
+def _passed_on(option: click.Parameter) -> click.Parameter:
+    """The option for ``privplan verify``: its value goes to ``execute``."""
+    found, check = copy(option), option.callback
+
+    def store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        value = value if check is None else check(ctx, param, value)
+        ctx.meta.setdefault(GIVEN, {})[str(param.name)] = value
+
+    found.expose_value, found.callback = False, store
+    return found
+
+
+_OWN = ("rounds", "selection_seed", "noise_key", "form", "run", "help")
+OF_VERIFY = [_passed_on(one) for one in command.params if one.name not in _OWN]
+"""Options of data and own parts, which ``privplan verify`` takes too."""

@@ -224,8 +224,22 @@ class Replay:
             self.found.skipped = OF_KEY
             self.missing = self.missing or "the key of cohorts and noise (--noise-key)"
 
-    def run(self, rounds: int | None, seed: int | None, progress: Progress) -> ReplayReport:
-        """Compare cohorts, noise states and constants of all rounds; train some again."""
+    def run(
+        self,
+        rounds: int | None,
+        seed: int | None,
+        progress: Progress,
+        seconds: float | None = None,
+    ) -> ReplayReport:
+        """Compare cohorts, noise states and constants of all rounds; train some again.
+
+        Args:
+            rounds: how many, drawn at random; None for all.
+            seed: of the selection; fresh randomness when None.
+            progress: is called with the rounds done and those to do.
+            seconds: no further round begins after so many; one is always trained.
+        """
+        self._until = math.inf if seconds is None else time.monotonic() + seconds
         total, seed = self.plan.spec.rounds, secrets.randbits(64) if seed is None else seed
         chosen, trained = np.arange(1, total + 1), list[int]()
         if rounds is not None and rounds < total:
@@ -237,8 +251,20 @@ class Replay:
                 self.found.add(0, "evidence chain", fault or "", float(fault is not None))
                 if self.evidence.header is not None:
                     self._inputs(self.world, self.evidence.header)
-            trained = self._rounds(self.world, self._needed(chosen.tolist()), lines, progress)
-        seed, record = None if len(chosen) == total else seed, self.record
+            wanted = self._needed(chosen.tolist())
+            stretches = [wanted]
+            if seconds is not None:  # from a stored model to the next, in random order
+                ends = {one for one in self.known if self.known[one].model_at is not None}
+                cuts = [place for place, one in enumerate(wanted) if place and one - 1 in ends]
+                parts = np.split(np.array(wanted), cuts)
+                order = np.random.default_rng(seed).permutation(len(parts))
+                stretches = [parts[place].tolist() for place in order]
+            for stretch in stretches:
+                if trained and time.monotonic() > self._until:
+                    break
+                trained += self._rounds(self.world, stretch, lines, progress)
+            trained.sort()
+        seed, record = None if len(trained) == total else seed, self.record
         fields = {"rounds": trained, "of": total, "selection_seed": seed, "record": record.digest}
         return self.found.report(self.plan.digest, record.chain, self.missing, fields)
 
@@ -303,6 +329,8 @@ class Replay:
         now = again.first_round(world)
         for done, round_ in enumerate(wanted):
             show(done, len(wanted))
+            if done and time.monotonic() > self._until:
+                return wanted[:done]
             _, before = self._stored(round_ - 1)
             if before:
                 state = self.known[round_ - 1].state

@@ -169,6 +169,12 @@ class Run:
         given = self.record.configuration.get("noise")
         return self.record.noise == "secure" or given not in (None, "seeded")
 
+    @cached_property
+    def writes_evidence(self) -> bool:
+        """Whether the program that wrote the folder always leaves measured evidence in it."""
+        given = self.record.versions.get("privplan", "0.1")
+        return self.folder is not None and self.record.seed is not None and given[:3] != "0.1"
+
     @property
     def other_streams(self) -> str | None:
         """Why streams of the seed cannot be generated here; None if they can."""
@@ -257,7 +263,7 @@ def run_checks(run: Run) -> list[Check]:
         what = ["a check of signatures (group privplan.checks)"]
         unread = RunCheck(lambda run: not_shown("signers", what))
         ordered = sorted([*ordered, unread], key=lambda check: check.order)
-    lines = [check.inspect(run) for check in ordered if check.applies(run)]
+    lines = [run.once(check.inspect) for check in ordered if check.applies(run)]
     if run.ledger.records:
         return lines
     return [

@@ -12,7 +12,7 @@ import numpy as np
 
 from privplan.errors import Fault
 from privplan.evidence import CLIENTS, ReplayReport, clients_digest, read_clients
-from privplan.plan import GroupPlan
+from privplan.plan import GroupPlan, Plan
 from privplan.record import METRIC, REPLAY, RunRecord
 from privplan.verification.checks.check import (
     FALSE_ALARM,
@@ -33,8 +33,14 @@ from privplan.verification.checks.check import (
 @register("plan", order=10)
 def same_plan(run: Run) -> Check:
     """The record names the digest of the plan."""
-    if run.record.plan_digest != run.plan.digest:
+    digest = run.plan.digest
+    if run.record.plan_digest != digest:
         return failed("plan", "the record is of another plan")
+    for approved in (one for one in run.trusted if isinstance(one, Plan)):
+        if approved.digest != digest:
+            found = f"the run has plan {digest[:12]}, approved was {approved.digest[:12]}"
+            return failed("plan", found)
+        return passed("plan", f"plan {digest[:12]} is the approved one")
     return passed("plan", "the record names the plan's digest")
 
 
