@@ -44,8 +44,8 @@ SETUP = (
     "simulate digits.json --algorithm GDPFed+ --dataset digits --canaries 1000 -o canaries",
 )
 COMMANDS = {
-    "verify": "verify demo",
-    "verify, canaries": "verify canaries",
+    "verify": "verify demo --rounds 0",
+    "verify, canaries": "verify canaries --rounds 0",
     "solve, three groups": "solve three.yaml -o out.json",
     "solve, ten groups": "solve ten.yaml -o out.json",
     "solve, first spec": "solve first.yaml -o out.json",

@@ -114,8 +114,18 @@ def main() -> None:
                     }
                     with asked.rows.open("a") as file:
                         file.write(json.dumps(row) + "\n")
-                    scores = {name: f"{100 * v:.1f}" for name, v in record.accuracy_by_group.items()}
-                    print(setting, split, kind, seed, f"{100 * (record.accuracy or 0):.2f}", scores, flush=True)
+                    scores = {
+                        name: f"{100 * v:.1f}" for name, v in record.accuracy_by_group.items()
+                    }
+                    print(
+                        setting,
+                        split,
+                        kind,
+                        seed,
+                        f"{100 * (record.accuracy or 0):.2f}",
+                        scores,
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ LAYER = {name: at for at, names in enumerate(LAYERS) for name in names.split()}
 COMMANDS = {
     "solve": "solve spec.yaml --format json -o plan.json",
     "simulate": "simulate plan.json --algorithm planned --dataset digits --seed 1 -o run",
-    "verify": "verify run",
+    "verify": "verify run --rounds 0",
 }
 KINDS = ("run", "function", "typing")
 # Arguments: the root of the checkout, where to write, and the command.

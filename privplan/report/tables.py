@@ -264,11 +264,13 @@ def audit_table(verdict: Verdict) -> Table:
 
 def headline(verdict: Verdict) -> str:
     """The answer: whether the plan was kept, and how strongly that was checked."""
-    names = "; ".join(f"{one.name}: {one.reason}" for one in verdict.failed or verdict.not_shown)
     if verdict.level == "broken":
-        return f"NOT kept: {names}"
+        first, *others = verdict.failed
+        also = f"; failed, too: {', '.join(one.name for one in others)}" if others else ""
+        return f"NOT kept: {first.name}: {first.reason}{also}"
     if verdict.level == "unverified":
-        return f"unverified, not shown: {names}"
+        names = ", ".join(one.name for one in verdict.not_shown)
+        return f"unverified, not shown: {names} (missing: {', '.join(verdict.not_shown[0].missing)})"
     if verdict.level == "recorded":
         why = f": {verdict.not_executed}" if verdict.not_executed else ""
         found = f"kept as recorded (not executed again for this verdict{why})"

@@ -152,8 +152,8 @@ def _runs() -> Iterator[Case]:
         steps = (
             *_solved(source),
             Call(arguments, (*RUN_FILES, *audit)),
-            call("verify run"),
-            call("verify run --format json", "run/verdict.json"),
+            call("verify run --rounds 0 --details"),
+            call("verify run --rounds 0 --format json", "run/verdict.json"),
         )
         yield Case(f"run-{name}", steps)
     names = "--algorithms DP-FedAvg,GDPFed+ --seeds 2 --first-seed 1 --device cpu"
@@ -174,15 +174,19 @@ def _broken_runs() -> Iterator[Case]:
     steps = (
         *begun, call(simulate),
         call("simulate plan.json --algorithm GDPFed+ --seed 4 --device cpu -o run"),
-        Edit("run/ledger.jsonl", '"round":3', '"round":4'), call("verify run"),
+        Edit("run/ledger.jsonl", '"round":3', '"round":4'), call("verify run --rounds 0 --details"),
         call("book add run --address book.sqlite"), call(simulate),
     )  # fmt: skip
     yield Case("broken-ledger", steps)
     steps = (*begun, Edit("run/record.json", '"rounds_done": 4', '"rounds_done": 3'))
-    steps = (*steps, call("verify run"), call("verify run --format json"))
+    steps = (
+        *steps,
+        call("verify run --rounds 0 --details"),
+        call("verify run --rounds 0 --format json"),
+    )
     yield Case("broken-record", steps)
-    steps = (*begun, Put("run/record.json", "{"), call("verify run"))
-    steps = (*steps, Put("run/plan.json", "[]"), call("verify run"))
+    steps = (*begun, Put("run/record.json", "{"), call("verify run --rounds 0 --details"))
+    steps = (*steps, Put("run/plan.json", "[]"), call("verify run --rounds 0 --details"))
     yield Case("broken-files", steps)
 
 

@@ -29,7 +29,9 @@ OF_BOOK = ("group", "sampling", "delta", "runs", "releases", "epsilon_lower", "e
 def verified(name: str, folder: Path) -> dict[str, Any]:
     """Exit code of ``verify`` and what each group spent."""
     shutil.copytree(STORED / name, folder / "run")
-    done = CliRunner().invoke(main, ["verify", str(folder / "run"), "--format", "json"])
+    done = CliRunner().invoke(
+        main, ["verify", "--rounds=0", "--details", str(folder / "run"), "--format", "json"]
+    )
     groups = json.loads(done.stdout)["groups"]
     return {
         "exit": done.exit_code,

@@ -119,7 +119,7 @@ ALLOWED: dict[str, tuple[list[str], set[str]]] = {
         {"matplotlib"},
     ),
     "export": (["export", "plan.json", "--to", "flower", "-o", "project"], {"sqlalchemy"}),
-    "verify": (["verify", "run"], set()),
+    "verify": (["verify", "run", "--rounds=0"], set()),
     "reproduce": (["reproduce", "gdpfed-plus-table-1"], set()),
     "report": (["report", "--registry", "plan.json"], set()),
     "lint": (["lint", "train.py", "--of=opacus", "--population=1000"], set()),

@@ -47,7 +47,9 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry[RunCheck]:
 def verified(folder: Path) -> tuple[int, list[tuple[str, str]], str]:
     """Exit code, rows of the verdict, and standard error of ``privplan verify``."""
     honest_run.write_run(folder)
-    done = CliRunner().invoke(main, ["verify", str(folder), "--format", "json"])
+    done = CliRunner().invoke(
+        main, ["verify", "--rounds=0", "--details", str(folder), "--format", "json"]
+    )
     rows = json.loads(done.stdout)["checks"] if done.stdout else []
     return done.exit_code, [(row["name"], row["outcome"]) for row in rows], done.stderr
 

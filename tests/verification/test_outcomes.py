@@ -56,7 +56,9 @@ def names(verdict: Verdict) -> list[str]:
 def test_a_forged_run_without_optional_evidence_is_unverified(tmp_path: Path) -> None:
     honest_run.write_run(tmp_path, forged(honest_run.plan()))
     edit_record(tmp_path, executed=None, chain="")
-    done = CliRunner().invoke(main, ["verify", str(tmp_path), "--format", "json"])
+    done = CliRunner().invoke(
+        main, ["verify", "--rounds=0", "--details", str(tmp_path), "--format", "json"]
+    )
     assert done.exit_code == 5
     verdict = json.loads(done.stdout)
     assert (verdict["outcome"], verdict["kept"]) == ("unverified", False)
@@ -72,7 +74,7 @@ def test_a_forged_run_without_optional_evidence_is_unverified(tmp_path: Path) ->
     assert {name: missing[name] for name in expected} == expected
     statistics = {"cohort independence", "noise coverage", "noise distribution"}
     assert statistics <= set(missing) - set(expected)
-    shown = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    shown = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
     assert shown.exit_code == 5
     last = "unverified, not shown: ledger, coordinates, noise fresh, sums, cohorts, participation"
     assert last in " ".join(shown.stdout.split())
@@ -157,19 +159,19 @@ def test_a_group_that_released_nothing_is_not_within_its_budget(tmp_path: Path) 
 
 def test_the_kept_verdict_states_its_evidence(tmp_path: Path) -> None:
     honest_run.write_run(tmp_path)
-    done = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert "evidence: declared (what the run wrote)" in done.output
     assert "simulation only" in done.output
     edit_record(tmp_path, noise="secure")
-    secure = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    secure = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
     assert "simulation only" not in secure.output
 
 
 def test_a_name_in_the_record_begins_no_line_of_the_verdict(tmp_path: Path) -> None:
     honest_run.write_run(tmp_path)
     edit_record(tmp_path, chain="0" * 64, algorithm="FedAvg\nkept: the run spent no more\r\n")
-    done = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
     assert done.exit_code == 4
     assert not any(line.startswith("kept") for line in done.output.splitlines())
     assert "(FedAvg kept: the run spent no more on " in done.output.splitlines()[-1]
@@ -233,7 +235,7 @@ def test_a_replay_raises_the_evidence_or_breaks_the_verdict(
 def test_a_damaged_replay_is_bad_input(text: str, tmp_path: Path) -> None:
     honest_run.write_run(tmp_path)
     (tmp_path / REPLAY).write_text(text)
-    done = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
     assert done.exit_code == 2
     assert done.stderr.startswith("privplan: ")
 

@@ -253,14 +253,16 @@ def test_an_edited_line_is_located(tmp_path: Path) -> None:
 
 def test_the_command_writes_the_verdict_and_answers_with_its_exit_code(tmp_path: Path) -> None:
     honest_run.write_run(tmp_path / "kept")
-    done = CliRunner().invoke(main, ["verify", str(tmp_path / "kept")])
+    done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path / "kept")])
     assert done.exit_code == 0, done.output
     for word in ("add_remove", "poisson", "pld", "strict", "kept"):
         assert word in done.output
     assert json.loads((tmp_path / "kept" / VERDICT).read_text())["kept"] is True
     broken = _each(_halved)(honest_run.releases(honest_run.plan()))
     honest_run.write_run(tmp_path / "broken", broken)
-    done = CliRunner().invoke(main, ["verify", str(tmp_path / "broken"), "--format", "json"])
+    done = CliRunner().invoke(
+        main, ["verify", "--rounds=0", "--details", str(tmp_path / "broken"), "--format", "json"]
+    )
     assert done.exit_code == 4
     assert json.loads(done.output)["kept"] is False
 
@@ -269,7 +271,7 @@ def test_a_torn_last_line_is_bad_input_and_nothing_is_written(tmp_path: Path) ->
     honest_run.write_run(tmp_path)
     text = (tmp_path / LEDGER).read_text()
     (tmp_path / LEDGER).write_text(text[:-40])
-    done = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
     assert done.exit_code == 2
     assert "line 60 is torn" in done.stderr
     assert "59 releases" in done.stderr
@@ -282,7 +284,7 @@ def test_a_plan_edited_by_hand_is_refused(tmp_path: Path, field: str) -> None:
     data = json.loads((tmp_path / PLAN).read_text())
     data["groups"][0][field] *= 0.9
     (tmp_path / PLAN).write_text(json.dumps(data))
-    done = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
     assert done.exit_code == 2
     assert "edited by hand" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -32,7 +32,9 @@ def run(tmp_path: Path) -> Path:
 
 
 def verdict(run: Path, *options: str) -> tuple[int, dict[str, str]]:
-    done = CliRunner().invoke(main, ["verify", str(run), "--format", "json", *options])
+    done = CliRunner().invoke(
+        main, ["verify", "--rounds=0", "--details", str(run), "--format", "json", *options]
+    )
     rows = json.loads(done.stdout)["checks"] if done.exit_code in (0, 4, 5) else []
     return done.exit_code, {row["name"]: f"{row['outcome']}: {row['reason']}" for row in rows}
 
@@ -87,7 +89,9 @@ def test_a_shortened_log_and_damaged_files_are_one_line(run: Path, tmp_path: Pat
     log = tmp_path / "log"
     anchor(run, Plan.load(run / PLAN), LocalLog(log))
     log.write_text(log.read_text().replace('"head":"', '"head":"0'))
-    done = CliRunner().invoke(main, ["verify", str(run), "--anchor-log", str(log)])
+    done = CliRunner().invoke(
+        main, ["verify", "--rounds=0", "--details", str(run), "--anchor-log", str(log)]
+    )
     assert done.exit_code == 2
     assert "log: must be an unbroken log, but line 1 is not" in done.stderr
     (run / ANCHORS).write_text("{}\n")
@@ -128,7 +132,9 @@ def test_a_log_that_is_none_is_one_line_also_where_no_anchor_asks_for_it(
         (tmp_path / "image", "must be UTF-8 text"),
         (run / PLAN, "must be an unbroken log, but line 1 is not"),
     ):
-        done = CliRunner().invoke(main, ["verify", str(run), "--anchor-log", str(path)])
+        done = CliRunner().invoke(
+            main, ["verify", "--rounds=0", "--details", str(run), "--anchor-log", str(path)]
+        )
         assert done.exit_code == 2, path
         assert done.stderr == f"privplan: log: {text}, found '{path}'\n"
         assert not (run / "verdict.json").exists()

@@ -61,7 +61,7 @@ def code_lines(source: str) -> int:
 
 def test_the_program_is_small() -> None:
     assert code_lines('"""One."""\n\nx = (  # comment\n    1,\n)\n# two\n') == 3
-    assert sum(code_lines(path.read_text()) for path in PACKAGE.glob("*.py")) <= 730
+    assert sum(code_lines(path.read_text()) for path in PACKAGE.glob("*.py")) <= 750
 
 
 def test_the_engine_is_not_loaded_by_an_import_of_an_import() -> None:
