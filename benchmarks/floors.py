@@ -39,7 +39,7 @@ NAMES = ("strict", "medium", "loose")
 
 
 def plan_of(setting: str, kind: str) -> Plan:
-    """The plan of a setting: ``uniform``, ``default``, or ``floor-F`` with weights of at least F p."""
+    """The plan of a setting: ``uniform``, ``default``, or ``floor-F``, with weights from F p."""
     sizes = SETTINGS[setting]
     total, strictest = sum(n for n, _ in sizes), min(epsilon for _, epsilon in sizes)
     groups: list[dict[str, Any]] = []
@@ -110,7 +110,7 @@ def main() -> None:
                         "accuracy": record.accuracy,
                         "by_group": dict(record.accuracy_by_group),
                         "weights": [round(group.weight, 5) for group in plan.groups],
-                        "noise": plan.noise_std,
+                        "noise": plan.mean_noise_std,
                     }
                     with asked.rows.open("a") as file:
                         file.write(json.dumps(row) + "\n")

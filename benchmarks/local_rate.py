@@ -223,7 +223,7 @@ def accuracy(plan: Plan, task: str, step: float, seed: int) -> float:
     sizes = [group.clients for group in spec.groups]
     owner = source.permutation(np.repeat(np.arange(len(sizes)), sizes))
     centre = net.start(torch_source)
-    mean, noise = centre.clone(), plan.noise_std / spec.clipping_norm
+    mean, noise = centre.clone(), plan.mean_noise_std / spec.clipping_norm
     for round_ in range(spec.rounds):
         cohort, weights = draw(plan, owner, source)
         batches = [schedule(parts[one], local.steps, local.batch_size, source) for one in cohort]

@@ -119,7 +119,7 @@ def compare_presets() -> None:
         norms = []
         for planning in kinds.values():
             plan = solve(spec_of(name, **planning), second_opinion=False)
-            norms.append(plan.noise_std * math.sqrt(plan.spec.model.parameters))
+            norms.append(plan.mean_noise_std * math.sqrt(plan.spec.model.parameters))
         print(f"{name:20}" + "".join(f"{norm:12.3f}" for norm in norms), flush=True)
 
 

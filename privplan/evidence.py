@@ -494,6 +494,8 @@ class ReplayReport(Value):
         if worst.outcome != "passed":
             return worst
         shown = [one for one in (earlier, self) if one.outcome == "passed"]
+        if len(shown) == 1:
+            return shown[0]
         rounds = tuple(sorted({number for one in shown for number in one.rounds}))
         reason = f"all comparisons agree; {len(rounds)} of {self.of} rounds were trained again"
         return shown[-1].model_copy(update={"rounds": rounds, "reason": reason})

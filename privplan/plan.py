@@ -211,7 +211,7 @@ class Plan(Checked):
 
     Attributes:
         release: ``per_group``, one noisy sum per group; ``joint``, one noisy sum of all groups.
-        noise_std: noise of the weighted mean update, per coordinate, at the spec's clipping norm.
+        mean_noise_std: noise of the weighted mean update, per coordinate, at the spec's clipping norm.
         bound: terms of the objective by name.
         status: how far the solution is certified to be from the optimum.
         certificate: what each accountant says of each group's whole history.
@@ -219,14 +219,14 @@ class Plan(Checked):
         book: absent in a plan that does not start from a book.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = 2
     spec: Spec
     release: Literal["per_group", "joint"] = "per_group"
     groups: tuple[GroupPlan, ...]
     clipping: Clipping | None = Field(None, exclude_if=is_none)
     objective: ObjectiveValue
     bound: dict[str, float]
-    noise_std: NonNegative
+    mean_noise_std: NonNegative
     status: str
     certificate: tuple[CertificateRow, ...]
     warnings: tuple[str, ...] = Field(())
@@ -254,6 +254,8 @@ class Plan(Checked):
     def _as_written(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A stored plan keeps the fields, and with them the digest, that it was written with."""
         data: dict[str, Any] = plain(self)
+        if self.schema_version == 1:
+            data["noise_std"] = data.pop("mean_noise_std")
         return {**data, "spec": put_back(data["spec"], self._removed)} if self._removed else data
 
     @rule
@@ -397,6 +399,9 @@ class Plan(Checked):
     @classmethod
     def of_content(cls, data: dict[str, Any]) -> Plan:
         """A plan from plain data without their digest, which nothing compares."""
+        if data.get("schema_version") == 1 and "noise_std" in data:
+            data = {**data, "mean_noise_std": data["noise_std"]}
+            del data["noise_std"]
         spec, removed = set_aside(data.get("spec"))
         plan = parse(cls, {**data, "spec": spec} if removed else data)
         plan._removed = removed

@@ -28,7 +28,7 @@ def test_a_plan_survives_its_file(plan: Plan, tmp_path: Path) -> None:
 def test_the_file_holds_the_names_that_others_build_on(plan: Plan) -> None:
     data = json.loads(plan.to_json())
     assert {"schema_version", "spec", "groups", "objective", "bound", "status"} <= set(data)
-    assert {"certificate", "warnings", "release", "noise_std", "digest"} <= set(data)
+    assert {"certificate", "warnings", "release", "mean_noise_std", "digest"} <= set(data)
     assert set(data["objective"]) == {"name", "value"}
     assert {
         "name", "clients", "epsilon", "delta", "sampling_ratio", "expected_cohort",

@@ -88,7 +88,7 @@ def one_sum(
         release="joint",
         objective=ObjectiveValue(name=method, value=sum(bound.values())),
         bound=bound,
-        noise_std=std / float(cohorts.sum()) * math.sqrt(noise_provision(spec)),
+        mean_noise_std=std / float(cohorts.sum()) * math.sqrt(noise_provision(spec)),
         status=f"evaluated: the rule {method}",
         warnings=warnings,
         clipping=quantile_clipping(spec, std / spec.clipping_norm),

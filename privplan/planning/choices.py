@@ -88,7 +88,7 @@ def relative_noise(plan: Plan) -> float:
 
     That of independent noise which would leave as much in the last model, where it is correlated.
     """
-    raw = plan.noise_std / plan.spec.clipping_norm * math.sqrt(plan.spec.model.parameters)
+    raw = plan.mean_noise_std / plan.spec.clipping_norm * math.sqrt(plan.spec.model.parameters)
     return raw * plan.spec.noise_left
 
 

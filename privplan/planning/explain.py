@@ -138,7 +138,7 @@ def values_of(plan: Plan) -> dict[str, float]:
         values[f"p_{m}"] = group.clients / spec.population
         if constants is not None:
             values[f"zeta_{m}"] = constants.local_variance**0.5
-    values["sigma"] = plan.noise_std / clip * values["R"]
+    values["sigma"] = plan.mean_noise_std / clip * values["R"]
     return values
 
 

@@ -216,7 +216,7 @@ def noise_norm(spec: Spec) -> float:
 
 def _certified_noise(spec: Spec) -> float:
     plan = solve(spec, second_opinion=False)
-    return plan.noise_std * math.sqrt(spec.model.parameters)
+    return plan.mean_noise_std * math.sqrt(spec.model.parameters)
 
 
 def solve_for_noise(

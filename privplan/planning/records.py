@@ -152,7 +152,7 @@ def solve_records(
         release="per_group",
         objective=ObjectiveValue(name="noise_variance", value=variance / unit),
         bound={"noise": variance / unit, "least": optimum / unit},
-        noise_std=math.sqrt(variance / spec.model.parameters),
+        mean_noise_std=math.sqrt(variance / spec.model.parameters),
         status=f"evaluated: the least noise for each client, weights {spec.weighting}",
         certificate=tuple(rows),
         warnings=tuple(warnings),

@@ -120,7 +120,7 @@ def _descend(place: Any, part: str, path: str) -> Any:
 COLUMNS = (
     "group", "clients", "epsilon", "delta", "sampling_ratio", "expected_cohort",
     "noise_multiplier", "weight", "epsilon_upper", "accountant", "sampling", "relation",
-    "unit", "objective", "value", "noise_std", "noise_norm", "status", "error",
+    "unit", "objective", "value", "mean_noise_std", "noise_norm", "status", "error",
 )  # fmt: skip
 
 DECIDED: dict[str, Callable[[Spec], float | None]] = {
@@ -166,8 +166,8 @@ def solve_point(asked: tuple[dict[str, Any], dict[str, float]]) -> list[dict[str
                 "unit": certified.unit,
                 "objective": plan.objective.name,
                 "value": plan.objective.value,
-                "noise_std": plan.noise_std,
-                "noise_norm": plan.noise_std * math.sqrt(plan.spec.model.parameters),
+                "mean_noise_std": plan.mean_noise_std,
+                "noise_norm": plan.mean_noise_std * math.sqrt(plan.spec.model.parameters),
                 "status": plan.status,
             }
         )

@@ -120,7 +120,10 @@ def risk_table(risks: Sequence[GroupRisk]) -> Table:
 
 def plan_lines(plan: Plan) -> list[str]:
     """Objective, bound, status and recipe, one line each."""
-    norm, rounds = plan.noise_std * math.sqrt(plan.spec.model.parameters), len(plan.spec.mixture)
+    norm, rounds = (
+        plan.mean_noise_std * math.sqrt(plan.spec.model.parameters),
+        len(plan.spec.mixture),
+    )
     terms = ", ".join(f"{name} {value:.6g}" for name, value in plan.bound.items())
     correlated = (
         f"noise correlated over {rounds} rounds: in the last model as much as independent noise of "
@@ -135,7 +138,7 @@ def plan_lines(plan: Plan) -> list[str]:
     return [
         f"objective {plan.objective.name}: {plan.objective.value:.8g}",
         f"{unit}: {terms}",
-        f"noise of the mean update: {plan.noise_std:.4g} a coordinate, {norm:.4g} in norm",
+        f"noise of the mean update: {plan.mean_noise_std:.4g} a coordinate, {norm:.4g} in norm",
         *([correlated] if rounds > 1 else []),
         f"status: {plan.status}",
         *recipe_lines(plan),
@@ -270,7 +273,8 @@ def headline(verdict: Verdict) -> str:
         return f"NOT kept: {first.name}: {first.reason}{also}"
     if verdict.level == "unverified":
         names = ", ".join(one.name for one in verdict.not_shown)
-        return f"unverified, not shown: {names} (missing: {', '.join(verdict.not_shown[0].missing)})"
+        lacks = ", ".join(verdict.not_shown[0].missing)
+        return f"unverified, not shown: {names} (missing: {lacks})"
     if verdict.level == "recorded":
         why = f": {verdict.not_executed}" if verdict.not_executed else ""
         found = f"kept as recorded (not executed again for this verdict{why})"

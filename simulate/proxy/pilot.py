@@ -404,7 +404,7 @@ def _plan(pilot: Pilot, total: int, given: int | None) -> Plan:
         groups=groups,
         objective=ObjectiveValue(name="pilot", value=0.0),
         bound={},
-        noise_std=0.0,
+        mean_noise_std=0.0,
         status="pilot without privacy",
         certificate=(),
     )

@@ -125,7 +125,7 @@ def retuned(plan: Plan, point: Point) -> Plan:
         for group in plan.groups
     )
     changed = spec.model_copy(update={"local": local, "clipping_norm": norm})
-    update = {"spec": changed, "groups": groups, "noise_std": plan.noise_std * factor}
+    update = {"spec": changed, "groups": groups, "mean_noise_std": plan.mean_noise_std * factor}
     if point.quantile is not None:
         chosen = {"quantile": point.quantile}
         if plan.clipping is not None:

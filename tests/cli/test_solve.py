@@ -186,7 +186,7 @@ def test_uploads_and_noise_are_kept(tmp_path: Path) -> None:
         done = solve(tmp_path, "--for", target, "-o", str(tmp_path / "plan.json"))
         assert done.exit_code == 0, done.stderr
         plan, (name, _, value) = Plan.load(tmp_path / "plan.json"), target.partition("=")
-        noise = plan.noise_std * plan.spec.model.parameters**0.5
+        noise = plan.mean_noise_std * plan.spec.model.parameters**0.5
         found = plan.spec.rounds * plan.spec.expected_cohort if name == "uploads" else noise
         assert found <= float(value) * 1.001
 

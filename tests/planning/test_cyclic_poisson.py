@@ -63,7 +63,7 @@ def test_it_is_the_plan_of_one_turn(plan: Plan) -> None:
 def test_the_last_model_holds_less_noise_than_with_independent_draws(plan: Plan) -> None:
     independent = solve(Spec.parse(data(sampling="poisson")))
     assert relative_noise(plan) < 0.85 * relative_noise(independent)
-    assert plan.noise_std > independent.noise_std
+    assert plan.mean_noise_std > independent.mean_noise_std
 
 
 def test_the_recipe_decides_the_momentum_that_the_noise_is_made_for(plan: Plan) -> None:
@@ -92,10 +92,10 @@ def test_groups_whose_calibration_needs_a_second_search() -> None:
 
 def test_questions_about_turns() -> None:
     spec = Spec.parse(data())
-    target = 1.1 * solve(spec).noise_std * math.sqrt(20_000)
+    target = 1.1 * solve(spec).mean_noise_std * math.sqrt(20_000)
     fewer = solve_for_noise(spec, target)
     assert fewer.spec.expected_cohort < 60
-    assert fewer.noise_std * math.sqrt(20_000) <= target
+    assert fewer.mean_noise_std * math.sqrt(20_000) <= target
     with pytest.raises(InputError, match="solve_for: must be cohort or epsilon under cyclic"):
         solve_for_noise(spec, target, "rounds")
     with pytest.raises(InputError, match="max_uploads: must be left out under cyclic_poisson:5"):

@@ -45,7 +45,7 @@ def test_scale_has_one_noise_and_clips_that_average_to_c() -> None:
     assert clips[0] < 0.8 < clips[1]
     assert [group.sampling_ratio for group in plan.groups] == [0.1, 0.1]
     assert [group.weight for group in plan.groups] == pytest.approx([0.4, 0.6])
-    assert plan.noise_std == pytest.approx(stds[0] / 50)
+    assert plan.mean_noise_std == pytest.approx(stds[0] / 50)
     for group, epsilon in zip(plan.groups, spent(plan), strict=True):
         least = noise_multiplier(group.epsilon, group.delta, sampling_ratio=0.1, rounds=10)
         assert group.noise_multiplier == pytest.approx(least, rel=1e-4)

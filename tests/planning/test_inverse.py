@@ -70,7 +70,7 @@ def test_a_target_noise_is_met_and_not_much_less_is_asked(unknown: str) -> None:
     spec = _spec(*TWO)
     target = 0.8 * noise_norm(spec)
     plan = solve_for_noise(spec, target, unknown)
-    norm = plan.noise_std * math.sqrt(plan.spec.model.parameters)
+    norm = plan.mean_noise_std * math.sqrt(plan.spec.model.parameters)
     assert 0.99 * target < norm <= target * (1 + 1e-3)
     assert plan.warnings[0].startswith(f"target_noise: {target:g} asks for {unknown}")
 
@@ -111,7 +111,7 @@ def test_the_nearest_noise_that_is_named_can_be_planned(
         assert 10 < float(str(caught.value).split("epsilon x ")[1]) < 200
     for target in (nearest, 1e3):
         plan = solve_for_noise(spec, target, unknown, second_opinion=False)
-        assert plan.noise_std * math.sqrt(plan.spec.model.parameters) <= target
+        assert plan.mean_noise_std * math.sqrt(plan.spec.model.parameters) <= target
         used = plan.spec.rounds * plan.spec.expected_cohort
         assert used <= (spec.planning.max_uploads or math.inf) * (1 + 1e-12)
         assert plan.spec.rounds <= (spec.planning.max_rounds or math.inf)

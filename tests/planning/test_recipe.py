@@ -43,7 +43,7 @@ def test_the_step_with_its_noise_has_one_length() -> None:
         assert spec.clipping_norm == rate
         assert spec.server is not None
         assert spec.server.learning_rate is not None
-        nu = plan.noise_std / spec.clipping_norm
+        nu = plan.mean_noise_std / spec.clipping_norm
         assert relative_noise(plan) == pytest.approx(nu * math.sqrt(2410))
         step = spec.server.learning_rate * spec.clipping_norm * math.hypot(1, nu * 2410**0.5)
         assert step == pytest.approx(22 * rate, rel=1e-3)
@@ -59,7 +59,7 @@ def test_noise_ratios_and_weights_are_those_without_the_recipe() -> None:
         assert group.noise_multiplier == pytest.approx(other.noise_multiplier, rel=1e-6)
         assert group.sampling_ratio == pytest.approx(other.sampling_ratio, rel=1e-6)
         assert group.weight == pytest.approx(other.weight, rel=1e-6)
-    assert plan.noise_std == pytest.approx(0.1 * before.noise_std)
+    assert plan.mean_noise_std == pytest.approx(0.1 * before.mean_noise_std)
 
 
 def test_a_solved_spec_gives_the_same_plan_again() -> None:
@@ -141,7 +141,7 @@ def test_the_recipe_decides_the_local_rate_of_momentum() -> None:
     assert plan.spec.local.learning_rate == local_rate(30, 0.9)
     # the step of the server and the clipping norm are those of the unit, 0.1
     assert plan.spec.clipping_norm == plain.spec.clipping_norm == 0.1
-    assert (plan.spec.server, plan.noise_std) == (plain.spec.server, plain.noise_std)
+    assert (plan.spec.server, plan.mean_noise_std) == (plain.spec.server, plain.mean_noise_std)
     assert plain.spec.recipe is not None
     assert "local.learning_rate" not in plain.spec.recipe.decides
     again = solve(Spec.parse(plan.spec.model_dump(mode="json")), second_opinion=False)

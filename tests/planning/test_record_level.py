@@ -166,7 +166,7 @@ def test_weights_by_rule() -> None:
     assert oracle.bound["least"] == pytest.approx(oracle.bound["noise"])
     mean = 3 * client_weights(oracle)[0] ** 2 * variances[0]
     mean += 2 * client_weights(oracle)[1] ** 2 * variances[1]
-    assert oracle.noise_std**2 * oracle.spec.model.parameters == pytest.approx(mean)
+    assert oracle.mean_noise_std**2 * oracle.spec.model.parameters == pytest.approx(mean)
 
 
 def test_minimum_epsilon_gives_everybody_the_strictest_noise() -> None:

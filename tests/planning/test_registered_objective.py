@@ -77,11 +77,11 @@ def privplan(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_solve_minimises_it_and_explain_shows_its_bound(installed: Path) -> None:
     done = privplan(installed, "solve", "spec.json", "-o", "plan.json")
     assert done.returncode == 0, done.stderr
-    assert "near-population error: noise_std" in done.stdout
+    assert "near-population error: mean_noise_std" in done.stdout
     plan = json.loads((installed / "plan.json").read_text())
     assert plan["release"] == "per_group"
     assert plan["objective"]["name"] == "near_population"
-    assert plan["objective"]["value"] == pytest.approx(plan["noise_std"], rel=1e-3)
+    assert plan["objective"]["value"] == pytest.approx(plan["mean_noise_std"], rel=1e-3)
     people = sum(group["clients"] for group in plan["groups"])
     for group in plan["groups"]:
         assert group["weight"] == pytest.approx(group["clients"] / people, rel=1e-4)

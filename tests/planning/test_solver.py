@@ -88,7 +88,7 @@ def test_bound_noise_and_weights_by_hand() -> None:
     plan = solve(make_spec(clipping_norm=2.0, planning={"sparsification": [0.5, 1.0]}))
     strict, loose = plan.groups
     shares = [g.weight * g.noise_multiplier / g.expected_cohort for g in plan.groups]
-    assert plan.noise_std == pytest.approx(2.0 * math.hypot(*shares))
+    assert plan.mean_noise_std == pytest.approx(2.0 * math.hypot(*shares))
     assert plan.bound["privacy_noise"] == pytest.approx(8 * (0.5 * shares[0] ** 2 + shares[1] ** 2))
     assert plan.bound["sparsification"] == pytest.approx(16.12 * strict.weight * 0.25)
     squares = [strict.expected_cohort**2, loose.expected_cohort**2]
@@ -161,7 +161,7 @@ def test_the_strictest_plan_is_one_mean_under_the_smallest_budget() -> None:
     assert [g.noise_multiplier for g in plan.groups] == pytest.approx([sigma, sigma])
     assert [g.weight for g in plan.groups] == pytest.approx([0.4, 0.6])
     assert [g.scale for g in plan.groups] == [1.0, 1.0]
-    assert plan.noise_std == pytest.approx(sigma / 50)
+    assert plan.mean_noise_std == pytest.approx(sigma / 50)
 
 
 def test_variants_of_given_ratios_use_their_cohort() -> None:

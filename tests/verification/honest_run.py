@@ -60,7 +60,7 @@ def plan(the_spec: Spec | None = None) -> Plan:
         )
     return Plan(
         spec=the_spec, groups=tuple(groups), objective=ObjectiveValue(name="given", value=0.0),
-        bound={}, noise_std=0.1, status="given", certificate=tuple(rows),
+        bound={}, mean_noise_std=0.1, status="given", certificate=tuple(rows),
     )  # fmt: skip
 
 

@@ -180,7 +180,7 @@ class Noise(Objective):
 
     def terms(self, spec: Spec, problem: Problem, found: Allocation) -> dict[str, float]:
         """The standard deviation in units of the update."""
-        return {"noise_std": problem.clipping_norm * provisioned_noise_multiplier(spec, found)}
+        return {"mean_noise_std": problem.clipping_norm * provisioned_noise_multiplier(spec, found)}
 
 
 OBJECTIVES.register("noise", Noise())

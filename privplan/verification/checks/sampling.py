@@ -82,7 +82,7 @@ def _unlikely_sizes(
 
 
 def _is_of_seed(run: Run) -> bool:
-    """Whether all cohorts were drawn again from the seed: then how likely they are shows nothing."""
+    """Whether all cohorts are those of the seed: how likely they were then shows nothing."""
     return run.plan.spec.unit == "client" and run.once(cohorts_regenerated).passed
 
 

@@ -65,7 +65,7 @@ def test_another_norm_and_rate_leave_the_guarantee(name: str, short_plan: Plan) 
     for group, changed in zip(plan.groups, other.groups, strict=True):
         assert changed.noise_multiplier == group.noise_multiplier
         assert other.clip_bound(changed) == pytest.approx(plan.clip_bound(group) / 4)
-    assert other.noise_std == pytest.approx(plan.noise_std / 4)
+    assert other.mean_noise_std == pytest.approx(plan.mean_noise_std / 4)
     assert other.spec.local.learning_rate == pytest.approx(2 * plan.spec.local.learning_rate)
     assert [g.name for g in algorithm(name, retuned(short_plan, point)).plan.groups]
 

@@ -64,7 +64,7 @@ def test_a_smaller_cohort_has_the_noise_of_the_plan(plan: Plan) -> None:
     part = smaller(plan, 1 / 8)
     assert part.groups[0].expected_cohort == pytest.approx(plan.groups[0].expected_cohort / 8)
     assert mean_noise(part) == pytest.approx(mean_noise(plan))
-    assert mean_noise(plan) == pytest.approx(plan.noise_std / plan.spec.clipping_norm)
+    assert mean_noise(plan) == pytest.approx(plan.mean_noise_std / plan.spec.clipping_norm)
 
 
 def test_a_candidate_is_a_spec_whose_server_has_its_step(plan: Plan) -> None:
