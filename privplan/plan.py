@@ -211,7 +211,7 @@ class Plan(Checked):
 
     Attributes:
         release: ``per_group``, one noisy sum per group; ``joint``, one noisy sum of all groups.
-        mean_noise_std: noise of the weighted mean update, per coordinate, at the spec's clipping norm.
+        mean_noise_std: noise of the weighted mean update a coordinate, at the spec's clipping norm.
         bound: terms of the objective by name.
         status: how far the solution is certified to be from the optimum.
         certificate: what each accountant says of each group's whole history.

@@ -71,7 +71,8 @@ def plan(release: str = "joint") -> Plan:
     ]  # fmt: skip
     return Plan(
         spec=spec, release=release, groups=tuple(groups),
-        objective=ObjectiveValue(name="given", value=0.0), bound={}, mean_noise_std=0.0, status="given",
+        objective=ObjectiveValue(name="given", value=0.0), bound={},
+        mean_noise_std=0.0, status="given",
         certificate=(),
     )  # fmt: skip
 

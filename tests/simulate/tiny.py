@@ -70,7 +70,8 @@ def plan(
     ]  # fmt: skip
     return Plan(
         spec=the_spec, release=release, groups=tuple(groups),
-        objective=ObjectiveValue(name="given", value=0.0), bound={}, mean_noise_std=0.0, status="given",
+        objective=ObjectiveValue(name="given", value=0.0), bound={},
+        mean_noise_std=0.0, status="given",
         certificate=(),
     )  # fmt: skip
 
