@@ -55,7 +55,6 @@ def gdpfed(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
 
     Source: Section 3; with aggregation ``paper`` the weights of Algorithm 1 as printed, with
         ``mean`` the weighted mean of the groups' means.
-    Released: per round, one noisy sum of clipped updates per group.
     Deviations: noise is drawn on each sum with its planned standard deviation, whatever the
         realised cohort, not in shares that fall short when fewer clients report; the cohort is
         drawn by the plan's law.
@@ -203,7 +202,6 @@ def idp_fedavg_sample(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm
 def time_adaptive(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedAvg with sampling ratios per group and round.
 
-    Released: per round, one noisy sum of the cohort's clipped updates.
     Deviations: as DP-FedAvg. The original tunes the saving rounds and ratios by hand; here each
         group saves in the first half of the rounds, at half of its later ratio. The sum is divided
         by the expected cohort averaged over the rounds, so that a client has the same weight in

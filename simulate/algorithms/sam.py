@@ -200,7 +200,6 @@ def dp_fedpgn_ls(plan: Plan, hyperparameters: Hyperparameters) -> Algorithm:
     """DP-FedPGN with a smoothed step, which is also the next round's pseudo-gradient.
 
     Source: Algorithm 1, line 17.
-    Released: as DP-FedPGN; smoothing is a function of releases.
     Deviations: as DP-FedPGN and DP-FedAvg-LS.
     """
     server = remembering(hyperparameters["smoothing"])

@@ -1,21 +1,29 @@
-"""Rounds computed by hand: clipping, sums, noise, weights, sparsification and steps."""
+"""Rounds computed by hand: mini-batches, clipping, sums, noise, weights and steps."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from privplan.errors import InputError
+from privplan.streams import Purpose, stream
 from simulate.algorithm import Algorithm, compose, whole
-from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
-from simulate.components import Split
-from simulate.engine.loop import initial_state, train
+from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
+from simulate.components import GroupSum, Noise, Released, Split
+from simulate.data.partition.schemes import partition, scheme
+from simulate.data.registry import load
+from simulate.engine.loop import initial_state, run_round, train
+from simulate.engine.round import ABSENT, batches, schedule
+from simulate.local.sgd import PADDING
 from simulate.mechanisms import gaussian_joint
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.transforms import clip, keep_largest, random_mask, shortened
-from tests.simulate import tiny
+from tests.sabotage.fault import with_components
+from tests.simulate import small, tiny
 from tests.simulate.tiny import noise, one_round
 
 # Pixels 1, 2 | 1, 4 give updates of norm 5, 10 | 5, 20; clipped to 5 each is (3, 4).
@@ -39,25 +47,6 @@ def test_gdpfed_to_the_letter() -> None:
     largest = [share.largest_norm for record in records for share in record.shares]
     np.testing.assert_allclose(largest, 5.0, rtol=1e-6)
     assert max(largest) <= 5.0
-
-
-def test_gdpfed_plus_keeps_the_largest_coordinate_of_each_noisy_sum() -> None:
-    step, records, _ = one_round(tiny.setting(build("GDPFed+", kept=0.5)))
-    expected = np.zeros(2)
-    for released, weight in ((STRICT + noise(0, 10.0), 0.0625), (LOOSE + noise(1, 2.5), 0.1875)):
-        kept = np.argmax(np.abs(released))
-        expected[kept] += weight * released[kept]
-    np.testing.assert_allclose(step, expected, rtol=1e-5)
-    assert [record.dimension for record in records] == [2, 2]
-
-
-def test_dp_fedavg_is_one_sum_over_the_expected_cohort() -> None:
-    step, records, _ = one_round(
-        tiny.setting(build("DP-FedAvg", release="joint", sigmas=(2.0, 2.0)))
-    )
-    np.testing.assert_allclose(step, (STRICT + LOOSE + noise(0, 10.0)) / 4, rtol=1e-5)
-    [record] = records
-    assert [share.group for share in record.shares] == ["strict", "loose"]
 
 
 def test_planned_joint_release_scales_the_groups() -> None:
@@ -105,15 +94,6 @@ def masked(kept: float, split: Split | None = None) -> Algorithm:
     )  # fmt: skip
 
 
-def test_a_mask_narrows_both_update_and_noise() -> None:
-    step, [record], _ = one_round(tiny.setting(masked(0.5)))
-    assert record.dimension == 1
-    [moved] = np.flatnonzero(step)
-    part = (3.0, 4.0)[moved]
-    sums = sum(min(part * pixel, 5.0) for pixel in (1, 2, 1, 4))
-    np.testing.assert_allclose(step[moved], (sums + noise(0, 10.0, 1)[0]) / 4, rtol=1e-5)
-
-
 def test_a_personal_parameter_never_enters_a_release() -> None:
     split = replace(whole(), shared=lambda model: torch.tensor([0]))
     step, [record], _ = one_round(tiny.setting(masked(1.0, split)))
@@ -141,3 +121,44 @@ def test_clipping_never_exceeds_its_bound() -> None:
     np.testing.assert_allclose(after[long].numpy(), 5.0, rtol=5e-7)
     assert torch.equal(long, norms > 5.0)
     assert torch.equal(clipped[~long], updates[~long])
+
+
+def test_releases_that_are_not_finite_are_refused() -> None:
+    run = small.setting(algorithm("planned", small.plan()))
+    mechanism = run.algorithm.mechanism
+
+    def broken(
+        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
+    ) -> tuple[Released, ...]:
+        first, *others = mechanism.release(round_, sums, weights, noise)
+        return (replace(first, vector=first.vector * torch.nan), *others)
+
+    faulty = with_components(run, mechanism=replace(mechanism, release=broken))
+    with pytest.raises(InputError, match=r"^mechanism: must release finite numbers, as round 1"):
+        run_round(faulty, initial_state(faulty), MemoryLedger(run.algorithm.plan.digest))
+
+
+WIDE = tuple(group.model_copy(update={"clients": 200}) for group in tiny.plan().groups)
+
+
+def test_mini_batches_pass_over_the_records() -> None:
+    records = np.array([5, 6, 7, 8, 9])
+    chosen = schedule(records, steps=5, size=2, generator=stream(0, Purpose.CLIENT, 1, 0))
+    assert (chosen == ABSENT).sum() == 1
+    assert chosen[2, 1] == ABSENT
+    assert sorted(chosen[:3].flatten()) == [ABSENT, 5, 6, 7, 8, 9]
+    assert len(set(chosen[3:].flatten())) == 4
+
+
+def test_batches_do_not_depend_on_who_else_is_trained() -> None:
+    data = load("digits")
+    held = partition(scheme("iid"), data.train_y.numpy(), WIDE, seed=1)
+    shared = {"seed": 1, "round_": 2, "steps": 3, "size": 4, "device": torch.device("cpu")}
+    x, y = batches(data, held, np.array([7, 3, 12]), **shared)
+    alone_x, alone_y = batches(data, held, np.array([3]), **shared)
+    assert torch.equal(x[1:2], alone_x)
+    assert torch.equal(y[1:2], alone_y)
+    assert x.shape == (3, 3, 4, 1, 8, 8)
+    assert (y == PADDING).any()  # three or four records per client
+    later, _ = batches(data, held, np.array([3]), **{**shared, "round_": 3})
+    assert not torch.equal(alone_x, later)
