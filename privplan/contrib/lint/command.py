@@ -38,7 +38,7 @@ def command(
 ) -> None:
     """Read FILE without executing it: law, protection, epsilon beside the claim, known faults.
 
-    Exit codes: 0 no alarm, 6 alarms, 2 bad input.
+    Exit codes: 0 no alarm, 5 a value is not determined, 6 alarms, 2 bad input.
     """
     from privplan.contrib.lint.judge import lint
     from privplan.contrib.lint.reading import Options

@@ -26,7 +26,16 @@ from scipy.special import log_ndtr
 from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.gdp import epsilon_of
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
-from privplan.contrib.lint.reading import FRAMEWORKS, Alarm, Claim, Mechanism, Options, Reading
+from privplan.contrib.lint.reading import (
+    FRAMEWORKS,
+    Alarm,
+    Claim,
+    Mechanism,
+    Options,
+    Reading,
+    unread_claims,
+    unsettle,
+)
 from privplan.contrib.lint.script import load, refuse_foreign
 from privplan.errors import Fault, InputError, PrivplanError
 
@@ -145,8 +154,8 @@ def _largest_release(noise: float, batches: int, delta: float) -> float:
 
 # --- The verdict of lint: bounds on epsilon per group beside the claims, and all alarms. ---------
 
-ALARMS = 6
-"""Exit code of a file with alarms."""
+UNDETERMINED, ALARMS = 5, 6
+"""Exit codes of a file with a value that is not determined, and of one with alarms."""
 _UNBOUNDED = frozenset(
     {
         "aggregation",
@@ -204,8 +213,11 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 without an alarm, else ``ALARMS``."""
-        return ALARMS if self.alarms else 0
+        """``ALARMS``, or ``UNDETERMINED``, or 0 where every value is known and no claim open."""
+        if self.alarms:
+            return ALARMS
+        known = self.rows and all(row.upper is not None for row in self.rows)
+        return 0 if known and not self.undetermined else UNDETERMINED
 
     def plain(self) -> dict[str, Any]:
         """Plain data for strict JSON; infinite bounds are the string ``inf``."""
@@ -241,6 +253,8 @@ def lint(path: str, of: str, options: Options) -> Report:
     name = FRAMEWORKS.name_of(of)
     source = load(path)
     reading = FRAMEWORKS.get(name)(source, options)
+    unsettle(source, reading)
+    unread_claims(source, reading)
     shows = bool(reading.mechanisms or reading.claims or reading.alarms)
     refuse_foreign(source, name, shows=shows)
     if not shows:
@@ -369,8 +383,10 @@ def _compare(
     elif claim.epsilon >= found.upper:
         loose = claim.epsilon > 1.01 * found.upper
         notes.append(f"{said}: holds; {'the tight value is' if loose else 'bounds'} {truth}")
-    else:
+    elif found.upper <= 1.01 * found.lower:  # the cost is determined, the claim beside it open
         notes.append(f"{said}: not shown to hold, nor to fail; bounds {truth}")
+    else:
+        reading.unknown("claim", f"{said}: not shown to hold, nor to fail; bounds {truth}")
 
 
 def _delta_alarm(reading: Reading, one: Mechanism, delta: float | None) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from privplan.accounting.release import Relation, Unit
@@ -53,6 +55,7 @@ class Claim:
         relation: neighbouring relation that the claim names; None where it names none.
         source: where the value is from, for messages.
         releases: number of releases that it covers; None for all.
+        computed: whether it is not in the file but follows from its noise and sampling.
     """
 
     epsilon: float
@@ -60,6 +63,7 @@ class Claim:
     relation: Relation | None
     source: str
     releases: int | None = None
+    computed: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,129 @@ FRAMEWORKS: Registry[Framework] = Registry(
     "of", "privplan.frameworks", "privplan.contrib.lint.frameworks", _framework
 )
 """Framework modules by name."""
+
+
+# --- What changes after it was given: nothing that depends on it is determined. ------------------
+
+_NOISE_NAMES = (
+    r"noise|noise_?mult\w*|\w*noise_(multiplier|std\w*|scale|parameter|var)|\w*sigma|\w*noise_?stddev"
+    r"|std_?dev|noise_?stdev"
+)
+_CLIP_NAMES = (
+    r"\w*max_grad_norm\w*|\w*clip(ping)?_?(norm|bound|threshold|value|estimate)?|l2_norm_clip"
+    r"|l2_clip|\w*norm_bound|sensitivity"
+)
+_SAMPLING_NAMES = (
+    r"sampl\w*_(rate|ratio|probability|fraction)|fraction_(fit|train)|cohort_size|poisson_sampling"
+    r"|num_sampled_clients|min_(fit_clients|train_nodes|available_clients|available_nodes)"
+    r"|clients_per_round|user_?sampler|client_manager|batch_sampler|train_cohort_size"
+)
+_METHODS = r"_?(add|generate|get)_(\w+_)?noise\w*|clip_and_accumulate|clip_\w*"
+_QUANTITIES = {
+    "noise multiplier": re.compile(f"({_NOISE_NAMES}|{_CLIP_NAMES}|{_METHODS})$", re.IGNORECASE),
+    "sampling law": re.compile(f"({_SAMPLING_NAMES})$", re.IGNORECASE),
+    "claim": re.compile(r"(history|accountants?|privacy_accountant)$", re.IGNORECASE),
+}
+"""What the bound depends on, by the names under which the frameworks hold it."""
+_SETTER = re.compile(r"_?(set|update|adjust|change|decay|anneal|scale)_(\w+)$")
+_SCHEDULER = re.compile(
+    r"\w*(Noise|GradClip|Clip\w*|Sigma)(Schedule\w*|Decay\w*)$|.*noise_scheduler"
+)
+_SCHEDULE = re.compile(
+    r"\w*(noise|sigma|clip|grad_norm|sampl|cohort|fraction)\w*_(schedul\w*|decay\w*|anneal\w*|gamma)"
+)
+_NONE = ("constant", "none", "fixed", "false", "0.0", "1.0", "0", "1", "null", "")
+_OPTIMIZERS = re.compile(
+    r"DP\w*Optimizer\w*|PrivacyEngine|GaussianMechanism|\w*PrivacyMechanism|SVTPrivacy"
+    r"|DifferentialPrivacy\w+|LocalDpMod|\w*PrivacyAccountant"
+)
+
+
+def unsettle(source: Source, reading: Reading) -> None:
+    """Withdraw what the file changes after it was given, and name the line that does."""
+    found = list(_changes(source.script) if source.script else _scheduled(source))
+    for quantity, line, text in sorted(set(found)):
+        at = f"line {line} changes it" if line else "it follows a schedule"
+        reading.unknown(quantity, f"{at}: {' '.join(text.split())[:80]}")
+    changed = {quantity for quantity, _, _ in found}
+    if changed:
+        reading.claims = [one for one in reading.claims if not one.computed]
+    if "noise multiplier" in changed:
+        reading.mechanisms = [
+            replace(one, noise=None, known_epsilon=None) for one in reading.mechanisms
+        ]
+    if "sampling law" in changed:
+        reading.mechanisms = [replace(one, law=None, ratio=None) for one in reading.mechanisms]
+
+
+def _changes(script: Script) -> Iterator[tuple[str, int, str]]:
+    """Quantity, line and text of every change: assignments, setters, schedulers, subclasses."""
+    for node in ast.walk(script.tree):
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete):
+            for name in _stored(script, node):
+                yield from _quantity(name, node)
+        elif isinstance(node, ast.ClassDef):
+            bases = [script.path(base).rpartition(".")[2] for base in node.bases]
+            if any(_OPTIMIZERS.fullmatch(one) for one in bases):
+                yield "noise multiplier", node.lineno, f"class {node.name}({', '.join(bases)})"
+    for call in script.calls:
+        scheduled = call.path.startswith("opacus.schedulers.") or _SCHEDULER.match(call.path)
+        setter = _SETTER.match(call.name)
+        owner = call.path.split(".")[:-1]
+        if scheduled:
+            yield "noise multiplier", call.line, ast.unparse(call.node)
+        elif setter and "." in call.path:
+            yield from _quantity(setter[2], call.node)
+        elif call.path.endswith("setattr") and len(call.positional) > 1:
+            yield from _quantity(str(call.positional[1]), call.node)
+        elif owner and call.name in ("clear", "pop", "append", "extend") and owner[-1] == "history":
+            yield "claim", call.line, ast.unparse(call.node)
+
+
+def _quantity(name: str, node: ast.AST) -> Iterator[tuple[str, int, str]]:
+    for quantity, names in _QUANTITIES.items():
+        if names.match(name):
+            yield quantity, getattr(node, "lineno", 0), ast.unparse(node)
+
+
+def _stored(script: Script, node: ast.AST) -> Iterator[str]:
+    """Attributes and keys that a statement sets; not those that a class gives itself first."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store | ast.Del):
+            first = next((p for p in script.parents(node) if isinstance(p, ast.FunctionDef)), None)
+            own = isinstance(one.value, ast.Name) and one.value.id in ("self", "cls")
+            if not (own and first and first.name in ("__init__", "__post_init__", "setup")):
+                holder = script.value(one.value)
+                made = holder.name if isinstance(holder, Call) else ""
+                yield "noise" if _OPTIMIZERS.fullmatch(made) else one.attr
+        elif isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store | ast.Del):
+            name = script.value(one.slice)
+            yield name if isinstance(name, str) else script.path(one.value).rpartition(".")[2]
+
+
+def _scheduled(source: Source) -> Iterator[tuple[str, int, str]]:
+    """Schedules of a configuration."""
+    for name, value in source.settings.items():
+        if _SCHEDULE.fullmatch(name) and str(value).lower() not in _NONE:
+            sampled = re.search("sampl|cohort|fraction", name)
+            yield "sampling law" if sampled else "noise multiplier", 0, f"{name}: {value}"
+
+
+def unread_claims(source: Source, reading: Reading) -> None:
+    """Say which comments and texts of a script state an epsilon: none is read as a claim."""
+    if source.script is None:
+        return
+    words = r"(?:\b(?:epsilon|eps)\b|ε)\s*(?:[=:≈~<≤]|is|of)+\s*(\d+(?:\.\d+)?)"
+    tokens = tokenize.generate_tokens(io.StringIO(source.text).readline)
+    for token in tokens:
+        kinds = (tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", -1))
+        if token.type in kinds:
+            for found in re.finditer(words, token.string, re.IGNORECASE):
+                line = token.start[0] + token.string[: found.start()].count("\n")
+                reading.conditions.append(
+                    f"line {line} says epsilon {found[1]} in a comment or a text, which is not "
+                    "read as a claim"
+                )
 
 
 # --- Traps that any script can show, whatever its framework. -------------------------------------
@@ -292,25 +419,39 @@ def _holds_update(owner: str) -> bool:
 
 
 def _data_dependent_clipping(script: Script, reading: Reading) -> None:
-    """A clipping norm that is a median or quantile of the clients' norms."""
-    for call in script.named("median", "quantile", "percentile", "nanmedian"):
-        assigned = next(
-            (p for p in script.parents(call.node) if isinstance(p, ast.Assign | ast.keyword)), None
-        )
-        target = ""
-        if isinstance(assigned, ast.Assign):
-            target = " ".join(ast.unparse(one) for one in assigned.targets)
-        elif isinstance(assigned, ast.keyword):
-            target = assigned.arg or ""
-        about = f"{target} {' '.join(ast.unparse(one) for one in call.node.args)}".lower()
-        noisy = any(_is_noise(script, n) for n in ast.walk(assigned)) if assigned else False
-        if re.search(r"clip|bound|threshold|max_norm", target.lower()) and not noisy:
+    """A clipping norm that is a median or quantile of the clients' norms, also through names."""
+    for node in ast.walk(script.tree):
+        if isinstance(node, ast.Assign):
+            targets = " ".join(ast.unparse(one) for one in node.targets)
+        elif isinstance(node, ast.keyword):
+            targets = node.arg or ""
+        else:
+            continue
+        if not re.search(r"clip|bound|threshold|max_norm|grad_norm", targets.lower()):
+            continue
+        parts = [one for value in _origins(script, node.value) for one in ast.walk(value)]
+        calls = [one for one in parts if isinstance(one, ast.Call)]
+        names = {script.path(one.func).rpartition(".")[2]: one.lineno for one in calls}
+        found = next((name for name in names if name in _QUANTILES), None)
+        if found is not None and not any(_is_noise(script, one) for one in parts):
             reading.alarm(
                 "unpaid-clipping",
-                f"the clipping norm {target!r} is the {call.name} of the clients' own values "
-                f"({about.split()[-1][:40]}), a release without noise that no accountant counts",
-                call.line,
+                f"the clipping norm {targets!r} is the {found} of the clients' own values, a "
+                "release without noise that no accountant counts",
+                names[found],
             )
+
+
+_QUANTILES = {"median", "quantile", "percentile", "nanmedian", "nanquantile", "kthvalue"}
+
+
+def _origins(script: Script, value: ast.expr, depth: int = 3) -> Iterator[ast.expr]:
+    """An expression, and what was assigned to the names in it."""
+    yield value
+    names = {one.id for one in ast.walk(value) if isinstance(one, ast.Name)} if depth else set()
+    for node in ast.walk(script.tree) if names else ():
+        if isinstance(node, ast.Assign) and names & set(_targets(node)):
+            yield from _origins(script, node.value, depth - 1)
 
 
 def resumes(script: Script) -> int:

@@ -175,6 +175,7 @@ class Script:
         self._assignments: dict[tuple[ast.AST, str], list[_Assignment]] = defaultdict(list)
         self._collect()
         self._active: set[int] = set()
+        self._rewritten = set(self._rewrites())
 
     # -- structure -------------------------------------------------------------------------
 
@@ -307,7 +308,8 @@ class Script:
         holder, key = self.value(node.value), self.value(node.slice)
         if holder == _RUN_CONFIG:
             return self._setting(key, UNKNOWN)
-        return UNKNOWN if holder is UNKNOWN or key is UNKNOWN else holder[key]
+        changed = key in self._rewritten or self.path(node.value) in self._rewritten
+        return UNKNOWN if changed or holder is UNKNOWN or key is UNKNOWN else holder[key]
 
     def _setting(self, key: Any, default: Any) -> Any:
         return self.settings.get(str(key).replace("-", "_").lower(), default)
@@ -316,6 +318,8 @@ class Script:
         if node.attr == _RUN_CONFIG.path:
             return _RUN_CONFIG
         holder = self.value(node.value)
+        if node.attr in self._rewritten:
+            return UNKNOWN
         if isinstance(holder, Call) and holder.name in ("SimpleNamespace", "Namespace"):
             return holder.argument(node.attr)
         if isinstance(holder, Name):
@@ -426,6 +430,21 @@ class Script:
                 for one in node.names:
                     aliases[one.asname or one.name] = f"{node.module or ''}.{one.name}".lstrip(".")
         return aliases
+
+    def _rewrites(self) -> Iterator[str]:
+        """Attributes, keys and holders of keys that change after they were made."""
+        for node in ast.walk(self.tree):
+            stored = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
+            if stored and isinstance(node, ast.Attribute):
+                yield node.attr
+            elif stored and isinstance(node, ast.Subscript):
+                constant = node.slice.value if isinstance(node.slice, ast.Constant) else None
+                yield constant if isinstance(constant, str) else self.path(node.value)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if node.func.attr in ("update", "append", "extend", "insert", "pop", "clear"):
+                    yield self.path(node.func.value)
+            elif isinstance(node, ast.Call) and self.path(node.func).endswith("setattr"):
+                yield from (ast.unparse(one).strip("'\"") for one in node.args[1:2])
 
     def _collect(self) -> None:
         for node in ast.walk(self.tree):

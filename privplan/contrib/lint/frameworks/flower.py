@@ -47,7 +47,7 @@ def add_claim(
                           delta or 0.5)  # fmt: skip
     under = Relation.REPLACE_ONE if relation == "replace_one" else Relation.ADD_REMOVE
     source = f"Flower's accountant ({method.replace('_', '-')}, {relation.replace('_', '-')})"
-    reading.claims.append(Claim(said, delta, under, source))
+    reading.claims.append(Claim(said, delta, under, source, computed=True))
 
 
 def _member(value: Any) -> str | None:

@@ -71,6 +71,8 @@ def _private(
     if steps is None and ratio and epochs:
         steps = epochs * round(1 / ratio)
     law = {True: "poisson", False: "shuffle"}.get(sampled) if isinstance(sampled, bool) else None
+    if law == "shuffle" and ratio == 1:  # one batch of all records: nothing is drawn
+        law = "full"
     if law is None:
         reading.unknown("sampling law", "poisson_sampling is not a constant")
     if law == "shuffle":
@@ -175,7 +177,9 @@ def _opacus_epsilon(
         found = accountant("pld").epsilon(history, delta, Relation.ADD_REMOVE)
     except PrivplanError:
         return None
-    return Claim(found.upper, delta, None, "get_epsilon of Opacus (Poisson sampling)")
+    return Claim(
+        found.upper, delta, None, "get_epsilon of Opacus (Poisson sampling)", computed=True
+    )
 
 
 def _calibrated(

@@ -74,7 +74,8 @@ def read_config(source: Source, options: Options) -> Reading:
     law = SAMPLERS.get(sampler, {"poisson": "poisson", "fixed_size": "fixed_size"}.get(sampler))
     if sampler == "random":
         reading.alarm("with-replacement", "users are drawn with replacement (random)")
-    if sampler == "minimize_reuse" and (probability is None or probability < 1):
+    accounted = epsilon is not None and (probability is None or probability < 1)
+    if sampler == "minimize_reuse" and accounted and not (cohort and cohort == population):
         no_sampling(reading)
     weights = str(get("weighting", "weighting_strategy")).lower()
     if re.search(r"datapoints|num_samples|examples", weights):
@@ -164,7 +165,7 @@ def read(source: Source, options: Options) -> Reading:
 def _read_script(script: Script, options: Options) -> Reading:
     reading = Reading()
     traps.find(script, reading)
-    law, ratio, size = _law(script, reading)
+    law, ratio, size = _law(script, reading, options)
     cohort = _cohort(script) or size
     for call in script.named("GaussianMechanism", *_ACCOUNTED, "construct_single_iteration"):
         _mechanism(script, reading, call, law, cohort, ratio, options)
@@ -180,7 +181,9 @@ def _read_script(script: Script, options: Options) -> Reading:
     return reading
 
 
-def _law(script: Script, reading: Reading) -> tuple[str | None, float | None, int | None]:
+def _law(
+    script: Script, reading: Reading, options: Options
+) -> tuple[str | None, float | None, int | None]:
     """The sampling law of the training data's users, its ratio and its cohort."""
     found = {str(call.argument("sample_type", 0)) for call in script.named("get_user_sampler")}
     found |= {"minimize_reuse" for _ in script.named("MinimizeReuseUserSampler")}
@@ -193,7 +196,9 @@ def _law(script: Script, reading: Reading) -> tuple[str | None, float | None, in
                 "most one",
                 call.line,
             )
-        if call.argument("sample_type", 0) == "minimize_reuse" and _amplified(script):
+        everyone = options.population is not None and _cohort(script) == options.population
+        in_turn = call.argument("sample_type", 0) == "minimize_reuse"
+        if in_turn and _amplified(script) and not everyone:
             no_sampling(reading, call.line)
     if len(found) == 1:
         name = found.pop()
@@ -215,7 +220,7 @@ def _amplified(script: Script) -> bool:
     """Whether an accountant may assume sampling; not where every probability is at least 1."""
     made = [one for one in script.calls if one.name in _ACCOUNTANTS]
     assumed = [number(one.argument("sampling_probability", 1)) for one in made]
-    return not assumed or any(one is None or one < 1 for one in assumed)
+    return any(one is None or one < 1 for one in assumed)
 
 
 def _cohort(script: Script) -> int | None:

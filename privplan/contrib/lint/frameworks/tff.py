@@ -76,7 +76,8 @@ def _sampling(
             return _drawn(reading, call, True), (whole(call.argument("k", 2)), None)
         if call.path == "random.sample":
             return "fixed_size", (whole(call.argument("k", 1)), None)
-        if call.name == "shuffle" and not call.positional[1:]:
+        records = call.positional and number(call.positional[0]) is not None  # of a tf.data.Dataset
+        if call.name == "shuffle" and not call.positional[1:] and not records:
             reading.alarm("shuffled", "clients are shuffled and taken in turn, not sampled",
                           call.line)  # fmt: skip
             return "shuffle", (None, None)
@@ -191,7 +192,7 @@ def _factory(
         delta = options.delta or reading.delta or 0.5
         said = poisson_epsilon(noise, claims[0], rounds, delta)
         reading.claims.append(
-            Claim(said, delta, Relation.ADD_REMOVE, "the script's accountant (Poisson)")
+            Claim(said, delta, Relation.ADD_REMOVE, "the script's accountant (Poisson)", None, True)
         )
 
 
