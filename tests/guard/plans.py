@@ -72,7 +72,7 @@ def plan_of(
         groups=tuple(parts),
         objective=ObjectiveValue(name="given", value=0.0),
         bound={},
-        noise_std=0.1,
+        mean_noise_std=0.1,
         status="given",
         certificate=tuple(rows),
     )
