@@ -32,6 +32,7 @@ from privplan.guard.rounds import (
     Sums,
     cohort_of,
     draw_registered,
+    evidenced,
     failed_lines,
     length_of,
     noised_line,
@@ -78,6 +79,8 @@ def open_record(folder: Path, plan: Plan, evidence: str, framework: str) -> RunR
         if any(name != PLAN for name in others) or (PLAN in others and not known):
             rule = "must be the folder of a guarded run, a new folder or an empty one"
             raise InputError.one("ledger", rule, str(folder))
+        if evidence == "internal":
+            folder.chmod(0o700)  # who takes part is for nobody else
         plan.save(folder / PLAN)
         versions = {name: version(name) for name in ("privplan", "numpy")}
         record = RunRecord(
@@ -193,9 +196,9 @@ class Guard:
         book: address of a budget book, to which the run is added when it ends, and whose other runs
             count: by the rule of a plan that was made from a book, else by a filter.
         population: whose groups these are in the book.
-        evidence: ``public`` records what no noise protects (cohorts, norms, noise) nowhere, so
-            that checks which need it are not shown; ``internal`` records it in the ledger, which
-            must then not be published.
+        evidence: ``internal`` records what no noise protects (cohorts, norms, noise) in the
+            ledger, which must then not be published, so that the verdict can be kept; ``public``
+            records it nowhere, and the verdict stays unverified.
         keep: number of released sums and of models that stay on disk; None for all.
         framework: what trains, for the record.
         witnessing: opens what testifies to draws and lines of the ledger before they are used;
@@ -213,7 +216,7 @@ class Guard:
         book: str | None = None,
         *,
         population: str = "",
-        evidence: Evidence = "public",
+        evidence: Evidence = "internal",
         keep: int | None = 2,
         framework: str = "guard",
         witnessing: Witnessing | None = None,
@@ -434,13 +437,24 @@ class Guard:
             self._book_stored()
         self._storage.prune()
 
-    def record_noised(self, round_: int, dimension: int, noise_std: float) -> None:
+    def record_noised(
+        self,
+        round_: int,
+        dimension: int,
+        noise_std: float,
+        total: GroupTotal | None = None,
+        noise: np.ndarray | None = None,
+        state: str = "",
+    ) -> None:
         """Book a release whose noise somebody else drew; call it before the result is used.
 
         Args:
             round_: the next round.
             dimension: number of coordinates that received noise.
             noise_std: standard deviation of the noise that was added to the sum.
+            total: the only group's sum with what was seen of it, for the internal evidence.
+            noise: the noise [d] that was added, as measured, for the internal evidence.
+            state: hash of the generator's state before the noise was drawn.
 
         Raises:
             BudgetExceededError: when the release would exceed the plan or a group's budget.
@@ -449,7 +463,13 @@ class Guard:
         """
         self._check_next(round_)
         self._allow(round_)
-        line = noised_line(self.plan, round_, dimension, noise_std)
+        line = noised_line(self.plan, round_, dimension, noise_std, state)
+        drawn = self._draw_of(round_)
+        internal = self.record_of_run.configuration["evidence"] == "internal"
+        if internal and drawn and noise is not None and total is not None:
+            summed = np.zeros(dimension) if total.total is None else total.total
+            given = {self.plan.groups[0].name: total}
+            line = evidenced(line, given, drawn, summed, noise, noise)
         self._declare(dimension)
         self._append([line])
 
@@ -658,10 +678,10 @@ class ReservingGuard(Guard):
         self._spend(round_)
         return super().release(round_, sums)
 
-    def record_noised(self, round_: int, dimension: int, noise_std: float) -> None:
+    def record_noised(self, round_: int, *values: Any, **evidence: Any) -> None:
         """As ``Guard.record_noised``, after the release was spent."""
         self._spend(round_)
-        super().record_noised(round_, dimension, noise_std)
+        super().record_noised(round_, *values, **evidence)
 
     def finish(self) -> None:
         """As ``Guard.finish``; what was not spent returns to the accounts."""

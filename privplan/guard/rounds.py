@@ -228,7 +228,19 @@ def noisy_sum(
     )
     if evidence == "public":
         return record, vector
-    rest, length = vector - total, float(np.linalg.norm(total))
+    return evidenced(record, given, drawn, total, noise, vector - total), vector
+
+
+def evidenced(
+    record: ReleaseRecord,
+    given: Sums,
+    drawn: Mapping[str, Sequence[int]],
+    total: np.ndarray,
+    noise: np.ndarray,
+    rest: np.ndarray,
+) -> ReleaseRecord:
+    """The line with what was seen: cohorts, norms, the noise [d], and what it left [d]."""
+    length = float(np.linalg.norm(total))
     along = float(rest @ total) / length if length > 0 else None
     changes = {
         "noise_sum_squares": float(np.square(noise).sum()),
@@ -237,10 +249,12 @@ def noisy_sum(
             _measured(share, given.get(share.group), drawn[share.group]) for share in record.shares
         ),
     }
-    return record.model_copy(update=changes), vector
+    return record.model_copy(update=changes)
 
 
-def noised_line(plan: Plan, round_: int, dimension: int, noise_std: float) -> ReleaseRecord:
+def noised_line(
+    plan: Plan, round_: int, dimension: int, noise_std: float, state: str
+) -> ReleaseRecord:
     """The line of a release whose noise somebody else drew and added to the only sum."""
     if len(sums_of(plan)) > 1:
         raise InputError.one("plan.release", "must be joint", plan.release)
@@ -253,6 +267,7 @@ def noised_line(plan: Plan, round_: int, dimension: int, noise_std: float) -> Re
         family=GAUSSIAN,
         noise_std=noise_std,
         dimension=dimension,
+        noise_state=state,
         shares=planned_shares(plan, round_, plan.groups),
     )
 

@@ -220,6 +220,7 @@ def group_table(verdict: Verdict) -> Table:
     first = verdict.groups[0]
     single = first.one_run is None
     missing = no_score(verdict) if verdict.not_finite else ""
+    within = {"broken": "not shown"}.get(verdict.outcome, verdict.outcome)
     cells: dict[str, Cell] = {
         "group": lambda group: group.group,
         "clients": lambda group: group.clients,
@@ -233,7 +234,7 @@ def group_table(verdict: Verdict) -> Table:
         "headroom": lambda group: "none" if group.headroom is None else f"{group.headroom:.4f}",
         "delta": lambda group: f"{group.delta:.3g}",
         verdict.metric: lambda group: score(verdict.metric, group.accuracy) or missing,
-        "verdict": lambda group: "kept" if group.kept else "EXCEEDED",
+        "verdict": lambda group: within if group.kept else "EXCEEDED",
     }
     caption = (
         f"epsilon at delta, {first.sampling} sampling, {first.relation} neighbours; "

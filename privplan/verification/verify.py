@@ -72,6 +72,7 @@ class GroupVerdict(Value):
         planned: upper bound on epsilon that the plan certified.
         realised_lower: lower bound on the epsilon of the group's worst-off client.
         headroom: budget minus realised upper bound.
+        kept: whether that is within the budget; the verdict's outcome says whether it is shown.
         one_run: epsilon of this run alone; None where the others are of it.
         audit: empirical epsilons from canaries; empty in a run without canaries.
     """

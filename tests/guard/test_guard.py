@@ -13,6 +13,8 @@ from privplan.errors import InputError
 from privplan.guard import BudgetExceededError, GroupTotal, Guard, Layout, clip
 from privplan.ledger import history_of
 from privplan.record import RECORD, RunRecord
+from privplan.report.tables import group_table
+from privplan.verification.checks.check import Check
 from tests.guard.plans import SIZE, files, ledger_of, plan_of, train, two_groups
 
 
@@ -26,11 +28,11 @@ def test_a_finished_run_keeps_its_plan(tmp_path: Path, sampling: str, release: s
         plan = plan_of(everyone, 12, sampling="full", release=release)
     else:
         plan = two_groups(sampling=sampling, release=release)
-    with Guard(plan, tmp_path / "run", evidence="internal") as guard:
+    with Guard(plan, tmp_path / "run") as guard:
         train(guard)
         assert guard.finished
         spent = guard.epsilon("loose")
-    verdict = Guard(plan, tmp_path / "run", evidence="internal").verdict()
+    verdict = Guard(plan, tmp_path / "run").verdict()
     assert (verdict.outcome, verdict.noise, verdict.evidence) == ("kept", "secure", ("declared",))
     [loose] = [group for group in verdict.groups if group.group == "loose"]
     assert loose.realised_upper == loose.planned == spent.upper
@@ -41,7 +43,7 @@ def test_a_finished_run_keeps_its_plan(tmp_path: Path, sampling: str, release: s
 
 def test_public_evidence_has_nothing_that_no_noise_protects(tmp_path: Path) -> None:
     plan = two_groups()
-    with Guard(plan, tmp_path) as guard:
+    with Guard(plan, tmp_path, evidence="public") as guard:
         train(guard)
     for record in ledger_of(tmp_path, plan):
         assert record.noise_sum_squares is None
@@ -49,7 +51,7 @@ def test_public_evidence_has_nothing_that_no_noise_protects(tmp_path: Path) -> N
         for share in record.shares:
             assert (share.cohort, share.participants, share.drawn) == (None, None, None)
             assert (share.largest_norm, share.clipped) == (None, None)
-    verdict = Guard(plan, tmp_path).verdict()
+    verdict = Guard(plan, tmp_path, evidence="public").verdict()
     assert verdict.outcome == "unverified"
     assert {check.name for check in verdict.not_shown} == {
         "clipping",
@@ -59,6 +61,18 @@ def test_public_evidence_has_nothing_that_no_noise_protects(tmp_path: Path) -> N
         "cohorts",
         "participation",
     }
+    assert {row[-1] for row in group_table(verdict)[2]} == {"unverified"}
+
+
+def test_a_row_never_contradicts_the_outcome(tmp_path: Path) -> None:
+    with Guard(two_groups(), tmp_path) as guard:
+        train(guard)
+        verdict = guard.verdict()
+    assert {row[-1] for row in group_table(verdict)[2]} == {"kept"}
+    check = Check(name="sums", outcome="failed", reason="another sum")
+    broken = verdict.model_copy(update={"checks": (*verdict.checks, check)})
+    assert broken.outcome == "broken"
+    assert {row[-1] for row in group_table(broken)[2]} == {"not shown"}
 
 
 def test_noise_and_weights_are_the_planned_ones(tmp_path: Path) -> None:
@@ -122,7 +136,7 @@ def test_cohorts_follow_the_law_over_registered_clients(tmp_path: Path) -> None:
 
 def test_a_fixed_cohort_keeps_its_ratio_when_clients_are_missing(tmp_path: Path) -> None:
     plan = plan_of({"all": (100, 50.0, 0.2, 20.0)}, 4, sampling="fixed_size")
-    with Guard(plan, tmp_path, evidence="internal") as guard:
+    with Guard(plan, tmp_path) as guard:
         for round_ in guard.rounds():
             cohort = guard.draw(round_, {"all": range(50)})
             assert len(cohort.drawn["all"]) == 20 >= len(cohort)
@@ -131,7 +145,7 @@ def test_a_fixed_cohort_keeps_its_ratio_when_clients_are_missing(tmp_path: Path)
                 guard.total("all").add(np.full(SIZE, 0.01 * client))
             guard.release(round_)
             guard.record(round_)
-    verdict = Guard(plan, tmp_path, evidence="internal").verdict()
+    verdict = Guard(plan, tmp_path).verdict()
     assert verdict.outcome == "kept"
     release = ledger_of(tmp_path, plan)[0]
     assert release.shares[0].drawn == 20 > (release.shares[0].cohort or 0)
@@ -173,7 +187,7 @@ def test_a_layout_keeps_what_is_not_of_floating_point() -> None:
 
 def test_failed_rounds_and_an_early_stop_are_booked_as_what_they_were(tmp_path: Path) -> None:
     plan = two_groups(12)
-    with Guard(plan, tmp_path, evidence="internal") as guard:
+    with Guard(plan, tmp_path) as guard:
         train(guard, most=3)
         guard.draw(4)
         guard.fail(4, "2 of 14 clients reported")
@@ -187,14 +201,14 @@ def test_failed_rounds_and_an_early_stop_are_booked_as_what_they_were(tmp_path: 
     assert [record.family for record in records] == ["gaussian"] * 3 + ["silent"] + ["gaussian"] * 2
     assert records[3].failure == "2 of 14 clients reported"
     assert history_of(records, "strict").rounds == 6
-    verdict = Guard(plan, tmp_path, evidence="internal").verdict()
+    verdict = Guard(plan, tmp_path).verdict()
     assert verdict.outcome == "kept"
     [rounds] = [check for check in verdict.checks if check.name == "rounds"]
     assert rounds.reason == "6 of 12 planned rounds, then the run was stopped"
     [strict] = [group for group in verdict.groups if group.group == "strict"]
     assert strict.realised_upper is not None
     assert strict.realised_upper < (strict.planned or 0)
-    with Guard(plan, tmp_path, evidence="internal") as guard:
+    with Guard(plan, tmp_path) as guard:
         assert guard.finished
         with pytest.raises(BudgetExceededError, match="must not be finished"):
             guard.draw(7)
@@ -245,7 +259,7 @@ def test_an_empty_first_cohort_is_released_at_the_planned_length(tmp_path: Path)
 def test_a_sum_of_zeros_says_that_nobody_contributed(tmp_path: Path) -> None:
     """Adapters give an empty cohort's sum as zeros: its clipping is shown, its norm being 0."""
     plan = two_groups()
-    with Guard(plan, tmp_path / "run", evidence="internal") as guard:
+    with Guard(plan, tmp_path / "run") as guard:
         for round_ in guard.rounds():
             sums = {"strict": np.zeros(SIZE)}
             if round_ > 3:  # before, nobody reports

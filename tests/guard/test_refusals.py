@@ -85,8 +85,8 @@ def test_wrong_input_is_refused_and_changes_nothing(tmp_path: Path) -> None:
             guard.record(1)
     with pytest.raises(InputError, match="must be the one of the run"):
         Guard(two_groups(3), tmp_path / "run")
-    with pytest.raises(InputError, match="evidence: must be public, as in"):
-        Guard(plan, tmp_path / "run", evidence="internal")
+    with pytest.raises(InputError, match="evidence: must be internal, as in"):
+        Guard(plan, tmp_path / "run", evidence="public")
     assert not (tmp_path / "run" / LEDGER).exists()
 
 

@@ -201,7 +201,7 @@ try:
         RecordDict,
     )
     from flwr.serverapp.exception import PrivacyBudgetExhausted
-    from flwr.serverapp.strategy import Strategy
+    from flwr.serverapp.strategy import Result, Strategy
 except ImportError as error:
     raise ImportError("privplan.contrib.adapters.flower needs flwr 1.41 or 1.42") from error
 
@@ -248,7 +248,7 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
 
     It draws the planned cohorts from the registered clients, clips and scales their updates, adds
     the planned noise, books each release before its result is sent, and halts before the round
-    that would overspend with ``PrivacyBudgetExhausted``. After an interruption the same call of
+    that would overspend: ``start`` returns the last model. After an interruption the same call of
     ``start`` goes on from the last release. Metrics of clients are protected by no noise; those
     of training are dropped, and clients are asked to evaluate only on request.
 
@@ -282,6 +282,7 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         self._nodes: dict[int, tuple[str, int]] = {}
         self._cohort: Cohort | None = None
         self._sent: dict[str, np.ndarray] = {}
+        self._result = Result()
 
     def summary(self) -> None:
         """Log the wrapped strategy and the plan."""
@@ -299,11 +300,31 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         *args: Any,
         **extra: Any,
     ) -> Any:
-        """Train from the last stored model, or from ``initial_arrays``; see ``Strategy.start``."""
+        """Train from the last stored model, or from ``initial_arrays``; see ``Strategy.start``.
+
+        A run whose budget ends first returns as one that is complete, with a line in the log.
+        """
         rounds = self.guard.plan.spec.rounds if num_rounds is None else num_rounds
+        names = ("timeout", "train_config", "evaluate_config", "evaluate_fn")
+        extra = {**dict(zip(names, args, strict=False)), **extra}
+        evaluate_fn, result = extra.get("evaluate_fn"), self._result
+
+        def evaluated(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+            found: MetricRecord | None = evaluate_fn(server_round, arrays) if evaluate_fn else None
+            if found is not None:
+                result.evaluate_metrics_serverapp[server_round] = found
+            return found
+
         try:
             arrays = self._restore() or initial_arrays
-            return super().start(grid, arrays, rounds, *args, **extra)
+            return super().start(
+                grid, arrays, rounds, **{**extra, "evaluate_fn": evaluate_fn and evaluated}
+            )
+        except PrivacyBudgetExhausted as ended:
+            last = self.guard.round - 1
+            log(WARNING, "Training ends after round %d, the last that is paid: %s", last, ended)
+            result.arrays = self._restore() or initial_arrays
+            return result
         finally:
             self.guard.close()
 
@@ -355,6 +376,10 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
             guard.total(group).add(layout.vector(after) - start)
         sums: dict[str, Any] = {guard.plan.groups[0].name: np.zeros(layout.size)}
         sums |= {group: guard.total(group) for group, _ in reported}
+        lost = sum(guard.total(group).excluded for group in {group for group, _ in reported})
+        if lost:
+            text = "aggregate_train: %d of %d updates are not finite and count as zero"
+            log(WARNING, text, lost, len(reported))
         released = guard.release(server_round, sums)
         return self._step(server_round, released.mean), None
 
@@ -373,7 +398,12 @@ class GuardedStrategy(Strategy):  # type: ignore[misc]
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Metrics of the wrapped strategy, if clients evaluate; no noise protects them."""
-        return self.strategy.aggregate_evaluate(server_round, replies) if self._evaluate else None
+        if not self._evaluate:
+            return None
+        found: MetricRecord | None = self.strategy.aggregate_evaluate(server_round, replies)
+        if found is not None:
+            self._result.evaluate_metrics_clientapp[server_round] = found
+        return found
 
     def _available(self, grid: Any) -> dict[str, list[int]]:
         """Positions of the connected clients, by group; waits for as many as the strategy does."""

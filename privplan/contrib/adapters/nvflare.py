@@ -43,7 +43,7 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
         members: names of the sites of each group, in any fixed order.
         model: file of the initial model, an ``.npz`` of named arrays.
         book: address of a budget book.
-        evidence: ``public`` or ``internal``, see ``Guard``.
+        evidence: ``internal`` or ``public``, see ``Guard``.
         timeout: seconds to wait for the sites of a round; 0 waits for ever.
         options: of ``ModelController``; by default a site that fails is one that did not report.
     """
@@ -55,7 +55,7 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
         members: Mapping[str, Sequence[str]],
         model: str,
         book: str = "",
-        evidence: str = "public",
+        evidence: str = "internal",
         timeout: int = 0,
         **options: Any,
     ) -> None:
@@ -70,7 +70,7 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
                 self.plan,
                 self.ledger,
                 self.book or None,
-                evidence="internal" if self.evidence == "internal" else "public",
+                evidence="public" if self.evidence == "public" else "internal",
                 framework="NVFlare",
             ) as guard:
                 self._train(guard, member_of(guard, self.members))

@@ -10,6 +10,8 @@ Opacus' accountants are of Poisson sampling under add/remove, and so is this one
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,7 +21,7 @@ from privplan.accounting.accountant import Interval
 from privplan.accounting.curve import PrivacyCurve, checked_rounds
 from privplan.accounting.release import Relation, Release, SamplingLaw
 from privplan.errors import InputError
-from privplan.guard import Guard
+from privplan.guard import GroupTotal, Guard
 
 try:
     from opacus.accountants import IAccountant, register_accountant
@@ -166,13 +168,94 @@ class PlannedBatches:
             yield list(self._guard.draw(round_).clients[self._group])
 
 
+class PlannedOptimizer(DPOptimizer):  # type: ignore[misc]
+    """Opacus' optimiser; it refuses to clip or to add noise otherwise than planned.
+
+    Each step is booked before it changes the model, with what was seen of it: norms of the
+    gradients, their sum, and the noise as the difference of the sum and what Opacus released.
+
+    Args:
+        guard: the guard of the run.
+        optimizer: the optimiser that makes the steps.
+        options: of ``DPOptimizer``.
+    """
+
+    def __init__(self, guard: Guard, optimizer: torch.optim.Optimizer, **options: Any) -> None:
+        self._guard, [self._group] = guard, guard.plan.groups
+        ratio, sigma = self._planned()
+        super().__init__(
+            optimizer,
+            noise_multiplier=sigma,
+            max_grad_norm=guard.clipping_norm(self._group.name),
+            expected_batch_size=ratio * self._group.clients,
+            **options,
+        )
+        self._seen = GroupTotal(self.max_grad_norm)
+
+    def _planned(self) -> tuple[float, float]:
+        """Sampling ratio and noise multiplier of the guard's next round."""
+        plan = self._guard.plan
+        return plan.at_round(self._group, min(self._guard.round, plan.spec.rounds))
+
+    def _check(self) -> None:
+        """Compare noise and clipping norm with the plan, each by itself."""
+        _, sigma = self._planned()
+        bound = self._guard.clipping_norm(self._group.name)
+        if self.max_grad_norm != bound:
+            rule = f"must be {bound:.9g}, as in the plan"
+            raise InputError.one("max_grad_norm", rule, self.max_grad_norm)
+        if not self.noise_multiplier >= sigma:
+            rule = f"must be {sigma:.9g} or more, as in the plan"
+            raise InputError.one("noise_multiplier", rule, self.noise_multiplier)
+
+    def clip_and_accumulate(self) -> None:
+        """As in Opacus, for gradients [records, d] of which those that are not finite are zero."""
+        self._check()
+        parts = [one.reshape(len(one), math.prod(one.shape[1:])) for one in self.grad_samples]
+        norms = torch.stack([one.double().norm(dim=1) for one in parts]).norm(dim=0)
+        lost = ~norms.isfinite()
+        if lost.any():
+            for parameter, part in zip(self.params, self.grad_samples, strict=True):
+                part[lost] = 0.0
+                parameter.grad_sample = part
+        seen, bound = self._seen, self.max_grad_norm
+        kept = norms[~lost].clamp(max=bound)
+        seen.reported += len(norms)
+        seen.excluded += int(lost.sum())
+        seen.clipped += int((norms[~lost] > bound).sum())
+        seen.largest_norm = max([seen.largest_norm, *kept.tolist()])
+        super().clip_and_accumulate()
+
+    def add_noise(self) -> None:
+        """As in Opacus; then the release is booked."""
+        self._check()
+        state = hashlib.sha256(self.generator.get_state().cpu().numpy().tobytes()).hexdigest()
+        super().add_noise()
+        summed, found = (
+            torch.cat([getattr(one, name).reshape(-1).double() for one in self.params]).cpu()
+            for name in ("summed_grad", "grad")
+        )
+        self._seen.total = summed.numpy()
+        std = self.noise_multiplier * self.max_grad_norm
+        noise = (found - summed).numpy()
+        self._guard.record_noised(self._guard.round, len(noise), std, self._seen, noise, state)
+        self._seen = GroupTotal(self.max_grad_norm)
+
+    def scale_grad(self) -> None:
+        """As in Opacus; then the values of the next round are taken over."""
+        super().scale_grad()
+        if not self._guard.finished:
+            ratio, self.noise_multiplier = self._planned()
+            self.expected_batch_size = ratio * self._group.clients
+
+
 def guarded(
     guard: Guard,
     module: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
     dataset: Dataset[Any],
     **options: Any,
-) -> tuple[GradSampleModule, DPOptimizer, DataLoader[Any]]:
+) -> tuple[GradSampleModule, PlannedOptimizer, DataLoader[Any]]:
     """A module, an optimiser and a loader that execute the plan."""
     groups, size = guard.plan.groups, len(dataset)  # type: ignore[arg-type]
     if len(groups) != 1:
@@ -181,27 +264,9 @@ def guarded(
     [group] = groups
     if size != group.clients:
         raise InputError.one("dataset", f"must have {group.clients} items, as the plan", size)
-    device = next(module.parameters()).device
-    source = torch.Generator(device)
+    source = torch.Generator(next(module.parameters()).device)
     source.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
-    ratio, sigma = guard.plan.at_round(group, min(guard.round, guard.plan.spec.rounds))
-    private = DPOptimizer(
-        optimizer,
-        noise_multiplier=sigma,
-        max_grad_norm=guard.clipping_norm(group.name),
-        expected_batch_size=ratio * group.clients,
-        generator=source,
-        **options,
-    )
-
-    def executed(step: DPOptimizer) -> None:
-        dimension = sum(one.numel() for one in step.params)
-        guard.record_noised(guard.round, dimension, step.noise_multiplier * step.max_grad_norm)
-        if not guard.finished:
-            ratio, step.noise_multiplier = guard.plan.at_round(group, guard.round)
-            step.expected_batch_size = ratio * group.clients
-
-    private.attach_step_hook(executed)
+    private = PlannedOptimizer(guard, optimizer, generator=source, **options)
     sample = default_collate([dataset[0]])
     parts = sample if isinstance(sample, (list, tuple)) else [sample]
     collate = wrap_collate_with_empty(

@@ -18,6 +18,7 @@ import numpy as np
 
 from privplan.errors import InputError
 from privplan.guard import Guard, clip
+from privplan.guard.rounds import Sums
 
 try:
     from pfl.callback.base import TrainingProcessCallback
@@ -88,8 +89,8 @@ class GuardedMechanism(CentralPrivacyMechanism):  # type: ignore[misc]
         if user_context.user_id == _NOBODY:
             return _replaced(stats, np.zeros(len(_vector(stats)))), Metrics()
         group = str(user_context.user_id).rpartition("/")[0]
-        bound = self._guard.clipping_norm(group)
-        vector = clip(_vector(stats), bound) * self._guard.scale(group)
+        self._guard.total(group).add(_vector(stats))  # what is seen of it, beside pfl's own sum
+        vector = clip(_vector(stats), self._guard.clipping_norm(group)) * self._guard.scale(group)
         return _replaced(stats, vector), Metrics()
 
     def postprocess_server(
@@ -98,10 +99,22 @@ class GuardedMechanism(CentralPrivacyMechanism):  # type: ignore[misc]
         """The noised mean, booked before it is returned; other populations are not touched."""
         if str(central_context.population).rpartition(".")[2].lower() != "train":
             return stats, Metrics()
-        first, round_ = self._guard.plan.groups[0].name, self._guard.round
-        released = self._guard.release(round_, {first: _vector(stats)})
+        round_ = self._guard.round
+        released = self._guard.release(round_, self._seen(_vector(stats)))
         self._guard.record(round_)
         return _replaced(stats, released.mean), Metrics()
+
+    def _seen(self, received: np.ndarray) -> Sums:
+        """The sum that pfl made [d], with what was seen of its users where this process saw all."""
+        totals = {group.name: self._guard.total(group.name) for group in self._guard.plan.groups}
+        summed = sum((one.total for one in totals.values() if one.total is not None), np.zeros(1))
+        first = self._guard.plan.groups[0].name
+        if not np.allclose(received, summed, rtol=1e-4, atol=1e-5 * (1 + np.abs(summed).max())):
+            return {first: received}  # users of other processes are in it: their norms are unknown
+        for one in totals.values():
+            one.total = None
+        totals[first].total = received
+        return totals
 
 
 class StopAtBudget(TrainingProcessCallback):  # type: ignore[misc]

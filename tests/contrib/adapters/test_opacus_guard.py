@@ -66,7 +66,9 @@ def test_each_step_is_booked_with_the_noise_of_opacus(tmp_path: Path) -> None:
     assert {record.noise_std for record in records} == {1.1 * 0.5}
     assert {record.dimension for record in records} == {10}
     assert verdict.groups[0].realised_upper == verdict.groups[0].planned
-    assert not verdict.failed
+    assert verdict.outcome == "kept"
+    assert [record.shares[0].cohort for record in records] == sizes
+    assert all(record.shares[0].largest_norm <= 0.5 for record in records)
 
 
 def test_training_ends_before_the_budget_is_exceeded(tmp_path: Path) -> None:
@@ -96,8 +98,41 @@ def test_what_does_not_fit_opacus_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="must have 200 items, as the plan, found 199"):
             guarded(guard, module, optimizer, data(199))
         private, stepper, batches = guarded(guard, module, optimizer, data())
-        stepper.noise_multiplier = 0.5  # a scheduler that lowers the noise
         inputs, labels = next(iter(batches))
         torch.nn.functional.cross_entropy(private(inputs), labels).backward()
-        with pytest.raises(InputError, match=r"noise_std: must be 0\.55 or more, found 0\.25"):
+        stepper.noise_multiplier, stepper.max_grad_norm = 0.11, 5.0  # the same product
+        with pytest.raises(InputError, match=r"max_grad_norm: must be 0\.5, as in the plan, fo"):
             stepper.step()
+        stepper.noise_multiplier, stepper.max_grad_norm = 0.5, 0.5  # a scheduler
+        with pytest.raises(InputError, match=r"noise_multiplier: must be 1\.1 or more, as in"):
+            stepper.step()
+
+
+def test_a_clipping_norm_that_changes_within_a_step_is_refused(tmp_path: Path) -> None:
+    with Guard(plan(), tmp_path) as guard:
+        module = torch.nn.Linear(4, 2)
+        private, stepper, batches = guarded(
+            guard, module, torch.optim.SGD(module.parameters(), lr=0.5), data()
+        )
+        inputs, labels = next(iter(batches))
+        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+        stepper.max_grad_norm = 5.0
+        stepper.signal_skip_step()  # the first part of a batch that is too large
+        with pytest.raises(InputError, match="max_grad_norm"):
+            stepper.step()
+        assert guard.round == 1
+
+
+def test_gradients_that_are_not_finite_add_nothing(tmp_path: Path) -> None:
+    with Guard(plan(rounds=2), tmp_path) as guard:
+        module = torch.nn.Linear(4, 2)
+        private, stepper, batches = guarded(
+            guard, module, torch.optim.SGD(module.parameters(), lr=0.5), data()
+        )
+        inputs, labels = next(iter(batches))
+        inputs[0] = torch.nan
+        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+        stepper.step()
+        assert all(one.isfinite().all() for one in module.parameters())
+        share = read_ledger(tmp_path, plan(rounds=2).digest).records[0].shares[0]
+    assert (share.excluded, share.cohort) == (1, len(inputs))

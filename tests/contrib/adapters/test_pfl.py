@@ -25,7 +25,7 @@ def plan(epsilon: float = 60.0) -> Plan:
 def command(folder: Path, iterations: int) -> list[str]:
     """The command of a run."""
     python = python_of("pfl-0.6", ("pfl==0.6.*",))
-    script = ROOT / "tests" / "adapters" / "pfl_run.py"
+    script = ROOT / "tests" / "contrib" / "adapters" / "pfl_run.py"
     return [python, str(script), str(folder / "plan.json"), str(folder / "run"), str(iterations)]
 
 
@@ -39,7 +39,7 @@ def test_pfl_trains_under_the_plan_and_stops_with_it(tmp_path: Path) -> None:
     assert found["weight"] == pytest.approx([2.0, -1.0], abs=0.6)
     with Guard(the_plan, tmp_path / "run") as guard:
         verdict = guard.verdict()
-    assert verdict.failed == ()
+    assert verdict.outcome == "kept"
     assert [group.realised_upper == group.planned for group in verdict.groups] == [True, True]
 
 
