@@ -6,12 +6,13 @@ import copy
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ from simulate.models.network import (
 )
 from simulate.norms import factors
 
+T = TypeVar("T")
 ROWS = 50
 """Records of a block when one model is evaluated on a CPU."""
 
@@ -194,13 +196,12 @@ class Modular:
     @cached_property
     def _template(self) -> nn.Module:
         """The structure without storage, in evaluation mode."""
-        with torch.device("meta"):
-            return self.build().eval().to("meta")
+        return _outside_transforms(lambda: _on_meta(self.build)).eval()
 
     @cached_property
     def _batched(self) -> nn.Module:
-        with torch.device("meta"):
-            return (self.batched or self.build)().to("meta").train(self.stochastic)
+        made = _outside_transforms(lambda: _on_meta(self.batched or self.build))
+        return made.train(self.stochastic)
 
     @cached_property
     def _copies(self) -> threading.local:
@@ -256,8 +257,9 @@ class Modular:
         """The module's buffers by name, which no training changes."""
         if not any(True for _ in self._template.buffers()):
             return {}
+        made = self.constants or (lambda: dict(self.build().named_buffers()))
         with torch.random.fork_rng(devices=[]):
-            return (self.constants or (lambda: dict(self.build().named_buffers())))()
+            return _outside_transforms(made)
 
     @cached_property
     def _sizes(self) -> list[int]:
@@ -286,6 +288,21 @@ class Modular:
             with randomness, self._forward():
                 logits = outputs_of(module(_laid_out_images(x, self.channels_last)))
             return torch.autograd.grad(self.objective(logits, y), parameters)
+
+
+def _on_meta(build: Callable[[], nn.Module]) -> nn.Module:
+    with torch.device("meta"):
+        return build().to("meta")
+
+
+def _outside_transforms(build: Callable[[], T]) -> T:
+    """The result of a function in a thread of its own.
+
+    A first use may be inside ``vmap``, which refuses an initialisation at random; it is active in
+    its own thread only.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(build).result()
 
 
 def _laid_out(part: Tensor, channels_last: bool) -> Tensor:
