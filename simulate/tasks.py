@@ -21,7 +21,7 @@ from torch.nn import functional
 from privplan.errors import InputError
 from privplan.plan import Plan
 from privplan.streams import Purpose, stream
-from simulate.data.arrays import said
+from simulate.data.dataset import error_line
 from simulate.data.partition.clients import ClientPartition
 from simulate.models.network import CROSS_ENTROPY, Loss, Objective, fitted
 
@@ -44,7 +44,7 @@ class Metric:
             return float(self.compute(fitted(outputs, targets), targets))
         except Exception as error:  # the user's code can fail in any way
             rule = f"must compute a number from outputs and targets ({self.name})"
-            raise InputError.one("metric", rule, said(error)) from None
+            raise InputError.one("metric", rule, error_line(error)) from None
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _called(field: str, value: Any) -> Callable[[Tensor, Tensor], Any]:
             value = value()
         except Exception as error:  # the user's code can fail in any way
             rule = "must be built without arguments; else name an instance"
-            raise InputError.one(field, rule, said(error)) from None
+            raise InputError.one(field, rule, error_line(error)) from None
     if not callable(value):
         rule = "must be a function of outputs and targets"
         raise InputError.one(field, rule, type(value).__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from privplan.errors import InputError
+from privplan.errors import Fault, InputError
+from privplan.spec.training import Augmentation
 from privplan.streams import Purpose, stream
 from simulate.data.partition.clients import ClientPartition
 
@@ -149,17 +151,11 @@ def part_of(data: Dataset, count: int) -> Dataset:
     )
 
 
-# -------------------------------------------------------------------------------------------------
-# A validation split: training records that stand in for the test records while methods are tuned.
-#
-# The test records of the data set are not used, so that what is chosen has not seen them.
+# --- A validation split: what is chosen by it has not seen the test records. ---------------------
 
 
 def validation_split(data: Dataset, share: float, seed: int) -> Dataset:
-    """Returns the data set with a part of its training records in the place of its test records.
-
-    The part has the same share of each class. Records of people stay with theirs.
-    """
+    """The data set with a part of its training records, of each class, for its test records."""
     if not 0 < share < 1:
         raise InputError.one("validation_share", "must be in (0, 1)", share)
     labels, source = data.train_labels.numpy(), np.random.default_rng(seed)
@@ -170,15 +166,14 @@ def validation_split(data: Dataset, share: float, seed: int) -> Dataset:
     if not held.any() or held.all():
         rule = "must leave records on both sides of the validation split"
         raise InputError.one("validation_share", rule, share)
-    inside, outside = torch.from_numpy(~held), torch.from_numpy(held)
-    people = data.train_people
+    chosen, people = torch.from_numpy(held), data.train_people
     return replace(
         data,
         name=f"{data.name}, validation",
-        train_x=data.train_x[inside],
-        train_y=data.train_y[inside],
-        test_x=data.train_x[outside],
-        test_y=data.train_y[outside],
+        train_x=data.train_x[~chosen],
+        train_y=data.train_y[~chosen],
+        test_x=data.train_x[chosen],
+        test_y=data.train_y[chosen],
         train_people=None if people is None else people[~held],
         test_people=None if people is None else people[held],
         test_groups=None,
@@ -208,30 +203,24 @@ def personal_test_records(
         if len(own):
             chosen = own if len(own) <= most else generator.choice(own, most, replace=False)
             return np.sort(chosen)
-    classes = len(data.classes)
-    labels = data.test_labels.numpy()
+    classes, labels = len(data.classes), data.test_labels.numpy()
     trained = np.bincount(data.train_labels.numpy()[partition.records(client)], minlength=classes)
-    counts = proportional_counts(trained, np.bincount(labels, minlength=classes), most)
+    available = np.bincount(labels, minlength=classes)
+    wanted = np.where(available > 0, trained, 0).astype(np.float64)
+    if not wanted.sum():
+        return np.empty(0, np.int64)
+    share = wanted / wanted.sum()
+    positive = share > 0
+    total = min(most, int(np.floor((available[positive] / share[positive]).min() + 1e-9)))
+    exact = share * total
+    counts = np.floor(exact + 1e-9).astype(np.int64)
+    remainders = np.where(positive & (counts < available), exact - counts, -1.0)
+    counts[np.argsort(-remainders, kind="stable")[: total - counts.sum()]] += 1
     drawn = [
         generator.choice(np.flatnonzero(labels == label), counts[label], replace=False)
         for label in np.flatnonzero(counts)
     ]
     return np.sort(np.concatenate(drawn)) if drawn else np.empty(0, np.int64)
-
-
-def proportional_counts(trained: np.ndarray, available: np.ndarray, most: int) -> np.ndarray:
-    """Numbers of test records in proportion to a client's training records."""
-    wanted = np.where(available > 0, trained, 0).astype(np.float64)
-    if not wanted.sum():
-        return np.zeros(len(trained), np.int64)
-    share = wanted / wanted.sum()
-    positive = share > 0
-    total = min(most, int(np.floor((available[positive] / share[positive]).min() + 1e-9)))
-    exact = share * total
-    counts: np.ndarray = np.floor(exact + 1e-9).astype(np.int64)
-    remainders = np.where(positive & (counts < available), exact - counts, -1.0)
-    counts[np.argsort(-remainders, kind="stable")[: total - counts.sum()]] += 1
-    return counts
 
 
 # --- Public images of another size than a model takes: grey or repeated channels, interpolated. --
@@ -255,13 +244,8 @@ def fitted(data: Dataset, shape: tuple[int, ...]) -> Dataset:
     if own[0] != shape[0]:
         mean = fmean(mean) if isinstance(mean, tuple) else mean
         std = fmean(std) if isinstance(std, tuple) else std
-    return replace(
-        data,
-        train_x=_images(data.train_x, shape),
-        test_x=_images(data.test_x, shape),
-        mean=mean,
-        std=std,
-    )
+    train_x, test_x = (_images(x, shape) for x in (data.train_x, data.test_x))
+    return replace(data, train_x=train_x, test_x=test_x, mean=mean, std=std)
 
 
 def _images(images: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -276,3 +260,48 @@ def _images(images: Tensor, shape: tuple[int, ...]) -> Tensor:
             pixels = functional.interpolate(pixels, size, mode="bilinear", antialias=True)
         blocks.append(pixels.round().clamp(0, 255).to(torch.uint8).expand(-1, shape[0], -1, -1))
     return torch.cat(blocks)
+
+
+# --- Random shifts and flips of images in training, drawn from each client's own stream. ----------
+
+
+def augmentation_faults(rule: Augmentation, data: Dataset) -> Iterator[Fault]:
+    """What keeps records from being moved or mirrored."""
+    if data.kind != "image" or len(data.shape) != 3:
+        shape = "x".join(map(str, data.shape))
+        text = "must be left out for records that are no images of channels, height and width"
+        yield Fault("local.augmentation", text, f"{data.name} with {shape}")
+    elif rule.numbers[0] >= min(data.shape[1:]):
+        text = f"must be below the sides of the images, {data.shape[1]} and {data.shape[2]}"
+        yield Fault("local.augmentation.shift", text, rule.shift)
+
+
+def augmented(
+    x: Tensor, rule: Augmentation | None, sources: Iterable[np.random.Generator]
+) -> Tensor:
+    """Mini-batches with every image moved by whole pixels and mirrored at random.
+
+    A row of a batch draws three numbers, so what happens to it does not depend on the number of
+    rows after it. Pixels at the border are repeated where an image is moved away from it.
+    """
+    clients, steps, rows = x.shape[:3]
+    if rule is None or clients == 0:
+        return x
+    drawn = np.stack([source.random((rows, steps, 3)) for source in sources])
+    chances = torch.from_numpy(drawn).transpose(1, 2).flatten(0, 2)
+    shift, flip = rule.numbers
+    moves = (chances[:, :2] * (2 * shift + 1)).long() - shift
+    images = x.flatten(0, 2)
+    height, width = images.shape[-2:]
+    lines = (torch.arange(height) + moves[:, :1]).clamp(0, height - 1)
+    columns = (torch.arange(width) + moves[:, 1:]).clamp(0, width - 1)
+    mirrored = (chances[:, 2] < flip).unsqueeze(1)
+    columns = torch.where(mirrored, columns.flip(1), columns)
+    pixels = (lines.unsqueeze(2) * width + columns.unsqueeze(1)).flatten(1).to(x.device)
+    taken = images.flatten(2).gather(2, pixels.unsqueeze(1).expand(-1, images.shape[1], -1))
+    return taken.view(x.shape)
+
+
+def error_line(error: BaseException) -> str:
+    """Type and first line of an error in the user's code, for a message of one line."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

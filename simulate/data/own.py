@@ -14,7 +14,6 @@ from torch import Tensor
 
 from privplan.errors import Fault, InputError
 from privplan.plan import GroupPlan
-from simulate.data.arrays import class_labels, is_dataset, names_of, pairs_of, records_of
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import Partition
 from simulate.tasks import MULTI_CLASS, targets_of, task_of
@@ -90,10 +89,7 @@ class Data:
             self.records, self.targets = targets_of(self.task, y, self.records)
             self._labels = np.zeros(len(self.targets), np.int64)
         self.clients = None if self.client is None else names_of("data.client", self.client)
-        faults = _length_faults(self)
-        if not faults:
-            faults += _value_faults(self)
-        if faults:
+        if faults := _length_faults(self) or _value_faults(self):
             raise InputError(faults)
         self.groups = None if self.group is None else _groups(self.clients, self.group)
         if self.test is not None and self.test.task != self.task:
@@ -140,11 +136,7 @@ class Data:
         return tuple(str(name) for name in np.unique(labels))
 
     def labels(self, classes: Sequence[str]) -> np.ndarray:
-        """Label of each record as an index into ``classes`` [n], int64.
-
-        Raises:
-            InputError: for a label that is none of the classes.
-        """
+        """Label of each record as an index into ``classes`` [n], int64."""
         if self._labels.dtype.kind == "i" and self.classes is None:
             numbers: np.ndarray = self._labels
         else:
@@ -157,19 +149,10 @@ class Data:
         return numbers
 
     def prepared(self, groups: Sequence[GroupPlan]) -> tuple[Dataset, Partition | None]:
-        """The data set, and its partition over the clients of a plan's groups.
+        """The data set, and its partition over a plan's clients; None without names of clients.
 
         Clients are numbered group after group, within a group in the order of their names; so the
         digest of the data set covers the groups.
-
-        Args:
-            groups: the plan's groups.
-
-        Returns:
-            The data set; and the partition, None when the data do not name clients.
-
-        Raises:
-            InputError: when data and plan differ in the groups or their numbers of clients.
         """
         train_rows, test_rows = self._split()
         part = self.test or self
@@ -183,14 +166,28 @@ class Data:
             people = np.array([known[str(name)] for name in self.clients[train_rows]], np.int64)
             arguments["train_people"] = people
             if part.clients is not None:
-                unknown = len(known)
-                owners = [known.get(str(name), unknown) for name in part.clients[test_rows]]
-                _warn_of_strangers(part.clients[test_rows], known)
-                arguments["test_people"] = np.array(owners, np.int64)
-                named = self.groups or dict.fromkeys(known, groups[0].name)
-                of_test = [named.get(str(name), "") for name in part.clients[test_rows]]
-                arguments["test_groups"] = np.array(of_test)
-            partition = _partition(people, [len(names) for names in members])
+                names = [str(name) for name in part.clients[test_rows]]
+                group_of = self.groups or dict.fromkeys(known, groups[0].name)
+                owners = np.array([known.get(name, len(known)) for name in names], np.int64)
+                arguments["test_people"] = owners
+                arguments["test_groups"] = np.array([group_of.get(name, "") for name in names])
+                if unknown := int((owners == len(known)).sum()):
+                    _log.warning(
+                        "%d of %d test records are of clients that have no training records: "
+                        "they count in the whole test score, in no group's",
+                        unknown,
+                        len(owners),
+                    )
+            # Each client has its own records; groups are consecutive clients.
+            starts = np.concatenate([[0], np.cumsum(np.bincount(people))]).astype(np.int64)
+            cuts = np.cumsum([len(one) for one in members])[:-1]
+            numbers = np.arange(len(order))
+            partition = Partition(
+                np.argsort(people, kind="stable").astype(np.int64),
+                starts,
+                tuple(np.split(numbers, cuts)),
+                numbers,
+            )
         train_y = torch.from_numpy(self.labels(classes)[train_rows])
         test_y = torch.from_numpy(part.labels(classes)[test_rows])
         if self.targets is not None and part.targets is not None:
@@ -199,20 +196,12 @@ class Data:
             arguments["targets"] = torch.cat([chosen, rest])
             train_y = torch.arange(len(chosen))
             test_y = len(chosen) + torch.arange(len(rest))
-        bytes_ = self.records.dtype == torch.uint8
-        dataset = Dataset(
-            self.name,
-            self.records[torch.from_numpy(train_rows)],
-            train_y,
-            part.records[torch.from_numpy(test_rows)],
-            test_y,
-            classes,
-            self.mean if bytes_ else 0.0,
-            self.std if bytes_ else 1.0,
-            self.kind,
-            **arguments,
-        )
-        return dataset, partition
+        if self.records.dtype == torch.uint8:
+            arguments |= {"mean": self.mean, "std": self.std}
+        train_x = self.records[torch.from_numpy(train_rows)]
+        test_x = part.records[torch.from_numpy(test_rows)]
+        parts = train_x, train_y, test_x, test_y
+        return Dataset(self.name, *parts, classes, kind=self.kind, **arguments), partition
 
     def _split(self) -> tuple[np.ndarray, np.ndarray]:
         """Indices of the training records here, and of the test records in their ``Data``."""
@@ -230,24 +219,17 @@ class Data:
             count = min(len(rows) - 1, int(share * len(rows) + generator.random()))
             chosen[generator.permutation(rows)[:count]] = True
         if not chosen.any():
-            rule = (
-                f"must leave a test record; with {len(everything)} records, raise it or give test"
-            )
+            rule = f"must leave a test record of {len(everything)}; raise it or give test"
             raise InputError.one("data.test_share", rule, share)
         return np.flatnonzero(~chosen), np.flatnonzero(chosen)
 
     def _members(self, groups: Sequence[GroupPlan], clients: np.ndarray) -> list[np.ndarray]:
-        """Sorted names of the clients of each group of the plan.
-
-        Raises:
-            InputError: naming each group whose number of clients differs from the plan's.
-        """
+        """Sorted names of the clients of each group of the plan."""
         names = np.unique(clients)
         if self.groups is None and len(groups) > 1:
             rule = f"is required with a plan of {len(groups)} groups"
             raise InputError.one("data.group", rule, "none")
-        one = groups[0].name
-        owner = dict.fromkeys(names, one) if self.groups is None else self.groups
+        owner = self.groups or dict.fromkeys(names, groups[0].name)
         members = [
             np.array([name for name in names if owner[str(name)] == group.name]) for group in groups
         ]
@@ -268,29 +250,23 @@ class Data:
 
 def _length_faults(data: Data) -> list[Fault]:
     """Arrays that do not have one value per record."""
-    faults, count = [], len(data.records)
+    count = len(data.records)
+    arrays = {"y": data._labels, "client": data.clients, "group": data.group}
+    faults = [
+        Fault(f"data.{name}", f"must have {count} values, one per record", len(values))
+        for name, values in arrays.items()
+        if not (values is None or isinstance(values, Mapping) or len(values) == count)
+    ]
     if not count:
         faults.append(Fault("data.x", "must hold a record", 0))
-    if len(data._labels) != count:
-        faults.append(
-            Fault("data.y", f"must have {count} labels, one per record", len(data._labels))
-        )
-    if data.clients is not None and len(data.clients) != count:
-        rule = f"must have {count} values, one per record"
-        faults.append(Fault("data.client", rule, len(data.clients)))
     if data.group is not None and data.clients is None:
         faults.append(Fault("data.client", "is required with group", "none"))
-    elif (
-        data.group is not None and not isinstance(data.group, Mapping) and len(data.group) != count
-    ):
-        rule = f"must have {count} values, one per record"
-        faults.append(Fault("data.group", rule, len(data.group)))
     return faults
 
 
 def _value_faults(data: Data) -> list[Fault]:
     """Values that cannot be trained on, and options out of range."""
-    faults = []
+    faults, test = [], data.test
     if data.classes is not None and data.task != MULTI_CLASS:
         faults.append(Fault("data.classes", f"is only for {MULTI_CLASS}", list(data.classes)))
     if data.records.is_floating_point():
@@ -305,24 +281,21 @@ def _value_faults(data: Data) -> list[Fault]:
             faults.append(Fault("data.y", rule, f"{low}..{high}"))
     if data.classes is not None and len(set(map(str, data.classes))) != len(data.classes):
         faults.append(Fault("data.classes", "must be unique names", list(data.classes)))
-    if data.test is not None and data.test_share is not None:
-        faults.append(Fault("data.test_share", "must be left out with test", data.test_share))
-    if (
-        data.test is not None
-        and data.targets is not None
-        and data.test.targets is not None
-        and data.test.targets.shape[1:] != data.targets.shape[1:]
-    ):
-        rule = f"must have labels of shape {tuple(data.targets.shape[1:])} per record"
-        faults.append(Fault("data.test", rule, tuple(data.test.targets.shape[1:])))
     if data.test_share is not None and not 0 < data.test_share < 1:
         faults.append(Fault("data.test_share", "must be above 0 and below 1", data.test_share))
-    if data.test is not None and (data.test.shape, data.test.records.dtype) != (
-        data.shape,
-        data.records.dtype,
-    ):
-        rule = f"must have records like the training records, {data.shape} {data.records.dtype}"
-        faults.append(Fault("data.test", rule, f"{data.test.shape} {data.test.records.dtype}"))
+    if test is None:
+        return faults
+    if data.test_share is not None:
+        faults.append(Fault("data.test_share", "must be left out with test", data.test_share))
+    if data.targets is not None and test.targets is not None:
+        per_record = tuple(data.targets.shape[1:])
+        if test.targets.shape[1:] != per_record:
+            rule = f"must have labels of shape {per_record} per record"
+            faults.append(Fault("data.test", rule, tuple(test.targets.shape[1:])))
+    trained, tested = (f"{one.shape} {one.records.dtype}" for one in (data, test))
+    if trained != tested:
+        rule = f"must have records like the training records, {trained}"
+        faults.append(Fault("data.test", rule, tested))
     return faults
 
 
@@ -345,26 +318,81 @@ def _groups(clients: np.ndarray | None, group: Any) -> dict[str, str]:
     return {str(name): str(value) for name, value in pairs.T}
 
 
-def _warn_of_strangers(clients: np.ndarray, known: Mapping[str, int]) -> None:
-    """Log how many test records are of clients without training records, which have no group."""
-    names, counts = np.unique(clients, return_counts=True)
-    others = [(str(name), int(n)) for name, n in zip(names, counts, strict=True)]
-    others = [(name, n) for name, n in others if name not in known]
-    if others:
-        _log.warning(
-            "%d of %d test records are of %d clients that have no training records (first %s): "
-            "they count in the whole test score, in no group's",
-            sum(n for _, n in others),
-            len(clients),
-            len(others),
-            others[0][0],
-        )
+# --- Records, labels and names as arrays and tensors of the types that training uses. ------------
 
 
-def _partition(people: np.ndarray, sizes: list[int]) -> Partition:
-    """The partition in which each client holds its own records; groups are consecutive clients."""
-    clients = int(people.max()) + 1
-    starts = np.concatenate([[0], np.cumsum(np.bincount(people, minlength=clients))])
-    members = np.split(np.arange(clients), np.cumsum(sizes)[:-1])
-    order = np.argsort(people, kind="stable").astype(np.int64)
-    return Partition(order, starts.astype(np.int64), tuple(members), np.arange(clients))
+def is_dataset(source: Any) -> bool:
+    """Whether a source is a map-style dataset rather than an array."""
+    sized = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+    return sized and not isinstance(source, Tensor | np.ndarray)
+
+
+def pairs_of(source: Any) -> tuple[Any, Any]:
+    """Records and labels of a map-style dataset of pairs."""
+    if not is_dataset(source):
+        raise InputError.one("data.y", "is required with an array of records", "none")
+    try:
+        items = [source[row] for row in range(len(source))]
+        pairs = [(np.asarray(x), y) for x, y in items]
+    except (TypeError, ValueError):
+        raise InputError.one(
+            "data.x", "must hold pairs of a record and a label", "others"
+        ) from None
+    shapes = {x.shape for x, _ in pairs}
+    if len(shapes) != 1:
+        raise InputError.one("data.x", "must have records of one shape", sorted(shapes)[:3])
+    try:
+        return np.stack([x for x, _ in pairs]), np.stack([np.asarray(y) for _, y in pairs])
+    except ValueError:
+        raise InputError.one("data.y", "must have labels of one shape", "others") from None
+
+
+def class_labels(where: str, values: Any) -> np.ndarray:
+    """One-dimensional labels: whole numbers as int64, or texts."""
+    array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+    if array.ndim != 1:
+        raise InputError.one(where, "must be one-dimensional", array.shape)
+    if array.dtype.kind == "O" and all(isinstance(value, str) for value in array):
+        array = array.astype(str)
+    if array.dtype.kind == "f" and np.isfinite(array).all() and (array == array.round()).all():
+        array = array.astype(np.int64)
+    if array.dtype.kind in "biu":
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iU":
+        rule = "must be whole numbers or names of classes, without missing values"
+        wrong = next((value for value in array if value != value), array[:1])
+        raise InputError.one(where, rule, str(wrong))
+    return array
+
+
+def records_of(values: Any) -> Tensor:
+    """Records as uint8, float32 or int64."""
+    try:
+        if not isinstance(values, Tensor):
+            array = np.asarray(values)  # torch warns of a read-only array
+            values = torch.from_numpy(array if array.flags.writeable else array.copy())
+    except (TypeError, ValueError):
+        raise InputError.one(
+            "data.x", "must be numbers in an array", type(values).__name__
+        ) from None
+    records: Tensor = values.detach().cpu()
+    if records.is_complex() or records.ndim < 2:
+        rule = "must be real numbers of shape [records, ...]"
+        raise InputError.one("data.x", rule, f"{records.dtype} {tuple(records.shape)}")
+    if records.dtype == torch.uint8:
+        return records.contiguous()
+    whole = not records.is_floating_point() and records.dtype != torch.bool
+    return records.to(torch.int64 if whole else torch.float32).contiguous()
+
+
+def names_of(where: str, values: Any) -> np.ndarray:
+    """Names of clients or groups as texts [n]; whole numbers by their digits."""
+    array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+    missing = [row for row, value in enumerate(array.ravel()) if value is None or value != value]
+    if array.ndim != 1 or missing:
+        rule = "must have one name or number per record"
+        found = f"none in row {missing[0]}" if missing else array.shape
+        raise InputError.one(where, rule, found)
+    if array.dtype.kind == "f" and (array == array.round()).all():
+        array = array.astype(np.int64)
+    return array.astype(str)

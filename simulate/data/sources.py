@@ -17,7 +17,7 @@ import numpy as np
 
 from privplan.errors import Fault, InputError
 from privplan.files import read_text
-from simulate.data.arrays import said
+from simulate.data.dataset import error_line
 from simulate.data.own import Data
 from simulate.data.registry import reading
 from simulate.tasks import MULTI_CLASS
@@ -328,7 +328,7 @@ def load_own(source: str, options: DataOptions) -> Data:
     try:
         made = given() if callable(given) else given
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
-        raise InputError.one("data", "must be made without an error", said(error)) from None
+        raise InputError.one("data", "must be made without an error", error_line(error)) from None
     if not isinstance(made, Data):
         rule = f"must be a function that returns simulate.Data ({source})"
         raise InputError.one("data", rule, type(made).__name__)
@@ -369,7 +369,7 @@ def imported(field: str, text: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
-        raise InputError.one(field, f"must be importable as {text}", said(error)) from None
+        raise InputError.one(field, f"must be importable as {text}", error_line(error)) from None
 
 
 def _table(path: Path, options: DataOptions, test: Data | None) -> Data:

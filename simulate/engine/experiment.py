@@ -21,8 +21,7 @@ from privplan.streams import NoiseKey, Purpose, stream
 from simulate import audit as canary_clients
 from simulate.algorithm import Algorithm, groups_in_round, sensitivity_bound
 from simulate.components import ClientBatch, LocalResult
-from simulate.data.augmentation import augmentation_faults
-from simulate.data.dataset import Dataset, personal_test_records
+from simulate.data.dataset import Dataset, augmentation_faults, personal_test_records
 from simulate.data.partition.clients import ClientPartition
 from simulate.models.network import Model, started
 from simulate.parallel import SINGLE_PROCESS, Ranks

@@ -20,7 +20,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from privplan.errors import InputError
-from simulate.data.arrays import said
+from simulate.data.dataset import error_line
 from simulate.models.network import (
     CROSS_ENTROPY,
     Model,
@@ -243,7 +243,7 @@ class Modular:
             if self.export is None:
                 raise
             rule = "must compute the outputs of every batch of records"
-            raise InputError.one("model", rule, said(error)) from error
+            raise InputError.one("model", rule, error_line(error)) from error
 
     def _randomness(self, y: Tensor) -> tuple[Tensor, SeededRandomness | nullcontext[None]]:
         """Labels [B] of one client's step without a seed, and the context of its forward pass."""

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from privplan.errors import Fault, InputError
-from simulate.data.arrays import said
-from simulate.data.dataset import Dataset
+from simulate.data.dataset import Dataset, error_line
 from simulate.data.own import Data
 from simulate.models.fast import Compiled, compiled
 from simulate.models.modular import Modular, outputs_of
@@ -136,7 +135,7 @@ def behaviour(
     try:
         module = copy.deepcopy(module)
     except Exception as error:  # such as a lock, or a tensor that was computed from parameters
-        return Behaviour(0, False, [Fault("model", COPY_RULE, said(error))])
+        return Behaviour(0, False, [Fault("model", COPY_RULE, error_line(error))])
     before = [value.clone() for value in module.buffers()]
     x = probe.x
     shape = "x".join(map(str, x.shape[1:]))
@@ -151,7 +150,7 @@ def behaviour(
             single = [outputs_of(module(x[row : row + 1].clone())) for row in range(len(x))]
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
         rule = f"must take records of shape {shape} (after the batch dimension)"
-        return Behaviour(0, False, [Fault("model", rule, said(error))])
+        return Behaviour(0, False, [Fault("model", rule, error_line(error))])
     fault = _shape_fault(logits, probe, classes, objective)
     if fault is not None:
         return Behaviour(0, False, [fault])
@@ -224,7 +223,7 @@ def loss_faults(
             for row in range(len(y))
         ]
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
-        return [Fault("loss", "must take outputs and targets without an error", said(error))]
+        return [Fault("loss", "must take outputs and targets without an error", error_line(error))]
     if not loss.requires_grad:
         return [Fault("loss", "must be differentiable in the outputs", "no gradient")]
     value, mean = float(loss.detach()), sum(each) / len(each)
@@ -248,7 +247,9 @@ def _gradient_faults(module: nn.Module, probe: Probe, objective: Objective) -> l
                 logits.square().sum(), list(trainable.values()), allow_unused=True
             )
     except RuntimeError as error:  # such as an operation in place
-        return [Fault("model", "must be differentiable; avoid operations in place", said(error))]
+        return [
+            Fault("model", "must be differentiable; avoid operations in place", error_line(error))
+        ]
     unused = [name for name, value in zip(trainable, found, strict=True) if value is None]
     if unused:
         rule = "must use all parameters; remove the unused ones"
@@ -309,7 +310,7 @@ class OwnModel:
             module = copy.deepcopy(self.source) if given else self.source(**self.arguments)
         except (Exception, SystemExit) as error:  # the user's code can fail in any way
             rule = COPY_RULE if given else "must be built without an error"
-            raise InputError.one("model", rule, said(error)) from None
+            raise InputError.one("model", rule, error_line(error)) from None
         if not isinstance(module, nn.Module):
             rule = f"must be a torch.nn.Module or return one ({self.label})"
             raise InputError.one("model", rule, type(module).__name__)
@@ -432,7 +433,7 @@ def _fastest(model: Modular, module: nn.Module, probe: Probe, *, vectorised: boo
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
         rule = "must work with torch.func.functional_call"
         rule += " and torch.func.vmap, which this run needs" if vectorised else ""
-        raise InputError.one("model", rule, said(error.__cause__ or error)) from None
+        raise InputError.one("model", rule, error_line(error.__cause__ or error)) from None
     if probe.x.ndim != 4:
         return model
     fast = replace(model, channels_last=True)

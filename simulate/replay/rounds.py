@@ -23,7 +23,7 @@ from privplan.discrete_gaussian import discrete_gaussian
 from privplan.plan import Plan
 from privplan.record import ReleaseRecord, Residual
 from privplan.spec.training import BETA1, BETA2
-from simulate.data.augmentation import augmented
+from simulate.data.dataset import augmented
 from simulate.replay.lines import (
     AUGMENTATION,
     CLIENT,

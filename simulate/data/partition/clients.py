@@ -53,19 +53,12 @@ def first_shared_record(partition: ClientPartition, total: int) -> int | None:
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition stored as an array; no two clients share a record.
+    """A partition stored as an array; no two clients share a record."""
 
-    Attributes:
-        order: indices of records, client after client [at most n].
-        starts: where each client's records begin in ``order`` [clients + 1].
-        members: the clients of each group, in the order of the plan's groups.
-        people: the person that each client is [clients]; None for synthetic clients.
-    """
-
-    order: np.ndarray
-    starts: np.ndarray
+    order: np.ndarray  # indices of records, client after client [at most n]
+    starts: np.ndarray  # where each client's records begin in ``order`` [clients + 1]
     members: tuple[np.ndarray, ...]
-    people: np.ndarray | None = None
+    people: np.ndarray | None = None  # the person that each client is [clients], if any
 
     def records(self, client: int) -> np.ndarray:
         """As ``ClientPartition.records``."""
@@ -99,17 +92,11 @@ class LazyPartition:
     """A partition in which each client's records are drawn on request; clients may share records.
 
     Memory does not depend on the number of clients.
-
-    Attributes:
-        total: training records of the data set (n).
-        size: records of each client.
-        seed: the run's seed.
-        members: the clients of each group, in the order of the plan's groups.
     """
 
-    total: int
-    size: int
-    seed: int
+    total: int  # training records of the data set
+    size: int  # records of each client
+    seed: int  # the run's
     members: tuple[np.ndarray, ...]
 
     def records(self, client: int) -> np.ndarray:

@@ -8,6 +8,7 @@ of the data, unless the scheme is ``by-class`` or ends in ``+correlated:RHO``.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -115,19 +116,12 @@ def forms() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Scheme:
-    """A parsed partition scheme.
+    """A parsed partition scheme."""
 
-    Attributes:
-        text: the scheme as written; part of a run's identity.
-        assign: the function that assigns records to clients.
-        disjoint: whether clients share no record by construction.
-        correlation: correlation of privacy groups with labels, from 0 to 1.
-    """
-
-    text: str
+    text: str  # as written; part of a run's identity
     assign: Assignment
-    disjoint: bool = True
-    correlation: float = 0.0
+    disjoint: bool = True  # whether clients share no record by construction
+    correlation: float = 0.0  # of privacy groups with labels, from 0 to 1
 
 
 def scheme(text: str) -> Scheme:
@@ -209,11 +203,6 @@ def require_disjoint(algorithm: str, chosen: Scheme, assigned: ClientPartition, 
 # --- Partitions without skew by design: even and random, drawn by each client, or by person. -----
 
 
-def parse_iid(rest: str) -> Assignment:
-    """The assignment of ``iid`` or ``iid:SIZE``."""
-    return partial(assign_drawn, size=positive_int(rest)) if rest else assign_even
-
-
 def assign_even(request: PartitionRequest) -> Partition:
     """All records in random order, in parts whose sizes differ by at most one."""
     request.require_records()
@@ -229,19 +218,8 @@ def assign_drawn(request: PartitionRequest, size: int) -> LazyPartition:
     return LazyPartition(len(request.labels), size, request.seed, request.members)
 
 
-def parse_natural(rest: str) -> Assignment:
-    """The assignment of ``natural``."""
-    if rest:
-        raise ValueError(rest)
-    return assign_natural
-
-
 def assign_natural(request: PartitionRequest) -> Partition:
-    """A partition in which each client is one person, with all of the person's records.
-
-    With fewer clients than people, the people are drawn at random and the other records are
-    not used.
-    """
+    """Each client is one person with all of its records; of too many people some are drawn."""
     if request.people is None:
         rule = "must not be natural for a data set that names no people"
         raise InputError.one("partition", rule, "natural")
@@ -254,42 +232,11 @@ def assign_natural(request: PartitionRequest) -> Partition:
     return replace(request.stored([records[one] for one in chosen]), people=names[chosen])
 
 
-PARTITIONS.register(
-    "iid",
-    SchemeKind(
-        "iid or iid:SIZE",
-        "records spread evenly; with SIZE each client draws that many, and clients may share them",
-        parse_iid,
-        disjoint=lambda rest: not rest,
-    ),
-)
-PARTITIONS.register(
-    "natural",
-    SchemeKind(
-        "natural",
-        "each client is a person of the data set (writer, role), drawn at random if there are more",
-        parse_natural,
-    ),
-)
-
-
-# -------------------------------------------------------------------------------------------------
-# Labels that only the clients of one privacy group hold: the strongest correlation of budgets.
-#
-# The group is filled up with records of other labels to its share of all records.
-
-
-def parse(rest: str) -> Assignment:
-    """The assignment of ``by-class:GROUP=LABEL,LABEL``."""
-    group, _, labels = rest.rpartition("=")
-    exclusive = tuple(sorted({int(label) for label in labels.split(",")}))
-    if not group or exclusive[0] < 0:
-        raise ValueError(rest)
-    return partial(assign_by_class, group=group, exclusive=exclusive)
+# --- Labels that only the clients of one privacy group hold: the strongest correlation of budgets.
 
 
 def assign_by_class(request: PartitionRequest, group: str, exclusive: tuple[int, ...]) -> Partition:
-    """A partition in which only one group holds the given labels."""
+    """Only one group holds some labels; other labels fill it up to its share of all records."""
     request.require_records()
     labels, clients, generator = request.labels, request.clients, request.generator()
     if group not in request.names:
@@ -300,33 +247,20 @@ def assign_by_class(request: PartitionRequest, group: str, exclusive: tuple[int,
         raise InputError.one("partition", "must name labels of the data set", absent[0])
     named = np.isin(labels, exclusive)
     inside = request.members[request.names.index(group)]
-    in_group = np.isin(np.arange(clients), inside)
+    outside = np.setdiff1d(np.arange(clients), inside)
     own = generator.permutation(np.flatnonzero(named))
     others = generator.permutation(np.flatnonzero(~named))
     filled = max(0, len(labels) * len(inside) // clients - len(own))
-    if len(own) + filled < len(inside) or len(others) - filled < clients - len(inside):
+    if len(own) + filled < len(inside) or len(others) - filled < len(outside):
         rule = "must leave each client at least one record"
         raise InputError.one("partition", rule, f"by-class:{group}={exclusive}")
     pool = generator.permutation(np.concatenate([own, others[:filled]]))
     records: list[np.ndarray] = [np.empty(0, np.int64)] * clients
-    for part, chosen in ((pool, in_group), (others[filled:], ~in_group)):
-        holders = np.flatnonzero(chosen)
-        if len(holders):
-            pieces = np.split(part, even_starts(len(part), len(holders))[1:-1])
-            for client, piece in zip(holders, pieces, strict=True):
-                records[client] = piece
+    for part, holders in ((pool, np.sort(inside)), (others[filled:], outside)):
+        cuts = even_starts(len(part), max(1, len(holders)))[1:-1]
+        for client, piece in zip(holders, np.split(part, cuts), strict=False):
+            records[client] = piece
     return request.stored(records)
-
-
-PARTITIONS.register(
-    "by-class",
-    SchemeKind(
-        "by-class:GROUP=LABEL,LABEL",
-        "one privacy group alone holds the labels (numbers), filled up to its share of records",
-        parse,
-        correlatable=False,
-    ),
-)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -337,14 +271,6 @@ PARTITIONS.register(
 # Communication-Efficient Learning of Deep Networks from Decentralized Data (2017), Section 3, for
 # ``shards``; the experiments of DP2-FedSAM (Section VI) for ``pathological``; the experiments of
 # HyperFL (Appendix D.1) for ``dominant``.
-
-
-def parse_dirichlet(rest: str) -> Assignment:
-    """The assignment of ``dirichlet:ALPHA``."""
-    alpha = float(rest)
-    if not 0 < alpha < math.inf:
-        raise ValueError(rest)
-    return partial(assign_dirichlet, alpha=alpha)
 
 
 def assign_dirichlet(request: PartitionRequest, alpha: float) -> Partition:
@@ -375,21 +301,6 @@ def assign_dirichlet(request: PartitionRequest, alpha: float) -> Partition:
     return Partition(order, starts, request.members)
 
 
-PARTITIONS.register(
-    "dirichlet",
-    SchemeKind(
-        "dirichlet:ALPHA",
-        "label mixes from a Dirichlet distribution, ALPHA above 0; the smaller, the more skewed",
-        parse_dirichlet,
-    ),
-)
-
-
-def parse_shards(rest: str) -> Assignment:
-    """The assignment of ``shards:S``."""
-    return partial(assign_shards, shards=positive_int(rest))
-
-
 def assign_shards(request: PartitionRequest, shards: int) -> Partition:
     """A random choice of ``shards`` pieces per client of the records sorted by label.
 
@@ -403,22 +314,6 @@ def assign_shards(request: PartitionRequest, shards: int) -> Partition:
     pieces = np.split(by_label, even_starts(len(by_label), request.clients * shards)[1:-1])
     chosen = generator.permutation(len(pieces)).reshape(request.clients, shards)
     return request.stored([np.concatenate([pieces[one] for one in row]) for row in chosen])
-
-
-PARTITIONS.register(
-    "shards",
-    SchemeKind(
-        "shards:S", "records sorted by label and cut up; each client gets S pieces", parse_shards
-    ),
-)
-
-
-def parse_pathological(rest: str) -> Assignment:
-    """The assignment of ``pathological:N,S``, or of ``pathological:S`` for any N."""
-    *clients, classes = (positive_int(number) for number in rest.split(","))
-    if len(clients) > 1:
-        raise ValueError(rest)
-    return partial(assign_pathological, clients=clients[0] if clients else None, classes=classes)
 
 
 def assign_pathological(request: PartitionRequest, clients: int | None, classes: int) -> Partition:
@@ -468,26 +363,8 @@ def _holders(sizes: np.ndarray, clients: int, classes: int) -> np.ndarray | None
     return holders
 
 
-PARTITIONS.register(
-    "pathological",
-    SchemeKind(
-        "pathological:N,S or pathological:S",
-        "each of the plan's N clients holds S classes, no more",
-        parse_pathological,
-    ),
-)
-
-
 CHARACTERS = (range(10), range(10, 36), range(36, 62))
 """Digits, capital and small letters, in the order of EMNIST's labels."""
-
-
-def parse_dominant(rest: str) -> Assignment:
-    """The assignment of ``dominant:S%``, S from 0 to 100."""
-    share = float(rest.removesuffix("%"))
-    if not 0 <= share <= 100:
-        raise ValueError(rest)
-    return partial(assign_dominant, share=share / 100)
 
 
 def dominant_sets(classes: int) -> list[np.ndarray]:
@@ -513,9 +390,15 @@ def assign_dominant(request: PartitionRequest, share: float) -> Partition:
 
     def pools(size: int) -> list[np.ndarray] | None:
         """Records of each set for clients of ``size`` records; None when they do not suffice."""
-        uniform = _uniform(share, size)
+        uniform = round(share * size)
         rest = mixed[uniform * request.clients :]
-        parts = _divided(labels, rest, dominant)
+        classes = labels[rest]
+        rows: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in dominant]
+        for label in np.unique(classes):  # each record goes to one of the sets with its class
+            containing = [index for index, kind in enumerate(dominant) if label in kind]
+            for turn, index in enumerate(containing):
+                rows[index].append(np.flatnonzero(classes == label)[turn :: len(containing)])
+        parts = [rest[np.sort(np.concatenate(part))] for part in rows]
         needed = users * (size - uniform)
         return parts if all(len(p) >= n for p, n in zip(parts, needed, strict=True)) else None
 
@@ -527,7 +410,7 @@ def assign_dominant(request: PartitionRequest, share: float) -> Partition:
     if low == 0 or chosen is None:
         rule = "must leave each client a record of its dominant classes"
         raise InputError.one("partition", rule, f"dominant:{100 * share:g}")
-    uniform, used, records = _uniform(share, low), np.zeros(len(dominant), np.int64), []
+    uniform, used, records = round(share * low), np.zeros(len(dominant), np.int64), []
     for client, kind in enumerate(own):
         dominated = chosen[kind][used[kind] : used[kind] + low - uniform]
         used[kind] += len(dominated)
@@ -536,28 +419,64 @@ def assign_dominant(request: PartitionRequest, share: float) -> Partition:
     return request.stored(records)
 
 
-def _uniform(share: float, size: int) -> int:
-    """Number of records of all classes among ``size`` records."""
-    return round(share * size)
+# --- The schemes by name, and how the text after the colon is read. ------------------------------
 
 
-def _divided(labels: np.ndarray, rest: np.ndarray, dominant: list[np.ndarray]) -> list[np.ndarray]:
-    """Records in random order, each assigned to one of the sets that contain its class."""
-    classes = labels[rest]
-    parts: list[list[np.ndarray]] = [[] for _ in dominant]
-    for label in np.unique(classes):
-        containing = [index for index, kind in enumerate(dominant) if label in kind]
-        for turn, index in enumerate(containing):
-            parts[index].append(np.flatnonzero(classes == label)[turn :: len(containing)])
-    empty = np.empty(0, np.int64)
-    return [rest[np.sort(np.concatenate([empty, *part]))] for part in parts]
+def _parse(name: str, rest: str) -> Assignment:
+    match name:
+        case "iid":
+            return partial(assign_drawn, size=positive_int(rest)) if rest else assign_even
+        case "natural" if not rest:
+            return assign_natural
+        case "by-class":
+            group, _, labels = rest.rpartition("=")
+            exclusive = tuple(sorted({int(label) for label in labels.split(",")}))
+            if group and exclusive[0] >= 0:
+                return partial(assign_by_class, group=group, exclusive=exclusive)
+        case "dirichlet":
+            if 0 < (alpha := float(rest)) < math.inf:
+                return partial(assign_dirichlet, alpha=alpha)
+        case "shards":
+            return partial(assign_shards, shards=positive_int(rest))
+        case "pathological":
+            *clients, classes = map(positive_int, rest.split(","))
+            if len(clients) < 2:
+                clients_ = clients[0] if clients else None
+                return partial(assign_pathological, clients=clients_, classes=classes)
+        case "dominant":
+            if 0 <= (share := float(rest.removesuffix("%"))) <= 100:
+                return partial(assign_dominant, share=share / 100)
+    raise ValueError(rest)
 
 
-PARTITIONS.register(
-    "dominant",
-    SchemeKind(
+for _form, _meaning in (
+    (
+        "iid or iid:SIZE",
+        "records spread evenly; with SIZE each client draws that many, and clients may share them",
+    ),
+    (
+        "natural",
+        "each client is a person of the data set (writer, role), drawn at random if there are more",
+    ),
+    (
+        "by-class:GROUP=LABEL,LABEL",
+        "one privacy group alone holds the labels (numbers), filled up to its share of records",
+    ),
+    (
+        "dirichlet:ALPHA",
+        "label mixes from a Dirichlet distribution, ALPHA above 0; the smaller, the more skewed",
+    ),
+    ("shards:S", "records sorted by label and cut up; each client gets S pieces"),
+    (
+        "pathological:N,S or pathological:S",
+        "each of the plan's N clients holds S classes, no more",
+    ),
+    (
         "dominant:S%",
         "S percent of a client's records are from all classes, the rest from its dominant ones",
-        parse_dominant,
     ),
-)
+):
+    _name = re.split("[: ]", _form)[0]
+    _disjoint = (lambda rest: not rest) if _name == "iid" else (lambda rest: True)
+    _parser, _follows = partial(_parse, _name), _name != "by-class"
+    PARTITIONS.register(_name, SchemeKind(_form, _meaning, _parser, _disjoint, _follows))

@@ -17,7 +17,7 @@ from privplan.spec.spec import Spec
 from privplan.spec.training import Augmentation
 from privplan.streams import Purpose, streams
 from simulate.algorithms.registry import ALGORITHMS
-from simulate.data.augmentation import augmented
+from simulate.data.dataset import augmented
 from simulate.engine.experiment import Experiment
 from simulate.engine.round import RoundContext, client_batch
 from simulate.replay.replay import Replay
