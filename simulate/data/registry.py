@@ -38,45 +38,28 @@ CHUNK = 2**20
 
 @dataclass(frozen=True)
 class Location:
-    """Folders in which a data set is looked for.
+    """Folders in which a data set is looked for."""
 
-    Attributes:
-        title: the data set's name in messages.
-        folders: folders below the data folder, the usual one first.
-        remedy: how to get missing data, as the end of a sentence.
-    """
-
-    title: str
-    folders: tuple[str, ...]
-    remedy: str
+    title: str  # in messages
+    folders: tuple[str, ...]  # below the data folder, the usual one first
+    remedy: str  # how to get missing data, as the end of a sentence
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A published tar or zip archive.
-
-    Attributes:
-        address: its URL.
-        checksum: its published SHA-256 sum, or its MD5 sum where no other one is published.
-        inside: folder of the archive that is unpacked; ``.`` for all of it.
-        only: text that the names of the unpacked files of a zip archive contain.
-    """
+    """A published tar or zip archive."""
 
     address: str
-    checksum: str
-    inside: str = "."
-    only: str = ""
+    checksum: str  # its published SHA-256 sum, or its MD5 sum where no other one is published
+    inside: str = "."  # folder of the archive that is unpacked; ``.`` for all of it
+    only: str = ""  # text that the names of the unpacked files of a zip archive contain
 
 
 def data_folder(data_dir: Path | None) -> Path:
     """The data folder: ``data_dir`` if given, else PRIVPLAN_DATA, else the user's cache."""
-    if data_dir is not None:
-        return data_dir
-    variable = os.environ.get("PRIVPLAN_DATA")
-    if variable:
-        return Path(variable)
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "privplan"
+    if found := data_dir or os.environ.get("PRIVPLAN_DATA"):
+        return Path(found)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "privplan"
 
 
 def folders(location: Location, data: Path) -> list[Path]:
@@ -322,15 +305,14 @@ def read_pickle(path: Path) -> dict[bytes, Any]:
         }
 
 
-def read_unpacked(path: Path, most: int | None = None) -> bytes:
+def read_unpacked(path: Path, most: int = MOST_UNPACKED) -> bytes:
     """The content of a file, unpacked when its name ends in ``.gz``."""
     if path.suffix != ".gz":
         return path.read_bytes()
-    limit = MOST_UNPACKED if most is None else most
     with gzip.open(path) as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise ValueError(f"must unpack to {limit} bytes or less")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"must unpack to {most} bytes or less")
     return content
 
 
@@ -354,21 +336,21 @@ def library(name: str) -> Any:
 def find_copy(location: Location, data: Path) -> Path | None:
     """The folder of a local copy, saved by the library or as parquet files; None if none."""
     for folder in folders(location, data):
-        if any((folder / name).is_file() for name in SAVED):
-            return folder
-        if folder.is_dir() and next(folder.rglob("*.parquet"), None) is not None:
+        if _is_saved(folder) or next(folder.rglob("*.parquet"), None) is not None:
             return folder
     return None
+
+
+def _is_saved(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in SAVED)
 
 
 def splits(name: str, folder: Path) -> dict[str, Any]:
     """The splits of a local copy, by name; downloads nothing."""
     datasets = library(name)
     with reading(folder, "must be readable by the library datasets"):
-        if any((folder / saved).is_file() for saved in SAVED):
-            copy = datasets.load_from_disk(str(folder))
-        else:
-            copy = datasets.load_dataset(str(folder))
+        load = datasets.load_from_disk if _is_saved(folder) else datasets.load_dataset
+        copy = load(str(folder))
     return dict(copy) if isinstance(copy, dict) else {"train": copy}
 
 

@@ -24,13 +24,11 @@ from simulate.tasks import MULTI_CLASS
 
 # --- Tables with named columns as records: public statistics, standardised numbers, categories. --
 #
-# The encoding has one input per numeric column and one per category, in the order of the features:
-#
-# - A numeric column has ``{"mean": 40, "std": 12, "fill": 38}``; its input is (value - mean) /
-# std. A   missing value is replaced by ``fill``, which is the mean when left out. - A categorical
-# column has ``{"categories": ["f", "m"], "fill": "f"}``; its inputs are 1 for the   value's
-# category and 0 for the others. A missing value is replaced by ``fill``; without ``fill``   all
-# its inputs are 0. So are those of a value that is none of the categories.
+# A numeric column has ``{"mean": 40, "std": 12, "fill": 38}``; its input is (value - mean) / std. A
+# missing value is replaced by ``fill``, which is the mean when left out. A categorical column has
+# ``{"categories": ["f", "m"], "fill": "f"}``; its inputs are 1 for the value's category and 0 for
+# the others. A missing value is replaced by ``fill``; without ``fill`` all its inputs are 0. So are
+# those of a value that is none of the categories.
 #
 # Statistics are public constants. They are never computed from the table, because publishing them
 # would be a release of the clients' data that no budget pays for.
@@ -67,12 +65,10 @@ def columns_of(table: Any) -> dict[str, Sequence[Any]]:
 
 def _plain(values: Any) -> Sequence[Any]:
     """Values of a column of a ``datasets`` table, also of one in the format of torch or NumPy."""
-    found: Sequence[Any] = (
-        values.tolist()
-        if hasattr(values, "tolist")
-        else [value.tolist() if hasattr(value, "tolist") else value for value in values]
-    )
-    return found
+    if not hasattr(values, "tolist"):
+        return [value.tolist() if hasattr(value, "tolist") else value for value in values]
+    plain: list[Any] = values.tolist()
+    return plain
 
 
 def read_parquet(path: Path) -> dict[str, Sequence[Any]]:
@@ -135,22 +131,23 @@ def column(columns: Columns, role: str, name: str) -> Sequence[Any]:
 
 def text_column(columns: Columns, role: str, name: str) -> list[Any]:
     """The values of a column of labels, clients or groups; whole numbers written as text as int."""
-    values = list(column(columns, role, name))
-    missing = [row for row, value in enumerate(values) if _is_missing(value)]
-    if missing:
-        raise InputError.one(role, f"must not be missing in {name}", f"record {missing[0]}")
-    texts = [str(value) for value in values]
+    texts = [str(value) for value in _present(columns, role, name)]
     return [int(text) for text in texts] if all(map(_is_whole, texts)) else texts
 
 
 def numbers(columns: Columns, role: str, name: str) -> np.ndarray:
     """The values of a column of numbers [n], float32."""
+    values = enumerate(_present(columns, role, name))
+    return np.array([_number(role, name, row, value) for row, value in values], np.float32)
+
+
+def _present(columns: Columns, role: str, name: str) -> Sequence[Any]:
+    """The values of a column, none of which is missing."""
     values = column(columns, role, name)
-    for row, value in enumerate(values):
-        if _is_missing(value):
-            raise InputError.one(role, f"must not be missing in {name}", f"record {row}")
-    found = [_number(role, name, row, value) for row, value in enumerate(values)]
-    return np.array(found, np.float32)
+    missing = [row for row, value in enumerate(values) if _is_missing(value)]
+    if missing:
+        raise InputError.one(role, f"must not be missing in {name}", f"record {missing[0]}")
+    return values
 
 
 def tokens(columns: Columns, names: Sequence[str]) -> np.ndarray | None:
@@ -191,15 +188,6 @@ def encode(columns: Columns, features: Iterable[str], statistics: Statistics | N
         raise InputError(faults)
     parts = [_encoded(name, columns[name], statistics[name]) for name in names]
     return np.concatenate(parts, 1)
-
-
-def input_names(features: Iterable[str], statistics: Statistics) -> list[str]:
-    """Names of the inputs of the features, such as ``age`` and ``sex=f``."""
-    names = []
-    for name in features:
-        categories = statistics[name].get("categories")
-        names += [name] if categories is None else [f"{name}={value}" for value in categories]
-    return names
 
 
 def _statistics_faults(where: str, found: Any) -> list[Fault]:
@@ -275,35 +263,18 @@ def _is_whole(text: str) -> bool:
 FORMS = "FILE.npz, FILE.csv, FILE.parquet, a folder of images, or package.module:function"
 
 
-_PATHS = ("groups", "statistics", "test")
-"""Options that name files."""
-
-
 @dataclass(frozen=True)
 class DataOptions:
-    """How a file or folder is read.
+    """How a file or folder is read; of a table, the first three and features name columns."""
 
-    Attributes:
-        label: column or array of the labels; several columns with commas between.
-        client: column or array of the clients.
-        group: column or array of the privacy groups.
-        groups: CSV file with the columns ``client`` and ``group``, instead of ``group``.
-        features: columns of a table in the order of the inputs, all others when empty; or the
-            array of the records.
-        statistics: JSON file of public statistics.
-        test: file or folder with the test records, of the same form.
-        test_share: share of each client's records that is split off for testing.
-        task: name of the task.
-    """
-
-    label: str | None = None
+    label: str | None = None  # several columns with commas between
     client: str | None = None
     group: str | None = None
-    groups: Path | None = None
-    features: tuple[str, ...] = ()
-    statistics: Path | None = None
-    test: Path | None = None
-    test_share: float | None = None
+    groups: Path | None = None  # CSV file with columns client and group, instead of group
+    features: tuple[str, ...] = ()  # in the order of the inputs; all other columns when empty
+    statistics: Path | None = None  # JSON file of public statistics
+    test: Path | None = None  # file or folder with the test records, of the same form
+    test_share: float | None = None  # of each client's records
     task: str = MULTI_CLASS
 
 
@@ -332,30 +303,28 @@ def load_own(source: str, options: DataOptions) -> Data:
     if not isinstance(made, Data):
         rule = f"must be a function that returns simulate.Data ({source})"
         raise InputError.one("data", rule, type(made).__name__)
-    for name in (field.name for field in fields(DataOptions)):
-        if getattr(options, name) not in (None, (), made.task if name == "task" else None):
-            if name == "task" and options.task == MULTI_CLASS:
-                continue
+    for field in fields(DataOptions):
+        value = getattr(options, field.name)
+        if value != field.default and not (field.name == "task" and value == made.task):
             rule = "must be left out with data that a function returns"
-            raise InputError.one(name, rule, str(getattr(options, name)))
+            raise InputError.one(field.name, rule, str(value))
     return made
 
 
 def load_file(source: Path | str, options: Mapping[str, Any]) -> Data:
     """The data in a file or folder, which is never imported as code."""
     known = [field.name for field in fields(DataOptions)]
-    for name in options:
+    values = dict(options)
+    for name, value in options.items():
         if name not in known:
             raise InputError.one("data", f"options must be among {', '.join(known)}", name)
-    paths = {name: options[name] for name in _PATHS if options.get(name) is not None}
-    for name, given in paths.items():
-        if not isinstance(given, str | Path):
-            raise InputError.one(name, "must be the path of a file", type(given).__name__)
-        paths[name] = Path(given)
-    path = Path(source)
-    if not path.exists():
+        if name in ("groups", "statistics", "test") and value is not None:
+            if not isinstance(value, str | Path):
+                raise InputError.one(name, "must be the path of a file", type(value).__name__)
+            values[name] = Path(value)
+    if not Path(source).exists():
         raise InputError.one("data", "must be a file or folder", str(source))
-    return load_own(str(source), DataOptions(**{**options, **paths}))
+    return load_own(str(source), DataOptions(**values))
 
 
 def imported(field: str, text: str) -> Any:
@@ -376,9 +345,7 @@ def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
     if options.label is None and options.task != "next-token":
         raise InputError.one("label", "is required for a table: the column of labels", "none")
     columns = read_csv(path) if path.suffix.lower() == ".csv" else read_parquet(path)
-    statistics = None
-    if options.statistics is not None:
-        statistics = read_statistics(options.statistics)
+    statistics = options.statistics
     return from_table(
         columns,
         label=options.label,
@@ -386,7 +353,7 @@ def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
         group=options.group,
         groups=_groups_csv(options),
         features=options.features,
-        statistics=statistics,
+        statistics=None if statistics is None else read_statistics(statistics),
         test=test,
         test_share=options.test_share,
         task=options.task,
@@ -441,8 +408,8 @@ def _npz(path: Path, options: DataOptions, test: Data | None) -> Data:
     if options.statistics is not None:
         rule = "must be left out with NPZ files, whose records are model inputs"
         raise InputError.one("statistics", rule, str(options.statistics))
-    with reading(path, "must be an NPZ file of plain arrays"), np.load(path) as file:
-        arrays = {name: _plain_array(path, file, name) for name in file.files}
+    with reading(path, "must be an NPZ file of numbers and texts"), np.load(path) as file:
+        arrays: dict[str, np.ndarray] = {name: file[name] for name in file.files}
 
     def array(role: str, name: str | None, default: str) -> np.ndarray | None:
         if name is None:
@@ -475,26 +442,12 @@ def _npz(path: Path, options: DataOptions, test: Data | None) -> Data:
     )
 
 
-def _plain_array(path: Path, file: Any, name: str) -> np.ndarray:
-    """An array of an NPZ file."""
-    try:
-        array: np.ndarray = file[name]
-    except ValueError as error:
-        if "allow_pickle" not in str(error):
-            raise
-        rule = f"must hold numbers or text in {name}, no Python objects (pickle); convert its dtype"
-        raise InputError.one("data", rule, str(path)) from None
-    return array
-
-
 def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
     """Images ``CLIENT/CLASS/*.png``, or ``CLASS/*.png`` without clients."""
     if options.task != MULTI_CLASS:
         rule = f"must be {MULTI_CLASS} with a folder of images by class"
         raise InputError.one("task", rule, options.task)
-    if options.group is not None:  # the option's former name
-        options = replace(options, group=None, groups=Path(options.group))
-    for name in ("label", "client", "features"):
+    for name in ("label", "client", "group", "features"):
         if getattr(options, name):
             rule = "must be left out with a folder, whose layout is CLIENT/CLASS/*.png"
             raise InputError.one(name, rule, str(getattr(options, name)))
@@ -512,6 +465,7 @@ def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
         rule = f"must hold an image for each {kind}; remove empty folders"
         raise InputError.one("data", rule, ", ".join(str(folder / name) for name in empty))
     clients = [path.parent.parent.name for path in paths] if by_client else None
+    classes = {path.parent.name for path in paths} | set(test.class_names() if test else ())
     mean, std = _pixel_statistics(options.statistics)
     return Data(
         _images(paths),
@@ -520,7 +474,7 @@ def _folder(folder: Path, options: DataOptions, test: Data | None) -> Data:
         _groups_csv(options),
         test,
         options.test_share,
-        classes=sorted({path.parent.name for path in paths} | set(_classes_of(test))),
+        classes=sorted(classes),
         name=folder.resolve().name,
         mean=mean,
         std=std,
@@ -559,19 +513,13 @@ def _pixel_statistics(path: Path | None) -> tuple[Any, Any]:
     return values[0], values[1]
 
 
-def _classes_of(test: Data | None) -> tuple[str, ...]:
-    """Names of the classes of test records."""
-    return () if test is None else test.class_names()
-
-
 def _groups_csv(options: DataOptions) -> dict[str, str] | None:
     """Group of each client, from a CSV file with the columns client and group; None without."""
     path = options.groups
     if path is None:
         return None
     columns = read_csv(path, "groups")
-    clients = [str(name) for name in column(columns, "groups", "client")]
-    groups = [str(name) for name in column(columns, "groups", "group")]
+    clients, groups = (column(columns, "groups", name) for name in ("client", "group"))
     if len(set(clients)) < len(clients):
         raise InputError.one("groups", "must have one line per client", str(path))
     return dict(zip(clients, groups, strict=True))

@@ -36,15 +36,10 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class GlueTask:
-    """A task of GLUE.
+    """A task of GLUE."""
 
-    Attributes:
-        name: its registered name and its configuration in the repository.
-        columns: columns of its sentences.
-    """
-
-    name: str
-    columns: tuple[str, ...]
+    name: str  # also its configuration in the repository
+    columns: tuple[str, ...]  # of its sentences
 
     def __call__(self, data: Path, download: bool) -> Dataset:
         """Read the task; records are token ids [n, 128], padded at the end."""

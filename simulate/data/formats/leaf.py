@@ -21,7 +21,7 @@ import torch
 from privplan.errors import InputError, MissingDataError
 from simulate.data import registry as hub
 from simulate.data.dataset import Dataset
-from simulate.data.formats import images as idx
+from simulate.data.formats import images
 from simulate.data.registry import (
     DATASETS,
     Location,
@@ -103,39 +103,22 @@ def people_of_copy(
 
 # --- LEAF's JSON files, in which every record belongs to a person: FEMNIST and Shakespeare. ------
 
-TRAIN, TEST, ALL = "train", "test", "all_data"
-ROLES = ("roles.json", "roles.json.gz")
-
 
 @dataclass(frozen=True)
 class LeafDataset:
-    """A data set of LEAF.
-
-    Attributes:
-        name: its registered name.
-        location: its folders.
-        classes: names of the classes.
-        encode: from the JSON values of records and labels to arrays.
-        split: training and test records of a person where there is no finished split.
-        columns: columns of the person, record and label in a copy for the library ``datasets``.
-        encode_copy: from the values of these columns to arrays.
-        kind: type of a record.
-        mean: pixel value that becomes 0.
-        std: pixel values that become 1.
-        roles: whether the data set may also be read from the texts of roles.
-    """
+    """A data set of LEAF."""
 
     name: str
     location: Location
     classes: tuple[str, ...]
-    encode: Encode
-    split: Split
-    columns: tuple[str, str, str]
-    encode_copy: Encode
+    encode: Encode  # from the JSON values of records and labels to arrays
+    split: Split  # of a person's records where there is no finished split
+    columns: tuple[str, str, str]  # of person, record and label in a copy for ``datasets``
+    encode_copy: Encode  # from the values of these columns to arrays
     kind: Literal["image", "tokens"] = "image"
     mean: float = 0.0
     std: float = 1.0
-    roles: bool = False
+    roles: bool = False  # whether it may also be read from the texts of roles
 
     def __call__(self, data: Path, download: bool) -> Dataset:
         """Read the data set; ``download`` has no effect, since LEAF's scripts make the files."""
@@ -150,14 +133,16 @@ class LeafDataset:
         if copy is not None:
             people = people_of_copy(self.name, copy, self.columns, self.encode_copy)
             return split_people(people, self.split)
-        train, test, whole = (find(self.location, data, part) for part in (TRAIN, TEST, ALL))
-        roles = find(self.location, data, *ROLES) if self.roles else None
+        train, test, whole = (
+            find(self.location, data, part) for part in ("train", "test", "all_data")
+        )
+        roles = find(self.location, data, "roles.json", "roles.json.gz") if self.roles else None
         if roles is not None and train is None and whole is None:
             return split_people(read_roles(roles), self.split)
         if train is not None and test is not None:
             return list(read_people(train, self.encode)), list(read_people(test, self.encode))
         if whole is None:
-            raise missing(self.location, data, f"{TRAIN} and {TEST}, or {ALL}")
+            raise missing(self.location, data, "train and test, or all_data")
         return split_people(read_people(whole, self.encode), self.split)
 
 
@@ -168,20 +153,14 @@ def read_people(folder: Path, encode: Encode) -> Iterator[Person]:
         raise MissingDataError(f"dataset: {folder} holds no .json or .json.gz file")
     for path in paths:
         content = read_json(path)
+        people = []
         with reading(path, "must be in LEAF's format"):
-            people = [
-                _person(name, content["user_data"][name], encode) for name in content["users"]
-            ]
+            for name in content["users"]:
+                x, y = (content["user_data"][name][key] for key in ("x", "y"))
+                if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
+                    raise ValueError(f"x and y of {name} must be lists of one length")
+                people.append(Person(str(name), *encode(x, y)))
         yield from people
-
-
-def _person(name: str, values: dict[str, Any], encode: Encode) -> Person:
-    if not isinstance(values["x"], list) or not isinstance(values["y"], list):
-        raise ValueError(f"x and y of {name} must be lists")
-    x, y = encode(values["x"], values["y"])
-    if len(x) != len(y):
-        raise ValueError(f"{len(x)} records and {len(y)} labels of {name}")
-    return Person(str(name), x, y)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -195,8 +174,6 @@ def read_json(path: Path) -> dict[str, Any]:
 
 SIDE = 28
 """Height and width of FEMNIST's images."""
-TEST_SHARE = 10
-"""One record in ten of each writer of FEMNIST is for testing, as in LEAF."""
 
 
 def grey_from_json(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -214,18 +191,16 @@ def grey_from_images(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray
 
 
 def split_tenths(records: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices for training, and every tenth for testing."""
-    rows = np.arange(records)
-    test = rows % TEST_SHARE == TEST_SHARE - 1
-    return rows[~test], rows[test]
+    """Indices for training, and every tenth for testing, as in LEAF."""
+    test = np.arange(records) % 10 == 9
+    return np.flatnonzero(~test), np.flatnonzero(test)
 
 
 CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """LEAF's 80 characters; the position of a character is its token and its label."""
 WINDOW = 80
 """Characters of a record of Shakespeare."""
-TRAIN_SHARE = 0.9
-"""LEAF's share of a role's records for training, from the first on."""
+REMEDY = "make it with LEAF's preprocess.sh"
 
 
 def tokens(text: str) -> np.ndarray:
@@ -257,7 +232,7 @@ def split_windows(records: int) -> tuple[np.ndarray, np.ndarray]:
 
     As in LEAF, no test window shares a character with a training window.
     """
-    first = max(1, int(TRAIN_SHARE * records)) if records else 0
+    first = max(1, int(0.9 * records)) if records else 0
     return np.arange(first), np.arange(first + WINDOW - 1, records)
 
 
@@ -272,12 +247,8 @@ def read_roles(path: Path) -> Iterator[Person]:
 for _row in (
     LeafDataset(
         "femnist",
-        Location(
-            "FEMNIST",
-            ("femnist/data", "femnist", "FEMNIST"),
-            "make it with LEAF's preprocess.sh",
-        ),
-        idx.CHARACTERS,
+        Location("FEMNIST", ("femnist/data", "femnist", "FEMNIST"), REMEDY),
+        images.CHARACTERS,
         grey_from_json,
         split_tenths,
         ("writer_id", "image", "character"),
@@ -287,11 +258,7 @@ for _row in (
     ),
     LeafDataset(
         "shakespeare",
-        Location(
-            "Shakespeare",
-            ("shakespeare/data", "shakespeare", "Shakespeare"),
-            "make it with LEAF's preprocess.sh",
-        ),
+        Location("Shakespeare", ("shakespeare/data", "shakespeare", "Shakespeare"), REMEDY),
         tuple(CHARACTERS),
         encode_windows,
         split_windows,
