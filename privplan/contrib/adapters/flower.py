@@ -238,8 +238,10 @@ def clipping_mod(
     start = layout.vector(before)
     for name, record in reply.content.array_records.items():
         after = arrays_of(record)
-        vector = start + clip(layout.vector(after) - start, float(norm))
-        reply.content[name] = record_of(layout.arrays(vector, after))
+        update = layout.vector(after) - start
+        if np.isfinite(update).all():  # else the server counts it as lost, and adds zero
+            vector = start + clip(update, float(norm))
+            reply.content[name] = record_of(layout.arrays(vector, after))
     return reply
 
 

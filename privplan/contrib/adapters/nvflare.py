@@ -11,6 +11,7 @@ controller adds whole models as their difference from what was sent.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ import numpy as np
 
 from privplan.errors import InputError, PrivplanError
 from privplan.guard import Guard, Layout, clip
+from privplan.ledger import read_ledger
+from privplan.plan import Plan
+from privplan.record import LEDGER, PLAN
 
 try:
     from nvflare.apis.dxo import DXO, DataKind
@@ -104,6 +108,9 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
                 continue
             first, layout = guard.plan.groups[0].name, Layout.of(model)
             sums = {name: guard.total(name) for name in cohort.clients}
+            lost = sum(one.excluded for one in sums.values())
+            if lost:
+                self.warning(f"{lost} of {len(targets)} updates are not finite and count as zero")
             if not targets:
                 released = guard.release(round_, {first: np.zeros(layout.size)})
             else:
@@ -114,6 +121,8 @@ class GuardedFedAvg(ModelController):  # type: ignore[misc]
         refusal = None if guard.finished else guard.refusal()
         if refusal is not None:
             self.panic(refusal)
+        elif guard.model is None and not self.abort_signal.triggered:
+            self.panic(f"none of {guard.round - 1} rounds was released: no site reported an update")
 
     def _collect(
         self,
@@ -156,14 +165,31 @@ class ClippingFilter(DXOFilter):  # type: ignore[misc]
         self.clipping_norm = clipping_norm
 
     def process_dxo(self, dxo: DXO, shareable: Any, fl_ctx: Any) -> DXO:
-        """The clipped update."""
+        """The clipped update; whole models are clipped by the controller, which has what it sent."""
         if dxo.data_kind != DataKind.WEIGHT_DIFF:
-            rule = "must be DIFF, so that the site can clip its update"
-            raise InputError.one("params_type", rule, str(dxo.data_kind))
+            text = "params_type is FULL: the controller clips this site's update, the site does not"
+            self.log_warning(fl_ctx, text)
+            return dxo
         arrays = {name: np.asarray(one) for name, one in dxo.data.items()}
         layout = Layout.of(arrays)
-        dxo.data = layout.arrays(clip(layout.vector(arrays), self.clipping_norm), arrays)
+        update = layout.vector(arrays)
+        if np.isfinite(update).all():  # else the controller counts it as lost, and adds zero
+            dxo.data = layout.arrays(clip(update, self.clipping_norm), arrays)
         return dxo
+
+
+def check_released(run: Path | str) -> None:
+    """End the process with one line and exit code 5 where a run in this folder released nothing.
+
+    NVFlare's simulator ends with 0 whatever happened to its job.
+    """
+    folder = Path(run)
+    plan = Plan.load(folder / PLAN)
+    records = read_ledger(folder, plan.digest).records if (folder / LEDGER).exists() else ()
+    released = {one.round for one in records if not one.failure}
+    if not released:
+        sys.stderr.write(f"run: must have a release of a round, found none in {folder}\n")
+        raise SystemExit(5)
 
 
 def moved(model: Arrays, mean: np.ndarray) -> Arrays:

@@ -10,6 +10,7 @@ import pytest
 
 from privplan.contrib.adapters.export import export
 from privplan.guard import Guard
+from privplan.ledger import read_ledger
 from privplan.plan import Plan
 from privplan.record import LEDGER
 from tests.contrib.adapters.environments import ROOT, kill_all, python_of, run, started
@@ -53,6 +54,29 @@ def test_a_killed_job_goes_on_and_keeps_its_plan(tmp_path: Path) -> None:
     assert model is not None
     assert model["w"].dtype == np.float32
     assert "round 5: released and booked, 4 sites drawn" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("sites", "said", "booked"),
+    [
+        ("full", "params_type is FULL: the controller clips this site's update", 2),
+        ("none", "none of 2 rounds was released: no site reported an update", 0),
+    ],
+)
+def test_whole_models_and_lost_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sites: str, said: str, booked: int
+) -> None:
+    monkeypatch.setenv("SITES", sites)
+    plan(2).save(tmp_path / "plan.json")
+    done = run(command(tmp_path))
+    assert said in done.stdout + done.stderr
+    with Guard(plan(2), tmp_path / "run") as guard:
+        assert guard.finished
+        verdict = guard.verdict()
+    records = read_ledger(tmp_path / "run", plan(2).digest).records
+    assert sum(not record.failure for record in records) == booked
+    assert verdict.outcome == ("kept" if booked else "unverified")
+    assert (done.returncode == 0) == (booked > 0)
 
 
 def test_an_exported_project_runs(tmp_path: Path) -> None:
