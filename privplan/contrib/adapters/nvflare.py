@@ -165,7 +165,7 @@ class ClippingFilter(DXOFilter):  # type: ignore[misc]
         self.clipping_norm = clipping_norm
 
     def process_dxo(self, dxo: DXO, shareable: Any, fl_ctx: Any) -> DXO:
-        """The clipped update; whole models are clipped by the controller, which has what it sent."""
+        """The clipped update; whole models are clipped by the controller alone."""
         if dxo.data_kind != DataKind.WEIGHT_DIFF:
             text = "params_type is FULL: the controller clips this site's update, the site does not"
             self.log_warning(fl_ctx, text)
