@@ -36,17 +36,13 @@ class Auditor:
     """A method that bounds epsilon from below by the scores of canaries.
 
     More confidence must never raise a bound.
-
-    Attributes:
-        answer: the method.
-        kind: whether the result is a lower bound for any mechanism, or if the mechanism's
-            trade-off curve is that of a Gaussian.
-        order: verdicts list auditors by increasing order.
     """
 
-    answer: Answer
+    answer: Answer  # the method
+    # whether the result is a lower bound for any mechanism, or if the mechanism's trade-off curve
+    # is that of a Gaussian
     kind: Kind
-    order: int = LAST
+    order: int = LAST  # verdicts list auditors by increasing order
 
 
 def _as_auditor(component: object) -> Auditor:

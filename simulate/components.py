@@ -26,42 +26,32 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Sampler:
-    """Selects the participants of a round.
+    """Selects the participants of a round."""
 
-    Attributes:
-        law: the law that ``draw`` executes; it is written into the ledger. None for a public
-            schedule, which amplifies no privacy and so suits record-level releases only.
-        draw: (generator, clients in the group, ratio, round) to sorted positions in
-            0..clients-1.
-        ratio: (clients in the group, planned ratio) to the ratio that is executed.
-    """
-
+    # the law that ``draw`` executes; it is written into the ledger. None for a public schedule,
+    # which amplifies no privacy and so suits record-level releases only
     law: SamplingLaw | None
+    # (generator, clients in the group, ratio, round) to sorted positions in 0..clients-1
     draw: Callable[[np.random.Generator, int, float, int], np.ndarray]
+    # (clients in the group, planned ratio) to the ratio that is executed
     ratio: Callable[[int, float], float]
 
 
 @dataclass(frozen=True)
 class Split:
-    """Which parameters are shared, which are personal, and the model that a client uses.
+    """Which parameters are shared, which are personal, and the model that a client uses."""
 
-    Attributes:
-        name: for messages and records.
-        dimension: model to the length d of the global vector.
-        start: (model, generator) to a fresh global vector [d].
-        shared: model to the sorted coordinates of the global vector that may leave a client
-            [k]; None for all.
-        personal: (model, first global vector [d]) to the first personal vector [p], the same
-            for every client; None without personal vectors.
-        use: (model, global vector [d], personal vectors [K, p] or None, clients [K]) to the
-            parameters of the model that the clients use, one set for all or one per client.
-    """
-
-    name: str
-    dimension: Callable[[Model], int]
+    name: str  # for messages and records
+    dimension: Callable[[Model], int]  # model to the length d of the global vector
+    # (model, generator) to a fresh global vector [d]
     start: Callable[[Model, torch.Generator], Tensor]
+    # model to the sorted coordinates of the global vector that may leave a client [k]; None for all
     shared: Callable[[Model], Tensor | None]
+    # (model, first global vector [d]) to the first personal vector [p], the same for every client;
+    # None without personal vectors
     personal: Callable[[Model, Tensor], Tensor | None]
+    # (model, global vector [d], personal vectors [K, p] or None, clients [K]) to the parameters of
+    # the model that the clients use, one set for all or one per client
     use: Callable[[Model, Tensor, Tensor | None, np.ndarray], Tensor]
 
 
@@ -119,24 +109,19 @@ Train = Callable[[ClientBatch], LocalResult]
 
 @dataclass(frozen=True)
 class LocalRule:
-    """The local update rule.
+    """The local update rule."""
 
-    Attributes:
-        name: for messages and records.
-        train: the rule.
-        poisson: whether mini-batches are Poisson samples of a client's records, for the
-            group's ``record_sampling_ratio`` and ``steps``; else shuffled epochs.
-        across_groups: whether ``train`` reads nothing of ``ClientBatch.group``, so that clients
-            of several groups may be trained in one batch, which saves time with many groups.
-        sent_noise: number of noisy steps in a round to the factor with which each step, and so its
-            noise, is in the update that is sent; 0 for a step on personal parameters. Momentum
-            acts on the steps with a factor. None for 1 in all steps.
-    """
-
-    name: str
-    train: Train
+    name: str  # for messages and records
+    train: Train  # the rule
+    # whether mini-batches are Poisson samples of a client's records, for the group's
+    # ``record_sampling_ratio`` and ``steps``; else shuffled epochs
     poisson: bool = False
+    # whether ``train`` reads nothing of ``ClientBatch.group``, so that clients of several groups
+    # may be trained in one batch, which saves time with many groups
     across_groups: bool = False
+    # number of noisy steps in a round to the factor with which each step, and so its noise, is in
+    # the update that is sent; 0 for a step on personal parameters. Momentum acts on the steps with
+    # a factor. None for 1 in all steps
     sent_noise: Callable[[int], Sequence[float]] | None = None
 
 
@@ -154,22 +139,17 @@ class TransformContext:
 
 @dataclass(frozen=True)
 class Transform:
-    """Changes each client's update before it is summed.
+    """Changes each client's update before it is summed."""
 
-    Attributes:
-        name: for messages and records.
-        apply: (updates [K, k], context) to (updates [K, k], whether each was clipped [K] or None).
-        bound: (L2 bound on an update before, group) to the bound after; None without a bound.
-        public_mask: (generator, model dimension) to the sorted coordinates that are released; it
-            has no access to data, so noise is needed only there. None releases all.
-        extra: coordinates that ``apply`` appends, such as a count.
-    """
-
-    name: str
+    name: str  # for messages and records
+    # (updates [K, k], context) to (updates [K, k], whether each was clipped [K] or None)
     apply: Callable[[Tensor, TransformContext], tuple[Tensor, Tensor | None]]
+    # (L2 bound on an update before, group) to the bound after; None without a bound
     bound: Callable[[float | None, GroupPlan], float | None]
+    # (generator, model dimension) to the sorted coordinates that are released; it has no access to
+    # data, so noise is needed only there. None releases all
     public_mask: Callable[[np.random.Generator, int], Tensor] | None = None
-    extra: int = 0
+    extra: int = 0  # coordinates that ``apply`` appends, such as a count
 
 
 @dataclass(frozen=True)
@@ -271,49 +251,35 @@ class Mechanism:
 
 @dataclass(frozen=True)
 class Aggregator:
-    """Combines the releases of a round into one step.
+    """Combines the releases of a round into one step."""
 
-    Attributes:
-        name: for messages and records.
-        weight: (group, plan) to the constant factor on the sum that holds the group.
-        combine: (releases, global vector [d], state) to (step [k], state).
-        start: first global vector [d] to the aggregator's part of the state, by distinct keys.
-    """
-
-    name: str
+    name: str  # for messages and records
+    # (group, plan) to the constant factor on the sum that holds the group
     weight: Callable[[GroupPlan, Plan], float]
+    # (releases, global vector [d], state) to (step [k], state)
     combine: Callable[[Sequence[Released], Tensor, State], tuple[Tensor, State]]
+    # first global vector [d] to the aggregator's part of the state, by distinct keys
     start: Callable[[Tensor], State] = lambda theta: {}
 
 
 @dataclass(frozen=True)
 class Server:
-    """Applies a step to the global vector.
+    """Applies a step to the global vector."""
 
-    Attributes:
-        name: for messages and records.
-        start: first global vector [d] to the server's first state.
-        step: (global vector [d], step [d], state) to (global vector [d], state).
-        released: (global vector [d], state) to the vector that is evaluated and released [d].
-    """
-
-    name: str
-    start: Callable[[Tensor], State]
+    name: str  # for messages and records
+    start: Callable[[Tensor], State]  # first global vector [d] to the server's first state
+    # (global vector [d], step [d], state) to (global vector [d], state)
     step: Callable[[Tensor, Tensor, State], tuple[Tensor, State]]
+    # (global vector [d], state) to the vector that is evaluated and released [d]
     released: Callable[[Tensor, State], Tensor] = lambda theta, state: theta
 
 
 @dataclass(frozen=True)
 class Personalisation:
-    """Makes the models that clients use after training.
+    """Makes the models that clients use after training."""
 
-    Attributes:
-        name: for messages and records.
-        per_client: whether each client is evaluated on its own test records.
-        deploy: (parameters that the split returns [D] or [K, D], batch of the clients' own
-            records) to the parameters that are used, [D] or [K, D].
-    """
-
-    name: str
-    per_client: bool
+    name: str  # for messages and records
+    per_client: bool  # whether each client is evaluated on its own test records
+    # (parameters that the split returns [D] or [K, D], batch of the clients' own records) to the
+    # parameters that are used, [D] or [K, D]
     deploy: Callable[[Tensor, ClientBatch], Tensor]

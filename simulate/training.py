@@ -30,17 +30,11 @@ from simulate.tracking import Callback
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A finished run and what it reached.
+    """A finished run and what it reached."""
 
-    Attributes:
-        record: the run's record.
-        folder: the run folder.
-        reused: whether the folder held the finished run, so that nothing was trained.
-    """
-
-    record: RunRecord
-    folder: Path
-    reused: bool
+    record: RunRecord  # the run's record
+    folder: Path  # the run folder
+    reused: bool  # whether the folder held the finished run, so that nothing was trained
     _experiment: Experiment = field(repr=False)
 
     @property

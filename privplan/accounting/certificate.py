@@ -214,19 +214,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Composition:
-    """T equal releases, with the delta and the relation under which epsilon is computed.
+    """T equal releases, with the delta and the relation under which epsilon is computed."""
 
-    Attributes:
-        history: the releases.
-        delta: failure probability, in (0, 1).
-        relation: neighbouring relation.
-        clients: size of the population, for warnings; None when unknown.
-    """
-
-    history: History
-    delta: float
-    relation: Relation
-    clients: int | None
+    history: History  # the releases
+    delta: float  # failure probability, in (0, 1)
+    relation: Relation  # neighbouring relation
+    clients: int | None  # size of the population, for warnings; None when unknown
 
     @property
     def title(self) -> str:

@@ -49,21 +49,14 @@ def installed(package: str) -> str | None:
 
 @dataclass(frozen=True)
 class ExternalAccountant:
-    """The accountant of another library.
+    """The accountant of another library."""
 
-    Attributes:
-        name: as specs and tables write it.
-        library: the distribution that computes the bounds.
-        modules: modules that must be present besides.
-        reason: (history, relation) to one line on why the library does not cover them, or None.
-        bounds: (history, delta, relation) to bounds on epsilon, by the library.
-    """
-
-    name: str
-    library: str
-    modules: tuple[str, ...]
+    name: str  # as specs and tables write it
+    library: str  # the distribution that computes the bounds
+    modules: tuple[str, ...]  # modules that must be present besides
+    # (history, relation) to one line on why the library does not cover them, or None
     reason: Reason
-    bounds: Bounds
+    bounds: Bounds  # (history, delta, relation) to bounds on epsilon, by the library
     kind: str = "second opinion"
     guarantee: bool = False
     version: str = field(init=False)

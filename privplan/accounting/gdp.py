@@ -35,18 +35,13 @@ _INTEGER_RTOL = 1e-4
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The bracket around the largest argument within the budget.
+    """The bracket around the largest argument within the budget."""
 
-    Attributes:
-        feasible: largest argument known to be within the budget; None when the whole range
-            exceeds it.
-        infeasible: smallest argument known to exceed the budget; None when none in the range does.
-        evaluations: how often the cost was computed.
-    """
-
+    # largest argument known to be within the budget; None when the whole range exceeds it
     feasible: float | None
+    # smallest argument known to exceed the budget; None when none in the range does
     infeasible: float | None
-    evaluations: int
+    evaluations: int  # how often the cost was computed
 
 
 def largest_affordable(

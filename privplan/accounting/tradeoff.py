@@ -44,24 +44,19 @@ _ROUNDING = 1e-15
 
 @dataclass(frozen=True)
 class TradeOff:
-    """Upper bounds on what any attack achieves.
+    """Upper bounds on what any attack achieves."""
 
-    Attributes:
-        advantage: true-positive minus false-positive rate at its largest (total variation), at
-            most what epsilon at delta implies.
-        mu: an attack does no better than on mu-GDP at points of the curve, as far as epsilon at
-            delta reaches; not proven between them. Below, under subsampling, it may do better;
-            ``inf`` where none is known.
-        true_positives: best true-positive rate at each of ``LEVELS``.
-        false_positive_axis: false-positive rates of the curve, ascending, shape (points,).
-        true_positive_axis: bound on the true-positive rate there, shape (points,).
-    """
-
+    # true-positive minus false-positive rate at its largest (total variation), at most what epsilon
+    # at delta implies
     advantage: float
+    # an attack does no better than on mu-GDP at points of the curve, as far as epsilon at delta
+    # reaches; not proven between them. Below, under subsampling, it may do better; ``inf`` where
+    # none is known
     mu: float
-    true_positives: tuple[float, ...]
+    true_positives: tuple[float, ...]  # best true-positive rate at each of ``LEVELS``
+    # false-positive rates of the curve, ascending, shape (points,)
     false_positive_axis: tuple[float, ...]
-    true_positive_axis: tuple[float, ...]
+    true_positive_axis: tuple[float, ...]  # bound on the true-positive rate there, shape (points,)
 
     def to_dict(self) -> dict[str, float | str]:
         """The scalar bounds by name, for JSON; an infinite mu is the string ``inf``."""

@@ -109,27 +109,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class State:
-    """An account at one moment.
-
-    Attributes:
-        epsilon: the budget.
-        spent: upper bound on the epsilon of what was spent, chosen adaptively.
-        committed: the same for what was spent and what is reserved.
-        capacity: the budget in units of the rule.
-        spent_units: spent, in units.
-        reserved_units: reserved, in units.
-    """
+    """An account at one moment."""
 
     name: str
     rule: str
     relation: str
-    epsilon: float
+    epsilon: float  # the budget
     delta: float
-    spent: float
-    committed: float
-    capacity: int
-    spent_units: int
-    reserved_units: int
+    spent: float  # upper bound on the epsilon of what was spent, chosen adaptively
+    committed: float  # the same for what was spent and what is reserved
+    capacity: int  # the budget in units of the rule
+    spent_units: int  # spent, in units
+    reserved_units: int  # reserved, in units
 
 
 def has_accounts(address: str | None) -> bool:

@@ -125,16 +125,11 @@ class BookedRun(Value):
 
 @dataclass(frozen=True)
 class Booking:
-    """A run to add, with the hashes that identify its earlier states.
-
-    Attributes:
-        links: the hash after each line of the ledger, 32 bytes per line.
-        states: hash of the generator's state before each line's noise, 32 bytes per line.
-    """
+    """A run to add, with the hashes that identify its earlier states."""
 
     run: BookedRun
-    links: bytes
-    states: bytes
+    links: bytes  # the hash after each line of the ledger, 32 bytes per line
+    states: bytes  # hash of the generator's state before each line's noise, 32 bytes per line
 
     def continues(self, chain: str, lines: int) -> bool:
         """Whether the ledger had the hash ``chain`` after ``lines`` lines."""

@@ -25,25 +25,17 @@ GUARANTEE = "pld"
 
 @dataclass(frozen=True)
 class Account:
-    """All releases of one group of one population, by run.
-
-    Attributes:
-        unit: unit of privacy of the releases.
-        relation: neighbouring relation of the composition.
-        sources: the runs, in the order in which they were added.
-        histories: releases of the group in each run, likewise.
-        delta: smallest delta of the runs' plans for the group; None when no plan has the group.
-        kept: number of runs whose verdict is kept.
-    """
+    """All releases of one group of one population, by run."""
 
     population: str
     group: str
-    unit: Unit
-    relation: Relation
-    sources: tuple[str, ...]
-    histories: tuple[History, ...]
+    unit: Unit  # unit of privacy of the releases
+    relation: Relation  # neighbouring relation of the composition
+    sources: tuple[str, ...]  # the runs, in the order in which they were added
+    histories: tuple[History, ...]  # releases of the group in each run, likewise
+    # smallest delta of the runs' plans for the group; None when no plan has the group
     delta: float | None
-    kept: int = 0
+    kept: int = 0  # number of runs whose verdict is kept
 
     @property
     def history(self) -> History:
@@ -334,29 +326,17 @@ BookRule = Literal["renyi", "gaussian", "exact"]
 
 @dataclass(frozen=True)
 class Composition:
-    """Past releases under one rule, against one budget.
+    """Past releases under one rule, against one budget."""
 
-    Attributes:
-        where: population and group, or the name of an account.
-        rule: ``exact``, or the filter.
-        relation: neighbouring relation.
-        budget: epsilon over all runs.
-        delta: its failure probability.
-        order: index in ``ORDERS`` of the order of the Rényi filter.
-        past: past releases.
-        units: cost of further past releases that are known by their cost only.
-        unit: unit of privacy.
-    """
-
-    where: str
-    rule: BookRule
-    relation: Relation
-    budget: float
-    delta: float
-    order: int = 0
-    past: History = field(default_factory=History)
-    units: int = 0
-    unit: Unit = "client"
+    where: str  # population and group, or the name of an account
+    rule: BookRule  # ``exact``, or the filter
+    relation: Relation  # neighbouring relation
+    budget: float  # epsilon over all runs
+    delta: float  # its failure probability
+    order: int = 0  # index in ``ORDERS`` of the order of the Rényi filter
+    past: History = field(default_factory=History)  # past releases
+    units: int = 0  # cost of further past releases that are known by their cost only
+    unit: Unit = "client"  # unit of privacy
 
     def epsilon(self, more: History) -> float:
         """Upper bound on the epsilon of the past releases and ``more``."""

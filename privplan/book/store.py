@@ -223,16 +223,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Added:
-    """The outcome of adding a run.
+    """The outcome of adding a run."""
 
-    Attributes:
-        outcome: ``added``; ``replaced`` an earlier state of it; ``known`` when the book has the
-            same state; ``longer`` when the book has a later state.
-        lines: number of its releases in the book before, 0 when none.
-    """
-
+    # ``added``; ``replaced`` an earlier state of it; ``known`` when the book has the same state;
+    # ``longer`` when the book has a later state
     outcome: Literal["added", "replaced", "known", "longer"]
-    lines: int
+    lines: int  # number of its releases in the book before, 0 when none
 
 
 def add(url: URL, booking: Booking) -> Added:

@@ -30,21 +30,14 @@ Positions = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Cohort:
-    """Who takes part in a round.
+    """Who takes part in a round."""
 
-    Attributes:
-        round: training round, from 1.
-        clients: positions of the clients to train, by group: drawn and available.
-        drawn: positions that the law drew from the registered clients, by group.
-        missing: number of registered clients that were not available, by group.
-        guarantee: what missing clients do to the guarantee, one sentence per group that misses
-            some; empty when all are available.
-    """
-
-    round: int
-    clients: Positions
-    drawn: Positions
-    missing: dict[str, int]
+    round: int  # training round, from 1
+    clients: Positions  # positions of the clients to train, by group: drawn and available
+    drawn: Positions  # positions that the law drew from the registered clients, by group
+    missing: dict[str, int]  # number of registered clients that were not available, by group
+    # what missing clients do to the guarantee, one sentence per group that misses some; empty when
+    # all are available
     guarantee: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -121,20 +114,13 @@ SILENT = "silent"
 
 @dataclass(frozen=True)
 class Released:
-    """What a round released; safe to use in any way.
+    """What a round released; safe to use in any way."""
 
-    Attributes:
-        round: training round, from 1.
-        sums: noisy sums [d], float64, one per group or one of all groups.
-        weights: factor on each sum in the mean update.
-        groups: names of the groups in each sum.
-        kept_fractions: fraction of each sum's coordinates that the mean update keeps.
-    """
-
-    round: int
-    sums: tuple[np.ndarray, ...]
-    weights: tuple[float, ...]
-    groups: tuple[tuple[str, ...], ...]
+    round: int  # training round, from 1
+    sums: tuple[np.ndarray, ...]  # noisy sums [d], float64, one per group or one of all groups
+    weights: tuple[float, ...]  # factor on each sum in the mean update
+    groups: tuple[tuple[str, ...], ...]  # names of the groups in each sum
+    # fraction of each sum's coordinates that the mean update keeps
     kept_fractions: tuple[float, ...]
 
     @property

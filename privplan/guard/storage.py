@@ -271,18 +271,12 @@ def keep_largest(vector: np.ndarray, fraction: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Layout:
-    """Names, shapes and types of a model's arrays; only those of floating point leave a client.
+    """Names, shapes and types of a model's arrays; only those of floating point leave a client."""
 
-    Attributes:
-        names: names of the arrays that are in the vector, in order.
-        shapes: their shapes.
-        types: their types.
-        others: names of the arrays that are not of floating point; the server keeps its own.
-    """
-
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    types: tuple[np.dtype[Any], ...]
+    names: tuple[str, ...]  # names of the arrays that are in the vector, in order
+    shapes: tuple[tuple[int, ...], ...]  # their shapes
+    types: tuple[np.dtype[Any], ...]  # their types
+    # names of the arrays that are not of floating point; the server keeps its own
     others: tuple[str, ...] = ()
 
     @classmethod
@@ -331,25 +325,15 @@ class Layout:
 
 @dataclass
 class GroupTotal:
-    """The sum of a group's clipped and scaled updates, with what was seen of them.
+    """The sum of a group's clipped and scaled updates, with what was seen of them."""
 
-    Attributes:
-        bound: clipping norm of the group's updates.
-        scale: factor on clipped updates.
-        total: the sum [d], float64; None before the first update.
-        reported: number of updates.
-        largest_norm: largest norm of a summand.
-        clipped: number of updates that were shortened here.
-        excluded: number of updates that were not finite and added zero.
-    """
-
-    bound: float
-    scale: float = 1.0
-    total: np.ndarray | None = None
-    reported: int = 0
-    largest_norm: float = 0.0
-    clipped: int = 0
-    excluded: int = 0
+    bound: float  # clipping norm of the group's updates
+    scale: float = 1.0  # factor on clipped updates
+    total: np.ndarray | None = None  # the sum [d], float64; None before the first update
+    reported: int = 0  # number of updates
+    largest_norm: float = 0.0  # largest norm of a summand
+    clipped: int = 0  # number of updates that were shortened here
+    excluded: int = 0  # number of updates that were not finite and added zero
 
     def add(self, update: np.ndarray) -> None:
         """Clip, scale and add one client's update [d], whatever the client did itself.

@@ -99,14 +99,10 @@ AnyPair = Pair | DiscretePair
 
 @dataclass(frozen=True)
 class DominatingPairs:
-    """Pairs in each of two directions that bound one release.
+    """Pairs in each of two directions that bound one release."""
 
-    Attributes:
-        upper: one dominating pair per direction.
-        lower: one attained pair per direction; the same where the bound is exact.
-    """
-
-    upper: tuple[AnyPair, AnyPair]
+    upper: tuple[AnyPair, AnyPair]  # one dominating pair per direction
+    # one attained pair per direction; the same where the bound is exact
     lower: tuple[AnyPair, AnyPair]
 
 
@@ -130,17 +126,11 @@ class Moments(StrEnum):
 
 @dataclass(frozen=True)
 class RenyiBound:
-    """The moments that bound the Rényi divergence of one release.
+    """The moments that bound the Rényi divergence of one release."""
 
-    Attributes:
-        moments: which bound.
-        noise_multiplier: noise standard deviation over the sensitivity.
-        ratio: sampling ratio, in (0, 1].
-    """
-
-    moments: Moments
-    noise_multiplier: float
-    ratio: float
+    moments: Moments  # which bound
+    noise_multiplier: float  # noise standard deviation over the sensitivity
+    ratio: float  # sampling ratio, in (0, 1]
 
 
 def renyi_of_pair(pair: AnyPair) -> RenyiBound | None:

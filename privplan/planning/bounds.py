@@ -17,19 +17,12 @@ from privplan.values import Positive, Value
 
 @dataclass(frozen=True)
 class Bound:
-    """A convergence bound.
+    """A convergence bound."""
 
-    Attributes:
-        name: name in the table.
-        source: paper and theorem.
-        bounds: quantity that the sum of the terms bounds, with its unit.
-        terms: sympy expressions by name of the error.
-    """
-
-    name: str
-    source: str
-    bounds: str
-    terms: Mapping[str, Any]
+    name: str  # name in the table
+    source: str  # paper and theorem
+    bounds: str  # quantity that the sum of the terms bounds, with its unit
+    terms: Mapping[str, Any]  # sympy expressions by name of the error
 
     def total(self) -> Any:
         """The sum of the terms."""

@@ -137,39 +137,25 @@ ReleaseKind = Literal["joint", "per_group"]
 
 @dataclass(frozen=True)
 class Allocation:
-    """Cohorts, noise multipliers and weights, with the release that they are for.
+    """Cohorts, noise multipliers and weights, with the release that they are for."""
 
-    Attributes:
-        cohorts: r_m, shape (groups,).
-        noise: sigma_m, calibrated, shape (groups,).
-        weights: w_m, shape (groups,).
-        release: one noisy sum of all groups, or one per group.
-        status: how far the allocation is certified to be from the optimum.
-    """
-
-    cohorts: Floats
-    noise: Floats
-    weights: Floats
-    release: ReleaseKind
-    status: str
+    cohorts: Floats  # r_m, shape (groups,)
+    noise: Floats  # sigma_m, calibrated, shape (groups,)
+    weights: Floats  # w_m, shape (groups,)
+    release: ReleaseKind  # one noisy sum of all groups, or one per group
+    status: str  # how far the allocation is certified to be from the optimum
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Coefficients of the three error terms.
+    """Coefficients of the three error terms."""
 
-    Attributes:
-        noise: A, factor on the squared noise multiplier of the mean (price d C^2, with
-            provisions for dropouts).
-        sampling: price s^2.
-        bias: h^2.
-        shares: p_m = N_m / n, shape (groups,).
-    """
-
+    # A, factor on the squared noise multiplier of the mean (price d C^2, with provisions for
+    # dropouts)
     noise: float
-    sampling: float
-    bias: float
-    shares: Floats
+    sampling: float  # price s^2
+    bias: float  # h^2
+    shares: Floats  # p_m = N_m / n, shape (groups,)
 
 
 @dataclass(frozen=True)
@@ -247,23 +233,14 @@ def fill(
 
 @dataclass(frozen=True)
 class Best:
-    """The best weights for given cohorts and noise.
+    """The best weights for given cohorts and noise."""
 
-    Attributes:
-        weights: w_m, shape (groups,).
-        peak: t = max(w / H); 0 where each group has a sum of its own.
-        level: common slope of the error in weights that neither floor nor cap holds.
-        slopes: slope of the error in each weight but for its floor, shape (groups,).
-        cap_costs: the part of it that is the cost of the cap t H, shape (groups,).
-        held: groups at their floor, shape (groups,).
-    """
-
-    weights: Floats
-    peak: float
-    level: float
-    slopes: Floats
-    cap_costs: Floats
-    held: NDArray[np.bool_]
+    weights: Floats  # w_m, shape (groups,)
+    peak: float  # t = max(w / H); 0 where each group has a sum of its own
+    level: float  # common slope of the error in weights that neither floor nor cap holds
+    slopes: Floats  # slope of the error in each weight but for its floor, shape (groups,)
+    cap_costs: Floats  # the part of it that is the cost of the cap t H, shape (groups,)
+    held: NDArray[np.bool_]  # groups at their floor, shape (groups,)
 
 
 def best(

@@ -30,24 +30,18 @@ _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True)
 class FrontierPoint:
-    """A plan with one number changed.
+    """A plan with one number changed."""
 
-    Attributes:
-        question: what is varied: ``rounds``, ``cohort``, ``epsilon``, ``shadow_price``,
-            ``without``, ``knee``, ``wrong_constant``, or ``groups`` (the number of groups that
-            individual budgets are merged into).
-        what: the value, group or constant.
-        noise: noise of the mean update, in norm; None when there is no plan.
-        change: relative change of the noise (of the objective for a wrong constant) against
-            the plan of the spec.
-        note: the reason why there is no plan, or the meaning of the point.
-    """
-
+    # what is varied: ``rounds``, ``cohort``, ``epsilon``, ``shadow_price``, ``without``, ``knee``,
+    # ``wrong_constant``, or ``groups`` (the number of groups that individual budgets are merged
+    # into)
     question: str
-    what: str
-    noise: float | None
+    what: str  # the value, group or constant
+    noise: float | None  # noise of the mean update, in norm; None when there is no plan
+    # relative change of the noise (of the objective for a wrong constant) against the plan of the
+    # spec
     change: float | None
-    note: str = ""
+    note: str = ""  # the reason why there is no plan, or the meaning of the point
 
     def plain(self) -> dict[str, Any]:
         """The fields for JSON."""

@@ -366,17 +366,11 @@ def calibrated(problem: Problem, ratios: Floats, accountant: str) -> Floats:
 
 @dataclass(frozen=True)
 class CertifiedNoise:
-    """Noise multipliers that keep every budget according to the guarantee's accountant.
+    """Noise multipliers that keep every budget according to the guarantee's accountant."""
 
-    Attributes:
-        noise: sigma_m, shape (groups,).
-        certificate: rows of every accountant, in order of the groups.
-        warnings: one for each group whose calibrated noise multiplier was raised.
-    """
-
-    noise: Floats
-    certificate: tuple[CertificateRow, ...]
-    warnings: tuple[str, ...]
+    noise: Floats  # sigma_m, shape (groups,)
+    certificate: tuple[CertificateRow, ...]  # rows of every accountant, in order of the groups
+    warnings: tuple[str, ...]  # one for each group whose calibrated noise multiplier was raised
 
 
 def certify_noise(

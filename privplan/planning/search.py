@@ -158,23 +158,14 @@ def _slsqp(
 
 @dataclass(frozen=True)
 class Task:
-    """Everything that the error of a choice of cohorts depends on.
+    """Everything that the error of a choice of cohorts depends on."""
 
-    Attributes:
-        problem: the planning problem.
-        limits: bounds on the decisions.
-        coefficients: coefficients of the error terms.
-        release: one noisy sum of all groups, or one per group.
-        rule: ``optimal``, or a rule of ``privplan.planning.error`` that the weights follow.
-        accountant: the accountant that calibrates.
-    """
-
-    problem: Problem
-    limits: Limits
-    coefficients: Coefficients
-    release: ReleaseKind
-    rule: str
-    accountant: str
+    problem: Problem  # the planning problem
+    limits: Limits  # bounds on the decisions
+    coefficients: Coefficients  # coefficients of the error terms
+    release: ReleaseKind  # one noisy sum of all groups, or one per group
+    rule: str  # ``optimal``, or a rule of ``privplan.planning.error`` that the weights follow
+    accountant: str  # the accountant that calibrates
 
     @property
     def clients(self) -> Floats:

@@ -36,15 +36,10 @@ MOST_POINTS = 1_000_000
 
 @dataclass(frozen=True)
 class Vary:
-    """One number of the spec and its values.
+    """One number of the spec and its values."""
 
-    Attributes:
-        path: its place in the spec, for example ``groups.strict.epsilon``.
-        values: the values, in the order of the sweep.
-    """
-
-    path: str
-    values: tuple[float, ...]
+    path: str  # its place in the spec, for example ``groups.strict.epsilon``
+    values: tuple[float, ...]  # the values, in the order of the sweep
 
 
 def parse_vary(text: str) -> Vary:

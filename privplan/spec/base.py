@@ -24,22 +24,15 @@ from privplan.spec.training import HYPERPARAMETERS
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice of a spec, with the fields that must be left out where it is made.
+    """A choice of a spec, with the fields that must be left out where it is made."""
 
-    Attributes:
-        made: whether a spec makes it.
-        fields: dotted names; ``groups.x`` is the field x of each group, ``planning.free.x`` the
-            name x in ``planning.free``.
-        rule: why they are left out, or what needs them; ``{objectives}`` stands for their names.
-        plain: values of the fields that are as good as none.
-        needed: whether the fields must be there instead.
-    """
-
-    made: Callable[[Any], bool]
+    made: Callable[[Any], bool]  # whether a spec makes it
+    # dotted names; ``groups.x`` is the field x of each group, ``planning.free.x`` the name x in
+    # ``planning.free``
     fields: tuple[str, ...]
-    rule: str
-    plain: tuple[Any, ...] = (None,)
-    needed: bool = False
+    rule: str  # why they are left out, or what needs them; ``{objectives}`` stands for their names
+    plain: tuple[Any, ...] = (None,)  # values of the fields that are as good as none
+    needed: bool = False  # whether the fields must be there instead
 
     def excludes(self, spec: Any) -> Iterator[Fault]:
         """A fault for each of the fields that the spec has, or lacks, all the same."""

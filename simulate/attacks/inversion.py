@@ -36,17 +36,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class DenseInput:
-    """A dense layer's input and the gradient above it.
+    """A dense layer's input and the gradient above it."""
 
-    Attributes:
-        inputs: the input [inputs].
-        slope: gradient by the layer's output [outputs].
-        residual: norm of what the rank-one fit leaves of the weight gradient, over its norm.
-    """
-
-    inputs: Tensor
-    slope: Tensor
-    residual: float
+    inputs: Tensor  # the input [inputs]
+    slope: Tensor  # gradient by the layer's output [outputs]
+    residual: float  # norm of what the rank-one fit leaves of the weight gradient, over its norm
 
 
 def ratio(weight: Tensor, bias: Tensor) -> DenseInput:
@@ -129,24 +123,16 @@ def first_dense(view: View, gradient: Tensor) -> tuple[int, DenseInput] | None:
 
 @dataclass(frozen=True)
 class Body:
-    """What the update of a hypernetwork reveals of a client.
+    """What the update of a hypernetwork reveals of a client."""
 
-    Attributes:
-        hidden: hidden layer of the hypernetwork [H].
-        embedding: the client's embedding [E].
-        body: the client's private body [made].
-        gradient: gradient of the loss by the body [made].
-        residual: norm of what the rank-one fit leaves of the heads' update, over its norm; far
-            above 0 for one record and step, the gradient vanished.
-        view: the release as a view of model parameters: body known, head unknown (zero).
-    """
-
-    hidden: Tensor
-    embedding: Tensor
-    body: Tensor
-    gradient: Tensor
+    hidden: Tensor  # hidden layer of the hypernetwork [H]
+    embedding: Tensor  # the client's embedding [E]
+    body: Tensor  # the client's private body [made]
+    gradient: Tensor  # gradient of the loss by the body [made]
+    # norm of what the rank-one fit leaves of the heads' update, over its norm; far above 0 for one
+    # record and step, the gradient vanished
     residual: float
-    view: View
+    view: View  # the release as a view of model parameters: body known, head unknown (zero)
 
 
 def body_gradient(view: View) -> Body:

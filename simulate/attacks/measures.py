@@ -57,13 +57,10 @@ def ssim(images: Tensor, originals: Tensor) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Public images among which an original is looked for.
+    """Public images among which an original is looked for."""
 
-    Attributes:
-        images: pixels of images that are no originals [n, ...]; ``CANDIDATES`` - 1, fewer where
-            the data set has no more.
-    """
-
+    # pixels of images that are no originals [n, ...]; ``CANDIDATES`` - 1, fewer where the data set
+    # has no more
     images: Tensor
 
     @property
@@ -109,19 +106,12 @@ def matched(images: Tensor, originals: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of several reconstructions.
+    """Scores of several reconstructions."""
 
-    Attributes:
-        psnr: PSNR in dB [n].
-        ssim: SSIM [n]; None when scikit-image is not installed.
-        identified: whether the original is the nearest candidate [n].
-        chance: rate of re-identification by blind guesses.
-    """
-
-    psnr: np.ndarray
-    ssim: np.ndarray | None
-    identified: np.ndarray
-    chance: float = 1 / CANDIDATES
+    psnr: np.ndarray  # PSNR in dB [n]
+    ssim: np.ndarray | None  # SSIM [n]; None when scikit-image is not installed
+    identified: np.ndarray  # whether the original is the nearest candidate [n]
+    chance: float = 1 / CANDIDATES  # rate of re-identification by blind guesses
 
     def summary(self) -> dict[str, Any]:
         """Means with 95% intervals as plain data."""

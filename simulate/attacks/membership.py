@@ -51,29 +51,19 @@ LARGEST_LOG_ODDS = 20.0
 
 @dataclass(frozen=True)
 class Membership:
-    """A membership attack on the runs of one algorithm under a plan.
+    """A membership attack on the runs of one algorithm under a plan."""
 
-    Attributes:
-        plan: the solved plan.
-        algorithm: name of the algorithm.
-        data: the data set.
-        shadows: shadow runs of each target run, at least 64; there is one run more.
-        targets: targets per run, in the group with the largest epsilon.
-        seed: seed of the first run and of the targets.
-        hyperparameters: of the algorithm.
-        partition: partition of the records over clients.
-        noise_factor: factor on the executed noise multipliers; other values than 1 are sabotage,
-            while the certificate stays that of the plan.
-    """
-
-    plan: Plan
-    algorithm: str
-    data: Dataset
+    plan: Plan  # the solved plan
+    algorithm: str  # name of the algorithm
+    data: Dataset  # the data set
+    # shadow runs of each target run, at least 64; there is one run more
     shadows: int = LEAST_SHADOWS
-    targets: int = 10
-    seed: int = 0
-    hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
-    partition: str = "iid"
+    targets: int = 10  # targets per run, in the group with the largest epsilon
+    seed: int = 0  # seed of the first run and of the targets
+    hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)  # of the algorithm
+    partition: str = "iid"  # partition of the records over clients
+    # factor on the executed noise multipliers; other values than 1 are sabotage, while the
+    # certificate stays that of the plan
     noise_factor: float = 1.0
 
     def __post_init__(self) -> None:

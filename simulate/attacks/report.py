@@ -63,25 +63,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """An attack on all releases of a round.
+    """An attack on all releases of a round."""
 
-    Attributes:
-        case: the attack and the round.
-        images: reconstructions per release [n, ...]; empty when the attack makes none.
-        truths: the records per release.
-        labels: inferred labels per release, or None each.
-        numbers: further findings per release.
-        notes: distinct reasons why nothing was found.
-        seconds: time of the attack.
-    """
-
-    case: Case
+    case: Case  # the attack and the round
+    # reconstructions per release [n, ...]; empty when the attack makes none
     images: tuple[Tensor, ...]
-    truths: tuple[Truth, ...]
-    labels: tuple[Tensor | None, ...]
-    numbers: tuple[Mapping[str, float], ...]
-    notes: tuple[str, ...]
-    seconds: float
+    truths: tuple[Truth, ...]  # the records per release
+    labels: tuple[Tensor | None, ...]  # inferred labels per release, or None each
+    numbers: tuple[Mapping[str, float], ...]  # further findings per release
+    notes: tuple[str, ...]  # distinct reasons why nothing was found
+    seconds: float  # time of the attack
 
 
 def sweep(

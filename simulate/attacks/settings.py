@@ -46,28 +46,19 @@ from simulate.runs.ledger_writer import MemoryLedger
 
 @dataclass(frozen=True)
 class PlanRound:
-    """Releases of the first round of a plan, with one record per client.
+    """Releases of the first round of a plan, with one record per client."""
 
-    Attributes:
-        plan: the solved plan.
-        algorithm: name of the algorithm.
-        data: the data set.
-        images: number of attacked records.
-        clients: clients per release; the records are divided over ``images // clients`` releases.
-        seed: draws the records, the initial model and the noise.
-        hyperparameters: of the algorithm.
-        device: device of the computations.
-        noise_factor: factor on the executed plan's noise multipliers, for sweeps; 1 as planned.
-    """
-
-    plan: Plan
-    algorithm: str
-    data: Dataset
-    images: int = 50
+    plan: Plan  # the solved plan
+    algorithm: str  # name of the algorithm
+    data: Dataset  # the data set
+    images: int = 50  # number of attacked records
+    # clients per release; the records are divided over ``images // clients`` releases
     clients: int = 1
-    seed: int = 0
-    hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)
+    seed: int = 0  # draws the records, the initial model and the noise
+    hyperparameters: Hyperparameters = field(default_factory=Hyperparameters)  # of the algorithm
+    # device of the computations
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    # factor on the executed plan's noise multipliers, for sweeps; 1 as planned
     noise_factor: float = 1.0
 
     def __post_init__(self) -> None:
@@ -188,21 +179,13 @@ class PlanRound:
 
 @dataclass(frozen=True)
 class RunRound:
-    """Releases of one round of a run, replayed from its folder by its seed.
+    """Releases of one round of a run, replayed from its folder by its seed."""
 
-    Attributes:
-        folder: the run folder.
-        record: its record.
-        experiment: the run's experiment, built again.
-        round: the attacked round, from 1.
-        images: most releases that are attacked, where clients send their own.
-    """
-
-    folder: Path
-    record: RunRecord
-    experiment: Experiment
-    round: int
-    images: int
+    folder: Path  # the run folder
+    record: RunRecord  # its record
+    experiment: Experiment  # the run's experiment, built again
+    round: int  # the attacked round, from 1
+    images: int  # most releases that are attacked, where clients send their own
 
     def __len__(self) -> int:
         """Number of attacked releases."""

@@ -27,43 +27,30 @@ Kind = Literal["parameters", "hypernetwork", "nothing"]
 
 @dataclass(frozen=True)
 class View:
-    """A release as the server sees it, with what is public about its round.
+    """A release as the server sees it, with what is public about its round."""
 
-    Attributes:
-        kind: ``parameters``, the release is an update of model parameters that the server knows;
-            ``hypernetwork``, an update of a hypernetwork that generates private parameters at the
-            client; ``nothing``, no vector is released.
-        model: the network.
-        parameters: parameters that the clients start from, as far as the server knows them [D];
-            for ``hypernetwork``, the parameters of the hypernetwork [P].
-        observed: indices of the released coordinates among ``parameters``, sorted.
-        update: the released vector at these coordinates, without appended coordinates.
-        clients: number of clients whose updates the vector sums up.
-        records: number of records that contribute.
-        steps: local steps per client.
-        learning_rate: local learning rate of the round.
-        noise_std: standard deviation of the noise on a client's or the cohort's vector, from the
-            ledger record; 0 without noise.
-        dataset: name of the data set, with the public scaling of its pixels.
-        mean: pixel mean that model inputs subtract, per channel or one number.
-        std: pixel standard deviation that model inputs divide by.
-        white: stored value of a white pixel.
-    """
-
+    # ``parameters``, the release is an update of model parameters that the server knows;
+    # ``hypernetwork``, an update of a hypernetwork that generates private parameters at the client;
+    # ``nothing``, no vector is released
     kind: Kind
-    model: Model
+    model: Model  # the network
+    # parameters that the clients start from, as far as the server knows them [D]; for
+    # ``hypernetwork``, the parameters of the hypernetwork [P]
     parameters: Tensor
-    observed: Tensor
-    update: Tensor
-    clients: int
-    records: int
-    steps: int
-    learning_rate: float
+    observed: Tensor  # indices of the released coordinates among ``parameters``, sorted
+    update: Tensor  # the released vector at these coordinates, without appended coordinates
+    clients: int  # number of clients whose updates the vector sums up
+    records: int  # number of records that contribute
+    steps: int  # local steps per client
+    learning_rate: float  # local learning rate of the round
+    # standard deviation of the noise on a client's or the cohort's vector, from the ledger record;
+    # 0 without noise
     noise_std: float
-    dataset: str
+    dataset: str  # name of the data set, with the public scaling of its pixels
+    # pixel mean that model inputs subtract, per channel or one number
     mean: float | tuple[float, ...]
-    std: float | tuple[float, ...]
-    white: float
+    std: float | tuple[float, ...]  # pixel standard deviation that model inputs divide by
+    white: float  # stored value of a white pixel
 
     @property
     def gradient(self) -> Tensor:
@@ -101,17 +88,11 @@ class View:
 
 @dataclass(frozen=True)
 class Truth:
-    """The records of a release; attacks do not receive them.
+    """The records of a release; attacks do not receive them."""
 
-    Attributes:
-        images: pixels in [0, 1], shape [records, channels, height, width].
-        labels: labels [records].
-        rows: indices of the records in the training set [records].
-    """
-
-    images: Tensor
-    labels: Tensor
-    rows: np.ndarray
+    images: Tensor  # pixels in [0, 1], shape [records, channels, height, width]
+    labels: Tensor  # labels [records]
+    rows: np.ndarray  # indices of the records in the training set [records]
 
 
 @dataclass(frozen=True)
@@ -227,33 +208,23 @@ def _public(
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of the attacks; an attack ignores those that it does not have.
+    """Settings of the attacks; an attack ignores those that it does not have."""
 
-    Attributes:
-        steps: steps of an iterative attack.
-        seed: seed of an attack with random starts.
-    """
-
-    steps: int = 1000
-    seed: int = 0
+    steps: int = 1000  # steps of an iterative attack
+    seed: int = 0  # seed of an attack with random starts
 
 
 @dataclass(frozen=True)
 class Guess:
-    """What an attack found in one release.
+    """What an attack found in one release."""
 
-    Attributes:
-        images: reconstructed pixels in [0, 1], shape [n, channels, height, width]; None when the
-            attack reconstructs none.
-        labels: inferred labels [n]; None when the attack infers none.
-        numbers: further findings by name, such as residuals.
-        note: why nothing was found; empty otherwise.
-    """
-
+    # reconstructed pixels in [0, 1], shape [n, channels, height, width]; None when the attack
+    # reconstructs none
     images: Tensor | None = None
-    labels: Tensor | None = None
+    labels: Tensor | None = None  # inferred labels [n]; None when the attack infers none
+    # further findings by name, such as residuals
     numbers: Mapping[str, float] = field(default_factory=dict)
-    note: str = ""
+    note: str = ""  # why nothing was found; empty otherwise
 
 
 Reconstruct = Callable[[Sequence[View], Options, Callable[[int, int], None]], Sequence[Guess]]
@@ -262,17 +233,11 @@ Reconstruct = Callable[[Sequence[View], Options, Callable[[int, int], None]], Se
 
 @dataclass(frozen=True)
 class Attack:
-    """A reconstruction attack.
+    """A reconstruction attack."""
 
-    Attributes:
-        reconstruct: the attack.
-        iterative: whether ``Options.steps`` applies.
-        source: where it was published.
-    """
-
-    reconstruct: Reconstruct
-    iterative: bool
-    source: str
+    reconstruct: Reconstruct  # the attack
+    iterative: bool  # whether ``Options.steps`` applies
+    source: str  # where it was published
 
 
 def _as_attack(component: object) -> Attack:

@@ -27,18 +27,14 @@ class ConvNet:
     """Convolutions, each followed by pooling and a rectifier, then dense layers.
 
     The rectifier follows the pooling: the same function as before it, on a quarter of the values.
-
-    Attributes:
-        shape: default shape of one record.
-        convolutions: (output channels, kernel side, padding) of each convolution.
-        hidden: widths of the dense layers before the last, each followed by a rectifier.
-        leak: negative slope of the rectifiers.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # default shape of one record
+    # (output channels, kernel side, padding) of each convolution
     convolutions: tuple[tuple[int, int, int], ...] = ()
+    # widths of the dense layers before the last, each followed by a rectifier
     hidden: tuple[int, ...] = ()
-    leak: float = 0.0
+    leak: float = 0.0  # negative slope of the rectifiers
 
     def __call__(
         self, name: str, *, shape: tuple[int, ...] | None = None, classes: int = 10

@@ -302,19 +302,12 @@ CHUNK_OF_FEW = 128
 
 @dataclass(frozen=True)
 class Chain:
-    """A `Model` of convolutions, poolings, rectifiers and dense layers.
+    """A `Model` of convolutions, poolings, rectifiers and dense layers."""
 
-    Attributes:
-        name: as in the spec.
-        input_shape: shape of one record, such as (1, 28, 28).
-        classes: number of logits.
-        layers: the layers in order; the last is dense.
-    """
-
-    name: str
-    input_shape: tuple[int, ...]
-    classes: int
-    layers: tuple[Layer, ...]
+    name: str  # as in the spec
+    input_shape: tuple[int, ...]  # shape of one record, such as (1, 28, 28)
+    classes: int  # number of logits
+    layers: tuple[Layer, ...]  # the layers in order; the last is dense
 
     @property
     def objective(self) -> Objective:
@@ -397,13 +390,9 @@ class Chain:
 
 @dataclass(frozen=True)
 class Compiled(Chain):
-    """A ``Chain`` with the structure of a user's module.
+    """A ``Chain`` with the structure of a user's module."""
 
-    Attributes:
-        source: the same model on the general path.
-    """
-
-    source: Modular
+    source: Modular  # the same model on the general path
 
     @property
     def shapes(self) -> Shapes:

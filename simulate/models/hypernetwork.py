@@ -25,17 +25,11 @@ EMBEDDING = 64
 
 @dataclass(frozen=True)
 class Hypernetwork:
-    """The sizes of a hypernetwork.
+    """The sizes of a hypernetwork."""
 
-    Attributes:
-        made: generated parameters (D).
-        hidden: units of its hidden layer (H).
-        embedding: numbers of an embedding (E).
-    """
-
-    made: int
-    hidden: int
-    embedding: int = EMBEDDING
+    made: int  # generated parameters (D)
+    hidden: int  # units of its hidden layer (H)
+    embedding: int = EMBEDDING  # numbers of an embedding (E)
 
     @property
     def parameters(self) -> int:

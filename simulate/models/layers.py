@@ -17,19 +17,12 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Conv:
-    """A square convolution of stride one with a bias.
+    """A square convolution of stride one with a bias."""
 
-    Attributes:
-        inputs: input channels.
-        outputs: output channels.
-        size: side of the square kernel, in pixels.
-        padding: zeros added on every side, in pixels.
-    """
-
-    inputs: int
-    outputs: int
-    size: int
-    padding: int
+    inputs: int  # input channels
+    outputs: int  # output channels
+    size: int  # side of the square kernel, in pixels
+    padding: int  # zeros added on every side, in pixels
 
 
 @dataclass(frozen=True)
@@ -39,26 +32,17 @@ class Pool:
 
 @dataclass(frozen=True)
 class Relu:
-    """A (leaky) rectifier, elementwise.
+    """A (leaky) rectifier, elementwise."""
 
-    Attributes:
-        leak: slope for negative values, at least 0.
-    """
-
-    leak: float = 0.0
+    leak: float = 0.0  # slope for negative values, at least 0
 
 
 @dataclass(frozen=True)
 class Linear:
-    """A dense layer with a bias over the flattened values of a record.
+    """A dense layer with a bias over the flattened values of a record."""
 
-    Attributes:
-        inputs: features in.
-        outputs: features out.
-    """
-
-    inputs: int
-    outputs: int
+    inputs: int  # features in
+    outputs: int  # features out
 
 
 Layer = Conv | Pool | Relu | Linear

@@ -53,34 +53,26 @@ class Modular:
 
     On a CPU clients are trained one after the other by autograd, images in the `channels_last`
     format; all clients in one batch, as on a GPU, use `torch.func.vmap`.
-
-    Attributes:
-        name: as in the spec.
-        input_shape: shape of one record.
-        classes: number of logits.
-        build: returns the module, initialised by PyTorch; it has no buffers that training changes.
-        batched: returns a module with the same parameters in operations that `vmap` supports; None
-            when `build` does.
-        start: returns the module with the initial parameters; None when `build` does.
-        constants: returns the module's buffers by name; None when `build` sets them.
-        channels_last: whether the module computes with images in that format.
-        objective: the loss.
-        stochastic: whether the module draws random numbers in training, such as dropout; labels
-            then carry seeds.
-        export: returns the module as its user knows it, with the same parameters by name and
-            perhaps frozen ones; None when ``module`` does.
     """
 
-    name: str
-    input_shape: tuple[int, ...]
-    classes: int
+    name: str  # as in the spec
+    input_shape: tuple[int, ...]  # shape of one record
+    classes: int  # number of logits
+    # returns the module, initialised by PyTorch; it has no buffers that training changes
     build: Callable[[], nn.Module]
+    # returns a module with the same parameters in operations that `vmap` supports; None when
+    # `build` does
     batched: Callable[[], nn.Module] | None = None
+    # returns the module with the initial parameters; None when `build` does
     start: Callable[[], nn.Module] | None = None
+    # returns the module's buffers by name; None when `build` sets them
     constants: Callable[[], dict[str, Tensor]] | None = None
-    channels_last: bool = True
-    objective: Objective = CROSS_ENTROPY
+    channels_last: bool = True  # whether the module computes with images in that format
+    objective: Objective = CROSS_ENTROPY  # the loss
+    # whether the module draws random numbers in training, such as dropout; labels then carry seeds
     stochastic: bool = False
+    # returns the module as its user knows it, with the same parameters by name and perhaps frozen
+    # ones; None when ``module`` does
     export: Callable[[], nn.Module] | None = None
 
     @cached_property

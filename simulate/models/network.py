@@ -38,14 +38,10 @@ _LABELS = 2**_LABEL_BITS - 1
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss over outputs of a model and labels of a mini-batch.
+    """A loss over outputs of a model and labels of a mini-batch."""
 
-    Attributes:
-        loss: the loss.
-        targets: table whose rows the labels name [n, ...]; None where labels are the targets.
-    """
-
-    loss: Loss
+    loss: Loss  # the loss
+    # table whose rows the labels name [n, ...]; None where labels are the targets
     targets: Tensor | None = None
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:

@@ -34,30 +34,19 @@ _TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Probe:
-    """A few records on which a module is tried.
+    """A few records on which a module is tried."""
 
-    Attributes:
-        x: model inputs [B, ...].
-        y: labels [B].
-    """
-
-    x: Tensor
-    y: Tensor
+    x: Tensor  # model inputs [B, ...]
+    y: Tensor  # labels [B]
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What a module does with records.
+    """What a module does with records."""
 
-    Attributes:
-        outputs: size of the last dimension of its outputs.
-        stochastic: whether it draws random numbers in training.
-        faults: what it must not do.
-    """
-
-    outputs: int
-    stochastic: bool
-    faults: list[Fault]
+    outputs: int  # size of the last dimension of its outputs
+    stochastic: bool  # whether it draws random numbers in training
+    faults: list[Fault]  # what it must not do
 
 
 def probe_of(data: Dataset) -> Probe:
@@ -289,19 +278,12 @@ Factory = Callable[..., nn.Module]
 
 @dataclass(frozen=True)
 class OwnModel:
-    """A module class with its arguments, or a module whose parameters training starts from.
+    """A module class with its arguments, or a module whose parameters training starts from."""
 
-    Attributes:
-        source: a class or function that returns a module, or a module.
-        arguments: keyword arguments of the class or function.
-        label: how the user named it.
-        fix: whether group normalisation replaces batch normalisation.
-    """
-
-    source: Factory | nn.Module
-    arguments: Mapping[str, Any]
-    label: str
-    fix: bool = False
+    source: Factory | nn.Module  # a class or function that returns a module, or a module
+    arguments: Mapping[str, Any]  # keyword arguments of the class or function
+    label: str  # how the user named it
+    fix: bool = False  # whether group normalisation replaces batch normalisation
 
     def fresh(self) -> nn.Module:
         """A module with initial parameters, in training mode."""

@@ -128,21 +128,13 @@ def _second_moments(rows: Rows) -> Array:
 
 @dataclass(frozen=True)
 class Reading:
-    """How to evaluate a direction at one place: where to tilt, how finely, what to leave out.
+    """How to evaluate a direction at one place: where to tilt, how finely, what to leave out."""
 
-    Attributes:
-        tilt: of Chernoff's bound there.
-        step: lattice step at which the bounds should be within the tolerance.
-        tail: mass that each round may leave out at either end.
-        spacing: where the points may stand further apart, at that step.
-        spread: standard deviation of the tilted composed loss.
-    """
-
-    tilt: float
-    step: float
-    tail: float
-    spacing: Spacing
-    spread: float
+    tilt: float  # of Chernoff's bound there
+    step: float  # lattice step at which the bounds should be within the tolerance
+    tail: float  # mass that each round may leave out at either end
+    spacing: Spacing  # where the points may stand further apart, at that step
+    spread: float  # standard deviation of the tilted composed loss
 
 
 @lru_cache(maxsize=64)
@@ -248,21 +240,13 @@ Directions = tuple[tuple[Direction, Direction], ...]
 
 @dataclass(frozen=True)
 class ComposedLoss:
-    """The composed privacy loss of a history: epsilon at any delta, delta at any epsilon.
+    """The composed privacy loss of a history: epsilon at any delta, delta at any epsilon."""
 
-    Attributes:
-        mu: of the Gaussian that the history is, when nobody was sampled; else None.
-        directions: pairs from above and from below, of each direction, when sampled.
-        tolerance: relative distance of the bounds on epsilon that is aimed at.
-        unbounded: whether something was released without noise.
-        least: the mu of the rounds without sampling, which bounds epsilon from below.
-    """
-
-    mu: float | None
-    directions: Directions
-    tolerance: float
-    unbounded: bool = False
-    least: float = 0.0
+    mu: float | None  # of the Gaussian that the history is, when nobody was sampled; else None
+    directions: Directions  # pairs from above and from below, of each direction, when sampled
+    tolerance: float  # relative distance of the bounds on epsilon that is aimed at
+    unbounded: bool = False  # whether something was released without noise
+    least: float = 0.0  # the mu of the rounds without sampling, which bounds epsilon from below
 
     def epsilon(
         self, delta: float, enough: float | None = None, decide: float | None = None
@@ -507,18 +491,13 @@ def _own_version() -> str:
 
 @dataclass(frozen=True)
 class PldAccountant:
-    """Privacy loss distributions, rounded outward: the guarantee of every plan.
+    """Privacy loss distributions, rounded outward: the guarantee of every plan."""
 
-    Attributes:
-        tolerance: relative distance of lower and upper bound to aim at.
-        enough: a budget; an upper bound that meets it within the tolerance ends the search, with a
-            lower bound of 0. None to close every bound.
-        decide: a budget; bounds on the same side of it are close enough.
-    """
-
-    tolerance: float = TOLERANCE
+    tolerance: float = TOLERANCE  # relative distance of lower and upper bound to aim at
+    # a budget; an upper bound that meets it within the tolerance ends the search, with a lower
+    # bound of 0. None to close every bound
     enough: float | None = None
-    decide: float | None = None
+    decide: float | None = None  # a budget; bounds on the same side of it are close enough
     name: str = "pld"
     kind: str = "two-sided bound"
     guarantee: bool = True

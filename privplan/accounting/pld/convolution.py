@@ -192,20 +192,13 @@ class Composed:
     """Delta as a function of epsilon on a window of equally spaced losses.
 
     Between two losses delta is linear in ``e^epsilon``, as for any distribution on them.
-
-    Attributes:
-        losses: shape (points,), ascending.
-        values: delta at each loss, shape (points,).
-        error: bound on the rounding and wrapping error of ``values``, shape (points,).
-        outside: bound on what the window misses.
-        blur: bound on the rounding of the losses themselves.
     """
 
-    losses: Array
-    values: Array
-    error: Array
-    outside: float
-    blur: float
+    losses: Array  # shape (points,), ascending
+    values: Array  # delta at each loss, shape (points,)
+    error: Array  # bound on the rounding and wrapping error of ``values``, shape (points,)
+    outside: float  # bound on what the window misses
+    blur: float  # bound on the rounding of the losses themselves
 
     def deltas(self, sign: int) -> Array:
         """Delta at each loss: an upper bound (sign 1) or a lower bound (sign -1)."""

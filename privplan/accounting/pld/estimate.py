@@ -48,17 +48,11 @@ _SETTLED = 1e-6
 
 @dataclass(frozen=True)
 class _Rule:
-    """Losses of one round and their masses under P tilted by ``tilt``, shape (points,) each.
+    """Losses of one round and their masses under P tilted by ``tilt``, shape (points,) each."""
 
-    Attributes:
-        losses: the losses.
-        masses: tilted masses, summing to one.
-        log_moment: log of what they are to be multiplied with.
-    """
-
-    losses: Array
-    masses: Array
-    log_moment: float
+    losses: Array  # the losses
+    masses: Array  # tilted masses, summing to one
+    log_moment: float  # log of what they are to be multiplied with
 
     @property
     def mean(self) -> float:

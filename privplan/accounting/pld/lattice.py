@@ -120,22 +120,14 @@ class Lattice:
     """Masses on the losses ``offset + step * index``.
 
     Two lattices are equal when they are the same object.
-
-    Attributes:
-        step: distance of neighbouring multiples.
-        offset: shape (rows,).
-        index: ascending, shape (rows, points).
-        masses: shape (rows, points).
-        infinite: mass at an infinite loss, shape (rows,); 0 in lower bounds.
-        slack: what to take off delta in each round, shape (rows,); 0 in upper bounds.
     """
 
-    step: float
-    offset: Array
-    index: Indices
-    masses: Array
-    infinite: Array
-    slack: Array
+    step: float  # distance of neighbouring multiples
+    offset: Array  # shape (rows,)
+    index: Indices  # ascending, shape (rows, points)
+    masses: Array  # shape (rows, points)
+    infinite: Array  # mass at an infinite loss, shape (rows,); 0 in lower bounds
+    slack: Array  # what to take off delta in each round, shape (rows,); 0 in upper bounds
 
     @cached_property
     def losses(self) -> Array:

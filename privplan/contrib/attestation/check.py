@@ -110,20 +110,14 @@ ANCHORED = RunCheck(anchored, order=171, applies=lambda run: bool(_logs(run) or 
 
 @dataclass
 class _Reading:
-    """What the statements so far have established.
+    """What the statements so far have established."""
 
-    Attributes:
-        heads: hash of each line.
-        cohorts: the cohort statement of each round, with the hash of its line.
-        lines: ledger lines that are signed.
-        ended: whether the end is stated.
-        closed: for each round with participants in the ledger, whether its commitment stays shut.
-    """
-
-    heads: list[str]
+    heads: list[str]  # hash of each line
+    # the cohort statement of each round, with the hash of its line
     cohorts: dict[int, tuple[Statement, str]] = field(default_factory=dict)
-    lines: int = 0
-    ended: bool = False
+    lines: int = 0  # ledger lines that are signed
+    ended: bool = False  # whether the end is stated
+    # for each round with participants in the ledger, whether its commitment stays shut
     closed: list[bool] = field(default_factory=list)
 
 

@@ -80,25 +80,15 @@ class Name:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call in the script.
+    """A call in the script."""
 
-    Attributes:
-        path: dotted name of the function, imports resolved.
-        positional: values of positional arguments.
-        named: values of keyword arguments.
-        complete: whether no argument is hidden in an unknown ``*`` or ``**``.
-        line: its line.
-        node: the syntax tree.
-        scope: the innermost function, class or module that holds it.
-    """
-
-    path: str
-    positional: tuple[Any, ...]
-    named: Mapping[str, Any]
-    complete: bool
-    line: int
-    node: ast.Call = field(repr=False)
-    scope: Scope = field(repr=False)
+    path: str  # dotted name of the function, imports resolved
+    positional: tuple[Any, ...]  # values of positional arguments
+    named: Mapping[str, Any]  # values of keyword arguments
+    complete: bool  # whether no argument is hidden in an unknown ``*`` or ``**``
+    line: int  # its line
+    node: ast.Call = field(repr=False)  # the syntax tree
+    scope: Scope = field(repr=False)  # the innermost function, class or module that holds it
 
     @property
     def name(self) -> str:
@@ -522,23 +512,15 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Source:
-    """One file, parsed by its kind.
+    """One file, parsed by its kind."""
 
-    Attributes:
-        path: the file, for messages.
-        kind: ``script``, ``config`` or ``log``.
-        text: its content.
-        script: the parsed script; None for other kinds.
-        data: plain data of a configuration; None for other kinds.
-        settings: scalar values by normalised last key (lower case, ``_`` for ``-``); keys that
-            occur with different values are ``UNKNOWN``.
-    """
-
-    path: str
-    kind: Literal["script", "config", "log"]
-    text: str
-    script: Script | None = None
-    data: Any = None
+    path: str  # the file, for messages
+    kind: Literal["script", "config", "log"]  # ``script``, ``config`` or ``log``
+    text: str  # its content
+    script: Script | None = None  # the parsed script; None for other kinds
+    data: Any = None  # plain data of a configuration; None for other kinds
+    # scalar values by normalised last key (lower case, ``_`` for ``-``); keys that occur with
+    # different values are ``UNKNOWN``
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def setting(self, *keys: str) -> Any:

@@ -64,22 +64,14 @@ def selected(plan: Plan, history: History, delta: float) -> float:
 
 @dataclass(frozen=True)
 class GroupCost:
-    """What is left of a group's budget for one run.
-
-    Attributes:
-        budget: epsilon for the best of all runs.
-        left: epsilon of one run, which is to be the group's budget in the spec of a run.
-        best: upper bound on epsilon of the best of all such runs.
-        whole: the same where each run spends the whole budget.
-        delta: failure probability.
-    """
+    """What is left of a group's budget for one run."""
 
     group: str
-    budget: float
-    left: float
-    best: float
-    whole: float
-    delta: float
+    budget: float  # epsilon for the best of all runs
+    left: float  # epsilon of one run, which is to be the group's budget in the spec of a run
+    best: float  # upper bound on epsilon of the best of all such runs
+    whole: float  # the same where each run spends the whole budget
+    delta: float  # failure probability
 
 
 def costs(spec: Spec, tuning: PrivateTuning) -> list[GroupCost]:

@@ -27,15 +27,10 @@ VERDICTS = (REPRODUCED, ORDER, NOT_REPRODUCED, CONTRADICTED, NOT_RUN)
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict on a claim.
+    """The verdict on a claim."""
 
-    Attributes:
-        verdict: one of ``VERDICTS``.
-        evidence: the numbers that it rests on.
-    """
-
-    verdict: str
-    evidence: str
+    verdict: str  # one of ``VERDICTS``
+    evidence: str  # the numbers that it rests on
 
 
 Judge = Callable[["Result"], Outcome]
@@ -43,21 +38,13 @@ Judge = Callable[["Result"], Outcome]
 
 @dataclass(frozen=True)
 class _Lead:
-    """A row's lead over another one in one column; errors are standard errors.
+    """A row's lead over another one in one column; errors are standard errors."""
 
-    Attributes:
-        where: both rows and the column, in words.
-        found: our difference, paired by seed.
-        error: its error; None with one seed.
-        printed: the published difference; None where one of both is not printed.
-        printed_error: its error; 0 where it cannot be known.
-    """
-
-    where: str
-    found: float
-    error: float | None
-    printed: float | None
-    printed_error: float
+    where: str  # both rows and the column, in words
+    found: float  # our difference, paired by seed
+    error: float | None  # its error; None with one seed
+    printed: float | None  # the published difference; None where one of both is not printed
+    printed_error: float  # its error; 0 where it cannot be known
 
     @property
     def agrees(self) -> bool:

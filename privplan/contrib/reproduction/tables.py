@@ -17,53 +17,35 @@ from privplan.verification.verify import judge, load_run
 
 @dataclass(frozen=True)
 class Method:
-    """A row of a table of runs.
+    """A row of a table of runs."""
 
-    Attributes:
-        algorithm: name of a registered algorithm.
-        hyperparameters: values that differ from the algorithm's defaults.
-        changes: fields of the spec that differ for this method, such as its clipping norm.
-    """
-
-    algorithm: str
+    algorithm: str  # name of a registered algorithm
+    # values that differ from the algorithm's defaults
     hyperparameters: Mapping[str, float] = field(default_factory=dict)
+    # fields of the spec that differ for this method, such as its clipping norm
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A column of a table of runs: what all methods are trained on, or attacked.
+    """A column of a table of runs: what all methods are trained on, or attacked."""
 
-    Attributes:
-        column: head of the column.
-        spec: plain data of the spec.
-        dataset: name of the data set.
-        methods: methods by head of row.
-        partition: who holds which records.
-        options: further options of the command, by name.
-    """
-
-    column: str
-    spec: Mapping[str, Any]
-    dataset: str
-    methods: Mapping[str, Method]
-    partition: str = "iid"
+    column: str  # head of the column
+    spec: Mapping[str, Any]  # plain data of the spec
+    dataset: str  # name of the data set
+    methods: Mapping[str, Method]  # methods by head of row
+    partition: str = "iid"  # who holds which records
+    # further options of the command, by name
     options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a paper about one of its tables.
+    """A statement of a paper about one of its tables."""
 
-    Attributes:
-        text: the statement.
-        judge: its verdict, from a result.
-        tried: what was tried, and what is known beside the result; shown after the evidence.
-    """
-
-    text: str
-    judge: Judge
-    tried: str = ""
+    text: str  # the statement
+    judge: Judge  # its verdict, from a result
+    tried: str = ""  # what was tried, and what is known beside the result; shown after the evidence
 
     def verdict(self, result: Result) -> Outcome:
         """The verdict, with what was tried unless the claim came out."""
@@ -75,33 +57,23 @@ class Claim:
 
 @dataclass(frozen=True)
 class Table:
-    """A table or figure of a paper.
+    """A table or figure of a paper."""
 
-    Attributes:
-        name: on the command line, such as ``gdpfed-plus-table-2``.
-        title: in the paper, such as ``Table 2: accuracy``.
-        claims: what the paper says of it.
-        planned: computes the cells of a table of plans.
-        trained: settings of a table of runs, by size.
-        measure: what is measured of each run: a name of ``measures.MEASURES``.
-        printed: printed number and its standard error (or None) by row and column.
-        sizes: what each size means, in words.
-        minutes: CPU minutes on one core, by size; measured or, as ``sizes`` then says, estimated.
-        left_out: why nothing computes it; empty for a table that can be reproduced.
-        has_results: whether it has any; a table of notation or settings has none.
-    """
-
-    name: str
-    title: str
-    claims: tuple[Claim, ...] = ()
-    planned: Callable[[], list[Cell]] | None = None
+    name: str  # on the command line, such as ``gdpfed-plus-table-2``
+    title: str  # in the paper, such as ``Table 2: accuracy``
+    claims: tuple[Claim, ...] = ()  # what the paper says of it
+    planned: Callable[[], list[Cell]] | None = None  # computes the cells of a table of plans
+    # settings of a table of runs, by size
     trained: Mapping[str, Callable[[], list[Setting]]] = field(default_factory=dict)
+    # what is measured of each run: a name of ``measures.MEASURES``
     measure: str = "accuracy in percent"
+    # printed number and its standard error (or None) by row and column
     printed: Mapping[tuple[str, str], tuple[float, float | None]] = field(default_factory=dict)
-    sizes: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, str] = field(default_factory=dict)  # what each size means, in words
+    # CPU minutes on one core, by size; measured or, as ``sizes`` then says, estimated
     minutes: Mapping[str, float] = field(default_factory=dict)
-    left_out: str = ""
-    has_results: bool = True
+    left_out: str = ""  # why nothing computes it; empty for a table that can be reproduced
+    has_results: bool = True  # whether it has any; a table of notation or settings has none
 
     @property
     def kind(self) -> str:
@@ -111,15 +83,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper with all its tables.
+    """A paper with all its tables."""
 
-    Attributes:
-        title: authors and title.
-        tables: its tables and the figures that are computed, in their order.
-    """
-
-    title: str
-    tables: tuple[Table, ...]
+    title: str  # authors and title
+    tables: tuple[Table, ...]  # its tables and the figures that are computed, in their order
 
 
 PAPERS: Registry[Paper] = Registry(

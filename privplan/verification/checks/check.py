@@ -203,21 +203,14 @@ LAST = 1_000
 
 @dataclass(frozen=True)
 class RunCheck:
-    """A check and its place in a verdict.
+    """A check and its place in a verdict."""
 
-    Attributes:
-        inspect: the check.
-        order: verdicts list checks by increasing order.
-        applies: whether a verdict on a run lists the check.
-        false_alarm: largest rate at which it fails on an honest run; 0 without a random test.
-        of_signers: whether it verifies what the plan's signers signed.
-    """
-
-    inspect: Inspect
-    order: int = LAST
-    applies: Callable[[Run], bool] = lambda run: True
+    inspect: Inspect  # the check
+    order: int = LAST  # verdicts list checks by increasing order
+    applies: Callable[[Run], bool] = lambda run: True  # whether a verdict on a run lists the check
+    # largest rate at which it fails on an honest run; 0 without a random test
     false_alarm: float = 0.0
-    of_signers: bool = False
+    of_signers: bool = False  # whether it verifies what the plan's signers signed
 
 
 def _as_check(component: object) -> RunCheck:

@@ -135,21 +135,13 @@ Choice = Callable[[int, np.ndarray, int], np.ndarray]
 
 @dataclass(frozen=True)
 class _Client:
-    """The client by which data sets differ.
+    """The client by which data sets differ."""
 
-    Attributes:
-        index: index of its group in the plan.
-        group: name of its group.
-        position: position in the group.
-        client: number of the client.
-        others: numbers of the group's other participants.
-    """
-
-    index: int
-    group: str
-    position: int
-    client: int
-    others: tuple[int, ...]
+    index: int  # index of its group in the plan
+    group: str  # name of its group
+    position: int  # position in the group
+    client: int  # number of the client
+    others: tuple[int, ...]  # numbers of the group's other participants
 
     def case(self, words: str) -> str:
         """Description of a data set."""

@@ -215,18 +215,13 @@ def _observed(experiment: Experiment, observe: Callable[[int, Released], Release
 
 @dataclass(frozen=True)
 class Violation:
-    """A difference between two executions that the claims of the algorithm exclude.
+    """A difference between two executions that the claims of the algorithm exclude."""
 
-    Attributes:
-        rule: the claim: ``sensitivity``, ``noise``, ``coordinates``, ``model``, ``metrics``,
-            ``ledger``, ``personal state`` or ``other releases``.
-        case: the neighbouring data sets.
-        found: what differs, and by how much.
-    """
-
+    # the claim: ``sensitivity``, ``noise``, ``coordinates``, ``model``, ``metrics``, ``ledger``,
+    # ``personal state`` or ``other releases``
     rule: str
-    case: str
-    found: str
+    case: str  # the neighbouring data sets
+    found: str  # what differs, and by how much
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.case}: {self.found}"
@@ -234,25 +229,16 @@ class Violation:
 
 @dataclass(frozen=True)
 class SensitivityReport:
-    """Result of the sensitivity tests of one algorithm under one plan.
+    """Result of the sensitivity tests of one algorithm under one plan."""
 
-    Attributes:
-        algorithm: name of the algorithm.
-        plan: name of the plan.
-        unit: unit of privacy of the releases; ``none`` where no bound is claimed.
-        executions: number of executed rounds.
-        compared: number of pairs of executions whose releases were compared with the bound.
-        largest_ratio: largest difference of releases over its claimed bound; None where no bound
-            is claimed.
-        violations: claims that do not hold, one per rule, in the order in which they were found.
-    """
-
-    algorithm: str
-    plan: str
-    unit: str
-    executions: int
-    compared: int
+    algorithm: str  # name of the algorithm
+    plan: str  # name of the plan
+    unit: str  # unit of privacy of the releases; ``none`` where no bound is claimed
+    executions: int  # number of executed rounds
+    compared: int  # number of pairs of executions whose releases were compared with the bound
+    # largest difference of releases over its claimed bound; None where no bound is claimed
     largest_ratio: float | None
+    # claims that do not hold, one per rule, in the order in which they were found
     violations: tuple[Violation, ...]
 
     @property
@@ -309,19 +295,12 @@ batched float32 kernels then round differently."""
 
 @dataclass(frozen=True)
 class Outputs:
-    """Everything that leaves a round.
+    """Everything that leaves a round."""
 
-    Attributes:
-        progress: state of training after the round.
-        releases: the mechanism's releases.
-        records: lines of the ledger.
-        coordinates: coordinates that the engine releases [k]; None for all.
-    """
-
-    progress: Progress
-    releases: tuple[Released, ...]
-    records: tuple[ReleaseRecord, ...]
-    coordinates: Tensor | None
+    progress: Progress  # state of training after the round
+    releases: tuple[Released, ...]  # the mechanism's releases
+    records: tuple[ReleaseRecord, ...]  # lines of the ledger
+    coordinates: Tensor | None  # coordinates that the engine releases [k]; None for all
 
     @property
     def metrics(self) -> RoundMetrics:
