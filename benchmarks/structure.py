@@ -37,7 +37,7 @@ PRODUCT = ("privplan/*.py", "simulate/*.py")
 SHORT, LONG = 40, 300
 # From the lowest to the highest, by the first name below privplan.
 LAYERS = [
-    "errors values registry files processes",
+    "errors values registry files limits processes",
     "laws accounting",
     "spec plan record ledger evidence streams discrete_gaussian",
     "planning",

@@ -29,6 +29,7 @@ from privplan.accounting.pld.convolution import fast_length
 from privplan.errors import InputError
 from privplan.files import load_json, read_lines, read_text, write_text
 from privplan.ledger import parse_chained
+from privplan.limits import refuse_bomb
 from privplan.record import REPLAY
 from privplan.values import Count, Natural, NonNegative, Value, is_empty, parse
 
@@ -131,6 +132,7 @@ def read_clients(folder: Path) -> Arrays | None:
     if not path.exists():
         return None
     try:
+        refuse_bomb(path, "clients")
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
             return {name: stored[name] for name in ("group", "starts", "records")}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile):

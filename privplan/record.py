@@ -13,6 +13,7 @@ from privplan.accounting.families import NOISE_FAMILIES, NoiseFamily
 from privplan.accounting.release import GAUSSIAN, Release, SamplingLaw
 from privplan.errors import Fault, InputError
 from privplan.files import load_json, read_text, write_text
+from privplan.limits import refuse_strange
 from privplan.values import (
     Checked,
     Count,
@@ -291,9 +292,10 @@ class RunRecord(Checked):
 
 
 def refuse_other_folder(folder: Path) -> None:
-    """Raise InputError for what is no folder, and so no run folder."""
+    """Raise InputError for what is no run folder, or holds what no run writes."""
     if not folder.is_dir():
         raise InputError.one("run", "must be a run folder", str(folder))
+    refuse_strange(folder)
 
 
 # --- What no release can be: rules between the fields of one ledger line. ------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -122,6 +123,22 @@ def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
 # --- The spec: who needs how much privacy, and how training runs. --------------------------------
 
 
+def _odd_names(data: dict[str, Any]) -> list[Fault]:
+    """Names of groups and signers that other programs might read as more than a name."""
+    rule = "must be letters, digits, spaces, - _ or ."
+    listed = [
+        (part, one.get("name"))
+        for part in ("groups", "signers")
+        for one in (data.get(part) if isinstance(data.get(part), list) else ())
+        if isinstance(one, dict)
+    ]
+    return [
+        Fault(f"{part}.name", rule, name)
+        for part, name in listed
+        if isinstance(name, str) and not re.fullmatch(r"[\w .-]*", name)
+    ]
+
+
 class Spec(Checked):
     """A planning problem. Made from YAML with ``Spec.load`` or ``Spec.parse``."""
 
@@ -214,7 +231,7 @@ class Spec(Checked):
         except InputError as error:
             without = with_recipe({**data, "groups": None})
             return parse(cls, without, error.faults, hidden=["groups"])
-        spec = parse(cls, with_recipe(stated))
+        spec = parse(cls, with_recipe(stated), _odd_names(data))
         # Of a valid spec, what follows from its other fields.
         if budgets is not None:
             costs, free = spec.grouping_costs(), "groups" in spec.planning.free

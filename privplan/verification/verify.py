@@ -23,6 +23,7 @@ from privplan.errors import InputError, PrivplanError
 from privplan.evidence import ReplayReport
 from privplan.files import write_text
 from privplan.ledger import history_of, read_ledger, worst_client
+from privplan.limits import MOST_CLIENTS
 from privplan.plan import GroupPlan, Plan
 from privplan.record import ACCURACY, LEDGER, PLAN, VERDICT, RunRecord, refuse_other_folder
 from privplan.registry import Registry
@@ -409,6 +410,9 @@ def load_run(folder: Path) -> Run:
     """Read a run folder, whose ledger must not end in an incomplete line."""
     refuse_other_folder(folder)
     plan = Plan.load(folder / PLAN)
+    if plan.spec.population > MOST_CLIENTS:
+        rule = f"must have at most {MOST_CLIENTS} clients to be verified"
+        raise InputError.one("plan.groups", rule, plan.spec.population)
     ledger = read_ledger(folder, plan.digest)
     record = RunRecord.load(folder)
     if ledger.torn:

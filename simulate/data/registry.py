@@ -259,30 +259,58 @@ def whole_numbers(content: Any) -> np.ndarray:
     return labels
 
 
-def _reconstruct(subtype: type, shape: Any, kind: Any) -> np.ndarray:
-    """The empty array that a pickle then fills; refuses subclasses of ``ndarray``."""
-    if subtype is not np.ndarray:
+class _Array:
+    """An array of a pickle: filled by its state, which is checked before NumPy sees it."""
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, kind, columns_first, content = state
+        if columns_first or not isinstance(kind, _Kind) or not isinstance(content, bytes):
+            raise pickle.UnpicklingError("only plain arrays of numbers are read")
+        self.values = np.frombuffer(content, kind.dtype).reshape(shape).copy()
+
+
+class _Kind:
+    """The type of an array's numbers."""
+
+    def __init__(self, name: Any) -> None:
+        text = name.decode() if isinstance(name, bytes) else name
+        self.dtype = np.dtype(text if isinstance(text, str) else "O")
+        if self.dtype.kind not in "biuf":
+            raise pickle.UnpicklingError("only arrays of numbers are read")
+
+    def __setstate__(self, state: Any) -> None:
+        if state[1] in (">", b">"):
+            self.dtype = self.dtype.newbyteorder(">")
+
+
+_NDARRAY = object()
+"""Stands for ``numpy.ndarray``, which a file may name and not call."""
+
+
+def _reconstruct(subtype: object, shape: object, kind: object) -> _Array:
+    """The array that the file then fills; refuses subclasses of ``ndarray``."""
+    if subtype is not _NDARRAY:
         raise pickle.UnpicklingError("only numpy's own arrays are read")
-    return np.ndarray.__new__(np.ndarray, shape, kind)
+    return _Array()
 
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
     """Bytes as Python 3 writes them for Python 2."""
-    if encoding != "latin1":
+    if encoding != "latin1" or not isinstance(text, str):
         raise pickle.UnpicklingError("only bytes written as latin1 are read")
     return text.encode("latin1")
 
 
-_ALLOWED = MappingProxyType(
+_ALLOWED: Mapping[tuple[str, str], Any] = MappingProxyType(
     {
         ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
         ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy", "dtype"): np.dtype,
+        ("numpy", "ndarray"): _NDARRAY,
+        ("numpy", "dtype"): lambda name, *rest: _Kind(name),
         ("_codecs", "encode"): _encode,
     }
 )
-"""The only names that a file may call; none of them runs its arguments."""
+"""The only names that a file may use: functions of this file, none of which runs its arguments."""
 
 
 class _Reader(pickle.Unpickler):
@@ -301,7 +329,10 @@ def read_pickle(path: Path) -> dict[bytes, Any]:
         if not isinstance(content, dict):
             raise InputError.one("data", "must be a pickled dictionary", str(path))
         return {
-            key.encode() if isinstance(key, str) else key: value for key, value in content.items()
+            key.encode() if isinstance(key, str) else key: (
+                value.values if isinstance(value, _Array) else value
+            )
+            for key, value in content.items()
         }
 
 

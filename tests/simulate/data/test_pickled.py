@@ -57,6 +57,10 @@ BAD = {
     "subclass": lambda mark: np.zeros(2).view(np.recarray),
     "load": lambda mark: Call(np.load, str(mark)),
     "class": lambda mark: Path(mark),
+    "ndarray": lambda mark: Call(np.ndarray, (2**20,), "O"),
+    "huge": lambda mark: Call(np.ndarray, (2**50,)),
+    "objects": lambda mark: np.array([1, "a"], dtype=object),
+    "fields": lambda mark: np.zeros(2, dtype=[("a", "i4"), ("b", "f8")]),
 }
 
 
