@@ -242,7 +242,7 @@ def test_every_epsilon_on_screen_names_the_record(tmp_path: Any) -> None:
     assert shown.exit_code == 0, shown.output
     words = " ".join(shown.stdout.split())
     assert "poisson sampling of records, unit record, add_remove" in words
-    assert words.count("poisson of records") == len(Plan.load(plan).certificate)
+    assert shown.stdout.count(" records │") == len(Plan.load(plan).certificate)
     explained = CliRunner().invoke(main, ["explain", plan, "--format", "json"])
     rows = json.loads(explained.stdout)
     assert [row["value"] for row in rows] == pytest.approx(
