@@ -126,12 +126,9 @@ def with_recipe(data: dict[str, Any]) -> dict[str, Any]:
 def _odd_names(data: dict[str, Any]) -> list[Fault]:
     """Names of groups and signers that other programs might read as more than a name."""
     rule = "must be letters, digits, spaces, - _ or ."
-    listed = [
-        (part, one.get("name"))
-        for part in ("groups", "signers")
-        for one in (data.get(part) if isinstance(data.get(part), list) else ())
-        if isinstance(one, dict)
-    ]
+    found = ((part, data.get(part)) for part in ("groups", "signers"))
+    each = ((part, one) for part, many in found if isinstance(many, list) for one in many)
+    listed = ((part, one.get("name")) for part, one in each if isinstance(one, dict))
     return [
         Fault(f"{part}.name", rule, name)
         for part, name in listed
