@@ -158,7 +158,8 @@ def test_commands_import_no_heavy_module(name: str, run_folder: Path) -> None:
     arguments, allowed = ALLOWED[name]
     code = (
         "import sys\nfrom privplan.cli import main\n"
-        f"try:\n    main({arguments!r})\nexcept SystemExit as done:\n    assert done.code in (None, 0, 5)\n"
+        f"try:\n    main({arguments!r})\nexcept SystemExit as done:\n"
+        "    assert done.code in (None, 0, 5)\n"
         f"print('heavy', *[name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run(

@@ -17,85 +17,56 @@ from privplan.registry import Registry
 
 @dataclass(frozen=True)
 class Options:
-    """Values from the command line; they precede those of the file.
+    """Values from the command line; they precede those of the file."""
 
-    Attributes:
-        population: units (clients, or records of record-level mechanisms) that may be drawn.
-        rounds: number of noisy releases.
-        delta: failure probability, in (0, 1).
-    """
-
+    # units (clients, or records of record-level mechanisms) that may be drawn
     population: int | None = None
-    rounds: int | None = None
-    delta: float | None = None
+    rounds: int | None = None  # number of noisy releases
+    delta: float | None = None  # failure probability, in (0, 1)
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """One reason why the configuration does not give what it appears to promise.
+    """One reason why the configuration does not give what it appears to promise."""
 
-    Attributes:
-        code: short name of the trap, stable across versions.
-        message: what is wrong, with the values found.
-        line: line of the file; 0 where the alarm is of the whole file.
-    """
-
-    code: str
-    message: str
-    line: int = 0
+    code: str  # short name of the trap, stable across versions
+    message: str  # what is wrong, with the values found
+    line: int = 0  # line of the file; 0 where the alarm is of the whole file
 
 
 @dataclass(frozen=True)
 class Claim:
-    """An epsilon that the configuration states, or that its own accountant would print.
+    """An epsilon that the configuration states, or that its own accountant would print."""
 
-    Attributes:
-        epsilon: the claimed value.
-        delta: its failure probability; None where the file does not state it.
-        relation: neighbouring relation that the claim names; None where it names none.
-        source: where the value is from, for messages.
-        releases: number of releases that it covers; None for all.
-        computed: whether it is not in the file but follows from its noise and sampling.
-    """
-
-    epsilon: float
-    delta: float | None
+    epsilon: float  # the claimed value
+    delta: float | None  # its failure probability; None where the file does not state it
+    # neighbouring relation that the claim names; None where it names none
     relation: Relation | None
-    source: str
-    releases: int | None = None
-    computed: bool = False
+    source: str  # where the value is from, for messages
+    releases: int | None = None  # number of releases that it covers; None for all
+    computed: bool = False  # whether it is not in the file but follows from its noise and sampling
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One noisy release per round as executed; None for values that are not determined.
+    """One noisy release per round as executed; None for values that are not determined."""
 
-    Attributes:
-        group: name of the clients or site that the mechanism protects.
-        unit: unit of privacy.
-        protects: what is protected from whom, one sentence.
-        law: sampling law that the code executes: a name of ``laws.LAWS``, ``with_replacement``,
-            ``shuffle`` or ``round_robin``.
-        noise: least and largest noise multiplier on the sum (standard deviation over the clipping
-            norm); equal where it is known exactly.
-        cohort: units drawn per round, or their expected number.
-        population: units that may be drawn.
-        ratio: sampling ratio, where it is stated instead of cohort and population.
-        rounds: number of releases.
-        local: whether each unit adds noise of its own, so that nothing is amplified.
-        known_epsilon: epsilon of one release by another analysis, such as that of Laplace noise.
-    """
-
-    group: str
-    unit: Unit
-    protects: str
+    group: str  # name of the clients or site that the mechanism protects
+    unit: Unit  # unit of privacy
+    protects: str  # what is protected from whom, one sentence
+    # sampling law that the code executes: a name of ``laws.LAWS``, ``with_replacement``,
+    # ``shuffle`` or ``round_robin``
     law: str | None
+    # least and largest noise multiplier on the sum (standard deviation over the clipping norm);
+    # equal where it is known exactly
     noise: tuple[float, float] | None
-    cohort: float | None = None
-    population: int | None = None
+    cohort: float | None = None  # units drawn per round, or their expected number
+    population: int | None = None  # units that may be drawn
+    # sampling ratio, where it is stated instead of cohort and population
     ratio: float | None = None
-    rounds: int | None = None
-    local: bool = False
+    rounds: int | None = None  # number of releases
+    local: bool = False  # whether each unit adds noise of its own, so that nothing is amplified
+    # epsilon of one release by another analysis, such as that of Laplace noise
     known_epsilon: float | None = None
 
     @property
@@ -112,23 +83,16 @@ class Mechanism:
 
 @dataclass
 class Reading:
-    """All that was read from a file.
+    """All that was read from a file."""
 
-    Attributes:
-        mechanisms: noisy releases, usually one.
-        claims: stated epsilons.
-        alarms: traps that the file shows.
-        conditions: what the bounds assume, because the file does not show it.
-        undetermined: values that cannot be read, with the reason.
-        delta: failure probability that the file states.
-    """
-
-    mechanisms: list[Mechanism] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)
-    alarms: list[Alarm] = field(default_factory=list)
+    mechanisms: list[Mechanism] = field(default_factory=list)  # noisy releases, usually one
+    claims: list[Claim] = field(default_factory=list)  # stated epsilons
+    alarms: list[Alarm] = field(default_factory=list)  # traps that the file shows
+    # what the bounds assume, because the file does not show it
     conditions: list[str] = field(default_factory=list)
+    # values that cannot be read, with the reason
     undetermined: list[str] = field(default_factory=list)
-    delta: float | None = None
+    delta: float | None = None  # failure probability that the file states
 
     def alarm(self, code: str, message: str, line: int = 0) -> None:
         """Add an alarm, once per code and line."""

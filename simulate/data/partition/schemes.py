@@ -29,21 +29,13 @@ from simulate.data.partition.clients import (
 
 @dataclass(frozen=True)
 class PartitionRequest:
-    """Arguments of a partition.
+    """Arguments of a partition."""
 
-    Attributes:
-        labels: label of each training record [n].
-        names: names of the plan's groups.
-        members: the clients of each group.
-        seed: the run's seed.
-        people: the person that each training record is from [n]; None when the data set does not
-            name people.
-    """
-
-    labels: np.ndarray
-    names: tuple[str, ...]
-    members: tuple[np.ndarray, ...]
-    seed: int
+    labels: np.ndarray  # label of each training record [n]
+    names: tuple[str, ...]  # names of the plan's groups
+    members: tuple[np.ndarray, ...]  # the clients of each group
+    seed: int  # the run's seed
+    # the person that each training record is from [n]; None when the data set does not name people
     people: np.ndarray | None = None
 
     @property
