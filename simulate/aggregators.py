@@ -17,7 +17,7 @@ from torch.nn.functional import softshrink
 from privplan.plan import Clipping, GroupPlan, Plan
 from privplan.planning import error as weights
 from simulate.components import Aggregator, Released, State
-from simulate.models.hypernetwork import EMBEDDING, Hypernetwork, pull_back
+from simulate.models.network import EMBEDDING, Hypernetwork
 from simulate.server import pseudo_gradient_step
 from simulate.transforms import NORM, count_scale, keep_largest
 
@@ -299,7 +299,7 @@ def through_hypernetwork(population: int, hidden: int, rate: float) -> Aggregato
         end = network.parameters + population * EMBEDDING
         embeddings = theta[network.parameters : end].view(population, -1)[None, clients]
         weights, to_weights = theta[None, : network.parameters], step[None, : network.parameters]
-        slopes = pull_back(network, weights, embeddings, changes[None], to_weights, factor)[0]
+        slopes = network.pull_back(weights, embeddings, changes[None], to_weights, factor)[0]
         step[network.parameters : end].view(population, -1).index_add_(
             0, clients, slopes, alpha=rate
         )

@@ -25,16 +25,16 @@ from simulate.components import (
 )
 from simulate.local.sgd import batch_sgd, plain_sgd
 from simulate.mechanisms import unprotected
-from simulate.models.hypernetwork import (
+from simulate.models.network import (
     EMBEDDING,
     Hypernetwork,
-    embedding,
-    generated,
-    initial,
-    of_body,
+    Model,
+    body_size,
+    fresh_embedding,
+    join_head,
+    split_head,
     spreads,
 )
-from simulate.models.network import Model, join_head, split_head
 from simulate.server import add
 
 # --- Who takes part in a round: by the plan's sampling law, or in turns. -------------------------
@@ -145,30 +145,33 @@ def client_hypernetwork(hidden: int) -> Split:
     every client and are not trained globally.
     """
 
+    def of_body(model: Model) -> Hypernetwork:
+        return Hypernetwork(body_size(model), hidden)
+
     def dimension(model: Model) -> int:
-        network = of_body(model, hidden)
+        network = of_body(model)
         return network.parameters + EMBEDDING + model.parameters - network.made
 
     def start(model: Model, generator: torch.Generator) -> Tensor:
         standard = model.initial(generator)
         body, head = split_head(model, standard)
         spread, _ = split_head(model, spreads(model.shapes, standard))
-        weights = initial(of_body(model, hidden), body, spread, generator)
-        return torch.cat([weights, embedding(generator), head])
+        weights = of_body(model).initial(body, spread, generator)
+        return torch.cat([weights, fresh_embedding(generator), head])
 
     def use(model: Model, theta: Tensor, personal: Tensor | None, clients: np.ndarray) -> Tensor:
-        network = of_body(model, hidden)
+        network = of_body(model)
         own = theta[network.parameters :].expand(1, -1) if personal is None else personal
         weights = theta[: network.parameters].expand(1, -1)
-        bodies = generated(network, weights, own[None, :, :EMBEDDING])[0]
+        bodies = network.generated(weights, own[None, :, :EMBEDDING])[0]
         return join_head(model, bodies, own[:, EMBEDDING:])
 
     return Split(
         name="hypernetwork at the clients",
         dimension=dimension,
         start=start,
-        shared=lambda model: torch.arange(of_body(model, hidden).parameters),
-        personal=lambda model, theta: theta[of_body(model, hidden).parameters :].clone(),
+        shared=lambda model: torch.arange(of_body(model).parameters),
+        personal=lambda model, theta: theta[of_body(model).parameters :].clone(),
         use=use,
     )
 
@@ -186,14 +189,14 @@ def server_hypernetwork(population: int, hidden: int, *, personal_head: bool) ->
         spread = spreads(model.shapes, standard)
         values, head = split_head(model, standard) if personal_head else (standard, standard[:0])
         spread = split_head(model, spread)[0] if personal_head else spread
-        weights = initial(Hypernetwork(len(values), hidden), values, spread, generator)
-        return torch.cat([weights, embedding(generator).repeat(population), head])
+        weights = Hypernetwork(len(values), hidden).initial(values, spread, generator)
+        return torch.cat([weights, fresh_embedding(generator).repeat(population), head])
 
     def use(model: Model, theta: Tensor, personal: Tensor | None, clients: np.ndarray) -> Tensor:
         network = sizes(model)
         chosen = torch.from_numpy(clients).to(theta.device)
         embeddings = theta[network.parameters :][: population * EMBEDDING].view(population, -1)
-        sent = generated(network, theta[None, : network.parameters], embeddings[None, chosen])[0]
+        sent = network.generated(theta[None, : network.parameters], embeddings[None, chosen])[0]
         return sent if personal is None else join_head(model, sent, personal)
 
     def sizes(model: Model) -> Hypernetwork:

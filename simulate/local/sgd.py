@@ -12,8 +12,15 @@ from torch.nn import functional
 
 from privplan.errors import Fault, InputError
 from simulate.components import ClientBatch, LocalResult, LocalRule, Split
-from simulate.models.hypernetwork import EMBEDDING, Hypernetwork, generated, of_body, pull_back
-from simulate.models.network import CROSS_ENTROPY, Model, join_head, split_head
+from simulate.models.network import (
+    CROSS_ENTROPY,
+    EMBEDDING,
+    Hypernetwork,
+    Model,
+    body_size,
+    join_head,
+    split_head,
+)
 from simulate.parallel import by_chunk, over_chunks
 from simulate.server import pseudo_gradient_step
 from simulate.transforms import NORM
@@ -397,7 +404,7 @@ def hypernetwork_sgd(split: Split, *, hidden: int, head_rate: float) -> LocalRul
     """
 
     def train(batch: ClientBatch) -> LocalResult:
-        network = of_body(batch.model, hidden)
+        network = Hypernetwork(body_size(batch.model), hidden)
         heads = _heads(batch, split, head_rate)
         personal = batch.theta[network.parameters :] if batch.personal is None else batch.personal
         embeddings = personal.expand(len(batch.clients), -1)[:, :EMBEDDING]
@@ -439,15 +446,15 @@ def _descended(
     speed = torch.zeros_like(weights) if batch.momentum else weights
     speeds = torch.zeros_like(embeddings)
     for step in range(y.shape[1]):
-        bodies = generated(network, weights, embeddings[:, None])[:, 0]
+        bodies = network.generated(weights, embeddings[:, None])[:, 0]
         thetas = join_head(model, bodies, heads)
         slopes, _ = split_head(model, gradients_at(model, thetas, pixels(x[:, step]), y[:, step]))
         active = (y[:, step] != PADDING).any(1, keepdim=True)
         if batch.momentum:
             speed.mul_(torch.where(active, batch.momentum, 1.0))
         factor = 1.0 if batch.momentum else -rate
-        embedding_slopes = pull_back(
-            network, weights, embeddings[:, None], slopes[:, None], speed, factor
+        embedding_slopes = network.pull_back(
+            weights, embeddings[:, None], slopes[:, None], speed, factor
         )[:, 0]
         if batch.momentum:
             weights.addcmul_(speed, active.to(speed.dtype), value=-rate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,79 +29,37 @@ from simulate.norms import factors
 
 _ops = torch.ops.aten
 
-
 Layers = tuple[Layer, ...]
-
-
-def pack(layers: Layers, input_shape: tuple[int, ...], thetas: Tensor) -> Packed:
-    """Parameters [K, d] as the packed tensors of each layer; always copies."""
-    packed: Packed = []
-    shapes = input_shapes(layers, input_shape)
-    for layer, shape, part in zip(layers, shapes, split(layers, thetas), strict=True):
-        match layer:
-            case Conv():
-                weight = part[0].flatten(0, 1)
-                weight = weight.to(memory_format=torch.channels_last, copy=True)
-                packed.append((weight, part[1].flatten().clone()))
-            case Linear():
-                weight = torch.unflatten(part[0], 2, shape).movedim(2, -1).flatten(2)
-                packed.append((weight.clone(), part[1].unsqueeze(1).clone()))
-            case _:
-                packed.append(())
-    return packed
-
-
-def unpack(layers: Layers, input_shape: tuple[int, ...], packed: Packed, clients: int) -> Tensor:
-    """The inverse of `pack`: a fresh [K, d], for parameters or for their gradients."""
-    flat = []
-    shapes = input_shapes(layers, input_shape)
-    for layer, shape, part in zip(layers, shapes, packed, strict=True):
-        match layer:
-            case Conv():
-                flat += [part[0].reshape(clients, -1), part[1].view(clients, -1)]
-            case Linear():
-                weight = torch.unflatten(part[0], 2, (*shape[1:], shape[0])).movedim(-1, 2)
-                flat += [weight.reshape(clients, -1), part[1].view(clients, -1)]
-    return torch.cat(flat, 1)
-
-
-def gradients(layers: Layers, packed: Packed, x: Tensor, y: Tensor) -> Packed:
-    """Gradient of each client's mean cross-entropy over its unpadded rows, packed."""
-    logits, saved = forward(layers, packed, x)
-    slope = slopes(logits, y)
-    slope.div_((y >= 0).sum(1).clamp(min=1).view(-1, 1, 1))
-    result: Packed = []
-    pooled: Tensor | None = None
-    for index in reversed(range(len(saved))):
-        layer, part, tensors = layers[index], packed[index], saved[index]
-        before, part = backward(layer, part, tensors, slope, needed=index > 0, pooled=pooled)
-        pooled = slope if isinstance(layer, Pool) else None
-        slope = before
-        result.append(part)
-    return result[::-1]
 
 
 def forward(layers: Layers, packed: Packed, x: Tensor) -> tuple[Tensor, list[Parts]]:
     """Logits [K, B, classes], and for each layer the tensors that its backward pass needs."""
-    value = _flat(x) if isinstance(layers[0], Linear) else _wide(x)
+    if isinstance(layers[0], Linear):  # features [K, B, H * W * C]
+        value = x.movedim(2, -1).flatten(2)
+    else:  # [B, K * C, H, W], a copy also with one channel: a view is slower to convolve
+        value = x.permute(1, 3, 4, 0, 2).contiguous().flatten(3).permute(0, 3, 1, 2)
     saved: list[Parts] = []
     for layer, part in zip(layers, packed, strict=True):
-        value, tensors = _forward(layer, part, value, len(x))
-        saved.append(tensors)
+        match layer:
+            case Conv():
+                saved.append((value,))
+                weight, bias = part
+                value = functional.conv2d(value, weight, bias, padding=layer.padding, groups=len(x))
+            case Pool():
+                maxima, where = _ops.max_pool2d_with_indices(value, 2)
+                saved.append((value, where))
+                value = maxima
+            case Relu(leak):
+                value = functional.leaky_relu(value, leak) if leak else value.relu()
+                saved.append((value,))
+            case Linear():
+                features = value
+                if value.dim() == 4:  # of each client [K, B, H * W * C]
+                    images = torch.unflatten(value, 1, (len(x), -1))
+                    features = images.permute(1, 0, 3, 4, 2).flatten(2)
+                saved.append((features, value))
+                value = torch.baddbmm(part[1], features, part[0].mT)
     return value, saved
-
-
-def _wide(x: Tensor) -> Tensor:
-    """Images [K, B, C, H, W] with concatenated clients: [B, K * C, H, W].
-
-    Always a copy: with one channel flattening would return a view, which is slower to convolve.
-    """
-    return x.permute(1, 3, 4, 0, 2).contiguous().flatten(3).permute(0, 3, 1, 2)
-
-
-def _flat(x: Tensor) -> Tensor:
-    """Records [K, B, C, H, W] as the features of a dense layer [K, B, H * W * C]."""
-    return x.movedim(2, -1).flatten(2)
 
 
 def slopes(logits: Tensor, y: Tensor) -> Tensor:
@@ -108,39 +67,6 @@ def slopes(logits: Tensor, y: Tensor) -> Tensor:
     slope, present = torch.softmax(logits, -1), y >= 0
     slope.add_(y.unsqueeze(-1) == torch.arange(logits.shape[-1]), alpha=-1)
     return slope if present.all() else slope.mul_(present.unsqueeze(-1))
-
-
-def _forward(layer: Layer, part: Parts, x: Tensor, clients: int) -> tuple[Tensor, Parts]:
-    """Output of one layer, and the tensors that its backward pass needs."""
-    match layer:
-        case Conv():
-            y = functional.conv2d(x, part[0], part[1], padding=layer.padding, groups=clients)
-            return y, (x,)
-        case Pool():
-            y, where = _ops.max_pool2d_with_indices(x, 2)
-            return y, (x, where)
-        case Relu(leak):
-            y = functional.leaky_relu(x, leak) if leak else x.relu()
-            return y, (y,)
-        case Linear():
-            features = _tall(x, clients) if x.dim() == 4 else x
-            return torch.baddbmm(part[1], features, part[0].mT), (features, x)
-
-
-def _tall(x: Tensor, clients: int) -> Tensor:
-    """Wide values [B, K * C, H, W] as the features of each client [K, B, H * W * C]."""
-    return torch.unflatten(x, 1, (clients, -1)).permute(1, 0, 3, 4, 2).flatten(2)
-
-
-def _untall(features: Tensor, like: Tensor) -> Tensor:
-    """The inverse of `_tall`: [K, B, H * W * C] as `like`, [B, K * C, H, W]."""
-    rows, columns = like.shape[2:]
-    return (
-        torch.unflatten(features, 2, (rows, columns, -1))
-        .permute(1, 2, 3, 0, 4)
-        .flatten(3)
-        .permute(0, 3, 1, 2)
-    )
 
 
 def backward(
@@ -182,7 +108,9 @@ def slope_before(layer: Layer, part: Parts, saved: Parts, slope: Tensor) -> Tens
             grad = _ops.leaky_relu_backward(slope, saved[0], leak, True)
         case Linear():
             x, grad = saved[1], slope @ part[0]
-            grad = _untall(grad, x) if x.dim() == 4 else grad
+            if x.dim() == 4:  # [K, B, H * W * C] as x [B, K * C, H, W]
+                images = torch.unflatten(grad, 2, (*x.shape[2:], -1)).permute(1, 2, 3, 0, 4)
+                grad = images.flatten(3).permute(0, 3, 1, 2)
     return grad
 
 
@@ -218,22 +146,18 @@ def clipped_sum(
 ) -> tuple[Packed, Tensor]:
     """Sum of the clipped gradients of one client's records."""
     total = [tuple(torch.zeros_like(value) for value in part) for part in packed]
-    each = [_repeated(layer, part) for layer, part in zip(layers, packed, strict=True)]
+    each: Packed = []  # the parameters once per record of a block; dense ones are not copied
+    for layer, part in zip(layers, packed, strict=True):
+        if isinstance(layer, Conv):
+            weight = part[0].repeat(BLOCK, 1, 1, 1).contiguous(memory_format=torch.channels_last)
+            each.append((weight, part[1].repeat(BLOCK)))
+        else:
+            each.append(tuple(value.expand(BLOCK, -1, -1) for value in part))
     norms = [
         _add_block(layers, each, rows, labels, clipping_norm, total)
         for rows, labels in zip(torch.split(x, BLOCK), torch.split(y, BLOCK), strict=True)
     ]
     return total, torch.cat(norms)
-
-
-def _repeated(layer: Layer, part: Parts) -> Parts:
-    """One client's parameters repeated for a block of clients; dense ones are not copied."""
-    match layer:
-        case Conv():
-            weight = part[0].repeat(BLOCK, 1, 1, 1)
-            return weight.contiguous(memory_format=torch.channels_last), part[1].repeat(BLOCK)
-        case _:
-            return tuple(value.expand(BLOCK, -1, -1) for value in part)
 
 
 def _add_block(
@@ -305,19 +229,12 @@ class Chain:
     """A `Model` of convolutions, poolings, rectifiers and dense layers."""
 
     name: str  # as in the spec
-    input_shape: tuple[int, ...]  # shape of one record, such as (1, 28, 28)
+    input_shape: tuple[int, ...]  # of one record, such as (1, 28, 28)
     classes: int  # number of logits
-    layers: tuple[Layer, ...]  # the layers in order; the last is dense
+    layers: Layers  # in order; the last is dense
 
-    @property
-    def objective(self) -> Objective:
-        """Cross-entropy, whose gradient the layers compute."""
-        return CROSS_ENTROPY
-
-    @property
-    def stochastic(self) -> bool:
-        """Whether training draws random numbers: it does not."""
-        return False
+    objective: ClassVar[Objective] = CROSS_ENTROPY
+    stochastic: ClassVar[bool] = False
 
     @property
     def shapes(self) -> Shapes:
@@ -355,42 +272,76 @@ class Chain:
 
     def clients_per_chunk(self, batch: int) -> int:
         """Clients trained at once on one core: 4 for `cnn-2` in batches of 10."""
-        widest = max(map(math.prod, parts.input_shapes(self.layers, self.input_shape)))
+        widest = max(map(math.prod, input_shapes(self.layers, self._shape)))
         most = max(CHUNK_CLIENTS, min(CHUNK_OF_FEW, CHUNK_VALUES // self.parameters))
         return min(most, max(1, CHUNK_VALUES // (max(1, batch) * widest)))
 
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        """Shape of one record in the three dimensions that the kernels expect."""
+        images = any(isinstance(layer, Conv | Pool) for layer in self.layers)
+        return self.input_shape if images else (math.prod(self.input_shape), 1, 1)
+
     def pack(self, thetas: Tensor) -> Packed:
-        """Parameters [K, d] in the layout of `simulate.models.fast`; always a copy."""
-        return pack(self.layers, self.input_shape, thetas)
+        """Parameters [K, d] as the packed tensors of each layer; always a copy."""
+        packed: Packed = []
+        shapes = input_shapes(self.layers, self._shape)
+        for layer, shape, part in zip(self.layers, shapes, split(self.layers, thetas), strict=True):
+            match layer:
+                case Conv():
+                    weight = part[0].flatten(0, 1)
+                    weight = weight.to(memory_format=torch.channels_last, copy=True)
+                    packed.append((weight, part[1].flatten().clone()))
+                case Linear():
+                    weight = torch.unflatten(part[0], 2, shape).movedim(2, -1).flatten(2)
+                    packed.append((weight.clone(), part[1].unsqueeze(1).clone()))
+                case _:
+                    packed.append(())
+        return packed
 
     def unpack(self, packed: Packed, clients: int) -> Tensor:
-        """The inverse of `pack`: a fresh [K, d]."""
-        return unpack(self.layers, self.input_shape, packed, clients)
+        """The inverse of `pack`: a fresh [K, d], for parameters or for their gradients."""
+        flat = []
+        shapes = input_shapes(self.layers, self._shape)
+        for layer, shape, part in zip(self.layers, shapes, packed, strict=True):
+            match layer:
+                case Conv():
+                    flat += [part[0].reshape(clients, -1), part[1].view(clients, -1)]
+                case Linear():
+                    weight = torch.unflatten(part[0], 2, (*shape[1:], shape[0])).movedim(-1, 2)
+                    flat += [weight.reshape(clients, -1), part[1].view(clients, -1)]
+        return torch.cat(flat, 1)
 
     def packed_gradients(self, packed: Packed, x: Tensor, y: Tensor) -> Packed:
         """Gradient of each client's mean cross-entropy over its unpadded rows, packed."""
-        return gradients(self.layers, packed, x, y)
+        logits, saved = forward(self.layers, packed, x.reshape(*y.shape, *self._shape))
+        slope = slopes(logits, y)
+        slope.div_((y >= 0).sum(1).clamp(min=1).view(-1, 1, 1))
+        result: Packed = []
+        pooled: Tensor | None = None
+        for index in reversed(range(len(saved))):
+            layer, part, tensors = self.layers[index], packed[index], saved[index]
+            before, part = backward(layer, part, tensors, slope, needed=index > 0, pooled=pooled)
+            pooled = slope if isinstance(layer, Pool) else None
+            slope = before
+            result.append(part)
+        return result[::-1]
 
     def clipped_sum(
         self, theta: Tensor, x: Tensor, y: Tensor, clipping_norm: float
     ) -> tuple[Tensor, Tensor]:
         """Sum [d] of the clipped per-record gradients, and their norms [B] before clipping."""
-        packed = self.pack(theta[None])
-        total, norms = clipped_sum(self.layers, packed, x, y, clipping_norm)
+        packed, records = self.pack(theta[None]), x.reshape(*y.shape, *self._shape)
+        total, norms = clipped_sum(self.layers, packed, records, y, clipping_norm)
         return self.unpack(total, 1)[0], norms
 
 
-# -------------------------------------------------------------------------------------------------
-# Sequential modules of convolutions, poolings, rectifiers and dense layers, as fast kernels.
-#
-# A module of the user's that consists of the layers of ``simulate.models.layers`` is trained by
-# the same kernels as the built-in networks; its names, initialisation and plain form stay its
-# own.
+# --- Modules of the user's that consist of these layers, trained by the same kernels. ------------
 
 
 @dataclass(frozen=True)
 class Compiled(Chain):
-    """A ``Chain`` with the structure of a user's module."""
+    """A ``Chain`` with the names, initialisation and plain form of a user's module."""
 
     source: Modular  # the same model on the general path
 
@@ -407,50 +358,10 @@ class Compiled(Chain):
         """The user's module."""
         return self.source.module()
 
-    @property
-    def _kernels(self) -> Chain:
-        """The layers over records of three dimensions, which the kernels of a CPU expect."""
-        images = any(isinstance(layer, Conv | Pool) for layer in self.layers)
-        shape = self.input_shape if images else (math.prod(self.input_shape), 1, 1)
-        return Chain(self.name, shape, self.classes, self.layers)
-
-    def clients_per_chunk(self, batch: int) -> int:
-        """Clients trained at once on one core."""
-        return self._kernels.clients_per_chunk(batch)
-
-    def pack(self, thetas: Tensor) -> Packed:
-        """Parameters [K, d] in the layout of `simulate.models.fast`; always a copy."""
-        return self._kernels.pack(thetas)
-
-    def unpack(self, packed: Packed, clients: int) -> Tensor:
-        """The inverse of `pack`: a fresh [K, d]."""
-        return self._kernels.unpack(packed, clients)
-
-    def packed_gradients(self, packed: Packed, x: Tensor, y: Tensor) -> Packed:
-        """Gradient of each client's mean cross-entropy over its unpadded rows, packed."""
-        kernels = self._kernels
-        return kernels.packed_gradients(packed, x.reshape(*y.shape, *kernels.input_shape), y)
-
-    def clipped_sum(
-        self, theta: Tensor, x: Tensor, y: Tensor, clipping_norm: float
-    ) -> tuple[Tensor, Tensor]:
-        """Sum [d] of the clipped per-record gradients, and their norms [B] before clipping."""
-        kernels = self._kernels
-        records = x.reshape(*y.shape, *kernels.input_shape)
-        return kernels.clipped_sum(theta, records, y, clipping_norm)
-
 
 def compiled(source: Modular, module: nn.Module) -> Compiled | None:
-    """The model with fast kernels; None where the module has other layers."""
-    layers = _layers(module, source.input_shape)
-    if layers is None:
-        return None
-    return Compiled(source.name, source.input_shape, source.classes, layers, source)
-
-
-def _layers(module: nn.Module, shape: tuple[int, ...]) -> tuple[Layer, ...] | None:
-    """The module as layers; None where it has others, or ends in another than a dense one."""
-    layers: list[Layer] = []
+    """The model with fast kernels; None for other layers, or a last one that is not dense."""
+    shape, layers = source.input_shape, list[Layer]()
     flat = len(shape) == 1
     for part in _parts(module):
         if type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
@@ -466,7 +377,9 @@ def _layers(module: nn.Module, shape: tuple[int, ...]) -> tuple[Layer, ...] | No
         if isinstance(layers[place], Relu) and isinstance(layers[place + 1], Pool):
             # a rectifier is monotone: after the maximum it gives the same with a quarter of values
             layers[place], layers[place + 1] = layers[place + 1], layers[place]
-    return tuple(layers) if layers and isinstance(layers[-1], Linear) else None
+    if not layers or not isinstance(layers[-1], Linear):
+        return None
+    return Compiled(source.name, shape, source.classes, tuple(layers), source)
 
 
 def _parts(module: nn.Module) -> Iterator[nn.Module]:

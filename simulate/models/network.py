@@ -1,9 +1,10 @@
-"""The interface of models: networks whose parameters are one flat vector."""
+"""What models have in common: losses, their interface, hypernetworks, starts, random numbers."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,9 +41,8 @@ _LABELS = 2**_LABEL_BITS - 1
 class Objective:
     """A loss over outputs of a model and labels of a mini-batch."""
 
-    loss: Loss  # the loss
-    # table whose rows the labels name [n, ...]; None where labels are the targets
-    targets: Tensor | None = None
+    loss: Loss
+    targets: Tensor | None = None  # whose rows the labels name [n, ...]; None: labels are targets
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean loss of records with labels [B], none of them padding."""
@@ -54,11 +54,7 @@ class Objective:
         return y if self.targets is None else self.targets.to(y.device)[y]
 
 
-def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy(outputs, targets)
-
-
-CROSS_ENTROPY = Objective(_cross_entropy)
+CROSS_ENTROPY = Objective(functional.cross_entropy)
 """Cross-entropy of logits [B, classes] and labels [B], for which models have fast kernels."""
 
 
@@ -183,6 +179,95 @@ def join_head(model: Model, bodies: Tensor, heads: Tensor) -> Tensor:
     return torch.cat([before, heads, after], -1)
 
 
+# --- Hypernetworks: they generate the parameters of another network from an embedding. -----------
+#
+# One hidden layer and a linear head for each generated tensor, after A. Shamsian, A. Navon, E.
+# Fetaya, G. Chechik, Personalized Federated Learning using Hypernetworks, ICML 2021, and HyperFL,
+# Appendix D.1. All heads read the same hidden layer, so they are stored as one matrix.
+#
+# ``P`` parameters of the hypernetwork, ``E`` numbers of an embedding, ``H`` hidden units, ``D``
+# generated parameters, ``K`` hypernetworks, ``n`` embeddings for each of them.
+
+EMBEDDING = 64
+"""Numbers of an embedding (HyperFL, Appendix D.1)."""
+
+
+@dataclass(frozen=True)
+class Hypernetwork:
+    """The sizes of a hypernetwork; its parameters are an argument of each method."""
+
+    made: int  # generated parameters (D)
+    hidden: int  # units of the hidden layer (H)
+    embedding: int = EMBEDDING  # numbers of an embedding (E)
+
+    @property
+    def parameters(self) -> int:
+        """Length P of its own parameter vector."""
+        return self.hidden * (self.embedding + 1) + self.made * (self.hidden + 1)
+
+    def initial(self, start: Tensor, spreads: Tensor, generator: torch.Generator) -> Tensor:
+        """Fresh parameters [P] that generate usual initial networks.
+
+        The hidden layer has PyTorch's default initialisation. The biases of the heads are a usual
+        initialisation of the network, ``start`` [D]; their weights are uniform with standard
+        deviation ``spreads`` / sqrt(H).
+        """
+
+        def uniform(*shape: int) -> Tensor:
+            return torch.rand(shape, generator=generator) * 2 - 1
+
+        layer = uniform(self.hidden * (self.embedding + 1)) / math.sqrt(self.embedding)
+        heads = uniform(self.made, self.hidden) * math.sqrt(3 / self.hidden)
+        return torch.cat([layer, (heads * spreads[:, None]).flatten(), start])
+
+    def generated(self, weights: Tensor, embeddings: Tensor) -> Tensor:
+        """Parameters [K, n, D] from weights [K, P] and embeddings [K, n, E]."""
+        layer, offsets, heads, biases = self._parts(weights)
+        hidden = torch.baddbmm(offsets, embeddings, layer.mT).relu_()
+        return torch.baddbmm(biases, hidden, heads.mT)
+
+    def pull_back(
+        self, weights: Tensor, embeddings: Tensor, slopes: Tensor, into: Tensor, factor: float
+    ) -> Tensor:
+        """Gradient by the embeddings, of slopes by what is generated [K, n, D].
+
+        ``factor`` times the gradient by the weights is added to ``into``.
+        """
+        layer, offsets, heads, _ = self._parts(weights)
+        hidden = torch.baddbmm(offsets, embeddings, layer.mT).relu_()
+        inner = (slopes @ heads) * (hidden > 0)
+        to_embeddings = inner @ layer
+        to_layer, to_offsets, to_heads, to_biases = self._parts(into)
+        to_layer.baddbmm_(inner.mT, embeddings, alpha=factor)
+        to_offsets.add_(inner.sum(1, keepdim=True), alpha=factor)
+        to_heads.baddbmm_(slopes.mT, hidden, alpha=factor)
+        to_biases.add_(slopes.sum(1, keepdim=True), alpha=factor)
+        return to_embeddings
+
+    def _parts(self, weights: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Views: layer [K, H, E], its offsets [K, 1, H]; heads [K, D, H], biases [K, 1, D]."""
+        inner, outer = self.hidden, self.made
+        lengths = [inner * self.embedding, inner, outer * inner, outer]
+        layer, offsets, heads, biases = torch.split(weights, lengths, dim=1)
+        return (
+            torch.unflatten(layer, 1, (inner, -1)),
+            offsets.unsqueeze(1),
+            torch.unflatten(heads, 1, (outer, inner)),
+            biases.unsqueeze(1),
+        )
+
+
+def fresh_embedding(generator: torch.Generator) -> Tensor:
+    """A fresh embedding [E]: uniform, with mean zero and variance one."""
+    return (torch.rand(EMBEDDING, generator=generator) * 2 - 1) * math.sqrt(3)
+
+
+def spreads(shapes: Shapes, start: Tensor) -> Tensor:
+    """Standard deviation of the tensor that each parameter belongs to [d]."""
+    parts = torch.split(start, [math.prod(shape) for _, shape in shapes])
+    return torch.cat([part.std(correction=0).expand(len(part)) for part in parts])
+
+
 # --- Initial parameters from a file instead of random ones, for every method and model. ----------
 
 COPY = "initial.npy"
@@ -215,7 +300,8 @@ def started(model: Model, initial: Initial | None, folder: Path | None = None) -
     values = _read(initial, None if folder is None else folder / COPY)
     if values.shape != (model.parameters,):
         rule = f"must have one array of the {model.parameters} parameters of {model.name}"
-        raise InputError.one(f"{FIELD}.file", rule, _shape(values))
+        found = "x".join(map(str, values.shape)) or "a single number"
+        raise InputError.one(f"{FIELD}.file", rule, found)
     if initial.head == "drawn":
         model.head  # noqa: B018  # raises where the model has no dense layer
     with np.errstate(over="ignore"):
@@ -253,10 +339,6 @@ def _read(initial: Initial, copy: Path | None) -> np.ndarray:
     return values
 
 
-def _shape(values: np.ndarray) -> str:
-    return "x".join(map(str, values.shape)) or "a single number"
-
-
 # --- Random numbers that a module draws in training, from a stream of the client's own. ----------
 #
 # Dropout and similar layers draw from PyTorch's generator of the process, which is shared by all
@@ -278,11 +360,7 @@ _SEEDED: Mapping[Any, Any] = MappingProxyType(
 
 
 class SeededRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Within this context operations of this thread draw from a generator of their own.
-
-    Args:
-        seed: the generator's seed, 0 or more.
-    """
+    """Within this context operations of this thread draw from a generator of their own."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from simulate.models.hypernetwork import Hypernetwork, generated, initial, pull_back
-from simulate.models.network import Model
+from simulate.models.network import Hypernetwork, Model
 from tests.simulate import small
 from tests.simulate.algorithms.references.hypernetworks import CASES, CLIENT
 
@@ -41,15 +40,15 @@ def test_the_chain_rule_against_autograd(batch: int) -> None:
     sizes = Hypernetwork(made=5, hidden=4, embedding=3)
     source = torch.Generator().manual_seed(1)
     start = torch.rand(5, generator=source)
-    weights = torch.stack([initial(sizes, start, torch.ones(5), source) for _ in range(2)])
+    weights = torch.stack([sizes.initial(start, torch.ones(5), source) for _ in range(2)])
     embeddings = torch.rand(2, batch, 3, generator=source)
     slopes = torch.rand(2, batch, 5, generator=source)
     free, vectors = weights.clone().requires_grad_(), embeddings.clone().requires_grad_()
-    generated(sizes, free, vectors).backward(slopes)
+    sizes.generated(free, vectors).backward(slopes)
     into = torch.zeros_like(weights)
-    found = pull_back(sizes, weights, embeddings, slopes, into, 0.5)
+    found = sizes.pull_back(weights, embeddings, slopes, into, 0.5)
     torch.testing.assert_close(found, vectors.grad)
     assert free.grad is not None
     torch.testing.assert_close(into, 0.5 * free.grad)
-    torch.testing.assert_close(pull_back(sizes, weights, embeddings, slopes, weights, -1.0), found)
+    torch.testing.assert_close(sizes.pull_back(weights, embeddings, slopes, weights, -1.0), found)
     torch.testing.assert_close(weights, free.detach() - free.grad)

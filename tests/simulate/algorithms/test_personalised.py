@@ -13,7 +13,7 @@ from simulate.components import ClientBatch, LocalResult, LocalRule
 from simulate.engine.loop import initial_state, run_round
 from simulate.engine.round import participants
 from simulate.local.sgd import additive_sgd
-from simulate.models.hypernetwork import Hypernetwork
+from simulate.models.network import Hypernetwork
 from simulate.runs.ledger_writer import MemoryLedger
 from tests.simulate import small
 from tests.simulate.algorithms.references.hypernetworks import (

@@ -18,7 +18,7 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.loop import one_core
 from simulate.engine.round import participants
 from simulate.local.sgd import hypernetwork_sgd
-from simulate.models.hypernetwork import EMBEDDING, Hypernetwork
+from simulate.models.network import EMBEDDING, Hypernetwork
 from simulate.models.registry import model
 from tests.simulate import small
 from tests.simulate.algorithms.references.own import after, same
