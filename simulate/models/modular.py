@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -56,23 +57,20 @@ class Modular:
     """
 
     name: str  # as in the spec
-    input_shape: tuple[int, ...]  # shape of one record
+    input_shape: tuple[int, ...]  # of one record
     classes: int  # number of logits
-    # returns the module, initialised by PyTorch; it has no buffers that training changes
+    # The module, initialised by PyTorch; it has no buffers that training changes.
     build: Callable[[], nn.Module]
-    # returns a module with the same parameters in operations that `vmap` supports; None when
-    # `build` does
+    # A module with the same parameters in operations that `vmap` supports; None when `build` is.
     batched: Callable[[], nn.Module] | None = None
-    # returns the module with the initial parameters; None when `build` does
+    # The module with the initial parameters, and its buffers by name; None when `build` has them.
     start: Callable[[], nn.Module] | None = None
     # returns the module's buffers by name; None when `build` sets them
     constants: Callable[[], dict[str, Tensor]] | None = None
     channels_last: bool = True  # whether the module computes with images in that format
-    objective: Objective = CROSS_ENTROPY  # the loss
-    # whether the module draws random numbers in training, such as dropout; labels then carry seeds
-    stochastic: bool = False
-    # returns the module as its user knows it, with the same parameters by name and perhaps frozen
-    # ones; None when ``module`` does
+    objective: Objective = CROSS_ENTROPY
+    stochastic: bool = False  # whether training draws random numbers; labels then carry seeds
+    # The module as its user knows it, perhaps with frozen parameters; None when `module` is.
     export: Callable[[], nn.Module] | None = None
 
     @cached_property
@@ -115,8 +113,8 @@ class Modular:
         rows = ROWS if x.device.type == "cpu" else max(1, len(x))
         blocks = torch.split(x, rows)
         with self._forward():
-            outputs = [_call(module, tensors, block, self.channels_last) for block in blocks]
-        return torch.cat(outputs)
+            images = [_laid_out_images(block, self.channels_last) for block in blocks]
+            return torch.cat([outputs_of(functional_call(module, tensors, x)) for x in images])
 
     def logits_each(self, thetas: Tensor, x: Tensor) -> Tensor:
         """One model per client: [K, d] and records [K, B, *input_shape] to [K, B, classes]."""
@@ -258,15 +256,11 @@ class Modular:
         """Values of each tensor."""
         return [math.prod(shape) for _, shape in self.shapes]
 
-    def _named(self, theta: Tensor) -> dict[str, Tensor]:
-        """Views of a flat vector [d] by name."""
-        parts = zip(self.shapes, torch.split(theta, self._sizes), strict=True)
-        return {name: part.view(shape) for (name, shape), part in parts}
-
     def _all(self, theta: Tensor) -> dict[str, Tensor]:
         """Views of a flat vector [d] and the buffers, by name."""
+        parts = zip(self.shapes, torch.split(theta, self._sizes), strict=True)
         constants = {name: value.to(theta.device) for name, value in self._constants.items()}
-        return self._named(theta) | constants
+        return {name: part.view(shape) for (name, shape), part in parts} | constants
 
     def _gradient(self, tensors: list[Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         """Gradient of the mean loss of one client's records; 0 without records."""
@@ -304,11 +298,6 @@ def _laid_out(part: Tensor, channels_last: bool) -> Tensor:
     return part.movedim(2, 4).clone(memory_format=torch.contiguous_format).movedim(4, 2)
 
 
-def _call(module: nn.Module, tensors: dict[str, Tensor], x: Tensor, channels_last: bool) -> Tensor:
-    """Logits of a module with other parameters; images in the faster format of a CPU."""
-    return outputs_of(functional_call(module, tensors, (_laid_out_images(x, channels_last),)))
-
-
 def _laid_out_images(x: Tensor, channels_last: bool) -> Tensor:
     """Images in the faster format of a CPU; other records as they are."""
     if channels_last and x.dim() == 4 and x.device.type == "cpu":
@@ -338,11 +327,7 @@ BOTTLENECK = 8
 
 
 class Adapter(nn.Module):
-    """A residual bottleneck over features, initially the identity.
-
-    Args:
-        width: features of a block: channels of an image, or the last dimension of anything else.
-    """
+    """A residual bottleneck, initially the identity, over channels or the last dimension."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -358,12 +343,7 @@ class Adapter(nn.Module):
 
 
 class AdaptedBlock(nn.Module):
-    """A block followed by an adapter.
-
-    Args:
-        block: returns a tensor, or a tuple that begins with one.
-        width: number of features.
-    """
+    """A block that returns a tensor, or a tuple that begins with one, followed by an adapter."""
 
     def __init__(self, block: nn.Module, width: int) -> None:
         super().__init__()
@@ -380,86 +360,72 @@ class AdaptedBlock(nn.Module):
 def adapted(base: Model) -> Modular:
     """A model with the adapters and the head of another model as parameters."""
     name = PREFIX + base.name
+    ends = itertools.accumulate(math.prod(shape) for _, shape in base.shapes)
+    head = {
+        key
+        for (key, _), end in zip(base.shapes, ends, strict=True)
+        if base.head.start < end <= base.head.stop
+    }
     with torch.device("meta"):
-        widths = _widths(base, name)
+        widths = _widths(base, head, name)
+
+    def adapt(network: nn.Module) -> nn.Module:
+        """Insert adapters; all parameters but theirs and the head's become buffers."""
+        for prefix, part in list(network.named_modules()):
+            for key, value in list(part.named_parameters(recurse=False)):
+                if (f"{prefix}.{key}" if prefix else key) not in head:
+                    delattr(part, key)
+                    part.register_buffer(key, value.detach())
+        for site, width in widths.items():
+            network.set_submodule(site, AdaptedBlock(network.get_submodule(site), width))
+        return network
 
     def build() -> nn.Module:
-        return _adapt(base.module(), base, widths)
+        return adapt(base.module())
 
     def start() -> nn.Module:
         module = build()
         source = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
-        head = [part for key, part in module.named_parameters() if ".adapter." not in key]
-        nn.utils.vector_to_parameters(base.initial(source)[base.head].clone(), head)
+        last = [part for key, part in module.named_parameters() if ".adapter." not in key]
+        nn.utils.vector_to_parameters(base.initial(source)[base.head].clone(), last)
         return module
 
     def constants() -> dict[str, Tensor]:
         network = base.module()
         values = base.initial(torch.Generator().manual_seed(0))
         nn.utils.vector_to_parameters(values, network.parameters())
-        return dict(_adapt(network, base, widths).named_buffers())
+        return dict(adapt(network).named_buffers())
 
     return Modular(name, base.input_shape, base.classes, build, start=start, constants=constants)
 
 
-def _adapt(network: nn.Module, base: Model, widths: dict[str, int]) -> nn.Module:
-    """Insert adapters in place and turn all parameters but theirs and the head's into buffers."""
-    head = _head(base)
-    for prefix, part in list(network.named_modules()):
-        for key, value in list(part.named_parameters(recurse=False)):
-            if (f"{prefix}.{key}" if prefix else key) not in head:
-                delattr(part, key)
-                part.register_buffer(key, value.detach())
-    for site, width in widths.items():
-        network.set_submodule(site, AdaptedBlock(network.get_submodule(site), width))
-    return network
-
-
-def _head(base: Model) -> set[str]:
-    """Names of the parameters of the head."""
-    names, start = set(), 0
-    for name, shape in base.shapes:
-        if base.head.start <= start < base.head.stop:
-            names.add(name)
-        start += math.prod(shape)
-    return names
-
-
-def _widths(base: Model, name: str) -> dict[str, int]:
+def _widths(base: Model, head: set[str], name: str) -> dict[str, int]:
     """Number of features of each block, by the block's name, from one pass without data.
 
     The pass is on the CPU, with zeros as parameters: on the device ``meta`` it would
     import PyTorch's compiler.
     """
-    network, widths = base.module().eval(), {}
-    sites = _sites(network, _head(base))
+    network, widths = base.module().eval(), dict[str, int]()
+    sites = _sites(network, head)
     if not sites:
         raise InputError.one("model.name", "must be a model with a row of blocks", name)
 
-    def recorder(site: str) -> Callable[..., None]:
-        def record(part: nn.Module, inputs: object, output: Tensor | tuple[Tensor, ...]) -> None:
-            first = output[0] if isinstance(output, tuple) else output
-            widths[site] = first.shape[1 if first.dim() == 4 else -1]
-
-        return record
+    def record(site: str, part: nn.Module, inputs: object, output: Any) -> None:
+        first = output[0] if isinstance(output, tuple) else output
+        widths[site] = first.shape[1 if first.dim() == 4 else -1]
 
     for site in sites:
-        network.get_submodule(site).register_forward_hook(recorder(site))
+        network.get_submodule(site).register_forward_hook(partial(record, site))
     kind = torch.int64 if len(base.input_shape) == 1 else torch.float32
     with torch.no_grad(), torch.device("cpu"):
-        _fill_with_zeros(network)
+        for part in network.modules():
+            for key, value in list(part.named_parameters(recurse=False)):
+                zeros = torch.zeros(value.shape, dtype=value.dtype)
+                setattr(part, key, nn.Parameter(zeros, requires_grad=False))
+            for key, kept in list(part.named_buffers(recurse=False)):
+                part.register_buffer(key, torch.zeros(kept.shape, dtype=kept.dtype))
         network(torch.zeros((2, *base.input_shape), dtype=kind))
     return widths
-
-
-def _fill_with_zeros(network: nn.Module) -> None:
-    """Replace all parameters and buffers by zeros on the current device."""
-    for part in network.modules():
-        for key, value in list(part.named_parameters(recurse=False)):
-            zeros = torch.zeros(value.shape, dtype=value.dtype)
-            setattr(part, key, nn.Parameter(zeros, requires_grad=False))
-        for key, kept in list(part.named_buffers(recurse=False)):
-            part.register_buffer(key, torch.zeros(kept.shape, dtype=kept.dtype))
 
 
 def _sites(network: nn.Module, head: set[str]) -> list[str]:
@@ -489,13 +455,7 @@ TOKENS = 128
 
 
 class Vit(nn.Module):
-    """An image classifier of the library; images are interpolated to its input size.
-
-    Args:
-        network: the library's module.
-        channels: its input channels.
-        side: height and width of its inputs.
-    """
+    """An image classifier of the library; images are interpolated to its input size."""
 
     def __init__(self, network: nn.Module, channels: int, side: int) -> None:
         super().__init__()
@@ -510,12 +470,7 @@ class Vit(nn.Module):
 
 
 class Roberta(nn.Module):
-    """A text classifier of the library.
-
-    Args:
-        network: the library's module.
-        padding: number of the padding token.
-    """
+    """A text classifier of the library, which does not attend to padding tokens."""
 
     def __init__(self, network: nn.Module, padding: int) -> None:
         super().__init__()
@@ -535,13 +490,9 @@ def vit(
     """A vision transformer."""
     config = _config(name, folder, "vit", classes)
     channels, side = config.num_channels, config.image_size
-
-    def wrap(network: nn.Module) -> nn.Module:
-        return Vit(network, channels, side)
-
-    return _modular(
-        name, folder, shape or (channels, side, side), config, "ImageClassification", wrap
-    )
+    shape = shape or (channels, side, side)
+    wrap = partial(Vit, channels=channels, side=side)
+    return _modular(name, folder, shape, config, "ImageClassification", wrap)
 
 
 def roberta(
@@ -550,14 +501,9 @@ def roberta(
     """A RoBERTa that classifies sentences or pairs of them."""
     config = _config(name, folder, "roberta", classes)
     padding = config.pad_token_id
-    most = config.max_position_embeddings - padding - 1
-
-    def wrap(network: nn.Module) -> nn.Module:
-        return Roberta(network, padding)
-
-    return _modular(
-        name, folder, shape or (min(TOKENS, most),), config, "SequenceClassification", wrap
-    )
+    shape = shape or (min(TOKENS, config.max_position_embeddings - padding - 1),)
+    wrap = partial(Roberta, padding=padding)
+    return _modular(name, folder, shape, config, "SequenceClassification", wrap)
 
 
 def _config(name: str, folder: str, kind: str, classes: int | None) -> Any:
@@ -603,25 +549,20 @@ def _modular(
         return wrap(auto.from_config(config, attn_implementation="eager"))
 
     def start() -> nn.Module:
-        loaded = auto.from_pretrained(
-            folder,
-            config=config,
-            local_files_only=True,
-            ignore_mismatched_sizes=True,
-            attn_implementation="eager",
-        )
+        try:
+            loaded = auto.from_pretrained(
+                folder,
+                config=config,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,
+                attn_implementation="eager",
+            )
+        except (OSError, ValueError, RuntimeError) as error:
+            rule = f"must name a folder with weights that can be read ({error_line(error)})"
+            raise InputError.one("model.name", rule, name) from None
         return wrap(loaded)
 
-    return Modular(name, shape, config.num_labels, build, start=partial(_started, name, start))
-
-
-def _started(name: str, start: Callable[[], nn.Module]) -> nn.Module:
-    """The module with the folder's weights."""
-    try:
-        return start()
-    except (OSError, ValueError, RuntimeError) as error:
-        rule = f"must name a folder with weights that can be read ({str(error).splitlines()[0]})"
-        raise InputError.one("model.name", rule, name) from None
+    return Modular(name, shape, config.num_labels, build, start=start)
 
 
 PRETRAINED: Mapping[str, Callable[..., Modular]] = MappingProxyType(
