@@ -7,7 +7,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from simulate.models.modular import Modular, outputs_of
 from simulate.models.network import CROSS_ENTROPY, Objective, SeededRandomness, fitted, with_seeds
 from simulate.tasks import MULTI_CLASS
 
-# --- Checks of the user's module: every fault at once, each with its mend. -----------------------
+# --- Checks of the user's module: every fault at once, each with its remedy. ---------------------
 
 PROBE_RECORDS = 3
 """Records on which a module is tried."""
@@ -32,21 +32,19 @@ _TOLERANCE = 1e-4
 """Largest relative difference by rounding between equal computations in another order."""
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(NamedTuple):
     """A few records on which a module is tried."""
 
     x: Tensor  # model inputs [B, ...]
     y: Tensor  # labels [B]
 
 
-@dataclass(frozen=True)
-class Behaviour:
+class Behaviour(NamedTuple):
     """What a module does with records."""
 
     outputs: int  # size of the last dimension of its outputs
     stochastic: bool  # whether it draws random numbers in training
-    faults: list[Fault]  # what it must not do
+    faults: list[Fault]
 
 
 def probe_of(data: Dataset) -> Probe:
@@ -82,21 +80,19 @@ def without_batch_norm(module: nn.Module) -> nn.Module:
 
 def value_faults(module: nn.Module) -> Iterator[Fault]:
     """Parameters and buffers without real values, which nothing else can be asked of."""
-    lazy, meta, imaginary = [], [], []
+    found: dict[str, list[str]] = {}
     for name, value in (*module.named_parameters(), *module.named_buffers()):
         if is_lazy(value):
-            lazy.append(name)
+            rule = "must give the input sizes of its lazy modules, or call them once on a record"
         elif value.is_meta:
-            meta.append(name)
+            rule = "must have values, not be on torch's meta device"
         elif value.is_complex() and value.requires_grad:
-            imaginary.append(name)
-    if lazy:
-        rule = "must give the input sizes of its lazy modules, or call them once on a record"
-        yield Fault("model", rule, ", ".join(lazy))
-    if meta:
-        yield Fault("model", "must have values, not be on torch's meta device", ", ".join(meta))
-    if imaginary:
-        yield Fault("model", "must have real parameters, not complex ones", ", ".join(imaginary))
+            rule = "must have real parameters, not complex ones"
+        else:
+            continue
+        found.setdefault(rule, []).append(name)
+    for rule, names in found.items():
+        yield Fault("model", rule, ", ".join(names))
 
 
 def structure_faults(module: nn.Module) -> Iterator[Fault]:
@@ -127,17 +123,23 @@ def behaviour(
         return Behaviour(0, False, [Fault("model", COPY_RULE, error_line(error))])
     before = [value.clone() for value in module.buffers()]
     x = probe.x
-    shape = "x".join(map(str, x.shape[1:]))
+
+    def seeded() -> Tensor:
+        with SeededRandomness(0):
+            return outputs_of(module(x.clone()))
+
     try:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
             module.train()
-            trained, again = (_seeded_outputs(module, x) for _ in range(2))
-            changed = not same_values(before, module.buffers())
+            trained, again = seeded(), seeded()
+            after = zip(module.named_buffers(), before, strict=True)
+            changed = [name for (name, value), old in after if not torch.equal(value, old)]
             given = x.clone()
             logits = outputs_of(module.eval()(given))
             single = [outputs_of(module(x[row : row + 1].clone())) for row in range(len(x))]
     except (Exception, SystemExit) as error:  # the user's code can fail in any way
+        shape = "x".join(map(str, x.shape[1:]))
         rule = f"must take records of shape {shape} (after the batch dimension)"
         return Behaviour(0, False, [Fault("model", rule, error_line(error))])
     fault = _shape_fault(logits, probe, classes, objective)
@@ -145,13 +147,8 @@ def behaviour(
         return Behaviour(0, False, [fault])
     faults = []
     if changed:
-        names = ", ".join(
-            name
-            for (name, after), value in zip(module.named_buffers(), before, strict=True)
-            if not torch.equal(after, value)
-        )
         rule = "must have no buffers that training changes: they would leave clients without noise"
-        faults.append(Fault("model", rule, names))
+        faults.append(Fault("model", rule, ", ".join(changed)))
     stochastic = not changed and not close(trained, logits)
     if not changed and not close(trained, again):
         rule = "must draw random numbers with torch only, so that a run can be resumed"
@@ -166,36 +163,28 @@ def behaviour(
     return Behaviour(int(logits.shape[-1]), stochastic, faults)
 
 
-def _seeded_outputs(module: nn.Module, x: Tensor) -> Tensor:
-    with SeededRandomness(0):
-        return outputs_of(module(x.clone()))
-
-
 def _shape_fault(
     logits: Any, probe: Probe, classes: int | None, objective: Objective
 ) -> Fault | None:
     """The fault of outputs that do not fit the task; None when they do."""
     count = len(probe.y)
-    found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if not isinstance(logits, Tensor):
+        rule = f"must return a tensor of {count} rows for {count} records"
+        return Fault("model", rule, type(logits).__name__)
+    found, targets = tuple(logits.shape), objective.targets_of(probe.y)
     if classes is not None:
-        if not isinstance(logits, Tensor) or logits.shape[:1] != (count,) or logits.ndim != 2:
-            rule = f"must return logits of shape ({count}, {classes}) for {count} records"
-            return Fault("model", rule, found)
-        if logits.shape[1] < classes:
-            rule = f"must return a logit for each of the {classes} classes of the data"
-            return Fault("model", rule, logits.shape[1])
-        return None
-    if not isinstance(logits, Tensor) or logits.shape[:1] != (count,):
-        return Fault("model", f"must return a tensor of {count} rows for {count} records", found)
-    targets = objective.targets_of(probe.y)
-    if targets.is_floating_point():
-        if fitted(logits, targets).shape != targets.shape:
-            rule = f"must return outputs of shape {tuple(targets.shape)} for {count} records"
-            return Fault("model", rule, found)
-    elif targets.ndim == 2 and logits.shape[:2] != targets.shape:
+        rule = f"must return logits of shape ({count}, {classes}) for {count} records"
+        fits = logits.ndim == 2 and logits.shape[0] == count and logits.shape[1] >= classes
+    elif targets.is_floating_point():
+        rule = f"must return outputs of shape {tuple(targets.shape)} for {count} records"
+        fits = fitted(logits, targets).shape == targets.shape
+    elif targets.ndim == 2:
         rule = f"must return logits of shape ({count}, {targets.shape[1]}, tokens)"
-        return Fault("model", rule, found)
-    return None
+        fits = logits.shape[:2] == targets.shape
+    else:
+        rule = f"must return a tensor of {count} rows for {count} records"
+        fits = logits.shape[:1] == (count,)
+    return None if fits else Fault("model", rule, found)
 
 
 def loss_faults(
@@ -257,20 +246,13 @@ def frozen_as_buffers(module: nn.Module) -> nn.Module:
     return module
 
 
-def same_values(first: Any, second: Any) -> bool:
-    """Whether tensors are equal bit for bit."""
-    pairs = zip(first, second, strict=True)
-    return all(torch.equal(one, other) for one, other in pairs)
-
-
 def close(first: Tensor, second: Tensor) -> bool:
     """Whether two results differ by rounding only."""
     scale = max(1.0, float(second.detach().abs().max()))
     return bool((first - second).abs().max() <= _TOLERANCE * scale)
 
 
-# -------------------------------------------------------------------------------------------------
-# The user's own ``torch.nn.Module``, validated and run by ``Modular`` or by the fast kernels.
+# --- The user's own ``torch.nn.Module``, validated and run by ``Modular`` or the fast kernels. ---
 
 Factory = Callable[..., nn.Module]
 """A class or function that returns a fresh module."""
@@ -296,11 +278,7 @@ class OwnModel:
         if not isinstance(module, nn.Module):
             rule = f"must be a torch.nn.Module or return one ({self.label})"
             raise InputError.one("model", rule, type(module).__name__)
-        return self._fixed(module)
-
-    def _fixed(self, module: nn.Module) -> nn.Module:
-        faults = list(value_faults(module))
-        if faults:
+        if faults := list(value_faults(module)):
             raise InputError(faults)
         return (without_batch_norm(module) if self.fix else module).cpu().float().train()
 
@@ -332,7 +310,8 @@ class OwnModel:
         """The validated model."""
         user, again = self._seeded(), self._seeded()
         faults = list(structure_faults(user))
-        if not same_values(user.parameters(), again.parameters()):
+        pairs = zip(user.parameters(), again.parameters(), strict=True)
+        if not all(torch.equal(one, other) for one, other in pairs):
             rule = "must be initialised from torch's random generator only"
             faults.append(Fault("model", rule, "other values from the same seed"))
         probe = probe_of(data)
@@ -356,7 +335,10 @@ class OwnModel:
             export=lambda: copy.deepcopy(user),
         )
         if by_record:
-            _check_by_record(plain, probe)
+            logits = plain.logits(plain.initial(torch.Generator().manual_seed(0)), probe.x)
+            outputs = logits.detach().requires_grad_()
+            if faults := loss_faults(outputs, probe.y, objective, by_record=True):
+                raise InputError(faults)
         general = _fastest(plain, skeleton, probe, vectorised=vectorised)
         if objective is not CROSS_ENTROPY or found.stochastic or buffers:
             return general
@@ -387,14 +369,6 @@ class OwnModel:
 
 def _bytes(value: Tensor) -> bytes:
     return value.detach().flatten().contiguous().view(torch.uint8).numpy().tobytes()
-
-
-def _check_by_record(model: Modular, probe: Probe) -> None:
-    """Raises when the loss is not a mean over records."""
-    logits = model.logits(model.initial(torch.Generator().manual_seed(0)), probe.x)
-    faults = loss_faults(logits.detach().requires_grad_(), probe.y, model.objective, by_record=True)
-    if faults:
-        raise InputError(faults)
 
 
 def _fastest(model: Modular, module: nn.Module, probe: Probe, *, vectorised: bool) -> Modular:
