@@ -65,7 +65,6 @@ class Modular:
     batched: Callable[[], nn.Module] | None = None
     # The module with the initial parameters, and its buffers by name; None when `build` has them.
     start: Callable[[], nn.Module] | None = None
-    # returns the module's buffers by name; None when `build` sets them
     constants: Callable[[], dict[str, Tensor]] | None = None
     channels_last: bool = True  # whether the module computes with images in that format
     objective: Objective = CROSS_ENTROPY
