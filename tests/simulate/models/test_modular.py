@@ -109,6 +109,16 @@ def test_clipped_sums_are_those_of_single_gradients(name, monkeypatch):
     assert torch.equal(whole.clipped, found.clipped)
 
 
+@pytest.mark.parametrize("name", [*SMALL, "adapters:cnn-digits"])
+def test_a_module_may_be_used_first_inside_vmap(name):
+    theta = model(name).initial(generator())[None]
+    network = model(name)  # nothing of it is built yet
+    x, y = (value[:1, 0] for value in batches(network))
+    found = per_record._sums_on_device(network, theta, x, y, 0.1)
+    expected = clipped_sums(network, theta, x, y, clipping_norm=0.1)
+    torch.testing.assert_close(found.total, expected.total, atol=1e-4, rtol=1e-3)
+
+
 def test_a_record_that_is_not_finite_adds_nothing():
     network = model("resnet-10:3x16x16")
     thetas = network.initial(generator())[None]
