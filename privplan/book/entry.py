@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -96,7 +97,8 @@ class BookedRun(Value):
         population: name of the population; equal group names in two populations are two groups.
         source: the folder that the run was added from.
         seed: seed of a simulation; None for a deployment, which has none.
-        status: ``running`` when more releases may follow.
+        status: ``running`` when more releases may follow; ``reserved`` for what a guard that trains
+            may still release, which counts as spent until it says what was.
         verdict: outcome of the verdict with which the run was added; None in a book of
             version 0.1.0.
         cost: how its releases are booked: as recorded; as if all clients took part, where the
@@ -111,7 +113,7 @@ class BookedRun(Value):
     algorithm: str
     dataset: str
     seed: Natural | None
-    status: Literal["running", "complete"]
+    status: Literal["running", "complete", "reserved"]
     shares: tuple[Share, ...]
     verdict: Literal["kept", "broken", "unverified"] | None = Field(None, exclude_if=is_none)
     # Runs at recorded cost have the digest of version 0.1.0.
@@ -197,6 +199,28 @@ def booking(
         cost=cost,
     )
     return Booking(booked, run.ledger.links, b"".join(states))
+
+
+def reservation(
+    plan: Plan, name: str, folder: Path, population: str, rest: Mapping[str, History]
+) -> Booking:
+    """What a run may still release, by group, as the book stores it under a name of its own."""
+    sizes = {group.name: group.clients for group in plan.groups}
+    shares = (_share(plan, group, plan.unit, sizes[group], one) for group, one in rest.items())
+    booked = BookedRun(
+        chain=name,
+        plan=plan.digest,
+        lines=max(one.rounds for one in rest.values()),
+        population=population,
+        source=str(folder).encode(errors="replace").decode(),
+        algorithm="guard",
+        dataset="",
+        seed=None,
+        status="reserved",
+        shares=tuple(shares),
+        verdict="unverified",
+    )
+    return Booking(booked, b"", b"")
 
 
 def _infinite(run: Run) -> tuple[Share, ...]:

@@ -231,14 +231,50 @@ class Added:
     lines: int  # number of its releases in the book before, 0 when none
 
 
-def add(url: URL, booking: Booking) -> Added:
+def add(url: URL, booking: Booking, reserved: str = "", rest: Booking | None = None) -> Added:
     """Add a run to the book, unless the book has it; the book is created if missing.
 
-    Safe with concurrent writers: search and insertion are one transaction.
+    Safe with concurrent writers: search and insertion are one transaction. In the same
+    transaction what the run reserved is replaced by the rest.
     """
+
+    def work(connection: Connection) -> Added:
+        _prepare(url, connection)
+        added = _add(connection, booking, _taken(connection, reserved))
+        if rest is not None:
+            _insert(connection, rest, None)
+        return added
+
     engine = engine_of(url, write=True)
     with refusing(url, _WRITABLE):
-        return repeated(engine, lambda connection: _add(url, connection, booking))
+        return repeated(engine, work)
+
+
+def reserve(url: URL, name: str, decide: Callable[[tuple[BookedRun, ...]], Booking | None]) -> None:
+    """Store what ``decide`` reserves, given all other runs and reservations, under a name.
+
+    It replaces what is reserved under the name. All of it is one transaction, so that of two
+    runs that start at once the second sees what the first reserved.
+    """
+
+    def work(connection: Connection) -> None:
+        _prepare(url, connection)
+        place = _taken(connection, name)
+        booking = decide(_runs(url, connection))
+        if booking is not None:
+            _insert(connection, booking, place)
+
+    engine = engine_of(url, write=True)
+    with refusing(url, _WRITABLE):
+        repeated(engine, work)
+
+
+def _taken(connection: Connection, name: str) -> int | None:
+    """Remove a reservation, and return its place; None where there is none."""
+    known = connection.execute(select(RUNS.c.id).where(RUNS.c.chain == name)).scalar()
+    if known is not None:
+        _remove(connection, known)
+    return known
 
 
 def repeated(engine: Engine, work: Callable[[Connection], T]) -> T:
@@ -256,14 +292,17 @@ def repeated(engine: Engine, work: Callable[[Connection], T]) -> T:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _add(url: URL, connection: Connection, booking: Booking) -> Added:
+def _prepare(url: URL, connection: Connection) -> None:
     METADATA.create_all(connection)
     if connection.execute(select(VERSIONS)).first() is None:
         connection.execute(insert(VERSIONS).values(schema_version=SCHEMA_VERSION))
     else:
         _check_version(url, connection)
         connection.execute(update(VERSIONS).values(schema_version=SCHEMA_VERSION))
-    run, before, place = booking.run, 0, None
+
+
+def _add(connection: Connection, booking: Booking, place: int | None) -> Added:
+    run, before = booking.run, 0
     columns = (RUNS.c.id, RUNS.c.chain, RUNS.c.lines, RUNS.c.population, RUNS.c.links)
     for known in connection.execute(select(*columns).where(RUNS.c.plan == run.plan)).all():
         grown = booking.continues(known.chain, known.lines)
@@ -349,19 +388,23 @@ def runs(url: URL) -> tuple[BookedRun, ...]:
     with refusing(url, _SOUND), engine.begin() as connection:
         if not inspect(connection).has_table(VERSIONS.name):
             raise InputError.one("book", f"{_SOUND} (it has no table of runs)", shown(url))
-        _check_version(url, connection)
-        columns = [column for column in RUNS.c if column is not RUNS.c.links]
-        booked = connection.execute(select(*columns).order_by(RUNS.c.id)).all()
-        shares = connection.execute(select(SHARES).order_by(SHARES.c.id)).all()
-        releases = connection.execute(select(RELEASES).order_by(RELEASES.c.id)).all()
-        verdicts: dict[int, dict[str, Any]] = {}
-        families: dict[int, dict[str, Any]] = {}
-        if inspect(connection).has_table(VERDICTS.name):  # not in books of version 1
-            columns = [VERDICTS.c.run, VERDICTS.c.verdict, VERDICTS.c.cost]
-            verdicts = {r.run: _plain(r, "run") for r in connection.execute(select(*columns))}
-        if inspect(connection).has_table(FAMILIES.name):
-            rows = connection.execute(select(FAMILIES))
-            families = {row.release: _plain(row, "release") for row in rows}
+        return _runs(url, connection)
+
+
+def _runs(url: URL, connection: Connection) -> tuple[BookedRun, ...]:
+    _check_version(url, connection)
+    columns = [column for column in RUNS.c if column is not RUNS.c.links]
+    booked = connection.execute(select(*columns).order_by(RUNS.c.id)).all()
+    shares = connection.execute(select(SHARES).order_by(SHARES.c.id)).all()
+    releases = connection.execute(select(RELEASES).order_by(RELEASES.c.id)).all()
+    verdicts: dict[int, dict[str, Any]] = {}
+    families: dict[int, dict[str, Any]] = {}
+    if inspect(connection).has_table(VERDICTS.name):  # not in books of version 1
+        columns = [VERDICTS.c.run, VERDICTS.c.verdict, VERDICTS.c.cost]
+        verdicts = {r.run: _plain(r, "run") for r in connection.execute(select(*columns))}
+    if inspect(connection).has_table(FAMILIES.name):
+        rows = connection.execute(select(FAMILIES))
+        families = {row.release: _plain(row, "release") for row in rows}
     of_share, of_run = defaultdict(list), defaultdict(list)
     for row in releases:
         of_share[row.share].append({**_plain(row, "id", "share"), **families.get(row.id, {})})

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -48,6 +48,7 @@ from privplan.record import LEDGER, PLAN, RECORD, Executed, ReleaseRecord, RunRe
 from privplan.streams import secure_stream
 
 if TYPE_CHECKING:
+    from privplan.book.entry import BookedRun, Booking
     from privplan.book.spending import Composition
     from privplan.verification.verify import Verdict
 
@@ -111,28 +112,21 @@ def open_record(folder: Path, plan: Plan, evidence: str, framework: str) -> RunR
 
 
 def past_runs(
-    book: str, population: str, plan: Plan, records: list[ReleaseRecord]
+    booked: Sequence[BookedRun], population: str, plan: Plan, records: Sequence[ReleaseRecord]
 ) -> dict[str, Composition]:
-    """The other runs of each group in a book; empty for a new book.
+    """The other runs of each group in a book, and what runs that train have reserved in it.
 
     They are composed by the rule and against the budget over all runs that the plan stores, where
     it was made from a book; else by a filter, against the plan's budget of the group. The releases
     of this run itself, which may be in the book, are left out.
     """
     from privplan.book.spending import account_of, composition_of, groups_of
-    from privplan.book.store import address_of, has_runs, runs
 
     plan.refuse_in_book()
-    url = address_of(book)
-    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
-        return {}
-    if not has_runs(url):
-        return {}
     own, chain = set(), plan.digest
     for record in records:
         chain = chained(record, chain)[1]
         own.add(chain)
-    booked = runs(url)
     others = [run for run in booked if run.plan != plan.digest or run.chain not in own]
     stored = {one.group: one for one in plan.book or ()}
     groups = {group.name: group for group in plan.groups}
@@ -156,23 +150,26 @@ def past_runs(
     return found
 
 
-def add_to_book(book: str, population: str, folder: Path) -> None:
-    """Add the run to the book, at the cost that its ledger records.
+def add_to_book(
+    book: str, population: str, folder: Path, reserved: str = "", rest: Booking | None = None
+) -> None:
+    """Add the run to the book, at the cost that its ledger records, and the rest as reserved.
 
     The guard executed law and noise itself, so that missing evidence does not raise the cost.
     """
     from privplan.book.entry import Cost, booking
-    from privplan.book.store import add, address_of
+    from privplan.book.store import add, address_of, reserve
     from privplan.verification.verify import judge, load_run
 
-    if not (folder / LEDGER).exists():  # nothing was released
-        return
-    run = load_run(folder)
-    if not run.ledger.records:
+    run = load_run(folder) if (folder / LEDGER).exists() else None
+    if run is None or not run.ledger.records:  # nothing was released
+        if reserved:
+            reserve(address_of(book), reserved, lambda _: rest)
         return
     verdict = judge(run)
     cost: Cost = "infinite" if verdict.failed else "recorded"
-    add(address_of(book), booking(run, folder, population, verdict.outcome, cost))
+    entry = booking(run, folder, population, verdict.outcome, cost)
+    add(address_of(book), entry, reserved, rest)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -181,6 +178,8 @@ def add_to_book(book: str, population: str, folder: Path) -> None:
 Model = np.ndarray | Mapping[str, np.ndarray]
 VECTOR = "model"
 """Name of the array of a model that is one vector."""
+RESERVED = "reserved"
+"""File in the guard's folder with the name of what is reserved in its book."""
 
 
 class Guard:
@@ -194,7 +193,8 @@ class Guard:
         plan: the plan, or its file; of clients (``unit: client``), with a fixed clipping norm.
         ledger: the run folder, created if missing.
         book: address of a budget book, to which the run is added when it ends, and whose other runs
-            count: by the rule of a plan that was made from a book, else by a filter.
+            count: by the rule of a plan that was made from a book, else by a filter. What this run
+            may release is reserved in it from the start, so that runs at once never overspend.
         population: whose groups these are in the book.
         evidence: ``internal`` records what no noise protects (cohorts, norms, noise) in the
             ledger, which must then not be published, so that the verdict can be kept; ``public``
@@ -230,15 +230,11 @@ class Guard:
             stack.enter_context(locked(self.folder))
             self.record_of_run = open_record(self.folder, self.plan, evidence, framework)
             self._storage = Storage(self.folder, self.plan.digest, keep)
-            past: dict[str, Composition] = {}
-            if book is not None:
-                past = past_runs(book, population, self.plan, self._storage.records)
-            self._budgets = {
-                group.name: GroupBudget(self.plan, group, past.get(group.name))
-                for group in self.plan.groups
-            }
-            for budget in self._budgets.values():
-                _ = budget.affordable_rounds
+            self._held: dict[str, History] | None = None
+            if book is None:
+                self._compose({})
+            else:
+                self._reserve(book)
             self._drawn: tuple[int, Positions] | None = None
             self._committed = 0
             self._witness = None if witnessing is None else self._witnessed(witnessing)
@@ -341,6 +337,61 @@ class Guard:
             self._totals[group] = GroupTotal(self.clipping_norm(group), self.scale(group))
         return self._totals[group]
 
+    def _compose(self, past: Mapping[str, Composition]) -> int:
+        """Compose the budgets with other runs, and return how many first rounds they afford."""
+        self._budgets = {
+            group.name: GroupBudget(self.plan, group, past.get(group.name))
+            for group in self.plan.groups
+        }
+        return min(budget.affordable_rounds for budget in self._budgets.values())
+
+    def _reserve(self, book: str) -> None:
+        """Reserve in the book what the run may still release, beside all other runs."""
+        from privplan.book.store import address_of, reserve
+
+        path = self.folder / FOLDER / RESERVED
+        if not path.exists():
+            write_text(path, f"reserved-{uuid.uuid4().hex}")
+        self._reservation_name = read_text(path, "guard.reserved")
+
+        def decide(booked: tuple[BookedRun, ...]) -> Booking | None:
+            records = self._storage.records
+            self._affordable = self._compose(
+                past_runs(booked, self._population, self.plan, records)
+            )
+            rest = self._rest()
+            self._held = {
+                group.name: history_of(records, group.name) + rest.get(group.name, History())
+                for group in self.plan.groups
+            }
+            return self._entry(rest)
+
+        reserve(address_of(book), self._reservation_name, decide)
+
+    def _rest(self) -> dict[str, History]:
+        """The planned releases from the next round to the last that the budgets afford."""
+        left = range(self.round, self._affordable + 1)
+        if self.record_of_run.status != "running" or not left:
+            return {}
+        return {
+            name: History((budget.planned(round_), 1) for round_ in left)
+            for name, budget in self._budgets.items()
+        }
+
+    def _entry(self, rest: Mapping[str, History]) -> Booking | None:
+        """What the book holds of releases that may still be made; None for none."""
+        from privplan.book.entry import reservation
+
+        name = self._reservation_name
+        where = self.folder.resolve()
+        return reservation(self.plan, name, where, self._population, rest) if rest else None
+
+    def _book_run(self) -> None:
+        """Add the run to its book, if it has one; what it may still release stays reserved."""
+        if self._book is not None:
+            rest = self._entry(self._rest())
+            add_to_book(self._book, self._population, self.folder, self._reservation_name, rest)
+
     def may_release(self) -> bool:
         """Whether the next round's release stays within the plan and every group's budget."""
         return self.refusal() is None
@@ -357,7 +408,12 @@ class Guard:
             if self.round <= budget.affordable_rounds:
                 continue
             one = History([(budget.planned(self.round), 1)])
-            refused = budget.refusal(history_of(self._storage.records, name) + one)
+            releases = history_of(self._storage.records, name) + one
+            refused = budget.refusal(releases)
+            if refused is None and self._held is not None:
+                kept = dict(self._held[name])  # a round that failed pays for one like it
+                if any(count > kept.get(release, 0) for release, count in releases):
+                    refused = "that the run reserved in its book", budget.epsilon(releases).upper
             if refused is not None:
                 limit, found = refused
                 rule = f"must stay within the budget {limit} with the release of round {self.round}"
@@ -506,8 +562,7 @@ class Guard:
             status = "complete" if done >= self.plan.spec.rounds else "stopped"
             self._save({"status": status, "rounds_done": done, "chain": self._storage.chain})
             self._storage.remove_draw()
-        if self._book is not None:
-            add_to_book(self._book, self._population, self.folder)
+        self._book_run()
 
     def close(self) -> None:
         """Release the folder's lock; the run is finished when all its rounds are booked."""
@@ -515,8 +570,8 @@ class Guard:
             self._book_stored()
             if self.round > self.plan.spec.rounds:
                 self.finish()
-            elif self._book is not None:
-                add_to_book(self._book, self._population, self.folder)
+            else:
+                self._book_run()
         finally:
             self._stack.close()
 
@@ -598,102 +653,3 @@ class Guard:
         refusal = self.refusal()
         if refusal is not None:
             raise BudgetExceededError(refusal)
-
-
-# --- A guard that reserves its plan's cost in budget accounts and spends it release by release. --
-
-RESERVATION = "reservation"
-"""File in the guard's folder with the name of the reservation."""
-
-
-class ReservingGuard(Guard):
-    """A guard whose groups have accounts in a book of budgets.
-
-    The whole plan is reserved when the run starts, or the run is refused; each release is spent
-    before it is made, and what was not spent returns when the run finishes. Concurrent runs of
-    several guards therefore never overspend an account. A run that is opened again keeps its
-    reservation, and spends each round once.
-
-    Args:
-        plan: the plan, or its file.
-        ledger: the run folder.
-        accounts: name of the account of each group.
-        book: address of the book with the accounts.
-        expires_in: seconds after which nothing more can be spent.
-        options: of ``Guard``, without a book of runs.
-
-    Raises:
-        InfeasibleError: when an account has too little left for the plan.
-        InputError: when a group has no account, or as ``Guard``.
-    """
-
-    def __init__(
-        self,
-        plan: Plan | Path | str,
-        ledger: Path | str,
-        accounts: Mapping[str, str],
-        book: str,
-        *,
-        expires_in: float = 30 * 86_400.0,
-        **options: Any,
-    ) -> None:
-        super().__init__(plan, ledger, **options)
-        try:
-            names = [group.name for group in self.plan.groups]
-            if set(accounts) != set(names):
-                rule = f"must name an account for {', '.join(names)}"
-                raise InputError.one("accounts", rule, list(accounts))
-            self._accounts = dict(accounts)
-            from privplan.book.accounts import Budgets
-
-            self._book_of_budgets = Budgets(book, existing=True)
-            self._reservation = ""
-            if not self.finished:
-                self._reservation = self._reserved(expires_in)
-        except BaseException:
-            self._stack.close()
-            raise
-
-    def _reserved(self, expires_in: float) -> str:
-        """The name of the run's reservation, which is made when the run starts."""
-        path = self.folder / FOLDER / RESERVATION
-        if not path.exists():
-            write_text(path, uuid.uuid4().hex)
-        planned = {group.name: self.plan.history(group) for group in self.plan.groups}
-        name = read_text(path, "guard.reservation")
-        return self._book_of_budgets.reserve(
-            self.plan.spec.name, self._charges(planned), expires_in=expires_in, reservation=name
-        )
-
-    def _charges(self, releases: Mapping[str, History]) -> dict[str, History]:
-        """Releases of groups by their accounts."""
-        charges: dict[str, History] = {}
-        for group, history in releases.items():
-            account = self._accounts[group]
-            charges[account] = charges.get(account, History()) + history
-        return charges
-
-    def release(self, round_: int, sums: Sums | None = None) -> Released:
-        """As ``Guard.release``, after the release was spent."""
-        self._spend(round_)
-        return super().release(round_, sums)
-
-    def record_noised(self, round_: int, *values: Any, **evidence: Any) -> None:
-        """As ``Guard.record_noised``, after the release was spent."""
-        self._spend(round_)
-        super().record_noised(round_, *values, **evidence)
-
-    def finish(self) -> None:
-        """As ``Guard.finish``; what was not spent returns to the accounts."""
-        super().finish()
-        if self._reservation:
-            self._book_of_budgets.close(self._reservation)
-            self._reservation = ""
-
-    def _spend(self, round_: int) -> None:
-        if round_ != self.round or self.refusal() is not None:
-            return  # a repeated call, or one that is refused
-        releases = {
-            name: History([(budget.planned(round_), 1)]) for name, budget in self._budgets.items()
-        }
-        self._book_of_budgets.spend(self._reservation, self._charges(releases), step=round_)

@@ -222,3 +222,44 @@ def test_noise_of_others_is_booked_when_it_suffices(tmp_path: Path) -> None:
     verdict = Guard(plan, tmp_path).verdict()
     assert verdict.groups[0].realised_upper == verdict.groups[0].planned
     assert "noise fresh" in {check.name for check in verdict.not_shown}
+
+
+def test_guards_at_once_never_overspend(tmp_path: Path) -> None:
+    plan, book = two_groups(12), str(tmp_path / "book.sqlite")
+    guards = [Guard(plan, tmp_path / f"run{number}", book) for number in range(5)]
+    for guard in reversed(guards):
+        loop(guard)
+    done = [guard.round - 1 for guard in guards]
+    assert done[:2] == [12, 12]
+    assert 12 > done[2] > done[3] == done[4] == 0  # 60 rounds exceed the budgets
+    assert "over all runs" in str(guards[4].refusal())
+    for guard in guards:
+        guard.close()
+    booked = runs(address_of(book))
+    for group in plan.groups:
+        account = account_of(booked, "", group.name)
+        assert account.history.rounds == sum(done)
+        assert composition_of(account, group.epsilon, DELTA).fits(History())
+
+
+def test_what_a_run_reserved_counts_until_it_ends(tmp_path: Path) -> None:
+    """Also after a kill: the folder is opened again, and its reservation is its own."""
+    plan, book = two_groups(30), str(tmp_path / "book.sqlite")
+    guard = Guard(plan, tmp_path / "one", book)
+    loop(guard, most=2)
+    guard._stack.close()  # as a kill: nothing is added
+    [entry] = runs(address_of(book))
+    assert (entry.status, {one.history.rounds for one in entry.shares}) == ("reserved", {30})
+    with Guard(plan, tmp_path / "two", book) as second:
+        few = second._affordable
+    with Guard(plan, tmp_path / "one", book) as guard:
+        assert guard.round == 3
+    assert [run.status for run in runs(address_of(book))] == ["running", "reserved", "reserved"]
+    with Guard(plan, tmp_path / "two", book) as second:
+        assert second._affordable == few < 30
+        second.finish()
+    with Guard(plan, tmp_path / "one", book) as guard:
+        guard.finish()
+    assert "reserved" not in {run.status for run in runs(address_of(book))}
+    with Guard(plan, tmp_path / "three", book) as third:
+        assert third._affordable == few + 28

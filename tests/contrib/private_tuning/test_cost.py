@@ -109,7 +109,7 @@ def test_a_book_counts_no_choice_between_runs(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=said):
         booking_of(tmp_path / "run", "staff")
     with pytest.raises(InputError, match=said):
-        past_runs(str(tmp_path / "book.sqlite"), "staff", tuned, [])
+        past_runs([], "staff", tuned, [])
     arguments = ["book", "reserve", str(tmp_path / "run" / "plan.json"), "--run", "one"]
     done = CliRunner().invoke(main, [*arguments, "--address", str(tmp_path / "book.sqlite")])
     assert done.exit_code == 2
