@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     epilog="Example: privplan lint train.py --of opacus --population 60000 --delta 1e-5",
 )
 @click.argument("file", metavar="CONFIG|SCRIPT|LOG")
-@click.option("--of", required=True, metavar="FRAMEWORK", help="flower, nvflare, opacus, pfl, tff.")
+@click.option("--of", required=True, metavar="FRAMEWORK", help="flower, nvflare, opacus, pfl.")
 @click.option("--population", type=int, help="Clients (opacus: records) that may be drawn.")
 @click.option("--rounds", type=int, help="Number of noisy releases (opacus: optimiser steps).")
 @click.option("--delta", type=float, help="Failure probability, in (0, 1).")

@@ -505,7 +505,6 @@ _CONFIGS = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML", ".json": "JSON"}
 _NAMES = {
     "flower": "flower|flwr",
     "opacus": "opacus|privacy_?engine",
-    "tff": "tff|tensorflow.federated",
 }
 """How a framework is named in its files, where not by its own name."""
 

@@ -67,10 +67,6 @@ BROKEN = (
     Case("nvflare_percentile.json", ("no-noise",)),
     Case("nvflare_svt.py", ("svt-release",), 8),
     Case("nvflare_reset.log", ("fresh-accountant",), 8),
-    Case("tff_fixed_as_poisson.py", ("understated",), 5000,
-         truth=(FIXED, 0.9, 0.02, 60, 1e-5)),
-    Case("tff_weighted_median.py", ("unpaid-clipping", "private-weights")),
-    Case("tff_noise_first.py", ("noise-before-clipping",)),
 )  # fmt: skip
 
 SOUND = (
@@ -93,7 +89,4 @@ SOUND = (
     Case("nvflare_local.json", truth=(FULL, 2.6496, 1, 1, 1e-6)),
     Case("nvflare_svt.py", (), 8),
     Case("nvflare_svt.log", (), 8),
-    Case("tff_poisson.py", (), 3383, None, 1e-5, (POISSON, 1.0, 50 / 3383, 100, 1e-5)),
-    Case("tff_adaptive.py", (), 3383, None, 1e-5, (FIXED, 1.2, 40 / 3383, 80, 1e-5)),
-    Case("tff_settings.json", truth=(POISSON, 1.0, 50 / 3383, 100, 1e-5)),
 )

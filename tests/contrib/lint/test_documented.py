@@ -89,25 +89,6 @@ ACCOUNTED = """accountant = PLDPrivacyAccountant(
     num_compositions=20, sampling_probability=0.1, mechanism="gaussian", epsilon=2, delta=1e-5)
 mechanism = GaussianMechanism.from_privacy_accountant(accountant, 0.5)"""
 DIRECT = "mechanism = GaussianMechanism(clipping_bound=0.5, relative_noise_stddev=1.1)"
-TFF = """
-import numpy as np
-import tensorflow_federated as tff
-
-def preprocess(dataset):
-    return dataset.shuffle(500).batch(20)
-
-rng = np.random.default_rng(5)
-aggregator = tff.learning.dp_aggregator(1.1, 100, zeroing=False)
-process = tff.learning.algorithms.build_unweighted_fed_avg(
-    model_fn, client_optimizer_fn=client_opt, model_aggregator=aggregator)
-state = process.initialize()
-for round_num in range(50):
-    sampled = rng.choice(train_data.client_ids, size=100, replace=False)
-    #before
-    state = process.next(state, [preprocess(data(one)) for one in sampled]).state
-"""
-POISSON = """x = rng.uniform(size=1000)
-    sampled = [ids[i] for i in range(1000) if x[i] < 0.1]"""
 NVFLARE = """
 from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
 from nvflare.app_common.filters.svt_privacy import SVTPrivacy
@@ -263,16 +244,6 @@ ROWS = {
         PFL, ((DIRECT, ACCOUNTED), ("CentrallyAppliedPrivacyMechanism(mechanism)", "mechanism")),
         "local-noise",
     ),
-    # TensorFlow Federated
-    "tff cohort": Row(TFF, truth=("fixed", 1.1, 0.1, 50)),
-    "tff poisson": Row(
-        TFF, (("sampled = rng.choice(train_data.client_ids, size=100, replace=False)", POISSON),),
-        truth=("poisson", 1.1, 0.1, 50),
-    ),
-    "tff replaced": Row(TFF, (("replace=False", "replace=True"),), "with-replacement"),
-    "tff weighted": Row(TFF, (("build_unweighted", "build_weighted"),), "private-weights"),
-    "tff noise of round": Row(TFF, (("aggregator(1.1", "aggregator(noise_of(epoch)"),),
-                              UNDETERMINED),
     # NVFlare
     "nvflare svt": Row(NVFLARE, truth=("svt", 0.3, 1.0, 5)),
     "nvflare svt changed": Row(NVFLARE, (before("private.epsilon = 9.0"),), UNDETERMINED),
