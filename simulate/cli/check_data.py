@@ -30,12 +30,14 @@ MOST_LINES = 20
     epilog="Example: privplan check-data patients.csv --label ill --client patient --group unit",
 )
 @click.argument("source", metavar="DATA", required=False)
+@click.option("--data", "stated", metavar="DATA", help="The same as the argument.")
 @own_data_options
 @click.option("--plan", type=click.Path(path_type=Path), help="Plan that the data must fit.")
 @own_model_options
 @FORMAT
 def command(
     source: str | None,
+    stated: str | None,
     plan: Path | None,
     model: str | None,
     model_args: str | None,
@@ -54,6 +56,9 @@ def command(
     from privplan.plan import Plan
 
     own = own_model_of(model, model_args, fix=fix)
+    if source is not None and stated is not None:
+        raise click.UsageError("DATA is given as an argument and by --data.")
+    source = source or stated
     if source is None and own is None:
         raise click.UsageError("Missing argument 'DATA'.")
     data = None if source is None else own_data_of(source, options)
@@ -74,7 +79,11 @@ def command(
         shape = (
             f"{'x'.join(map(str, data.shape))} ({kind.get(str(data.records.dtype), 'token ids')})"
         )
-        render.text(f"data: {data.name}, {len(data.records)} records of shape {shape}")
+        tested = "" if data.test is None else f" and {found['testing']} test records"
+        render.text(f"data: {data.name}, {len(data.records)} records{tested} of shape {shape}")
+        if data.test is None:
+            shares = f"{found['training']} for training, {found['testing']} for testing"
+            render.text(f"split: {shares} (--test-share of each client's, --test for your own)")
         render.text(_labels(data, found["classes"]))
         if data.clients is None:
             render.text("clients: not named; --partition assigns the records to the plan's clients")
@@ -119,9 +128,12 @@ def _understood(data: Data) -> dict[str, Any]:
             group = groups.setdefault(of[name], {"clients": 0, "least_records": size})
             group["clients"] += 1
             group["least_records"] = min(group["least_records"], size)
+    training, testing = data.split()
     return {
         "data": data.name,
         "records": len(data.records),
+        "training": len(training),
+        "testing": len(testing),
         "shape": list(data.shape),
         "task": data.task,
         "classes": classes,

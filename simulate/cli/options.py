@@ -247,7 +247,7 @@ own_data_options = together(
     click.option(
         "--statistics",
         type=click.Path(path_type=Path),
-        help="JSON file of public mean, std, fill and categories per column.",
+        help="JSON file of public mean, std, fill and categories per column; none if standardised.",
     ),
     click.option(
         "--test",

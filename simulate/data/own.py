@@ -130,7 +130,10 @@ class Data:
         if self.test is not None:
             if (labels.dtype.kind == "i") != (self.test._labels.dtype.kind == "i"):
                 raise InputError.one("data.test", "must have labels of the same type", "others")
-            labels = np.concatenate([labels, self.test._labels])
+            unseen = np.setdiff1d(self.test._labels, labels)
+            if unseen.size:
+                rule = "must have classes of the training records, unless classes names them all"
+                raise InputError.one("data.test", rule, str(unseen[0]))
         if labels.dtype.kind == "i":
             return tuple(str(number) for number in range(int(labels.max()) + 1))
         return tuple(str(name) for name in np.unique(labels))
@@ -154,7 +157,7 @@ class Data:
         Clients are numbered group after group, within a group in the order of their names; so the
         digest of the data set covers the groups.
         """
-        train_rows, test_rows = self._split()
+        train_rows, test_rows = self.split()
         part = self.test or self
         classes = self.class_names()
         arguments: dict[str, Any] = {}
@@ -203,9 +206,15 @@ class Data:
         parts = train_x, train_y, test_x, test_y
         return Dataset(self.name, *parts, classes, kind=self.kind, **arguments), partition
 
-    def _split(self) -> tuple[np.ndarray, np.ndarray]:
+    def split(self) -> tuple[np.ndarray, np.ndarray]:
         """Indices of the training records here, and of the test records in their ``Data``."""
-        everything = np.arange(len(self._labels))
+        everything, named = (
+            np.arange(len(self._labels)),
+            self.targets is None and self.classes is None,
+        )
+        if named and (self._labels == self._labels[0]).all():
+            rule = "must have records of two classes or more, unless classes names them all"
+            raise InputError.one("data.y", rule, str(self._labels[0]))
         if self.test is not None:
             return everything, np.arange(len(self.test._labels))
         share = TEST_SHARE if self.test_share is None else self.test_share
@@ -388,7 +397,11 @@ def records_of(values: Any) -> Tensor:
 def names_of(where: str, values: Any) -> np.ndarray:
     """Names of clients or groups as texts [n]; whole numbers by their digits."""
     array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
-    missing = [row for row, value in enumerate(array.ravel()) if value is None or value != value]
+    missing = [
+        row
+        for row, value in enumerate(array.ravel())
+        if value is None or value != value or (isinstance(value, str) and not value.strip())
+    ]
     if array.ndim != 1 or missing:
         rule = "must have one name or number per record"
         found = f"none in row {missing[0]}" if missing else array.shape

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
@@ -27,8 +28,8 @@ from simulate.tasks import MULTI_CLASS
 # A numeric column has ``{"mean": 40, "std": 12, "fill": 38}``; its input is (value - mean) / std. A
 # missing value is replaced by ``fill``, which is the mean when left out. A categorical column has
 # ``{"categories": ["f", "m"], "fill": "f"}``; its inputs are 1 for the value's category and 0 for
-# the others. A missing value is replaced by ``fill``; without ``fill`` all its inputs are 0. So are
-# those of a value that is none of the categories.
+# the others. A missing value is replaced by ``fill``; without ``fill`` all its inputs are 0. Another
+# value is refused. Statistics ``none`` take numbers as they are.
 #
 # Statistics are public constants. They are never computed from the table, because publishing them
 # would be a release of the clients' data that no budget pays for.
@@ -38,6 +39,8 @@ Columns = Mapping[str, Sequence[Any]]
 Statistics = Mapping[str, Mapping[str, Any]]
 """Public statistics of each feature by name of its column."""
 _NUMERIC, _CATEGORICAL = {"mean", "std", "fill"}, {"categories", "fill"}
+AS_THEY_ARE: Statistics = defaultdict(lambda: {"mean": 0.0, "std": 1.0})
+"""Statistics of a table whose columns are standardised already."""
 _MISSING = ("", "NA", "NaN", "nan", "null", "None")
 
 
@@ -171,7 +174,8 @@ def encode(columns: Columns, features: Iterable[str], statistics: Statistics | N
     """Inputs of the features' columns [n, inputs], float32, as the module's description says."""
     names = list(features)
     if statistics is None:
-        rule = "is required for a table: fitted on private data, they would be a release"
+        rule = "is required for a table, none if its columns are standardised: fitted on private "
+        rule += "data, they would be a release"
         raise InputError.one("statistics", rule, "none")
     if not names:
         raise InputError.one("features", "must name a column", names)
@@ -180,7 +184,7 @@ def encode(columns: Columns, features: Iterable[str], statistics: Statistics | N
         if name not in columns:
             rule = f"must be among the columns {', '.join(columns)}"
             faults.append(Fault("features", rule, name))
-        elif name not in statistics:
+        elif statistics is not AS_THEY_ARE and name not in statistics:
             faults.append(Fault(f"statistics.{name}", "is required for a feature", "none"))
         else:
             faults += _statistics_faults(f"statistics.{name}", statistics[name])
@@ -228,9 +232,12 @@ def _encoded(name: str, values: Sequence[Any], known: Mapping[str, Any]) -> np.n
     index = {str(value): number for number, value in enumerate(categories)}
     encoded = np.zeros((len(values), len(index)), np.float32)
     for row, value in enumerate(values):
-        place = index.get(str(known.get("fill") if _is_missing(value) else value))
-        if place is not None:
-            encoded[row, place] = 1.0
+        shown = str(known.get("fill") if _is_missing(value) else value)
+        if shown in index:
+            encoded[row, index[shown]] = 1.0
+        elif not _is_missing(value):
+            rule = f"must be one of the {len(index)} categories of {name}, record {row}"
+            raise InputError.one("data", rule, value)
     return encoded
 
 
@@ -292,7 +299,12 @@ def load_own(source: str, options: DataOptions) -> Data:
             form = "a folder" if path.is_dir() else f"a {path.suffix} file"
             raise InputError.one("test", f"must be {form}, like the data", str(options.test))
         of_test = replace(options, test=None, test_share=None, groups=None)
-        return read(path, options, read(options.test, of_test, None))
+        try:
+            test = read(options.test, of_test, None)
+        except InputError as error:
+            faults = [Fault(f"test.{one.field}", one.rule, one.found) for one in error.faults]
+            raise InputError(faults) from None
+        return read(path, options, test)
     if ":" not in source or path.exists():
         raise InputError.one("data", f"must be {FORMS}", source)
     given = imported("data", source)
@@ -345,7 +357,10 @@ def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
     if options.label is None and options.task != "next-token":
         raise InputError.one("label", "is required for a table: the column of labels", "none")
     columns = read_csv(path) if path.suffix.lower() == ".csv" else read_parquet(path)
-    statistics = options.statistics
+    path_of = options.statistics
+    statistics: Statistics | None = None
+    if path_of is not None:
+        statistics = AS_THEY_ARE if str(path_of) == "none" else read_statistics(path_of)
     return from_table(
         columns,
         label=options.label,
@@ -353,7 +368,7 @@ def _table(path: Path, options: DataOptions, test: Data | None) -> Data:
         group=options.group,
         groups=_groups_csv(options),
         features=options.features,
-        statistics=None if statistics is None else read_statistics(statistics),
+        statistics=statistics,
         test=test,
         test_share=options.test_share,
         task=options.task,

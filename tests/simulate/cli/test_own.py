@@ -86,9 +86,9 @@ WRONG = {
         "mine.npz --model own_code:Nothing", 'mine.npz --model-args \'{"width": 3}\'',
         'mine.npz --model-args \'{"classes": 1}\'',
     ],
-    "test": ["REAL --test mine.csv"],
+    "test": ["REAL --test mine.csv", "REAL --test nowhere.npz"],
     "data": [
-        "REAL --test nowhere.npz", "broken.parquet --label y", "nowhere.npz", "own_exit:data",
+        "broken.parquet --label y", "nowhere.npz", "own_exit:data",
         "own-code:data", "objects.npz", "mixed", "text.csv TABLE",
     ],
     "data.test_share": [

@@ -1,0 +1,51 @@
+"""Tables that would train on something else than their owner means are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privplan.errors import InputError
+from simulate.data.own import Data
+
+HEADER = "age,sex,patient,ill\n"
+ROWS = "".join(f"0.{n},{'fm'[n % 2]},p{n // 3},{n % 2}\n" for n in range(9))
+OPTIONS = {"label": "ill", "client": "patient"}
+
+
+def read(folder: Path, text: str, test: str | None = None, **options: object) -> Data:
+    (folder / "s.json").write_text(
+        '{"age": {"mean": 0, "std": 1}, "sex": {"categories": ["f", "m"]}}'
+    )
+    (folder / "t.csv").write_text(text)
+    if test is not None:
+        (folder / "test.csv").write_text(test)
+        options["test"] = folder / "test.csv"
+    return Data.load(folder / "t.csv", **{"statistics": folder / "s.json", **OPTIONS, **options})
+
+
+@pytest.mark.parametrize(
+    ("text", "test", "fault"),
+    [
+        (ROWS.replace(",m,", ",x,", 1), None, "data: must be one of the 2 categories of sex"),
+        (ROWS.replace(",1\n", ",0\n"), None, "data.y: must have records of two classes"),
+        (ROWS, HEADER + "0.1,f,p0,7\n", "data.test: must have classes of the training records"),
+        (ROWS, "age,sex,ill\n0.1,f,1\n", "test.client: must be one of the columns"),
+        (ROWS.replace("p1", "", 1), None, "client: must not be missing in patient"),
+    ],
+)
+def test_odd_tables_are_refused(tmp_path: Path, text: str, test: str | None, fault: str) -> None:
+    with pytest.raises(InputError, match=f"^{fault}"):
+        read(tmp_path, HEADER + text, test).split()
+
+
+def test_standardised_columns_need_no_statistics(tmp_path: Path) -> None:
+    data = read(tmp_path, HEADER + ROWS, statistics=Path("none"), features=("age",))
+    np.testing.assert_allclose(data.records[:, 0], [n / 10 for n in range(9)], rtol=1e-6)
+
+
+def test_a_client_without_a_name_is_named() -> None:
+    with pytest.raises(InputError, match="none in row 2"):
+        Data(np.zeros((4, 1), np.float32), [0, 1, 0, 1], ["a", "a", " ", "b"])
