@@ -20,12 +20,6 @@ def test_writes_a_commented_spec(name: str, tmp_path: Path) -> None:
     assert path.read_text().count("#") > 10
 
 
-def test_prints_the_default_preset() -> None:
-    done = CliRunner().invoke(main, ["init"])
-    assert done.exit_code == 0
-    assert "name: digits" in done.stdout
-
-
 def test_schema_is_json_schema() -> None:
     done = CliRunner().invoke(main, ["init", "--schema"])
     schema = json.loads(done.stdout)
@@ -43,26 +37,3 @@ def test_keeps_a_file_that_exists_unless_forced(tmp_path: Path) -> None:
     forced = CliRunner().invoke(main, ["init", "-o", str(path), "--force"])
     assert forced.exit_code == 0
     assert Spec.load(path).name == "digits"
-
-
-def test_unknown_preset_is_one_line() -> None:
-    done = CliRunner().invoke(main, ["init", "--preset", "nosuch"])
-    assert done.exit_code == 2
-    assert done.stderr.startswith("privplan: preset: must be one of")
-    assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--schema", "--preset", "digits"], "preset: must be left out with --schema"),
-        (["--preset", ""], "preset: must be one of"),
-        (["-o", "."], "output: must be a file, not a folder"),
-        (["-o", ".", "--force"], "output: must be a file, not a folder"),
-    ],
-)
-def test_what_cannot_be_asked_is_one_line(arguments: list[str], said: str) -> None:
-    done = CliRunner().invoke(main, ["init", *arguments])
-    assert done.exit_code == 2
-    [line] = done.stderr.splitlines()
-    assert line.startswith(f"privplan: {said}")

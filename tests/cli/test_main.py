@@ -172,26 +172,6 @@ def test_help_lists_at_most_twenty_commands() -> None:
     assert len(listed) <= 20, listed
 
 
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [
-        (["nosuch"], "nosuch"),
-        (["solve"], "SPEC"),
-        (["solve", "."], "directory"),
-        (["solve", "nosuch.yaml"], "exists"),
-        (["solve", ""], "must be the name of a file, found ''"),
-        (["verify", "nosuch"], "run folder"),
-        (["account", "--rounds", "many"], "rounds"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], found: str) -> None:
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 2
-    assert found in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert done.stdout == ""
-
-
 INTERRUPTED = """
 import os, runpy, signal, sys
 

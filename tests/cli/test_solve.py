@@ -20,27 +20,11 @@ def solve(folder: Path, *arguments: str, **changes: object) -> Result:
     return CliRunner().invoke(main, ["solve", str(path), *arguments])
 
 
-def test_table_names_law_relation_delta_and_accountant_of_every_epsilon(tmp_path: Path) -> None:
-    done = solve(tmp_path)
-    assert done.exit_code == 0, done.stderr
-    for word in ("strict", "loose", "poisson", "add_remove", "0.0001", "pld", "rdp"):
-        assert word in done.stdout
-    assert "guarantee" in done.stdout
-    assert list(tmp_path.iterdir()) == [tmp_path / "spec.yaml"]
-
-
 def test_json_is_the_plan(tmp_path: Path) -> None:
     output = tmp_path / "plan.json"
     done = solve(tmp_path, "--format", "json", "-o", str(output))
     assert done.exit_code == 0, done.stderr
     assert Plan.parse(json.loads(done.stdout)) == Plan.load(output)
-
-
-def test_plot_is_a_picture(tmp_path: Path) -> None:
-    picture = tmp_path / "plan.png"
-    done = solve(tmp_path, "--plot", str(picture))
-    assert done.exit_code == 0, done.stderr
-    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_warnings_go_to_standard_error(tmp_path: Path) -> None:
@@ -49,33 +33,17 @@ def test_warnings_go_to_standard_error(tmp_path: Path) -> None:
     json.loads(done.stdout)
 
 
-def test_infeasible_is_exit_code_3_and_names_the_constraint(tmp_path: Path) -> None:
-    groups = [{"name": "strict", "clients": 200, "epsilon": 1e-6}]
-    output = tmp_path / "plan.json"
-    done = solve(tmp_path, "-o", str(output), groups=groups, delta=1e-12)
-    assert done.exit_code == 3
-    assert "groups.strict.epsilon" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not output.exists()
-
-
 @pytest.mark.parametrize(
-    ("risk", "said"),
-    [
-        ({"advantage": 1e-9}, "groups.strict.risk: advantage 1e-09 cannot be met"),
-        (
-            {"true_positives": 0.010000001, "false_positives": 0.01},
-            "groups.strict.risk: true_positives 0.010000001, false_positives 0.01 cannot be met",
-        ),
-    ],
+    "risk", [{"advantage": 1e-9}, {"true_positives": 0.010000001, "false_positives": 0.01}]
 )
-def test_a_risk_that_cannot_be_met_is_named(
-    risk: dict[str, float], said: str, tmp_path: Path
-) -> None:
-    done = solve(tmp_path, groups=[{"name": "strict", "clients": 200, "risk": risk}])
+def test_a_risk_that_cannot_be_met_is_named(risk: dict[str, float], tmp_path: Path) -> None:
+    output = tmp_path / "plan.json"
+    groups = [{"name": "strict", "clients": 200, "risk": risk}]
+    done = solve(tmp_path, "-o", str(output), groups=groups)
     assert done.exit_code == 3
     [line] = done.stderr.splitlines()
-    assert said in line
+    assert line.startswith(f"privplan: groups.strict.risk: {next(iter(risk))}")
+    assert not output.exists()
 
 
 def test_nothing_is_written_when_solve_fails(tmp_path: Path) -> None:
@@ -146,29 +114,15 @@ def test_an_edited_certificate_is_named_in_a_short_line(tmp_path: Path) -> None:
     assert len(line) < 260
 
 
-def test_a_plan_is_no_spec(tmp_path: Path) -> None:
-    output = tmp_path / "plan.json"
-    assert solve(tmp_path, "-o", str(output)).exit_code == 0
-    done = CliRunner().invoke(main, ["solve", str(output)])
-    assert done.exit_code == 2
-    [line] = done.stderr.splitlines()
-    assert line.startswith("privplan: spec: must be a spec, not a plan, found ")
-
-
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
         ("--solve-for epsilon", "solve_for: needs --for noise or --for accuracy, found 'epsilon'"),
-        ("--for uploads=9 --solve-for rounds", "solve_for: needs --for noise or --for accuracy"),
         ("--for accuracy=80", "for: needs --forecast PROXY, found 'accuracy=80'"),
         ("--for colour=3", "for: must be NAME=NUMBER with one of accuracy, noise, uploads, found"),
-        ("--for noise=loud", "for: must be NAME=NUMBER with one of accuracy, noise, uploads"),
         ("--for noise=1 --from-book=b.sqlite", "for: cannot go with --from-book, found 'noise=1'"),
         ("--known-accuracy p=1", "known_accuracy: needs --forecast PROXY, found 'p=1'"),
-        ("--coverage c.json", "coverage: needs --forecast PROXY, found 'c.json'"),
         ("--rule exact", "rule: needs --from-book, found 'exact'"),
-        ("--population p", "population: needs --from-book, found 'p'"),
-        ("--target-noise 1", "solve --target-noise: was removed in 0.2; use --for noise=NORM"),
         ("--data x.npz", "solve --data: was removed in 0.2; use the numbers of privplan check-dat"),
     ],
 )

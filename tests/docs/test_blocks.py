@@ -23,13 +23,14 @@ from privplan.spec.spec import Spec
 from tests.docs.pages import ELSEWHERE, PAGES, Page, write_idx
 
 ROOT = Path(__file__).parents[2]
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^```(\w*) ?(\S*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 KINDS = {"", "sh", "bash", "console", "python", "yaml", "toml", "json"}
 """Languages; a block without one shows what is printed."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def _blocks(page: str) -> list[tuple[str, str]]:
+def _blocks(page: str) -> list[tuple[str, str, str]]:
+    """Language, file and text of each block."""
     return FENCE.findall((ROOT / page).read_text(encoding="utf-8"))
 
 
@@ -46,7 +47,7 @@ def test_every_page_with_blocks_is_executed() -> None:
 
 
 def test_every_block_has_a_language_that_is_executed() -> None:
-    kinds = {(page, kind) for page in _pages() for kind, _ in _blocks(page)}
+    kinds = {(page, kind) for page in _pages() for kind, _, _ in _blocks(page)}
     assert {kind for _, kind in kinds} <= KINDS, kinds
 
 
@@ -108,6 +109,8 @@ def test_the_blocks_of_the_page_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = PAGES[name]
+    if page.needs:
+        pytest.importorskip(page.needs)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PRIVPLAN_DATA", str(tmp_path / "DATA"))
     monkeypatch.delenv("PRIVPLAN_BOOK", raising=False)
@@ -119,15 +122,15 @@ def test_the_blocks_of_the_page_run(
     names: dict[str, Any] = {"__name__": "page"}
     if page.names is not None:
         names |= page.names(tmp_path)
-    for kind, text in _blocks(name):
-        if kind in ("sh", "bash"):
+    for kind, file, text in _blocks(name):
+        if kind in ("sh", "bash", "console"):
             _shell(page, text)
         elif kind == "python":
             exec(compile(text, name, "exec"), names)
         elif kind == "yaml":
             data = load_yaml(text, "spec")
             if "groups" in data:
-                Path("spec.yaml").write_text(text, encoding="utf-8")
+                Path(file or "spec.yaml").write_text(text, encoding="utf-8")
             else:  # some fields of a spec
                 data = {**load_yaml(preset("digits"), "spec"), **data}
             Spec.parse(data)

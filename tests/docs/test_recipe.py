@@ -1,4 +1,4 @@
-"""The examples of docs/recipe.md and of the server in docs/planning.md are valid specs."""
+"""Examples of fields of a spec in docs/: a plan follows from each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tests.planning.test_recipe import DATA
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("page", "field"), [("recipe.md", "local"), ("planning.md", "server")])
+@pytest.mark.parametrize(
+    ("page", "field"),
+    [("recipe.md", "local"), ("planning.md", "server"), ("pretraining.md", "model")],
+)
 def test_examples_are_fields_of_a_spec(page: str, field: str) -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     [block] = [load_yaml(one, "example") for one in blocks if one.startswith(field)]

@@ -22,7 +22,6 @@ from privplan.planning.baselines import (
     published,
     strictest,
     uniform,
-    unprotected,
 )
 from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
@@ -157,10 +156,6 @@ def test_a_median_that_a_paper_does_not_pay_for_is_paid() -> None:
     assert chosen.quantile == 0.8
 
 
-def test_methods_without_privacy_have_nothing_to_count() -> None:
-    assert unprotected(asked()).clipping is None
-
-
 def test_a_plan_whose_count_overspends_is_refused() -> None:
     plan = solve(asked(), second_opinion=False)
     assert plan.clipping is not None
@@ -169,20 +164,3 @@ def test_a_plan_whose_count_overspends_is_refused() -> None:
     }
     with pytest.raises(InputError, match="must leave each group its noise multiplier"):
         Plan(**{**dict(plan), "clipping": Clipping(**less)})
-
-
-@pytest.mark.parametrize(
-    ("planning", "said"),
-    [
-        ({"clipping": {"quantile": 1.0}}, "clipping.quantile: must be less than 1"),
-        ({"clipping": {"share": 0}}, "clipping.share: must be greater than 0"),
-        (
-            {"clipping": {}, "free": ["ratios", "clipping_norm"], "update_norms": [1]},
-            "cannot go with planning.clipping",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_named(planning: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError) as caught:
-        make_spec(planning={"accountant": "rdp", "ratios": "balanced", **planning})
-    assert said in str(caught.value)

@@ -12,18 +12,6 @@ from privplan.planning.solver import solve
 from privplan.spec.spec import Spec
 from tests.planning.problems import make_spec, spec_data
 
-NEW_FIELDS = (
-    "unit",
-    "records",
-    "batch_size",
-    "epochs",
-    "clipping_norm",
-    "segments",
-    "record_sampling_ratio",
-    "steps",
-    "participations",
-)
-
 
 def plan_with(**changes: Any) -> Plan:
     """The small plan, its first group changed."""
@@ -38,16 +26,6 @@ def segments(*rounds: int) -> tuple[Segment, ...]:
         Segment(rounds=count, sampling_ratio=0.1 * (m + 1), noise_multiplier=2.0)
         for m, count in enumerate(rounds)
     )
-
-
-def test_what_a_plan_of_clients_does_not_use_leaves_no_trace() -> None:
-    data = json.loads(solve(make_spec(), second_opinion=False).to_json())
-    assert "unit" not in data["spec"]
-    for group in data["groups"]:
-        assert not set(group) & set(NEW_FIELDS)
-    for group in data["spec"]["groups"]:
-        assert not set(group) & set(NEW_FIELDS)
-    assert set(data["spec"]["local"]) & set(NEW_FIELDS) == {"steps", "batch_size"}
 
 
 def test_segments_are_the_history_and_the_rounds() -> None:
@@ -84,56 +62,6 @@ def test_the_bound_is_the_groups_own_and_scaled() -> None:
     plan = plan_with(clipping_norm=0.5, scale=0.25)
     assert plan.clip_bound(plan.groups[0]) == 0.125
     assert plan.clip_bound(plan.groups[1]) == plan.spec.clipping_norm * plan.groups[1].scale
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, "groups.strict.records: is required with unit: record, found 'nothing'"),
-        ({"records": 3}, "batch_size: must not exceed the 3 records of a client, found 5"),
-        ({"records": 9, "sampling_ratio": 0.1}, "sampling_ratio: is only for unit: client"),
-    ],
-)
-def test_faults_of_a_spec_of_records(changes: dict[str, Any], said: str) -> None:
-    data = spec_data(unit="record", planning={})
-    data["groups"][0].update(changes)
-    data["groups"][1]["records"] = 100
-    with pytest.raises(InputError) as caught:
-        Spec.parse(data)
-    assert said in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"sampling": "fixed_size"}, "sampling: must be poisson with unit: record"),
-        ({"cohort": 2.5}, "cohort: must be a whole number with unit: record"),
-        ({"cohort": 501}, "cohort: must not exceed the population of 500 clients"),
-        ({"planning": {"weights": "optimal"}}, "planning.weights: must be one of inverse_var"),
-        ({"planning": {"ratios": "uniform"}}, "planning.ratios: is only for unit: client"),
-        ({"planning": {"free": ["rounds"]}}, "planning.free: is only for unit: client"),
-    ],
-)
-def test_choices_that_records_do_not_have(changes: dict[str, Any], said: str) -> None:
-    data = spec_data(unit="record", **{"planning": {}, **changes})
-    for group in data["groups"]:
-        group["records"] = 100
-    with pytest.raises(InputError) as caught:
-        Spec.parse(data)
-    assert said in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"local": {"epochs": 2}}, "local.epochs: is only for unit: record, found 2"),
-        ({"planning": {"weights": "epsilon"}}, "planning.weights: epsilon is only for unit: rec"),
-    ],
-)
-def test_choices_that_only_records_have(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError) as caught:
-        Spec.parse(spec_data(**changes))
-    assert said in str(caught.value)
 
 
 def test_the_law_of_delta_counts_what_a_budget_protects() -> None:

@@ -107,21 +107,14 @@ def test_questions_about_turns() -> None:
     [
         ({"rounds": 52}, "rounds: must be a multiple of 5 under cyclic_poisson:5"),
         ({"cohort": 601}, "cohort: must be at most the 600 clients of a turn"),
-        ({"sampling": "cyclic_poisson"}, "'cyclic_poisson:B' with B in [2, 9999]"),
         ({"sampling": "cyclic_poisson:1"}, "'cyclic_poisson:B' with B in [2, 9999]"),
-        ({"unit": "record"}, "sampling: must be poisson with unit: record"),
         ({"planning": {"ratios": "uniform"}}, "planning.ratios: must be balanced or noise"),
-        ({"planning": {"ratios": "gdpfed_plus"}}, "planning.ratios: must be balanced or noise"),
         ({"planning": {"accountant": "rdp"}}, "planning.accountant: must be pld"),
         ({"planning": {"free": ["ratios", "cohort"], "max_uploads": 3000}}, "planning.free: can"),
         ({"planning": {"clipping": {"quantile": 0.5}}}, "planning.clipping: must be left out"),
         (
             {"groups": [{"name": "one", "clients": 400, "noise_multiplier": 1.0}]},
             "groups.one.noise_multiplier: is only for planning.ratios: given, uniform",
-        ),
-        (
-            {"groups": [{"name": "one", "clients": 4, "epsilon": 1.0}], "cohort": 1},
-            "groups.one.clients: must be 5 or more",
         ),
     ],
 )  # fmt: skip

@@ -139,21 +139,3 @@ def test_clip_bias_is_the_mean_excess() -> None:
     spec = searched(update_norms=[0.5, 1.0, 3.0])
     alike = Spec.parse({**spec.model_dump(mode="json"), "clipping_norm": 0.75})
     assert clip_bias(alike) == pytest.approx((0.25 + 2.25) / 3)
-
-
-@pytest.mark.parametrize(
-    ("planning", "said"),
-    [
-        ({"free": ["ratios", "rounds"]}, "planning.constants: is required when rounds are free"),
-        ({"free": ["clipping_norm"]}, "planning.update_norms: is required"),
-        ({"free": ["colour"]}, "planning.free"),
-        ({"free": ["ratios"], "weights": "optimal"}, "optimal needs weights"),
-        ({"ratios": "uniform", "free": ["cohort"]}, "planning.free: is only for"),
-        ({"ratios": "bound"}, "planning.constants: is required for ratios: bound"),
-        ({"sparsification": [0.5, 0.5]}, "must be none when all groups share one release"),
-    ],
-)
-def test_what_is_missing_is_named(planning: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError) as caught:
-        searched(**planning)
-    assert said in str(caught.value)

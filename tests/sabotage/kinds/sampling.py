@@ -10,7 +10,7 @@ import numpy as np
 from privplan.streams import Purpose, stream
 from simulate.components import GroupSum, Noise, Released
 from simulate.engine.experiment import Experiment
-from tests.sabotage.cohorts import Draw, drawn
+from tests.sabotage.cohorts import Draw, drawn, more
 from tests.sabotage.fault import EXTERNAL, Break, Fault, with_components
 
 
@@ -83,12 +83,6 @@ def _sticky(
     return np.union1d(again, _poisson(source, clients, ratio / 1.5))
 
 
-def _more(factor: float) -> Callable[[Draw], Draw]:
-    return lambda honest: (
-        lambda source, clients, ratio, round_: honest(source, clients, factor * ratio, round_)
-    )
-
-
 def _another_seed(honest: Draw) -> Draw:
     return lambda source, clients, ratio, round_: honest(
         np.random.default_rng([round_, int(source.integers(2**31))]), clients, ratio, round_
@@ -142,7 +136,7 @@ def _honest_names(
 
 
 def _more_than_named(experiment: Experiment) -> Experiment:
-    return rebooked(_honest_names)(drawn(_more(1.5))(experiment))
+    return rebooked(_honest_names)(drawn(more(1.5))(experiment))
 
 
 INDEPENDENCE, SEED = "cohort independence", "cohorts regenerated"
@@ -150,90 +144,56 @@ OTHER = "the seed draws another cohort"
 
 FAULTS = (
     Fault(
-        "one cohort for two rounds",
-        "Every second round has the cohort of the round before.",
-        INDEPENDENCE,
-        "in common",
-        breaks=by_round(_two_rounds),
-        author=EXTERNAL,
+        "one cohort for two rounds", "Every second round has the cohort of the round before.",
+        INDEPENDENCE, "in common", breaks=by_round(_two_rounds), author=EXTERNAL,
     ),
     Fault(
-        "never twice in a row",
-        "Clients of a round are left out in the next one.",
-        INDEPENDENCE,
-        "0 clients in common",
-        breaks=by_round(_never_in_a_row),
-        author=EXTERNAL,
+        "never twice in a row", "Clients of a round are left out in the next one.", INDEPENDENCE,
+        "0 clients in common", breaks=by_round(_never_in_a_row), author=EXTERNAL,
     ),
     Fault(
-        "clients drawn in pairs",
-        "Neighbouring clients are in the same cohorts.",
-        INDEPENDENCE,
-        "clients 1 apart",
-        breaks=by_round(_in_pairs),
-        author=EXTERNAL,
+        "clients drawn in pairs", "Neighbouring clients are in the same cohorts.", INDEPENDENCE,
+        "clients 1 apart", breaks=by_round(_in_pairs), author=EXTERNAL,
     ),
     Fault(
         "alternating halves",
         "Odd rounds draw from one half of the clients and even rounds from the other.",
-        INDEPENDENCE,
-        "strict",
-        breaks=by_round(_halves),
-        author=EXTERNAL,
+        INDEPENDENCE, "strict", breaks=by_round(_halves), author=EXTERNAL,
     ),
     Fault(
         "half of a cohort comes again",
-        "Half of the clients of a round come again in the next one.",
-        INDEPENDENCE,
-        "in common",
+        "Half of the clients of a round come again in the next one.", INDEPENDENCE, "in common",
         breaks=by_round(_sticky),
     ),
     Fault(
-        "a ratio 3% too high",
-        "Each client is drawn with 1.03 times the ratio that is booked.",
-        SEED,
-        OTHER,
-        breaks=drawn(_more(1.03)),
-        author=EXTERNAL,
+        "a ratio 3% too high", "Each client is drawn with 1.03 times the ratio that is booked.",
+        SEED, OTHER, breaks=drawn(more(1.03)), author=EXTERNAL,
     ),
     Fault(
-        "a ratio 10% too high",
-        "Each client is drawn with 1.1 times the ratio that is booked.",
-        SEED,
-        OTHER,
-        breaks=drawn(_more(1.1)),
-        author=EXTERNAL,
+        "a ratio 10% too high", "Each client is drawn with 1.1 times the ratio that is booked.",
+        SEED, OTHER, breaks=drawn(more(1.1)), author=EXTERNAL,
     ),
     Fault(
         "cohorts of another generator",
-        "Cohorts have the right law, from a generator that is not the seed's.",
-        SEED,
-        OTHER,
+        "Cohorts have the right law, from a generator that is not the seed's.", SEED, OTHER,
         breaks=drawn(_another_seed),
     ),
     Fault(
         "one client in another's place",
-        "In every third round a chosen client comes in the place of one who was drawn.",
-        SEED,
-        OTHER,
-        breaks=drawn(_preferred),
+        "In every third round a chosen client comes in the place of one who was drawn.", SEED,
+        OTHER, breaks=drawn(_preferred),
     ),
     Fault(
-        "participants not recorded",
-        "The ledger does not name the participants.",
-        SEED,
-        "missing: participants",
-        weakens=False,
-        breaks=rebooked(lambda experiment, round_, index, part: None),
-        author=EXTERNAL,
+        "participants not recorded", "The ledger does not name the participants.", SEED,
+        "missing: participants", weakens=False,
+        breaks=rebooked(lambda experiment, round_, index, part: None), author=EXTERNAL,
         level="not shown",
         why="nothing in the ledger contradicts the plan; the checks say that evidence is missing",
     ),
     Fault(
         "more clients than the ledger names",
         "Cohorts of 1.5 times the ratio take part, and the ledger names honest ones.",
-        breaks=_more_than_named,
-        level="replayed",
+        breaks=_more_than_named, level="replayed",
         why="the ledger names the cohorts that the seed draws; who trained shows in the sums only",
     ),
-)
+)  # fmt: skip
