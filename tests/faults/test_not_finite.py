@@ -15,7 +15,7 @@ from simulate.mechanisms import exposed_by_client
 from simulate.runs.ledger_writer import MemoryLedger
 from simulate.transforms import clip, scale, sparsify
 from tests.simulate import tiny
-from tests.simulate.algorithms.test_record_level import context_of
+from tests.simulate.algorithms.references.records import context_of
 from tests.simulate.engine.test_round import build, one_round
 
 FINITE = np.array([3.0, 4.0]) * (1 + 1 + 4) / 4

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from privplan.plan import Plan
 from simulate.algorithm import Algorithm
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters
+from simulate.components import ClientBatch, LocalResult, Server
+
+Mutation = Callable[[Algorithm], Algorithm]
 
 
 @dataclass(frozen=True)
@@ -25,9 +29,49 @@ class Case:
     name: str
     plan: Plan
     check: Callable[[Algorithm], None]
-    mutations: Mapping[str, Callable[[Algorithm], Algorithm]]
+    mutations: Mapping[str, Mutation]
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     def build(self) -> Algorithm:
         """The algorithm as registered."""
         return ALGORITHMS.get(self.name).build(self.plan, Hyperparameters(values=self.numbers))
+
+
+def having(**components: Any) -> Mutation:
+    """The algorithm with other components."""
+    return lambda one: replace(one, **components)
+
+
+def double_weights(one: Algorithm) -> Algorithm:
+    """The server divides by half of the expected cohort."""
+    rule = one.aggregator.weight
+    return replace(
+        one, aggregator=replace(one.aggregator, weight=lambda group, plan: 2 * rule(group, plan))
+    )
+
+
+def slower(one: Algorithm) -> Algorithm:
+    """Clients train with half of the learning rate."""
+    train = one.local.train
+
+    def changed_train(batch: ClientBatch) -> LocalResult:
+        return train(replace(batch, learning_rate=batch.learning_rate / 2))
+
+    return replace(one, local=replace(one.local, train=changed_train))
+
+
+def without_momentum(one: Algorithm) -> Algorithm:
+    """Clients train without momentum."""
+    train = one.local.train
+    return replace(
+        one, local=replace(one.local, train=lambda batch: train(replace(batch, momentum=0.0)))
+    )
+
+
+def backwards(one: Algorithm) -> Algorithm:
+    """The server steps the other way."""
+    inner = one.server
+    server = Server(
+        inner.name, inner.start, lambda theta, step, state: inner.step(theta, -step, state)
+    )
+    return replace(one, server=server)

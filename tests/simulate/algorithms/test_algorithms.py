@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 import yaml
-from torch import nn
 
 from privplan.plan import Plan
 from privplan.planning.error import rule_of
@@ -19,15 +15,7 @@ from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
 from privplan.verification.verify import judge, load_run
 from simulate.algorithm import groups_in_round
-from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
-from simulate.data.partition.schemes import partition, scheme
-from simulate.data.registry import load
-from simulate.engine.experiment import Experiment
-from simulate.engine.loop import initial_state, one_core, run_round
-from simulate.engine.round import batches, participants
-from simulate.local.sgd import PADDING
-from simulate.models.registry import model
-from simulate.runs.ledger_writer import MemoryLedger
+from simulate.algorithms.registry import ALGORITHMS, algorithm
 from simulate.runs.request import Request
 from simulate.runs.run import execute
 from tests.simulate.conftest import digits_spec
@@ -124,82 +112,6 @@ def test_gdpfed_plus_on_fashion_mnist(tmp_path: Path) -> None:
     assert outcome.record.accuracy is not None
     assert 0.7283 < outcome.record.accuracy < 0.7883
     assert judge(load_run(tmp_path)).kept
-
-
-def setting_of(name: str, plan: Plan) -> Experiment:
-    data = load("digits")
-    built = algorithm(name, plan)
-    held = partition(scheme("iid"), data.train_y.numpy(), built.plan.groups, seed=2)
-    network = model(built.plan.spec.model.name)
-    return Experiment(built, network, data, held, 2, torch.device("cpu"))
-
-
-def sequential_mean(setting: Experiment, theta: torch.Tensor) -> torch.Tensor:
-    """One round of FedAvg as a plain loop over clients with torch.nn and torch.optim."""
-    total = torch.zeros_like(theta)
-    local, expected = setting.local, 0.0
-    for group in setting.algorithm.plan.groups:
-        expected += group.expected_cohort
-    for client in np.concatenate(participants(setting, 1)):
-        x, y = batches(
-            setting.data, setting.partition, np.array([client]), seed=setting.seed, round_=1,
-            steps=local.steps, size=local.batch_size, device=setting.device,
-        )  # fmt: skip
-        network = setting.model.module()
-        nn.utils.vector_to_parameters(theta.clone(), network.parameters())
-        optimiser = torch.optim.SGD(network.parameters(), lr=local.learning_rate)
-        for images, labels in zip(x[0], y[0], strict=True):
-            real = labels != PADDING
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(network(images[real]), labels[real]).backward()
-            optimiser.step()
-        total += nn.utils.parameters_to_vector(network.parameters()).detach() - theta
-    return total / expected
-
-
-def test_fedavg_against_a_plain_loop(digits_plan: Plan) -> None:
-    setting = setting_of("FedAvg", digits_plan)
-    begin = initial_state(setting)
-    end = run_round(setting, begin, MemoryLedger(""))
-    with one_core():
-        expected = sequential_mean(setting, begin.theta)
-    torch.testing.assert_close(end.theta - begin.theta, expected, rtol=1e-4, atol=1e-6)
-
-
-def quiet(plan: Plan) -> Plan:
-    """The plan without effect of privacy: nothing is clipped, noise is far below rounding, every
-    coordinate is kept, and the weights are those of a mean over the expected cohort."""
-    cohort = sum(group.expected_cohort for group in plan.groups)
-    groups = [
-        group.model_copy(
-            update={
-                "noise_multiplier": 1e-15,
-                "kept_fraction": 1.0,
-                "weight": group.expected_cohort / cohort,
-            }
-        )
-        for group in plan.groups
-    ]
-    spec = plan.spec.model_copy(update={"clipping_norm": 1e3})
-    return plan.model_copy(update={"groups": tuple(groups), "spec": spec})
-
-
-PLAIN = ("DP-FedAvg", "DP-FedAvg-FT", "GDPFed", "GDPFed-op", "GDPFed+", "planned")
-"""Methods whose round is that of FedAvg once nothing is clipped and no noise counts."""
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_without_noise_and_clipping_it_is_fedavg(name: str, digits_plan: Plan) -> None:
-    found = ALGORITHMS.get(name)
-    plan = quiet(found.plan(digits_plan, {}))
-    base = setting_of(name, digits_plan)
-    private = replace(base, algorithm=found.build(plan, Hyperparameters("mean")))
-    plain = replace(base, algorithm=ALGORITHMS.get("FedAvg").build(plan, Hyperparameters("mean")))
-    begin, journal = initial_state(private), MemoryLedger("")
-    step = run_round(private, begin, journal).theta - begin.theta
-    expected = run_round(plain, begin, MemoryLedger("")).theta - begin.theta
-    torch.testing.assert_close(step, expected, rtol=1e-5, atol=1e-7)
-    assert [share.clipped for record in journal.records for share in record.shares] == [0, 0, 0]
 
 
 OF_CLIENTS = [name for name, entry in ALGORITHMS.items() if entry.unit == "client"]

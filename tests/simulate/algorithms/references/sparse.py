@@ -1,4 +1,4 @@
-"""References and mutations of methods that keep the largest coordinates of updates or of sums."""
+"""DP-FedPGN line by line, and methods that keep the largest coordinates of updates or of sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from privplan.plan import Plan
-from simulate.aggregators import literal, normalised, top_k
+from simulate.aggregators import add_shift, literal, mean, normalised, top_k
 from simulate.algorithm import Algorithm
 from simulate.components import (
     ClientBatch,
@@ -21,12 +21,162 @@ from simulate.components import (
     Transform,
     TransformContext,
 )
-from simulate.local.sgd import plain_sgd
-from simulate.transforms import keep_largest, sparsify
+from simulate.engine.loop import run_round
+from simulate.local.sgd import pgn, plain_sgd
+from simulate.runs.ledger_writer import MemoryLedger
+from simulate.server import LAST_STEP, add, remembering
+from simulate.transforms import clip, keep_largest, shift, sparsify
 from tests.simulate import small, tiny
-from tests.simulate.algorithms.references.joint import PRICE, RADIUS, blur_client, like_a_loop
-from tests.simulate.algorithms.references.sums import SUMS, Mutation, check_groups, with_plan
-from tests.simulate.case import Case
+from tests.simulate.algorithms.references.sums import (
+    PRICE,
+    RADIUS,
+    SUMS,
+    blur_client,
+    check_groups,
+    like_a_loop,
+)
+from tests.simulate.case import (
+    Case,
+    Mutation,
+    having,
+)
+
+RHO, BETA, SMOOTHING = 0.3, 0.4, 0.7
+NUMBERS = {"rho": RHO, "beta": BETA}
+
+
+def follow(algorithm: Algorithm, smooth: Callable[[Tensor], Tensor]) -> Tensor:
+    """How far Algorithm 1 moves the model in all rounds without clipping and noise [d]."""
+    world = small.setting(algorithm)
+    theta = begin = world.start
+    g = torch.zeros_like(theta)
+    for round_ in range(1, small.ROUNDS + 1):
+        rate = world.learning_rate(round_)
+        known = (1 - BETA) * small.STEPS * rate * g
+        total = torch.zeros_like(theta)
+        for group in small.loop(world, round_, theta, _client(g)):
+            for update in group:
+                total += update + known
+        mean_update = total / small.COHORT - known
+        g = smooth(-mean_update / (rate * small.STEPS))
+        theta = theta - rate * small.STEPS * g
+    return theta - begin
+
+
+def _client(g: Tensor) -> small.Client:
+    """Lines 4 to 10 of Algorithm 1, with PyTorch's momentum on the client's own gradients."""
+
+    def train(network: nn.Module, batches: small.Batches, rate: float) -> None:
+        x = small.flat(network)
+        probe = RHO * g / g.norm() if g.norm() > 0 else g
+        speed = torch.zeros_like(x)
+        for images, labels in batches:
+            nn.utils.vector_to_parameters(x + probe, network.parameters())
+            network.zero_grad()
+            small.loss(network, images, labels).backward()
+            slope = torch.cat([weight.grad.flatten() for weight in network.parameters()])
+            speed = small.MOMENTUM * speed + BETA * slope
+            x = x - rate * (speed + (1 - BETA) * g)
+        nn.utils.vector_to_parameters(x, network.parameters())
+
+    return train
+
+
+def compare(smooth: Callable[[Tensor], Tensor]) -> Callable[[Algorithm], None]:
+    """Compare with Algorithm 1 in the world of digits."""
+
+    def check(algorithm: Algorithm) -> None:
+        expected = follow(algorithm, smooth)
+        torch.testing.assert_close(small.moved(algorithm), expected, rtol=1e-4, atol=1e-6)
+
+    return check
+
+
+def by_matrix(vector: Tensor) -> Tensor:
+    """The smoothed vector, from the system solved through the matrix of its neighbours."""
+    size = len(vector)
+    system = (1 + 2 * SMOOTHING) * torch.eye(size)
+    for index in range(size):
+        system[index, index - 1] -= SMOOTHING
+        system[index, (index + 1) % size] -= SMOOTHING
+    return torch.linalg.solve(system, vector)
+
+
+def check_by_hand(algorithm: Algorithm) -> None:
+    """Two rounds with clipping and noise: updates (3, 4) times the pixel and the rate."""
+    setting = tiny.setting(replace(algorithm, local=tiny.LOCAL))
+    _, _, after = tiny.one_round(setting)
+    again = run_round(setting, after, MemoryLedger(""))
+    np.testing.assert_allclose((again.theta - after.theta).numpy(), by_hand(), rtol=1e-4)
+
+
+def by_hand() -> np.ndarray:
+    """The second step."""
+    pixels, first, second = (1, 2, 1, 4), 1.0, 0.5
+    total = sum(_clipped(np.array([3.0, 4.0]) * pixel) for pixel in pixels)
+    g = -(total + tiny.noise(0, 10.0)) / (4 * first)
+    known = (1 - BETA) * second * g
+    total = sum(_clipped(np.array([3.0, 4.0]) * second * pixel + known) for pixel in pixels)
+    return (total + tiny.noise(0, 10.0, round_=2)) / 4 - known
+
+
+def _clipped(vector: np.ndarray) -> np.ndarray:
+    return vector * min(1.0, 5.0 / float(np.linalg.norm(vector)))
+
+
+DECAY = 0.5  # of both worlds
+SHARE = 1 - BETA
+
+PGN_CASES = (
+    Case(
+        "DP-FedPGN",
+        small.plan(),
+        compare(lambda vector: vector),
+        {
+            "plain SGD": having(local=plain_sgd()),
+            "gradients at the parameters": having(local=pgn(0.0, BETA, DECAY)),
+            "no penalty": having(local=pgn(RHO, 1.0, DECAY)),
+            "the learning rate of the round before": having(local=pgn(RHO, BETA, 1.0)),
+            "never put back": having(aggregator=mean()),
+            "nothing remembered": having(
+                server=replace(
+                    add(), start=remembering().start, step=lambda t, s, state: (t + s, state)
+                )
+            ),
+        },
+        NUMBERS,
+    ),
+    Case(
+        "DP-FedPGN",
+        tiny.plan(release="joint", sigmas=(2.0, 2.0)),
+        check_by_hand,
+        {
+            "wrong sign of the shift": having(transforms=(shift(-SHARE, DECAY), clip(5.0))),
+            "no shift": having(transforms=(clip(5.0),)),
+            "another shift than is put back": having(aggregator=add_shift(mean(), SHARE, 1.0)),
+        },
+        NUMBERS,
+    ),
+    Case(
+        "DP-FedPGN-LS",
+        small.plan(),
+        compare(by_matrix),
+        {
+            "no smoothing": having(server=remembering()),
+            "half of the smoothing": having(server=remembering(SMOOTHING / 2)),
+            "the rough step remembered": lambda one: replace(
+                one, server=replace(one.server, step=_rough)
+            ),
+        },
+        {**NUMBERS, "smoothing": SMOOTHING},
+    ),
+)
+
+
+def _rough(theta: Tensor, step: Tensor, state: small.State) -> tuple[Tensor, small.State]:
+    moved, after = remembering(SMOOTHING).step(theta, step, state)
+    return moved, {**after, LAST_STEP: step}
+
 
 KEPT = 0.5
 SENT = 0.3
@@ -105,17 +255,18 @@ def common_support(fraction: float) -> Transform:
 
 
 CASES = (
+    *PGN_CASES,
     Case(
         "GDPFed+",
         tiny.plan(kept=KEPT),
         check_groups(kept=KEPT),
         {
-            "no sparsification": lambda one: replace(one, aggregator=literal()),
+            "no sparsification": having(aggregator=literal()),
             "sparse before the noise": lambda one: replace(
                 one, aggregator=literal(), transforms=(*one.transforms, sparsify(KEPT))
             ),
-            "weights that add up to 1": lambda one: replace(one, aggregator=top_k(normalised())),
-            "half of the noise": with_plan(tiny.plan(kept=KEPT, sigmas=(1.0, 0.25))),
+            "weights that add up to 1": having(aggregator=top_k(normalised())),
+            "half of the noise": having(plan=tiny.plan(kept=KEPT, sigmas=(1.0, 0.25))),
         },
     ),
     Case(
@@ -123,8 +274,8 @@ CASES = (
         kept_by_group(KEPT, 1.0),
         check_kept,
         {
-            "the loosest fraction for all": with_plan(tiny.plan()),
-            "the strictest fraction for all": with_plan(tiny.plan(kept=KEPT)),
+            "the loosest fraction for all": having(plan=tiny.plan()),
+            "the strictest fraction for all": having(plan=tiny.plan(kept=KEPT)),
             "the largest by sign": top_k_by(largest_by_sign),
             "the largest of the step": top_k_of_the_step,
         },
@@ -134,7 +285,7 @@ CASES = (
         small.plan(),
         like_a_loop(sparse_blur_client),
         {
-            "no penalty": lambda one: replace(one, local=plain_sgd()),
+            "no penalty": having(local=plain_sgd()),
             "dense": lambda one: replace(one, transforms=one.transforms[1:]),
             "the other coordinates": lambda one: replace(
                 one, transforms=(sparsify(1 - SENT), *one.transforms[1:])

@@ -1,88 +1,294 @@
-"""References and mutations of methods with noisy sums of clients, and of FedAvg."""
+"""Methods with noisy sums of clients, and FedAvg: their references and mutations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import nn
 
-from privplan.plan import Plan
-from simulate.aggregators import by_epsilon, mean, normalised
+from privplan.plan import Plan, Segment
+from privplan.streams import Purpose, stream
+from simulate.aggregators import by_epsilon, literal, mean, normalised, projected
 from simulate.algorithm import Algorithm, fine_tuned, own, shared
-from simulate.components import ClientBatch, LocalResult, LocalRule, Server
+from simulate.components import ClientBatch, LocalResult, LocalRule
 from simulate.engine.round import RoundContext, client_batch, participants
-from simulate.local.sgd import private_sgd, sam
+from simulate.local.sgd import blur, plain_sgd, private_sgd, sam
 from simulate.server import add, laplacian
-from simulate.transforms import clip, random_mask, sparsify
+from simulate.transforms import clip, own_clip, random_mask, sparsify
 from tests.simulate import small, tiny
-from tests.simulate.algorithms.references.groups import check_weights
-from tests.simulate.algorithms.references.individual import (
-    FULL,
-    HALF,
-    RATIOS,
-    by_ratio,
-    by_round,
-    changed,
-    check_ratios,
-)  # fmt: skip
-from tests.simulate.algorithms.references.joint import (
-    CLIPPED,
-    JOINT,
-    RHO,
-    check_mask,
-    check_smoothing,
-    in_the_tiny_world,
-    like_a_loop,
-    sam_client,
-)  # fmt: skip
-from tests.simulate.case import Case
+from tests.simulate.case import (
+    Case,
+    Mutation,
+    backwards,
+    double_weights,
+    having,
+    slower,
+    without_momentum,
+)
 
 SUMS = np.array([6.0, 8.0])  # of each group's clipped updates in the tiny world
+BOUNDS = (2.5, 10.0)  # times the noise multipliers 2 and 0.5 of the tiny world: 5 both times
+RATIOS = (0.25, 0.5, 0.75)
+HALF, FULL = (0.15, 0.3, 0.45), (0.3, 0.6, 0.9)  # one round and two of them have the mean above
+
+
+def changed(plan: Plan, changes: Sequence[dict[str, object]]) -> Plan:
+    """The plan with other fields of its groups."""
+    pairs = zip(plan.groups, changes, strict=True)
+    groups = tuple(group.model_copy(update=change) for group, change in pairs)
+    return plan.model_copy(update={"groups": groups})
+
+
+def by_ratio(ratios: Sequence[float]) -> list[dict[str, object]]:
+    """Fields of groups that take part by these ratios."""
+    return [{"sampling_ratio": one, "expected_cohort": one * small.CLIENTS} for one in ratios]
+
+
+def by_round(*stretches: tuple[int, Sequence[float]]) -> Plan:
+    """Groups whose ratios move: rounds and the ratios of the groups in them."""
+    segments = [
+        tuple(
+            Segment(rounds=rounds, sampling_ratio=ratios[m], noise_multiplier=1e-15)
+            for rounds, ratios in stretches
+        )
+        for m in range(len(RATIOS))
+    ]
+    fields = by_ratio(RATIOS)
+    return changed(
+        small.plan(), [{**one, "segments": own} for one, own in zip(fields, segments, strict=True)]
+    )
+
+
+def check_bounds(algorithm: Algorithm) -> None:
+    """Clipped to 2.5: (1.5, 2) twice; to 10: (3, 4) and (6, 8); noise of deviation 5 on all."""
+    world = tiny.setting(replace(algorithm, local=tiny.LOCAL))
+    step, [record], _ = tiny.one_round(world)
+    total = np.array([2 * 1.5 + 3 + 6, 2 * 2.0 + 4 + 8]) + tiny.noise(0, 5.0)
+    np.testing.assert_allclose(step, total / 4, rtol=1e-5)
+    assert [share.clip_bound for share in record.shares] == list(BOUNDS)
+    faced = [record.release_for(share).noise_multiplier for share in record.shares]
+    np.testing.assert_allclose(faced, tiny.SIGMAS, rtol=1e-12)
+
+
+def check_ratios(*ratios: Sequence[float]) -> Callable[[Algorithm], None]:
+    """Compare with plain SGD of cohorts drawn here, by the groups' ratios in each round."""
+
+    def check(algorithm: Algorithm) -> None:
+        world = small.setting(algorithm)
+        theta = begin = world.start
+        for round_, now in enumerate(ratios, 1):
+            cohort = [_drawn(world.seed, round_, m, ratio) for m, ratio in enumerate(now)]
+            cohort = [world.partition.members[m][found] for m, found in enumerate(cohort)]
+            groups = small.loop(world, round_, theta, small.plain_client, cohort)
+            updates = [one for group in groups for one in group]
+            theta = theta + torch.stack(updates).sum(0) / small.COHORT
+        torch.testing.assert_close(small.moved(algorithm), theta - begin, rtol=1e-4, atol=1e-6)
+
+    return check
+
+
+def _drawn(seed: int, round_: int, group: int, ratio: float) -> np.ndarray:
+    """A Poisson sample from its documented stream: a binomial size, then uniformly."""
+    generator = stream(seed, Purpose.SAMPLING, round_, group)
+    size = generator.binomial(small.CLIENTS, ratio)
+    return generator.choice(small.CLIENTS, size=size, replace=False, shuffle=False)
+
+
+INDIVIDUAL_CASES = (
+    Case(
+        "IDP-FedAvg-Scale",
+        changed(tiny.plan(release="joint"), [{"clipping_norm": bound} for bound in BOUNDS]),
+        check_bounds,
+        {
+            "one bound for all": having(transforms=(clip(tiny.NORM),)),
+            "the strictest bound for all": having(transforms=(clip(2.5),)),
+            "bounds that the plan does not have": having(
+                plan=tiny.plan(release="joint"), transforms=(own_clip(tiny.NORM),)
+            ),
+        },
+    ),
+)
+
+
+JOINT = tiny.plan(release="joint", sigmas=(2.0, 2.0))
+RHO, PRICE, RADIUS = 0.3, 5.0, 0.05
+
+
+def like_a_loop(client: small.Client) -> Callable[[Algorithm], None]:
+    """Compare with the mean over clients who train for themselves."""
+
+    def check(algorithm: Algorithm) -> None:
+        expected = small.averaged(small.setting(algorithm), client)
+        torch.testing.assert_close(small.moved(algorithm), expected, rtol=1e-4, atol=1e-6)
+
+    return check
+
+
+def sam_client(network: nn.Module, batches: small.Batches, rate: float) -> None:
+    """SAM as an optimiser does it: go up, take the gradient there, come back, step."""
+    optimiser = small.sgd(network, rate)
+    for images, labels in batches:
+        optimiser.zero_grad()
+        small.loss(network, images, labels).backward()
+        slope = [weight.grad.clone() for weight in network.parameters()]
+        scale = RHO / torch.cat([part.flatten() for part in slope]).norm()
+        with torch.no_grad():
+            for weight, part in zip(network.parameters(), slope, strict=True):
+                weight.add_(scale * part)
+        optimiser.zero_grad()
+        small.loss(network, images, labels).backward()
+        with torch.no_grad():
+            for weight, part in zip(network.parameters(), slope, strict=True):
+                weight.sub_(scale * part)
+        optimiser.step()
+
+
+def blur_client(network: nn.Module, batches: small.Batches, rate: float) -> None:
+    """SGD on the penalised loss, differentiated by autograd."""
+    start = small.flat(network)
+    optimiser = small.sgd(network, rate)
+    for images, labels in batches:
+        optimiser.zero_grad()
+        change = nn.utils.parameters_to_vector(network.parameters()) - start
+        excess = torch.relu(change.square().sum() - RADIUS**2)
+        (small.loss(network, images, labels) + PRICE / 2 * excess).backward()
+        optimiser.step()
+
+
+def in_the_tiny_world(algorithm: Algorithm) -> np.ndarray:
+    """The step of the first round with the updates (3, 4) times 1, 2, 1 and 4."""
+    step, _, _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
+    return step
+
+
+CLIPPED = np.array([12.0, 16.0])  # four times (3, 4)
+
+
+def check_smoothing(algorithm: Algorithm) -> None:
+    """With two parameters the system is [[1 + 2 s, -2 s], [-2 s, 1 + 2 s]]."""
+    mean = (CLIPPED + tiny.noise(0, 10.0)) / 4
+    expected = np.linalg.solve([[2.0, -1.0], [-1.0, 2.0]], mean)
+    np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
+
+
+def check_mask(algorithm: Algorithm) -> None:
+    """One of two coordinates: cut out, clipped, summed, noised, and nothing else moves."""
+    setting = tiny.setting(replace(algorithm, local=tiny.LOCAL))
+    step, [record], _ = tiny.one_round(setting)
+    assert record.dimension == 1
+    [kept] = np.flatnonzero(step)
+    total = sum(min((3.0, 4.0)[kept] * pixel, 5.0) for pixel in (1, 2, 1, 4))
+    np.testing.assert_allclose(step[kept], (total + tiny.noise(0, 10.0, 1)[0]) / 4, rtol=1e-5)
+
+
+def check_sparse(algorithm: Algorithm) -> None:
+    """The larger coordinate of each update alone is clipped; noise falls on both."""
+    expected = (np.array([0.0, 4.0 + 5.0 + 4.0 + 5.0]) + tiny.noise(0, 10.0)) / 4
+    np.testing.assert_allclose(in_the_tiny_world(algorithm), expected, rtol=1e-5)
+
+
+JOINT_CASES = (
+    Case(
+        "DP-FedSAM",
+        small.plan(),
+        like_a_loop(sam_client),
+        {
+            "no ascent": having(local=sam(0.0)),
+            "plain SGD": having(local=plain_sgd()),
+            "descent in place of ascent": having(local=sam(-RHO)),
+        },
+        {"rho": RHO},
+    ),
+    Case(
+        "DP-FedAvg-BLUR",
+        small.plan(),
+        like_a_loop(blur_client),
+        {
+            "no penalty": having(local=blur(0.0, RADIUS)),
+            "nothing costs nothing": having(local=blur(PRICE, 0.0)),
+            "everything costs nothing": having(local=blur(PRICE, 1e6)),
+        },
+        {"price": PRICE, "radius": RADIUS / 1e3},
+    ),
+    Case(
+        "DP-FedAvg-BLUR+LUS",
+        JOINT,
+        check_sparse,
+        {
+            "dense": having(transforms=(sparsify(1.0), clip(5.0))),
+            "sparse after clipping": lambda one: replace(one, transforms=one.transforms[::-1]),
+            "noise on a part": lambda one: replace(
+                one, transforms=(random_mask(0.5), *one.transforms)
+            ),
+        },
+        {"kept": 0.5},
+    ),
+)
+
+
+def check_weights(algorithm: Algorithm) -> None:
+    """Two clients of epsilon 1, two of epsilon 2: weights 1 / 6 and 2 / 6 on single updates."""
+    step, _, _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
+    strict, loose = SUMS + tiny.noise(0, 10.0), SUMS + tiny.noise(1, 2.5)
+    np.testing.assert_allclose(step, (strict + 2 * loose) / 6, rtol=1e-5)
+
+
+def check_one_direction(algorithm: Algorithm) -> None:
+    """In two dimensions: the part of the strict noisy sum along the loose one; weights r^2."""
+    step, _, _ = tiny.one_round(tiny.setting(replace(algorithm, local=tiny.LOCAL)))
+    strict, loose = SUMS + tiny.noise(0, 10.0), SUMS + tiny.noise(1, 2.5)
+    along = strict @ loose / (loose @ loose) * loose
+    np.testing.assert_allclose(step, 0.25 / 4 * along + 0.75 / 4 * loose, rtol=1e-5)
+
+
+def check_subspace(directions: int) -> Callable[[Algorithm], None]:
+    """Three groups over three rounds: least squares on the last public sums."""
+
+    def check(algorithm: Algorithm) -> None:
+        world = small.setting(algorithm)
+        theta = begin = world.start
+        public: list[np.ndarray] = []
+        for round_ in range(1, small.ROUNDS + 1):
+            found = small.loop(world, round_, theta, small.plain_client)
+            sums = [torch.stack(group).sum(0).double().numpy() for group in found]
+            public = [sums[2], *public][:directions]
+            basis = np.stack(public, axis=1)
+            sums[0] = basis @ np.linalg.lstsq(basis, sums[0])[0]
+            parts = [weight * part for weight, part in zip(small.WEIGHTS, sums, strict=True)]
+            theta = theta + torch.from_numpy(sum(parts) / small.COHORT).float()
+        torch.testing.assert_close(small.moved(algorithm), theta - begin, rtol=1e-4, atol=1e-6)
+
+    return check
+
+
+GROUPS_CASES = (
+    Case(
+        "PFA",
+        tiny.plan(),
+        check_one_direction,
+        {
+            "no projection": having(aggregator=literal()),
+            "other weights": having(aggregator=projected(by_epsilon(), 1)),
+        },
+    ),
+    Case(
+        "PFA",
+        small.plan("per_group"),
+        check_subspace(2),
+        {
+            "no projection": having(aggregator=literal()),
+            "one direction": having(aggregator=projected(literal(), 1)),
+            "everything remembered": having(aggregator=projected(literal(), 9)),
+        },
+        {"directions": 2},
+    ),
+)
+
+
 SCALES = (0.5, 1.0)
-
-Mutation = Callable[[Algorithm], Algorithm]
-
-
-def double_weights(one: Algorithm) -> Algorithm:
-    """The server divides by half of the expected cohort."""
-    rule = one.aggregator.weight
-    return replace(
-        one, aggregator=replace(one.aggregator, weight=lambda group, plan: 2 * rule(group, plan))
-    )
-
-
-def slower(one: Algorithm) -> Algorithm:
-    """Clients train with half of the learning rate."""
-    train = one.local.train
-
-    def changed_train(batch: ClientBatch) -> LocalResult:
-        return train(replace(batch, learning_rate=batch.learning_rate / 2))
-
-    return replace(one, local=replace(one.local, train=changed_train))
-
-
-def without_momentum(one: Algorithm) -> Algorithm:
-    """Clients train without momentum."""
-    train = one.local.train
-    return replace(
-        one, local=replace(one.local, train=lambda batch: train(replace(batch, momentum=0.0)))
-    )
-
-
-def backwards(one: Algorithm) -> Algorithm:
-    """The server steps the other way."""
-    inner = one.server
-    server = Server(
-        inner.name, inner.start, lambda theta, step, state: inner.step(theta, -step, state)
-    )
-    return replace(one, server=server)
-
-
-def with_plan(plan: Plan) -> Mutation:
-    """The algorithm with another plan."""
-    return lambda one: replace(one, plan=plan)
 
 
 def clipped_at(norm: float) -> Mutation:
@@ -156,29 +362,28 @@ def check_alone(algorithm: Algorithm) -> None:
 
 
 FINE_TUNING: dict[str, Mutation] = {
-    "no fine-tuning": lambda one: replace(one, personalisation=shared()),
-    "fine-tuning of nothing": lambda one: replace(one, personalisation=own()),
-    "twice the fine-tuning": lambda one: replace(
-        one,
+    "no fine-tuning": having(personalisation=shared()),
+    "fine-tuning of nothing": having(personalisation=own()),
+    "twice the fine-tuning": having(
         personalisation=replace(
             fine_tuned(),
             deploy=lambda thetas, batch: fine_tuned().deploy(
                 fine_tuned().deploy(thetas, batch), batch
             ),
-        ),
+        )
     ),
 }
 NOISY: dict[str, Mutation] = {
-    "half of the noise": with_plan(tiny.plan(release="joint", sigmas=(1.0, 1.0))),
+    "half of the noise": having(plan=tiny.plan(release="joint", sigmas=(1.0, 1.0))),
     "clipped at twice the norm": clipped_at(10.0),
     "the mean of half the cohort": double_weights,
     "a step backwards": backwards,
 }
 GROUPS: dict[str, Mutation] = {
-    "half of the noise": with_plan(tiny.plan(sigmas=(1.0, 0.25))),
+    "half of the noise": having(plan=tiny.plan(sigmas=(1.0, 0.25))),
     "clipped at twice the norm": clipped_at(10.0),
-    "weights that do not count": lambda one: replace(one, aggregator=mean()),
-    "weights that add up to 1": lambda one: replace(one, aggregator=normalised()),
+    "weights that do not count": having(aggregator=mean()),
+    "weights that add up to 1": having(aggregator=normalised()),
 }
 
 
@@ -193,6 +398,9 @@ def forgetting(one: Algorithm) -> Algorithm:
 
 
 CASES = (
+    *INDIVIDUAL_CASES,
+    *JOINT_CASES,
+    *GROUPS_CASES,
     Case(
         "FedAvg",
         small.plan(),
@@ -210,7 +418,7 @@ CASES = (
         "DP-FedSAM-FT",
         small.plan(),
         check_tuned(sam_client),
-        {**FINE_TUNING, "no ascent": lambda one: replace(one, local=sam(0.0))},
+        {**FINE_TUNING, "no ascent": having(local=sam(0.0))},
         {"rho": RHO},
     ),
     Case(
@@ -218,8 +426,8 @@ CASES = (
         JOINT,
         check_smoothing,
         {
-            "twice the smoothing": lambda one: replace(one, server=laplacian(1.0)),
-            "no smoothing": lambda one: replace(one, server=add()),
+            "twice the smoothing": having(server=laplacian(1.0)),
+            "no smoothing": having(server=add()),
             **NOISY,
         },
         {"smoothing": 0.5},
@@ -229,10 +437,8 @@ CASES = (
         JOINT,
         check_mask,
         {
-            "the largest coordinates": lambda one: replace(
-                one, transforms=(sparsify(0.5), clip(5.0))
-            ),
-            "no mask": lambda one: replace(one, transforms=(random_mask(1.0), clip(5.0))),
+            "the largest coordinates": having(transforms=(sparsify(0.5), clip(5.0))),
+            "no mask": having(transforms=(random_mask(1.0), clip(5.0))),
             "the mean of half the cohort": double_weights,
         },
         {"kept": 0.5},
@@ -247,11 +453,11 @@ CASES = (
             "scaled before clipping": lambda one: replace(one, transforms=one.transforms[::-1]),
             "no scale": lambda one: replace(one, transforms=one.transforms[:1]),
             "clipped at twice the norm": clipped_at(10.0),
-            "half of the noise": with_plan(
-                tiny.plan(release="joint", scales=SCALES, sigmas=(0.5, 0.25))
+            "half of the noise": having(
+                plan=tiny.plan(release="joint", scales=SCALES, sigmas=(0.5, 0.25))
             ),
-            "the looser group's scale for all": with_plan(
-                tiny.plan(release="joint", scales=(1.0, 1.0), sigmas=(0.5, 0.5))
+            "the looser group's scale for all": having(
+                plan=tiny.plan(release="joint", scales=(1.0, 1.0), sigmas=(0.5, 0.5))
             ),
         },
     ),
@@ -260,9 +466,9 @@ CASES = (
         tiny.plan(),
         check_weights,
         {
-            "half of the noise": with_plan(tiny.plan(sigmas=(1.0, 0.25))),
-            "everybody alike": lambda one: replace(one, aggregator=mean()),
-            "the plan's weights": lambda one: replace(one, aggregator=normalised()),
+            "half of the noise": having(plan=tiny.plan(sigmas=(1.0, 0.25))),
+            "everybody alike": having(aggregator=mean()),
+            "the plan's weights": having(aggregator=normalised()),
             "clipped at twice the norm": clipped_at(10.0),
             "weights of twice the sum": double_weights,
         },
@@ -272,8 +478,8 @@ CASES = (
         changed(small.plan(), by_ratio(RATIOS)),
         check_ratios(RATIOS, RATIOS, RATIOS),
         {
-            "one ratio for all": with_plan(small.plan()),
-            "weights by epsilon": lambda one: replace(one, aggregator=by_epsilon()),
+            "one ratio for all": having(plan=small.plan()),
+            "weights by epsilon": having(aggregator=by_epsilon()),
             "the mean of half the cohort": double_weights,
         },
     ),
@@ -282,8 +488,8 @@ CASES = (
         by_round((1, HALF), (2, FULL)),
         check_ratios(HALF, FULL, FULL),
         {
-            "saving twice as long": with_plan(by_round((2, HALF), (1, FULL))),
-            "saving nothing": with_plan(by_round((1, FULL), (2, FULL))),
+            "saving twice as long": having(plan=by_round((2, HALF), (1, FULL))),
+            "saving nothing": having(plan=by_round((1, FULL), (2, FULL))),
             "the mean of half the cohort": double_weights,
         },
     ),
