@@ -1,17 +1,27 @@
-"""How records are spread over clients: laws that every scheme keeps, and each one's own."""
+"""How records are spread over clients, what each is tested on, and parts of a data set."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privplan.cli import main
 from privplan.errors import InputError
+from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.planning.baselines import by_record
+from privplan.planning.solver import solve
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
+from simulate.data.dataset import personal_test_records
 from simulate.data.partition.clients import Partition, first_shared_record
 from simulate.data.partition.schemes import (
     dominant_sets,
@@ -19,6 +29,7 @@ from simulate.data.partition.schemes import (
     require_disjoint,
     scheme,
 )
+from simulate.data.registry import load
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
 from tests.simulate import tiny
@@ -249,3 +260,71 @@ def test_a_run_trains_on_what_clients_hold(text: str, short_plan: Plan, tmp_path
     everybody = np.concatenate(chosen.members)
     sizes = [len(chosen.records(client)) for client in everybody]
     np.testing.assert_array_equal(chosen.sizes(everybody), sizes)
+
+
+DIGITS = load("digits")
+TENS = tuple(group.model_copy(update={"clients": 10}) for group in tiny.plan().groups)
+
+
+def test_own_test_records_have_the_client_s_label_mix() -> None:
+    labels = DIGITS.train_y.numpy()
+    records = np.concatenate([np.flatnonzero(labels == 3)[:30], np.flatnonzero(labels == 8)[:10]])
+    held = Partition(records, np.array([0, 40]), (np.array([0]), np.array([], np.int64)))
+    found = personal_test_records(DIGITS, held, 0, seed=5, most=20)
+    assert np.bincount(DIGITS.test_y.numpy()[found], minlength=10)[[3, 8]].tolist() == [15, 5]
+    assert len(set(found)) == len(found) == 20
+    # 36 test records are a 3: at 3 of 4, no more than 48 records can follow the mix.
+    assert (DIGITS.test_y == 3).sum() == 36
+    whole = personal_test_records(DIGITS, held, 0, seed=5, most=100)
+    assert np.bincount(DIGITS.test_y.numpy()[whole], minlength=10)[[3, 8]].tolist() == [36, 12]
+
+
+def test_own_test_depends_on_seed_and_client_alone() -> None:
+    held = partition(scheme("iid:40"), DIGITS.train_y.numpy(), TENS, seed=1)
+    first = personal_test_records(DIGITS, held, 3, seed=1)
+    np.testing.assert_array_equal(first, personal_test_records(DIGITS, held, 3, seed=1))
+    assert not np.array_equal(first, personal_test_records(DIGITS, held, 4, seed=1))
+    assert not np.array_equal(first, personal_test_records(DIGITS, held, 3, seed=2))
+
+
+@pytest.mark.parametrize("most", [4, 100])
+def test_people_are_tested_on_their_own_records(most: int) -> None:
+    data = replace(
+        DIGITS,
+        train_people=np.arange(len(DIGITS.train_y)) % 20,
+        test_people=np.arange(len(DIGITS.test_y)) % 19,
+    )
+    held = partition(
+        scheme("natural"), data.train_y.numpy(), TENS, seed=1, people=data.train_people
+    )
+    for client in range(20):
+        person = held.person(client)
+        found = personal_test_records(data, held, client, seed=1, most=most)
+        if person == 19:  # no test records of one's own: the label mix
+            assert len(found) == min(most, len(found)) > 0
+        else:
+            assert len(found) == min(most, (data.test_people == person).sum())
+            assert set(data.test_people[found]) == {person}
+
+
+def test_a_part_keeps_the_classes_and_the_test_records() -> None:
+    whole, part = load("digits"), load("Digits:100")
+    assert (len(part.train_y), part.name) == (100, "digits:100")
+    assert torch.equal(part.test_x, whole.test_x)
+    shares = np.bincount(whole.train_y.numpy()) * 100 / len(whole.train_y)
+    assert (abs(np.bincount(part.train_y.numpy()) - shares) <= 1).all()
+    assert load("digits:100").digest == part.digest != whole.digest
+    everything = load(f"digits:{len(whole.train_y)}")
+    assert torch.equal(everything.train_x, whole.train_x)
+
+
+def test_a_run_on_a_part_is_recorded_and_replayed(tmp_path: Path) -> None:
+    spec = {**load_yaml(preset("digits"), "preset"), "rounds": 2}
+    solve(Spec.parse(spec)).save(tmp_path / "plan.json")
+    words = [str(tmp_path / "plan.json"), "--dataset=digits:300", f"--output={tmp_path / 'run'}"]
+    ran = CliRunner().invoke(main, ["simulate", *words, "--algorithm=DP-FedAvg", "--format=json"])
+    assert ran.exit_code == 0, ran.output
+    assert "digits:300" in (tmp_path / "run" / "record.json").read_text()
+    assert json.loads(ran.stdout)["accuracy"] > 0
+    replayed = CliRunner().invoke(main, ["replay", str(tmp_path / "run")])
+    assert replayed.exit_code == 0, replayed.output

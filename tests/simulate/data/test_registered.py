@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -14,10 +12,8 @@ import torch
 import yaml
 from click.testing import CliRunner
 
-from privplan import registry
 from privplan.cli import main
 from privplan.errors import InputError
-from privplan.registry import Registry
 from privplan.spec.presets import preset
 from simulate.data.dataset import Dataset
 from simulate.data.partition.clients import Partition
@@ -66,50 +62,20 @@ COMPONENTS = {
 }
 
 
-def restored(changed: Registry) -> Iterator[None]:
-    changed.names()
-    before, points = dict(changed._components), dict(changed._points)
+@pytest.fixture(autouse=True)
+def _registered() -> Iterator[None]:
+    """The components, registered by a call."""
+    kinds = [kind for kind, _ in COMPONENTS.values()]
+    for kind in kinds:
+        kind.names()
+    before = [(dict(kind._components), dict(kind._points)) for kind in kinds]
+    for name, (kind, component) in COMPONENTS.items():
+        kind.register(name, component)
     yield
-    changed._components.clear()
-    changed._components.update(before)
-    changed._points.clear()
-    changed._points.update(points)
+    for kind, (components, points) in zip(kinds, before, strict=True):
+        vars(kind).update(_components=components, _points=points)
 
 
-@pytest.fixture(params=["register", "entry point"])
-def _registered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The components, registered by a call or declared in the metadata of a distribution."""
-    cleanups = [restored(kind) for kind, _ in COMPONENTS.values()]
-    for cleanup in cleanups:
-        next(cleanup)
-    if request.param == "register":
-        for name, (kind, component) in COMPONENTS.items():
-            kind.register(name, component)
-    else:
-        declare(monkeypatch, {name: component for name, (_, component) in COMPONENTS.items()})
-    yield
-    for cleanup in cleanups:
-        next(cleanup, None)
-
-
-def declare(monkeypatch: pytest.MonkeyPatch, components: dict[str, object]) -> None:
-    """Make entry points of a package that is not installed, and have registries read them."""
-    package = ModuleType("toy_package")
-    points = []
-    for index, (name, component) in enumerate(components.items()):
-        setattr(package, f"component_{index}", component)
-        group = COMPONENTS[name][0].group
-        points.append(EntryPoint(name, f"toy_package:component_{index}", group))
-        monkeypatch.setattr(COMPONENTS[name][0], "_complete", False)
-    monkeypatch.setitem(__import__("sys").modules, "toy_package", package)
-
-    def entry_points(group: str) -> list[EntryPoint]:
-        return [point for point in points if point.group == group]
-
-    monkeypatch.setattr(registry, "entry_points", entry_points)
-
-
-@pytest.mark.usefixtures("_registered")
 def test_components_of_another_package_are_trained_and_verified(tmp_path: Path) -> None:
     spec = yaml.safe_load(preset("digits"))
     parameters = 4 * 3 + 3 + 3 * 2 + 2
@@ -131,7 +97,6 @@ def test_components_of_another_package_are_trained_and_verified(tmp_path: Path) 
     assert " striped," in shown
 
 
-@pytest.mark.usefixtures("_registered")
 def test_components_of_another_package_are_found_by_name(tmp_path: Path) -> None:
     assert load("TOY", tmp_path).classes == CLASSES
     assert model("toy-net:1x3x3:5").parameters == 9 * 3 + 3 + 3 * 5 + 5

@@ -1,0 +1,478 @@
+"""Images: their files, archives and downloads, colours, sizes, and pickles that are data only."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import pickle
+import struct
+import tarfile
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy.io import savemat
+
+from privplan.errors import InputError
+from simulate.data.dataset import BLOCK, Dataset, fitted
+from simulate.data.formats.images import CLASSES, WRITERS, read_idx
+from simulate.data.registry import DATASETS, load, read_pickle
+from tests.simulate.data import published
+
+FILES = tuple(DATASETS.get("fashion-mnist").sums)
+
+
+def idx(values: np.ndarray) -> bytes:
+    """IDX format of bytes, from its published description."""
+    header = bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape)
+    return header + values.astype(np.uint8).tobytes()
+
+
+def idx_of_integers(values: np.ndarray) -> bytes:
+    """IDX format of 32-bit integers, likewise."""
+    return b"\0\0\x0c" + idx(values)[3 : 4 + 4 * values.ndim] + values.astype(">i4").tobytes()
+
+
+def small_files() -> dict[str, bytes]:
+    draw = np.random.default_rng(0)
+    return {
+        FILES[0]: idx(draw.integers(0, 256, (20, 28, 28))),
+        FILES[1]: idx(np.arange(20) % 10),
+        FILES[2]: idx(draw.integers(0, 256, (10, 28, 28))),
+        FILES[3]: idx(np.arange(10)),
+    }
+
+
+def test_digits_are_whole_and_split_by_class() -> None:
+    data = load("digits")
+    assert len(data.train_y) + len(data.test_y) == 1797
+    assert data.shape == (1, 8, 8)
+    assert data.train_x.dtype == torch.uint8
+    assert data.train_x.max() == 16
+    shares = torch.bincount(data.test_y) / torch.bincount(torch.cat([data.train_y, data.test_y]))
+    assert ((shares > 0.18) & (shares <= 0.2)).all()
+
+
+def test_fashion_mnist_in_torchvision_s_layout(tmp_path: Path) -> None:
+    folder = tmp_path / "FashionMNIST" / "raw"
+    folder.mkdir(parents=True)
+    for index, (name, content) in enumerate(small_files().items()):
+        if index % 2:
+            (folder / name).write_bytes(content)
+        else:
+            (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+    data = load("fmnist", tmp_path)
+    assert data.name == "fashion-mnist"
+    assert data.train_x.shape == (20, 1, 28, 28)
+    assert data.test_y.tolist() == list(range(10))
+
+
+@pytest.fixture
+def mnist_folder(tmp_path: Path) -> Path:
+    """MNIST's layout with extended labels: writer 7 or 8, then 9; the test file is longer."""
+    folder = tmp_path / "MNIST" / "raw"
+    folder.mkdir(parents=True)
+    for name, content in small_files().items():
+        (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+    train, test = np.zeros((20, 8), np.int64), np.zeros((13, 8), np.int64)
+    train[:, 0], train[:, 2] = np.arange(20) % 10, 7 + np.arange(20) // 15
+    test[:, 0], test[:, 2] = np.arange(13), 9
+    (folder / "qmnist-train-labels-idx2-int").write_bytes(idx_of_integers(train))
+    (folder / "qmnist-test-labels-idx2-int").write_bytes(idx_of_integers(test))
+    return folder
+
+
+def test_mnist_knows_its_writers(mnist_folder: Path) -> None:
+    data = load("mnist", mnist_folder.parents[1])
+    assert data.train_people.tolist() == [7] * 15 + [8] * 5
+    assert data.test_people.tolist() == [9] * 10
+    digest = data.digest
+    (mnist_folder / "qmnist-test-labels-idx2-int").unlink()
+    plain = load("mnist", mnist_folder.parents[1])
+    assert plain.train_people is None
+    assert plain.digest != digest
+    wrong = idx_of_integers(np.ones((20, 8), np.int64))
+    for name in ("train", "test"):
+        (mnist_folder / f"qmnist-{name}-labels-idx2-int").write_bytes(wrong)
+    with pytest.raises(InputError, match="must have a row for each MNIST label"):
+        load("mnist", mnist_folder.parents[1])
+
+
+def test_downloads_use_https_and_sha256_but_for_one_archive() -> None:
+    weak, addresses = set(), []
+    for name, row in DATASETS.items():
+        archive = getattr(row, "archive", None)
+        sums = [] if archive is None else [archive.checksum]
+        if archive is None:
+            sums = [*(getattr(row, "sums", None) or {}).values(), *WRITERS.values()]
+        weak |= {name for one in sums if len(one) != 64}
+        addresses += [archive.address] if archive else [getattr(row, "address", "")]
+    assert weak == {"cinic-10"}
+    assert all(one.startswith("https://") for one in addresses if one)
+    assert len([one for one in addresses if one]) >= 6
+
+
+def test_a_download_is_checked_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = {name: gzip.compress(content) for name, content in small_files().items()}
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in packed.items()}
+    asked = []
+
+    def answer(address: str, timeout: float) -> io.BytesIO:
+        asked.append(address)
+        return io.BytesIO(packed[address.rpartition("/")[2].removesuffix(".gz")])
+
+    monkeypatch.setattr(urllib.request, "urlopen", answer)
+    published = DATASETS.get("fashion-mnist")
+    monkeypatch.setitem(DATASETS._components, "fashion-mnist", replace(published, sums=sums))
+    load("fashion-mnist", tmp_path, download=True)
+    load("fashion-mnist", tmp_path, download=True)
+    assert len(asked) == 4
+    wrong = {**sums, FILES[0]: "0" * 64}
+    monkeypatch.setitem(DATASETS._components, "fashion-mnist", replace(published, sums=wrong))
+    first = tmp_path / "FashionMNIST" / "raw" / f"{FILES[0]}.gz"
+    first.unlink()
+    with pytest.raises(InputError, match="must have the sha256 sum 000"):
+        load("fashion-mnist", tmp_path, download=True)
+    names = sorted(path.name for path in first.parent.iterdir())
+    assert names == sorted(f"{name}.gz" for name in FILES[1:])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"\0\0\x08", b"\0\0\x08\x01\0\0\0\x05ab", b"\0\0\x0c\x01\0\0\0\x01abc",
+        b"\0\0\x0d\x01\0\0\0\x01a", b"\0\0\x08\x02\0\0",
+        b"\0\0\x08\xff" + 255 * b"\0\0\0\x01" + b"a", b"\0\0\x08\x04" + bytes(4) + 12 * b"\xff",
+    ],
+)  # fmt: skip
+def test_a_damaged_idx_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="data: must be"):
+        read_idx(path)
+    packed = tmp_path / "file.gz"
+    packed.write_bytes(gzip.compress(content)[:-3])
+    with pytest.raises(InputError, match="data: must be"):
+        read_idx(packed)
+
+
+draw = np.random.default_rng(0)
+IMAGES = draw.integers(0, 256, (12, 3, 32, 32), dtype=np.uint8)
+LABELS = [3, 8, 8, 0, 6, 6, 1, 6, 3, 1, 9, 9]
+
+
+def batch(rows: slice, key: bytes = b"labels") -> bytes:
+    """A pickled batch as CIFAR's are: a dictionary of bytes, rows of channels, a list."""
+    content = {key: LABELS[rows], b"data": IMAGES[rows].reshape(-1, 3072), b"batch_label": b"one"}
+    return pickle.dumps(content, protocol=2)
+
+
+def python_files() -> dict[str, bytes]:
+    """Two records in each of the six files of CIFAR-10."""
+    names = [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch"]
+    return {name: batch(slice(2 * row, 2 * row + 2)) for row, name in enumerate(names)}
+
+
+def written(folder: Path, files: dict[str, bytes]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def check_cifar_10(data: Dataset) -> None:
+    assert data.name == "cifar-10"
+    np.testing.assert_array_equal(data.train_x, IMAGES[:10])
+    np.testing.assert_array_equal(data.test_x, IMAGES[10:])
+    assert data.train_y.tolist() + data.test_y.tolist() == LABELS
+    assert data.classes[LABELS[0]] == "cat"
+
+
+def test_cifar_10_from_pickled_batches(tmp_path: Path) -> None:
+    folder = written(tmp_path / "cifar-10-batches-py", python_files())
+    check_cifar_10(load("cifar10", tmp_path))
+    check_cifar_10(load("cifar-10", folder))
+
+
+def test_cifar_100_has_fine_labels(tmp_path: Path) -> None:
+    names = [f"thing-{number}" for number in range(100)]
+    meta = {b"fine_label_names": [name.encode() for name in names]}
+    files = {
+        "train": batch(slice(0, 9), b"fine_labels"),
+        "test": batch(slice(9, 12), b"fine_labels"),
+        "meta": pickle.dumps(meta, protocol=2),
+    }
+    written(tmp_path / "cifar-100-python", files)
+    data = load("cifar-100", tmp_path)
+    assert data.classes == tuple(names)
+    assert data.train_y.tolist() == LABELS[:9]
+    np.testing.assert_array_equal(data.test_x, IMAGES[9:])
+
+
+def archive(folder: str, files: dict[str, bytes]) -> bytes:
+    """A tar archive, compressed."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as packed:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(f"{folder}{name}")
+            entry.size = len(data)
+            packed.addfile(entry, io.BytesIO(data))
+    return content.getvalue()
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, content: bytes) -> str:
+    """Every address answers with this; returns its sum."""
+    monkeypatch.setattr(urllib.request, "urlopen", lambda address, timeout: io.BytesIO(content))
+    return hashlib.sha256(content).hexdigest()
+
+
+def with_checksum(monkeypatch: pytest.MonkeyPatch, name: str, checksum: str) -> None:
+    """A data set whose published archive has another sum."""
+    row = DATASETS.get(name)
+    changed = replace(row, archive=replace(row.archive, checksum=checksum))
+    monkeypatch.setitem(DATASETS._components, name, changed)
+
+
+def test_an_archive_is_fetched_checked_and_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = archive("cifar-10-batches-py/", python_files())
+    checksum = answering(monkeypatch, content)
+    with pytest.raises(
+        InputError, match=f"must have the sha256 sum {DATASETS.get('cifar-10').archive.checksum}"
+    ):
+        load("cifar-10", tmp_path, download=True)
+    assert list(tmp_path.iterdir()) == []
+    with_checksum(monkeypatch, "cifar-10", checksum)
+    check_cifar_10(load("cifar-10", tmp_path, download=True))
+    assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-batches-py"]
+
+
+@pytest.mark.parametrize("name", ["../outside", "/outside"])
+def test_an_archive_writes_nothing_outside(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checksum = answering(monkeypatch, archive("", {name: b"bad"}))
+    with_checksum(monkeypatch, "cifar-10", checksum)
+    with pytest.raises(InputError, match="dataset: must unpack"):
+        load("cifar-10", tmp_path / "data", download=True)
+    assert not list(tmp_path.rglob("outside"))
+
+
+def svhn_files(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    labels = np.array([[10], [1], [9]], np.uint8)
+    for part, first in (("train", 0), ("test", 3)):
+        images = IMAGES[first : first + 3].transpose(2, 3, 1, 0)
+        savemat(folder / f"{part}_32x32.mat", {"X": images, "y": labels})
+    return folder
+
+
+def test_svhn_from_its_files(tmp_path: Path) -> None:
+    folder = svhn_files(tmp_path / "SVHN")
+    data = load("svhn", tmp_path)
+    np.testing.assert_array_equal(data.train_x, IMAGES[:3])
+    np.testing.assert_array_equal(data.test_x, IMAGES[3:6])
+    assert data.train_y.tolist() == [0, 1, 9]
+    for content in (b"", b"MATLAB 5.0 MAT-file" + 300 * b"x"):
+        (folder / "test_32x32.mat").write_bytes(content)
+        with pytest.raises(InputError, match="data: must be a MATLAB file") as caught:
+            load("svhn", tmp_path)
+        assert "\n" not in str(caught.value)
+    savemat(folder / "test_32x32.mat", {"X": IMAGES, "y": np.ones((3, 1))})
+    with pytest.raises(InputError, match="must hold X of 32 x 32 x 3 x n"):
+        load("svhn", tmp_path)
+
+
+def cinic_files(folder: Path) -> dict[str, bytes]:
+    files = {}
+    for part in ("train", "test"):
+        for label, name in enumerate(CLASSES):
+            content = io.BytesIO()
+            Image.fromarray(IMAGES[label].transpose(1, 2, 0)).save(content, "png")
+            files[f"{part}/{name}/cifar10-{label}.png"] = content.getvalue()
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return files
+
+
+def test_cinic_10_from_folders_of_images(tmp_path: Path) -> None:
+    folder = tmp_path / "CINIC-10"
+    cinic_files(folder)
+    grey = Image.fromarray(np.full((32, 32), 7, np.uint8))
+    grey.save(folder / "train" / "cat" / "a-grey.png")  # before the other, by its name
+    data = load("cinic-10", tmp_path)
+    assert data.train_y.tolist() == [0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9]
+    assert (data.train_x[3] == 7).all()
+    np.testing.assert_array_equal(data.test_x, IMAGES[:10])
+    for content in (b"\x89PNG\r\n", png_of_size(31), png_of_size(100_000)):
+        (folder / "test" / "cat" / "b.png").write_bytes(content)
+        with pytest.raises(InputError, match=r"data: must be .*, found .*b\.png") as caught:
+            load("cinic-10", tmp_path)
+        assert "\n" not in str(caught.value)
+    for path in (folder / "test" / "cat").iterdir():
+        path.unlink()
+    with pytest.raises(InputError, match=r"must hold .png images, found .*test/cat"):
+        load("cinic-10", tmp_path)
+
+
+def png_of_size(side: int) -> bytes:
+    """The start of an image, which says that it has this many rows and columns."""
+    header = b"IHDR" + struct.pack(">2I5B", side, side, 8, 2, 0, 0, 0)
+    end = struct.pack(">I", zlib.crc32(header)) + b"\0\0\0\0IDAT"
+    return b"\x89PNG\r\n\x1a\n\0\0\0\x0d" + header + end
+
+
+def emnist_files() -> dict[str, bytes]:
+    letters = np.zeros((4, 28, 28), np.uint8)
+    letters[:, 3, 20] = 200  # stored on its side: column 3, row 20
+    files = {}
+    for part in ("train", "test"):
+        files[f"emnist-byclass-{part}-images-idx3-ubyte"] = idx(letters)
+        files[f"emnist-byclass-{part}-labels-idx1-ubyte"] = idx(np.array([0, 10, 36, 61]))
+    return files
+
+
+def test_emnist_is_upright_from_files_or_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "EMNIST" / "raw", emnist_files())
+    data = load("emnist", tmp_path)
+    assert data.train_x.shape == (4, 1, 28, 28)
+    assert data.train_x[0, 0, 20, 3] == 200
+    assert [data.classes[label] for label in data.train_y] == ["0", "A", "a", "z"]
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as packed:
+        packed.writestr("gzip/emnist-letters-mapping.txt", "not asked for")
+        for name, data_ in emnist_files().items():
+            packed.writestr(f"gzip/{name}.gz", gzip.compress(data_))
+    with_checksum(monkeypatch, "emnist", answering(monkeypatch, content.getvalue()))
+    fetched = load("emnist", tmp_path / "fetched", download=True)
+    assert fetched.digest == data.digest
+    assert len(list((tmp_path / "fetched" / "EMNIST" / "raw").iterdir())) == 4
+
+
+def test_a_colour_has_its_own_centre_and_spread(tmp_path: Path) -> None:
+    written(tmp_path / "cifar-10-batches-py", python_files())
+    data = load("cifar-10", tmp_path)
+    many = data.train_x[:4].reshape(2, 2, 3, 32, 32)
+    seen = data.inputs(many)
+    assert seen.dtype == torch.float32
+    expected = (IMAGES[3, 2] / 255 - 0.4465) / 0.2616
+    np.testing.assert_allclose(seen[1, 1, 2], expected, rtol=1e-5, atol=1e-6)
+    expected = (IMAGES[3, 0] / 255 - 0.4914) / 0.2470
+    np.testing.assert_allclose(seen[1, 1, 0], expected, rtol=1e-5, atol=1e-6)
+
+
+def own_images(shape: tuple[int, ...], count: int = 5, **options: object) -> Dataset:
+    source = torch.Generator().manual_seed(1)
+    x = torch.randint(256, (count, *shape), generator=source).to(torch.uint8)
+    y = torch.zeros(count, dtype=torch.int64)
+    return Dataset("own", x, y, x, y, ("a",), **options)  # type: ignore[arg-type]
+
+
+def test_colour_becomes_its_mean() -> None:
+    data = own_images((3, 8, 8), mean=(10.0, 20.0, 60.0), std=(1.0, 2.0, 6.0))
+    grey = fitted(data, (1, 8, 8))
+    expected = np.round(data.train_x.numpy().astype(float).mean(1, keepdims=True))
+    assert np.array_equal(grey.train_x.numpy(), expected)
+    assert (grey.mean, grey.std) == (30.0, 3.0)
+    assert grey.train_x.dtype == torch.uint8
+
+
+def test_grey_is_repeated() -> None:
+    data = own_images((1, 8, 8), mean=10.0)
+    colour = fitted(data, (3, 8, 8))
+    assert all(torch.equal(colour.train_x[:, one], data.train_x[:, 0]) for one in range(3))
+    assert colour.mean == 10.0
+
+
+def test_half_the_size_keeps_the_mean() -> None:
+    data = own_images((1, 16, 16), count=BLOCK + 3)
+    small = fitted(data, (1, 8, 8))
+    assert small.train_x.shape == (BLOCK + 3, 1, 8, 8)
+    means = [one.train_x.double().mean().item() for one in (data, small)]
+    assert means[0] == pytest.approx(means[1], abs=0.2)
+    flat = fitted(own_images((1, 4, 4)), (1, 9, 5))
+    assert flat.test_x.shape == (5, 1, 9, 5)
+
+
+ARRAY = np.arange(12, dtype=np.uint8).reshape(3, 4)
+
+
+def test_a_file_of_python_2_is_read(tmp_path: Path) -> None:
+    published.dump(
+        {b"data": ARRAY, b"labels": [1, 2, 3], b"batch_label": b"one"}, tmp_path / "batch"
+    )
+    content = (tmp_path / "batch").read_bytes()
+    assert b"cnumpy.core.multiarray\n_reconstruct\n" in content
+    found = read_pickle(tmp_path / "batch")
+    np.testing.assert_array_equal(found[b"data"], ARRAY)
+    assert found[b"labels"] == [1, 2, 3]
+    assert found[b"batch_label"] == b"one"
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
+def test_a_file_of_python_3_is_read(protocol: int, tmp_path: Path) -> None:
+    path = tmp_path / "batch"
+    path.write_bytes(pickle.dumps({"data": ARRAY, b"text": b"\xff\x00"}, protocol=protocol))
+    found = read_pickle(path)
+    np.testing.assert_array_equal(found[b"data"], ARRAY)
+    assert found[b"text"] == b"\xff\x00"
+
+
+class Call:
+    """Calls a function when it is unpickled."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+MARK = "was-run"
+BAD = {
+    "system": lambda mark: Call(os.system, f"touch {mark}"),
+    "eval": lambda mark: Call(eval, f"open({str(mark)!r}, 'w')"),
+    "open": lambda mark: Call(open, str(mark), "w"),
+    "getattr": lambda mark: Call(getattr, ARRAY, "tofile"),
+    "subclass": lambda mark: np.zeros(2).view(np.recarray),
+    "load": lambda mark: Call(np.load, str(mark)),
+    "class": lambda mark: Path(mark),
+    "ndarray": lambda mark: Call(np.ndarray, (2**20,), "O"),
+    "huge": lambda mark: Call(np.ndarray, (2**50,)),
+    "objects": lambda mark: np.array([1, "a"], dtype=object),
+    "fields": lambda mark: np.zeros(2, dtype=[("a", "i4"), ("b", "f8")]),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_file_that_would_run_code_is_refused_and_not_run(
+    kind: str, protocol: int, tmp_path: Path
+) -> None:
+    mark, path = tmp_path / MARK, tmp_path / "batch"
+    content = {b"data": ARRAY, b"labels": [BAD[kind](mark)]}
+    path.write_bytes(pickle.dumps(content, protocol=protocol))
+    with pytest.raises(InputError, match="data: must be a pickle of plain data") as caught:
+        read_pickle(path)
+    assert "\n" not in str(caught.value)
+    assert not mark.exists()
+
+
+def test_the_attack_of_this_test_works_where_it_is_not_refused(tmp_path: Path) -> None:
+    mark = tmp_path / MARK
+    pickle.loads(pickle.dumps(BAD["system"](mark)))
+    assert mark.exists()

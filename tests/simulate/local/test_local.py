@@ -1,0 +1,347 @@
+"""Local training and clipped sums of single records, against plain loops of PyTorch.
+
+Each model is trained by its own kernels: clients one after the other on the CPU, and all of them
+at once as on a GPU. Both paths are compared with the plain module.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+from privplan.errors import InputError
+from privplan.plan import Plan
+from simulate import parallel as threads
+from simulate.algorithms.registry import algorithm
+from simulate.engine.experiment import products_in_tf32, with_precision
+from simulate.local import dp_sgd as per_record
+from simulate.local import sgd
+from simulate.local.dp_sgd import clipped_sums
+from simulate.local.sgd import PADDING, gradients, local_sgd
+from simulate.models import fast, modular
+from simulate.models.fast import Chain
+from simulate.models.layers import Conv, Linear, Pool, Relu
+from simulate.models.network import Model
+from simulate.models.registry import MODELS, model
+
+CHAINS = [name for name in sorted(MODELS) if isinstance(model(name), Chain)]
+SMALL = ["lstm:x6", "resnet-10:3x16x16"]
+MODULES = [name for name in sorted(MODELS) if name not in CHAINS]
+ODD = Chain(
+    name="odd",
+    input_shape=(2, 7, 8),
+    classes=4,
+    layers=(
+        Conv(2, 3, 3, 1), Relu(0.01), Pool(), Conv(3, 5, 2, 0), Linear(30, 7), Relu(), Linear(7, 4),
+    ),
+)  # fmt: skip
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def records(network: Model, *lead: int) -> tuple[Tensor, Tensor]:
+    """Records [*lead, ...] and labels: tokens, or images; a chain's have flat areas (ties)."""
+    draw, shape = generator(1), (*lead, *network.input_shape)
+    if len(network.input_shape) == 1:
+        x = torch.randint(0, network.classes, shape, generator=draw)
+    else:
+        x = torch.rand(shape, generator=draw)
+    if isinstance(network, Chain):
+        x = torch.where(x < 0.5, 0.0, x)
+        x[..., : network.input_shape[-1] // 2, :] = 0.0
+    return x, torch.randint(0, network.classes, lead, generator=draw)
+
+
+def starts(network: Model, clients: int) -> Tensor:
+    return torch.stack([network.initial(generator(seed)) for seed in range(clients)])
+
+
+def gradient(network: Model, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Gradient of the mean cross-entropy [d], by autograd on the plain module."""
+    module = network.module()
+    nn.utils.vector_to_parameters(theta.clone(), module.parameters())
+    functional.cross_entropy(module(x), y).backward()
+    return torch.cat([value.grad.flatten() for value in module.parameters()])
+
+
+def close(network: Model, found: Tensor, expected: Tensor) -> None:
+    """Equal in relative norm; in a deep module rounding moves single activations across zero."""
+    limit = 1e-5 if isinstance(network, Chain) else 1e-3
+    assert float((found - expected).norm()) <= limit * float(expected.norm())
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("name", [*CHAINS, *SMALL])
+def test_updates_are_those_of_a_plain_loop(name: str, momentum: float) -> None:
+    """One client has few records, one a step without any, one none at all."""
+    network, clients = model(name), 3
+    x, y = records(network, clients, 2 if name in SMALL else 4, 3)
+    y[0, :, 2:], y[1, 1], y[2] = PADDING, PADDING, PADDING
+    thetas = starts(network, clients)
+    kept = thetas.clone()
+    found = local_sgd(network, thetas, x, y, learning_rate=0.1, momentum=momentum)
+    whole = sgd._descend_whole(network, thetas, x, y, 0.1, momentum)
+    assert torch.equal(thetas, kept)
+    assert not found[2].any()
+    for client in range(clients):
+        after, speed = thetas[client], torch.zeros(network.parameters)
+        for batch, labels in zip(x[client], y[client], strict=True):
+            present = labels != PADDING
+            if present.any():
+                speed = momentum * speed + gradient(network, after, batch[present], labels[present])
+                after = after - 0.1 * speed
+        close(network, found[client], after - thetas[client])
+        close(network, whole[client], after - thetas[client])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if "resnet-34" in name else ())
+        for name in [*CHAINS, *MODULES]
+    ],
+)
+def test_gradients_are_those_of_autograd(name: str) -> None:
+    network, clients = model(f"{name}:3x16x16" if name.startswith("resnet") else name), 3
+    x, y = records(network, clients, 3)
+    y[1, 2], y[2] = PADDING, PADDING
+    thetas = starts(network, clients)
+    found = gradients(network, thetas, x, y)
+    whole = sgd._gradients_whole(network, thetas, x, y)
+    for client in range(2):
+        present = y[client] != PADDING
+        expected = gradient(network, thetas[client], x[client][present], y[client][present])
+        close(network, found[client], expected)
+        close(network, whole[client], expected)
+    assert not found[2].any()
+
+
+@pytest.mark.parametrize("name", ["cnn-2", "cnn-digits", "lstm:x6"])
+def test_same_bits_whatever_the_number_of_threads(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast, "CHUNK_CLIENTS", 4)
+    monkeypatch.setattr(fast, "CHUNK_OF_FEW", 4)
+    network = model(name)
+    x, y = records(network, 18, 2, 3)
+    theta = network.initial(generator())
+    first = local_sgd(network, theta, x, y, learning_rate=0.1, momentum=0.5, workers=1)
+    for number in (2, 3):
+        again = local_sgd(network, theta, x, y, learning_rate=0.1, momentum=0.5, workers=number)
+        assert torch.equal(first, again)
+    sums = [
+        clipped_sums(network, theta.expand(18, -1), x[:, 0], y[:, 0], clipping_norm=0.5, workers=n)
+        for n in (1, 3)
+    ]
+    assert torch.equal(sums[0].total, sums[1].total)
+    assert not first.requires_grad
+    assert not sums[0].total.requires_grad
+
+
+def test_chunks_are_worked_on_one_core_each_and_leave_the_setting_alone() -> None:
+    before, seen = torch.get_num_threads(), []
+
+    def work(rows: slice) -> Tensor:
+        seen.append((torch.get_num_threads(), threading.current_thread()))
+        return torch.arange(7)[rows]
+
+    def fail(rows: slice) -> Tensor:
+        raise ZeroDivisionError
+
+    assert threads.over_chunks(work, 7, 2, workers=2).tolist() == list(range(7))
+    assert {threads for threads, _ in seen} == {1}
+    assert threading.main_thread() not in {thread for _, thread in seen}
+    with pytest.raises(ZeroDivisionError):
+        threads.over_chunks(fail, 7, 2, workers=2)
+    assert torch.get_num_threads() == before
+
+
+def test_a_forked_process_starts_threads_of_its_own() -> None:
+    threads.by_chunk(lambda rows: rows.start, 4, 1, workers=2)
+    child = os.fork()
+    if child == 0:
+        found = threads.by_chunk(lambda rows: rows.start, 4, 1, workers=2)
+        os._exit(0 if found == [0, 1, 2, 3] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def clipped(single: Tensor, norm: float) -> Tensor:
+    return single * (norm / single.norm(dim=1, keepdim=True)).clamp(max=1)
+
+
+def cohort(network: Model, size: int = 21) -> tuple[Tensor, Tensor, Tensor]:
+    """Parameters, records and labels; client 1 has a few records, client 2 none."""
+    x, y = records(network, 3, size)
+    y[1, size // 5 :], y[2] = PADDING, PADDING
+    return starts(network, 3), x, y
+
+
+NETWORKS = [*map(model, ["cnn-2", "cnn-digits", "mlp-digits", *SMALL]), ODD]
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
+def test_clipped_sums_are_those_of_single_gradients(
+    network: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records come in blocks, the last of which is smaller."""
+    size = 5 if network.name in SMALL else 21
+    thetas, x, y = cohort(network, size)
+    monkeypatch.setattr(modular, "BLOCK_RECORDS", 2)
+    every = [
+        torch.stack([gradient(network, theta, x[c, [i]], y[c, [i]]) for i in range(count)])
+        for c, (theta, count) in enumerate(zip(thetas[:2], (size, size // 5), strict=True))
+    ]
+    bound = float(every[0].norm(dim=1).median() * (1 + 1e-3))  # half of the records are shortened
+    found = clipped_sums(network, thetas, x, y, clipping_norm=bound)
+    monkeypatch.setattr(per_record, "BLOCK_VALUES", 5 * 3 * network.parameters)
+    whole = per_record._sums_on_device(network, thetas, x, y, bound)
+    for client, single in enumerate(every):
+        for sums in (found, whole):
+            close(network, sums.total[client], clipped(single, bound).sum(0))
+            assert int(sums.clipped[client]) == int((single.norm(dim=1) > bound).sum())
+            largest = float(single.norm(dim=1).clamp(max=bound).max())
+            assert float(sums.largest[client]) == pytest.approx(largest, rel=1e-4)
+    assert 0 < found.clipped[0] < size
+    assert not found.total[2].any()
+    assert not found.excluded.any()
+
+
+def test_sums_are_those_of_opacus() -> None:
+    network = model("cnn-2")
+    thetas, x, y = cohort(network)
+    plain = network.module()
+    nn.utils.vector_to_parameters(thetas[0], plain.parameters())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from opacus import GradSampleModule
+
+        hooked = GradSampleModule(plain)
+        functional.cross_entropy(hooked(x[0]), y[0]).backward()
+    every = torch.cat([value.grad_sample.flatten(1) for value in hooked.parameters()], 1)
+    found = clipped_sums(network, thetas[:1], x[:1], y[:1], clipping_norm=1.0)
+    torch.testing.assert_close(found.total[0], clipped(every, 1.0).sum(0), atol=1e-5, rtol=1e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    scale=st.floats(1e-3, 1e3),
+    bound=st.floats(1e-6, 1e3),
+    name=st.sampled_from(["cnn-digits", "mlp-digits"]),
+)
+def test_no_record_adds_more_than_the_bound(
+    seed: int, scale: float, bound: float, name: str
+) -> None:
+    """Single records, so that each sum is what one record adds."""
+    network = model(name)
+    theta = network.initial(generator(seed % 1000)) * 3
+    x = torch.randn(1, 1, *network.input_shape, generator=generator(seed)) * scale
+    y = torch.randint(0, 10, (1, 1), generator=generator(seed))
+    found = clipped_sums(network, theta[None], x, y, clipping_norm=bound)
+    norm = float(found.total.double().norm())
+    assert norm <= bound
+    assert float(found.largest) <= bound
+    if found.clipped:
+        assert norm == pytest.approx(bound, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["cnn-digits", "mlp-digits", "resnet-10:3x16x16"])
+def test_a_gradient_that_is_not_finite_adds_nothing(name: str) -> None:
+    network = model(name)
+    thetas, x, y = (value[:1] for value in cohort(network, 5))
+    x[0, 1], x[0, 3] = torch.inf, torch.nan
+    found = clipped_sums(network, thetas, x, y, clipping_norm=0.5)
+    whole = per_record._sums_on_device(network, thetas, x, y, 0.5)
+    y[0, [1, 3]] = PADDING
+    expected = clipped_sums(network, thetas, x, y, clipping_norm=0.5)
+    assert found.excluded.tolist() == [2]
+    torch.testing.assert_close(found.total, expected.total, atol=1e-6, rtol=1e-4)
+    assert whole.total.isfinite().all()
+
+
+@pytest.mark.parametrize("name", [*SMALL, "adapters:cnn-digits"])
+def test_a_module_may_be_used_first_inside_vmap(name: str) -> None:
+    thetas = starts(model(name), 1)
+    network = model(name)  # nothing of it is built yet
+    x, y = records(network, 1, 3)
+    found = per_record._sums_on_device(network, thetas, x, y, 0.1)
+    expected = clipped_sums(network, thetas, x, y, clipping_norm=0.1)
+    torch.testing.assert_close(found.total, expected.total, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_bound_out_of_range_is_refused(bound: float) -> None:
+    network = model("mlp-digits")
+    with pytest.raises(InputError, match=r"(?m)^clipping_norm: must "):
+        clipped_sums(network, *cohort(network), clipping_norm=bound)
+
+
+def test_a_resnet_is_the_published_one() -> None:
+    """Written out once more over a plain list of tensors (He et al. 2016; Wu and He 2018)."""
+    network = model("resnet-18")
+    theta, x = network.initial(generator()), torch.rand(2, 3, 32, 32, generator=generator(1))
+    sizes = [torch.Size(shape).numel() for _, shape in network.shapes]
+    parts = zip(network.shapes, theta.split(sizes), strict=True)
+    tensors: Iterator[Tensor] = iter([part.view(shape) for (_, shape), part in parts])
+
+    def step(x: Tensor, stride: int = 1) -> Tensor:
+        weight = next(tensors)
+        x = functional.conv2d(x, weight, stride=stride, padding=weight.shape[-1] // 2)
+        return functional.group_norm(x, 32, next(tensors), next(tensors))
+
+    value = step(x).relu()
+    for stage in range(4):
+        for block in range(2):
+            stride = 2 if stage and not block else 1
+            inner = step(step(value, stride).relu())
+            value = (inner + (step(value, 2) if stride == 2 else value)).relu()
+    expected = functional.adaptive_avg_pool2d(value, 1).flatten(1) @ next(tensors).T
+    expected = expected + next(tensors)
+    assert next(tensors, None) is None
+    with torch.no_grad():
+        torch.testing.assert_close(network.logits(theta, x), expected, atol=1e-5, rtol=1e-4)
+
+
+CUDA = torch.device("cuda")
+
+
+def test_only_local_training_has_reduced_precision(short_plan: Plan) -> None:
+    def allowed() -> tuple[bool, bool]:
+        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+    plain, seen = algorithm("planned", short_plan), []
+    local = replace(plain.local, train=lambda batch: seen.append(allowed()))
+    spied = with_precision(replace(plain, local=local), "tf32", CUDA, "client")
+    with products_in_tf32(False):
+        spied.local.train(None)
+        assert allowed() == (False, False)
+    assert seen == [(True, True)]
+    assert (spied.transforms, spied.mechanism) == (plain.transforms, plain.mechanism)
+    assert with_precision(plain, "float32", CUDA, "client") is plain
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "unit", "rule"),
+    [
+        ("tf32", torch.device("cpu"), "client", "must be float32 on cpu"),
+        ("tf32", CUDA, "record", "clips records in local training"),
+        ("bf16", CUDA, "client", "must be one of float32, tf32"),
+    ],
+)
+def test_precision_is_refused_where_it_has_no_meaning_or_touches_a_bound(
+    precision: str, device: torch.device, unit: str, rule: str, short_plan: Plan
+) -> None:
+    with pytest.raises(InputError, match=rule):
+        with_precision(algorithm("planned", short_plan), precision, device, unit)
