@@ -1,7 +1,5 @@
 """``privplan book`` and ``solve --from-book`` as a person uses them, and as a vandal does."""
 
-import csv
-import io
 import json
 import subprocess
 import sys
@@ -41,48 +39,6 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         assert done.exit_code == 0, done.output
         assert "60 releases of loose, strict" in done.stdout
     return address
-
-
-def test_show_names_all_that_an_epsilon_depends_on(book: str) -> None:
-    shown = privplan("book", "show")
-    assert shown.exit_code == 0, shown.stderr
-    for word in ("strict", "loose", "naive sum", "poisson", "add_remove", "0.0001", "pld"):
-        assert word in shown.stdout
-    loose, strict = json.loads(privplan("book", "show", "--format", "json").stdout)
-    assert (strict["group"], strict["runs"], strict["releases"]) == ("strict", 2, 60)
-    assert strict["epsilon_lower"] <= strict["epsilon_upper"] < strict["epsilon_naive"]
-    assert loose["epsilon_upper"] < loose["epsilon_naive"]
-    (only,) = json.loads(
-        privplan("book", "show", "--format=json", "--group=strict", "--delta=1e-6").stdout
-    )
-    assert only["epsilon_lower"] > strict["epsilon_upper"]
-
-
-def test_left_says_what_a_next_run_may_do(book: str) -> None:
-    done = privplan("book", "left", "--group", "strict", "--epsilon", "3")
-    assert done.exit_code == 0, done.stderr
-    for word in ("spent", "headroom", "more times", "noise multiplier", "poisson", "pld"):
-        assert word in done.stdout
-    found = json.loads(
-        privplan("book", "left", "--group=strict", "--epsilon=3", "--format=json").stdout
-    )
-    assert found["total"] <= 3 == found["budget"]
-    line = refused("book", "left", "--group", "strict", "--epsilon", "0.1", code=3)
-    assert "strict: nothing is left of epsilon 0.1" in line
-    assert "loose, strict" in refused("book", "left", "--group", "strit", "--epsilon", "3")
-
-
-def test_export_holds_every_release(book: str, tmp_path: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(privplan("book", "export").stdout)))
-    assert [(row["run"], row["group"], row["count"]) for row in rows] == [
-        (number, group, "30") for number in ("1", "2") for group in ("loose", "strict")
-    ]
-    assert {float(row["noise_multiplier"]) for row in rows} == {1.1, 1.6}
-    output = tmp_path / "book.json"
-    assert privplan("book", "export", "--format", "json", "-o", output).exit_code == 0
-    data = json.loads(output.read_text())
-    counts = [one["count"] for r in data["runs"] for s in r["shares"] for one in s["releases"]]
-    assert counts == [30] * 4
 
 
 def _spec_file(folder: Path, **changes: object) -> Path:

@@ -1,16 +1,19 @@
 """What each kind of error costs, and the insurance that the default h is."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 from privplan.files import load_yaml
-from privplan.planning.choices import task_of
+from privplan.planning.choices import optimised, task_of
 from privplan.planning.error import terms
 from privplan.planning.objectives import heterogeneity_of, objective_of, variance_coefficients
 from privplan.planning.problem import problem_of
 from privplan.planning.search import allocate
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
+from privplan.values import LARGEST
 from tests.planning.problems import make_spec
 
 CONSTANTS = {"smoothness": 8.0, "initial_gap": 2.0}
@@ -49,6 +52,14 @@ def test_default_h_is_a_sixth_of_the_clipping_norm() -> None:
     spec = make_spec(clipping_norm=3.0, planning={"accountant": "rdp", "ratios": "balanced"})
     assert heterogeneity_of(spec) == 0.5
     assert objective_of(spec).coefficients(spec, problem_of(spec)).bias == 0.25
+
+
+def test_the_largest_h_is_planned_without_overflow() -> None:
+    spec = balanced(heterogeneity=LARGEST)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = optimised(spec, problem_of(spec))
+    assert found.weights.tolist() == pytest.approx([0.4, 0.6])
 
 
 def test_default_h_of_separate_releases_keeps_every_group() -> None:

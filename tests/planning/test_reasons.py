@@ -42,14 +42,6 @@ def test_values_are_differences_of_plans(plan: Plan) -> None:
     assert loose.cost == 0
 
 
-def test_the_group_of_the_largest_gain_decides(plan: Plan) -> None:
-    lines = reasons(plan)
-    most = max(budget_values(plan), key=lambda one: one.objective_gain)
-    assert lines[0].startswith("The expected error of a round's step is ")
-    assert lines[1].startswith(f"{most.group} decides: 10% more of its budget")
-    assert any(line.startswith("g0 costs the others: ") for line in lines)
-
-
 def test_a_plan_that_names_the_bias_leaning_is_read_and_explained_as_before(plan: Plan) -> None:
     terms = {("leaning" if name == "bias" else name): value for name, value in plan.bound.items()}
     assert "leaning" in terms

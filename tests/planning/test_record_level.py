@@ -5,13 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.release import History, Release
-from privplan.cli import main
 from privplan.errors import InputError
 from privplan.files import load_yaml
 from privplan.plan import Plan
@@ -233,18 +231,3 @@ def test_robust_hdp_preset_has_the_order_of_table_3() -> None:
     data["planning"]["weights"] = "population"
     strictest = solve_records(Spec.parse(data), strictest=True)
     assert strictest.objective.value > 4 * dp_fedavg
-
-
-def test_every_epsilon_on_screen_names_the_record(tmp_path: Any) -> None:
-    spec, plan = tmp_path / "spec.yaml", str(tmp_path / "plan.json")
-    spec.write_text(json.dumps(record_data()))
-    shown = CliRunner().invoke(main, ["solve", str(spec), "-o", plan])
-    assert shown.exit_code == 0, shown.output
-    words = " ".join(shown.stdout.split())
-    assert "poisson sampling of records, unit record, add_remove" in words
-    assert shown.stdout.count(" records │") == len(Plan.load(plan).certificate)
-    explained = CliRunner().invoke(main, ["explain", plan, "--format", "json"])
-    rows = json.loads(explained.stdout)
-    assert [row["value"] for row in rows] == pytest.approx(
-        [*noise_variances(Plan.load(plan)), *client_weights(Plan.load(plan))]
-    )

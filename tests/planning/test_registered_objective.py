@@ -103,39 +103,6 @@ def test_frontier_varies_its_assumed_constant(installed: Path) -> None:
     assert all(noise > 0 for noise in rounds.values())
 
 
-@pytest.mark.parametrize(
-    ("planning", "message"),
-    [
-        ({"ratios": "near_population"}, "constants: is required for ratios: near_population"),
-        ({"ratios": "nearest"}, "'near_population', 'noise', 'gdpfed_plus', 'uniform' or 'given'"),
-        (
-            {"ratios": "uniform", "weights": "optimal"},
-            "optimal is only for planning.ratios: balanced, bound, near_population, noise",
-        ),
-    ],
-)
-def test_a_spec_knows_its_requirements_and_its_name(
-    installed: Path, planning: dict[str, object], message: str
-) -> None:
-    write_spec(installed / "refused.json", **planning)
-    done = privplan(installed, "solve", "refused.json")
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_the_schema_lists_it(installed: Path) -> None:
     schema = json.loads(privplan(installed, "init", "--schema").stdout)
     assert "near_population" in schema["$defs"]["Planning"]["properties"]["ratios"]["enum"]
-
-
-def test_what_is_no_objective_is_refused_by_name(tmp_path: Path) -> None:
-    info = tmp_path / "broken-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[privplan.objectives]\nbroken = json:dumps\n")
-    write_spec(tmp_path / "spec.json", ratios="broken")
-    done = privplan(tmp_path, "solve", "spec.json")
-    assert done.returncode == 2
-    assert "must be a privplan.planning.objectives.Objective" in done.stderr
-    assert "Traceback" not in done.stderr

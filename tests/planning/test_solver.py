@@ -5,7 +5,7 @@ import math
 import pytest
 
 from privplan.accounting.calibrate import noise_multiplier
-from privplan.errors import InfeasibleError, UnsupportedError
+from privplan.errors import UnsupportedError
 from privplan.plan import Plan
 from privplan.planning.baselines import optimised, strictest, uniform
 from privplan.planning.explain import unspent_lines
@@ -109,33 +109,6 @@ def test_too_little_noise_of_the_closed_form_is_raised_by_the_guarantee() -> Non
     plan = solve(make_spec(groups=groups, rounds=3, planning={"accountant": "closed_form"}))
     assert keeps_every_budget(plan)
     assert any("raised to" in line and "by pld" in line for line in plan.warnings)
-
-
-def test_a_tight_accountant_makes_problem_1_degenerate_and_the_plan_says_so() -> None:
-    groups = [
-        {"name": "strict", "clients": 2000, "epsilon": 0.5},
-        {"name": "loose", "clients": 2000, "epsilon": 3.0},
-    ]
-    plan = solve(make_spec(groups=groups, cohort=80, rounds=50, planning={"accountant": "pld"}))
-    line = next(line for line in plan.warnings if "degenerate" in line)
-    assert "accountant pld" in line
-    assert "group loose" in line
-    quiet = solve(make_spec(planning={"accountant": "closed_form"}))
-    assert not any("degenerate" in line for line in quiet.warnings)
-
-
-def test_delta_too_large_is_a_warning() -> None:
-    plan = solve(make_spec(delta=0.004))
-    assert any("groups.loose.delta" in line and "1/clients" in line for line in plan.warnings)
-
-
-def test_a_budget_that_no_noise_can_meet_names_the_group() -> None:
-    groups = [
-        {"name": "strict", "clients": 200, "epsilon": 1e-6},
-        {"name": "loose", "clients": 300, "epsilon": 4.0},
-    ]
-    with pytest.raises(InfeasibleError, match=r"groups\.strict\.epsilon: noise_multiplier: none"):
-        solve(make_spec(groups=groups, delta=1e-12, planning={"ratios": "uniform"}))
 
 
 def test_a_cell_that_the_accountant_does_not_cover_is_refused() -> None:

@@ -32,57 +32,25 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("groups.0.epsilon", 0, "groups.strict.epsilon: must be greater than 0, found 0"),
         ("groups.0.epsilon", math.nan, "groups.strict.epsilon: must be "),
-        ("groups.0.epsilon", math.inf, "groups.strict.epsilon: must be a finite number"),
-        ("groups.0.epsilon", "much", "groups.strict.epsilon: must be a number, found 'much'"),
         ("groups.0.epsilon", True, "groups.strict.epsilon: must be a number"),
-        ("groups.0.clients", 0, "groups.strict.clients: must be 1 or more, found 0"),
-        ("groups.0.clients", 1.5, "groups.strict.clients: must be a whole number"),
         ("groups.0.delta", 1.0, "groups.strict.delta: must be less than 1"),
         ("groups", None, "groups: must be a list"),
-        ("delta", 0, "delta: must be in (0, 1), found 0"),
         ("delta", math.nan, "delta: must be in (0, 1)"),
         ("rounds", 10**9, "rounds: must be at most 10000000, found 1000000000"),
-        ("clipping_norm", math.nan, "clipping_norm: must be "),
         ("local.momentum", 1, "local.momentum: must be less than 1"),
         ("model", None, "model: must be a mapping of fields"),
-        ("planning.sparsification", [0.7, 0], "list of kept fractions in (0, 1]"),
         ("planning.sparsification", [0.7, math.nan], "list of kept fractions in (0, 1]"),
+        ("planning.heterogeneity", 1e100, "planning.heterogeneity: must be 1e+40 or less"),
+        ("planning.clipping", {"quantile": 1.0}, "clipping.quantile: must be less than 1"),
+        ("server", {"optimizer": "lion"}, "server.optimizer: must be one of 'adagrad', 'adam', "),
+        ("server", {"optimizer": "momentum", "momentum": 1}, "server.momentum: must be less than"),
     ],
 )
 def test_bad_input_names_field_rule_and_found(path: str, value: Any, said: str) -> None:
     with pytest.raises(InputError) as caught:
         Spec.parse(changed(path, value))
     assert said in str(caught.value)
-
-
-def test_all_faults_are_reported_at_once() -> None:
-    data = changed("groups.0.epsilon", -1.0)
-    data["rounds"] = 0
-    data["colour"] = "red"
-    with pytest.raises(InputError) as caught:
-        Spec.parse(data)
-    assert {fault.field for fault in caught.value.faults} == {
-        "groups.strict.epsilon",
-        "rounds",
-        "colour",
-    }
-
-
-@pytest.mark.parametrize("text", ["", "[]", "3", "name"])
-def test_yaml_that_is_not_a_mapping_is_refused(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "spec.yaml"
-    path.write_text(text)
-    with pytest.raises(InputError, match="must be a mapping of fields"):
-        Spec.load(path)
-
-
-def test_a_directory_or_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not a directory"):
-        Spec.load(tmp_path)
-    with pytest.raises(InputError, match="must be a file that exists"):
-        Spec.load(tmp_path / "none.yaml")
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -103,19 +71,10 @@ def test_presets_hold_table_1_and_appendix_b_2() -> None:
     assert (shakespeare.population, shakespeare.expected_cohort) == (714, 71.4)
     assert (shakespeare.local.steps, shakespeare.local.momentum) == (30, 0.9)
     cifar = Spec.parse(load_yaml(preset("gdpfed-cifar10"), "preset"))
-    assert (cifar.population, cifar.rounds, cifar.cohort, cifar.clipping_norm) == (
-        600,
-        100,
-        60,
-        1.5,
-    )
+    assert (cifar.population, cifar.rounds, cifar.cohort) == (600, 100, 60)
+    assert cifar.clipping_norm == 1.5
     svhn = Spec.parse(load_yaml(preset("gdpfed-svhn"), "preset"))
     assert (svhn.population, svhn.rounds, svhn.cohort, svhn.local.steps) == (6000, 100, 300, 25)
-
-
-def test_an_unknown_preset_is_refused() -> None:
-    with pytest.raises(InputError, match="preset: must be one of digits"):
-        preset("mnist")
 
 
 def test_a_spec_survives_yaml_and_json() -> None:
@@ -124,14 +83,19 @@ def test_a_spec_survives_yaml_and_json() -> None:
     assert Spec.parse(load_yaml(yaml.safe_dump(spec.model_dump(mode="json")), "spec")) == spec
 
 
-def test_warns_of_a_delta_that_is_not_below_one_over_clients() -> None:
-    assert any("not below 1/clients" in line for line in make_spec(delta=0.01).warnings())
-
-
 def _fields(data: dict[str, Any], folder: Path | str = ".") -> list[str]:
     with pytest.raises(InputError) as caught:
         Spec.parse(data, folder)
     return [fault.field for fault in caught.value.faults]
+
+
+def test_a_plan_names_every_number_and_old_specs_have_no_new_field() -> None:
+    spec = make_spec(server={"optimizer": "adam"}, averaging={})
+    data = spec.model_dump(mode="json")
+    assert data["server"] == {"optimizer": "adam", "learning_rate": 0.01, "epsilon": 0.001}
+    assert data["averaging"] == {"method": "ema", "decay": 0.8}
+    assert Spec.parse(data) == spec
+    assert not {"server", "averaging"} & make_spec().model_dump().keys()
 
 
 def test_faults_between_sound_fields_are_reported_beside_faulty_ones() -> None:
@@ -168,16 +132,6 @@ def test_a_faulty_field_hides_no_fault_of_other_groups() -> None:
     assert _fields(data) == ["groups.strict.sampling_ratio", "groups.loose.sampling_ratio"]
 
 
-def test_ratios_that_are_missing_are_not_summed() -> None:
-    fields = _fields(changed("planning.ratios", "given"))
-    assert fields == ["groups.strict.sampling_ratio", "groups.loose.sampling_ratio"]
-
-
-def test_a_spec_of_records_without_records_has_no_law_to_break() -> None:
-    data = spec_data(unit="record", delta="n^-1.1", cohort=None, planning={})
-    assert _fields(data) == ["groups.strict.records", "groups.loose.records"]
-
-
 def test_a_missing_file_of_budgets_hides_no_other_fault(tmp_path: Path) -> None:
     changes = {"groups_from": "x.csv", "groups": [], "rounds": 0, "planning": {"free": 5}}
     assert _fields(spec_data(**changes), tmp_path) == ["groups_from", "rounds", "planning.free"]
@@ -200,30 +154,16 @@ def test_faults_of_fields_parts_and_rules_are_reported_at_once() -> None:
     data = changed("planning", {"ratios": "uniform", "weights": "optimal", "free": ["rounds"]})
     data["groups"][0] |= {"records": 3, "min_weight": 0.1, "clients": 0}
     data |= {"local": {"epochs": 2}, "rounds": 0, "cohort": 1}
-    assert set(_fields(data)) == {
-        "groups.strict.clients",
-        "groups.strict.records",
-        "groups.strict.min_weight",
-        "local.epochs",
-        "rounds",
-        "cohort",
-        "planning.weights",
-        "planning.free",
-    }
+    assert set(_fields({**data, "colour": "red"})) == {
+        "groups.strict.clients", "groups.strict.records", "groups.strict.min_weight",
+        "local.epochs", "rounds", "cohort", "planning.weights", "planning.free", "colour",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "data",
     [
         record_data(unit="people"),
-        record_data(sampling="full"),
-        record_data(groups=[{"name": "one", "clients": 5, "epsilon": 2.0}]),
-        record_data(planning={"heterogeneity": 1.0}),
-        record_data(planning={"weights": "optimal"}),
-        record_data(planning={"ratios": "uniform"}),
-        spec_data(local={"epochs": 2}),
-        spec_data(planning={"ratios": "noise", "weights": "epsilon"}),
-        spec_data(planning={"ratios": "noise", "calibration": "published"}),
         spec_data(groups=[{"name": "a", "clients": 10}]),
         spec_data(groups=[{"name": "a", "clients": 10, "risk": None}]),
         spec_data(averaging={"method": "tail", "decay": 0.5}),
@@ -241,12 +181,8 @@ def test_the_schema_allows_what_a_spec_may_hold() -> None:
     page = (Path(__file__).parents[2] / "docs/inverse.md").read_text()
     blocks = re.findall(r"^```yaml[^\n]*\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     assert len(blocks) == 3
-    for data in (
-        *map(yaml.safe_load, blocks),
-        spec_data(),
-        record_data(),
-        Spec.parse(record_data()).model_dump(mode="json"),
-    ):
+    dumped = Spec.parse(record_data()).model_dump(mode="json")
+    for data in (*map(yaml.safe_load, blocks), spec_data(), record_data(), dumped):
         jsonschema.validate(data, schema)
     for faulty in (record_data(unit="people"), spec_data(rounds=None), spec_data(colour=1)):
         with pytest.raises(jsonschema.ValidationError):
@@ -271,8 +207,3 @@ def test_a_field_that_was_removed_names_what_to_use(path: str) -> None:
         Spec.parse({**spec_data(), **value})
     where, use = path.replace("*", "a"), REMOVED[path]
     assert str(raised.value) == f"{where}: was removed in 0.2; use {use}, found 1"
-
-
-def test_free_local_steps_were_removed() -> None:
-    with pytest.raises(InputError, match=r"^planning\.free: local_steps was removed in 0\.2; use"):
-        Spec.parse(spec_data(planning={"free": ["local_steps"]}))
