@@ -2,7 +2,6 @@
 
 import csv
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -17,14 +16,14 @@ DATA = spec_data(planning={"accountant": "rdp", "ratios": "uniform"})
 VARIES = [parse_vary("groups.strict.epsilon=0.5:2:2"), parse_vary("rounds=20:40:2")]
 
 
-def test_even_steps_and_even_factors() -> None:
+def test_even_steps_and_even_factors():
     assert parse_vary("cohort=10:30:3").values == (10, 20, 30)
     assert parse_vary("cohort=10:1000:3:log").values == pytest.approx((10, 100, 1000))
     assert parse_vary("cohort=10:30:1").values == (10,)
     assert parse_vary("rounds=5:5:3").values == (5,)
 
 
-def test_numbers_are_found_by_path_and_group_name() -> None:
+def test_numbers_are_found_by_path_and_group_name():
     found = with_point(DATA, {"groups.strict.epsilon": 0.7, "local.steps": 3.0})
     assert found["groups"][0]["epsilon"] == 0.7
     assert found["local"]["steps"] == 3
@@ -34,7 +33,7 @@ def test_numbers_are_found_by_path_and_group_name() -> None:
             with_point(DATA, {path: 1.0})
 
 
-def test_a_sweep_has_a_row_for_each_point_and_group(tmp_path: Path) -> None:
+def test_a_sweep_has_a_row_for_each_point_and_group(tmp_path):
     rows = sweep(DATA, VARIES, tmp_path)
     assert len(rows) == 8
     table = list(csv.DictReader((tmp_path / TABLE).read_text().splitlines()))
@@ -54,16 +53,14 @@ def test_a_sweep_has_a_row_for_each_point_and_group(tmp_path: Path) -> None:
         ("cohort=20:22:4", {"sampling": "fixed_size"}, [20, 21, 22]),
     ],
 )
-def test_only_numbers_that_must_be_whole_are_rounded(
-    text: str, changes: dict[str, str], expected: list[float]
-) -> None:
+def test_only_numbers_that_must_be_whole_are_rounded(text, changes, expected):
     vary = parse_vary(text)
     rows = sweep({**DATA, **changes}, [vary])
     assert not [row["error"] for row in rows if "error" in row]
     assert list(dict.fromkeys(row[vary.path] for row in rows)) == expected
 
 
-def test_what_solve_decides_cannot_be_varied() -> None:
+def test_what_solve_decides_cannot_be_varied():
     free = spec_data(planning={"free": ["ratios", "weights", "rounds"], "max_uploads": 600})
     del free["clipping_norm"]
     with pytest.raises(InputError, match="vary: must not name what planning"):
@@ -75,11 +72,11 @@ def test_what_solve_decides_cannot_be_varied() -> None:
         sweep({**DATA, "planning": {"free": 0}}, [parse_vary("rounds=10:40:2")])
 
 
-def test_an_interrupted_sweep_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_sweep_goes_on(tmp_path):
     whole = sweep(DATA, VARIES, tmp_path / "whole")
     seen: list[int] = []
 
-    def interrupt(done: int, total: int) -> None:
+    def interrupt(done, total):
         seen.append(done)
         if done == 2:
             raise KeyboardInterrupt
@@ -95,7 +92,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path) -> None:
     assert (tmp_path / "cut" / TABLE).read_text() == (tmp_path / "whole" / TABLE).read_text()
 
 
-def test_one_sound_point_is_enough_for_a_sweep() -> None:
+def test_one_sound_point_is_enough_for_a_sweep():
     """Both ends have the same fault, that they are not in (0, 1)."""
     rows = sweep(DATA, [parse_vary("delta=-0.5:1.5:5")])
     assert ["error" in row for row in rows] == [True, True, False, False, True, True]
@@ -114,9 +111,7 @@ def test_one_sound_point_is_enough_for_a_sweep() -> None:
         ("noise_multiplier=-1:2:2", 1.0, [False, True]),
     ],
 )
-def test_a_budget_that_no_round_keeps_is_a_cell_of_the_table(
-    varied: str, written: float, sound: list[bool], tmp_path: Path
-) -> None:
+def test_a_budget_that_no_round_keeps_is_a_cell_of_the_table(varied, written, sound, tmp_path):
     fixed = {"clients": 300, "noise_multiplier": 2.0}
     groups = [{"name": "a", "epsilon": written, **fixed}, {"name": "b", "epsilon": 4.0, **fixed}]
     spec = tmp_path / "spec.yaml"
@@ -131,7 +126,7 @@ def test_a_budget_that_no_round_keeps_is_a_cell_of_the_table(
     assert list(found.values()) == sound
 
 
-def test_command_writes_table_and_plot(tmp_path: Path) -> None:
+def test_command_writes_table_and_plot(tmp_path):
     spec = tmp_path / "spec.yaml"
     spec.write_text(json.dumps(DATA))
     arguments = ["what-if", str(spec), "--vary", "rounds=5:10:2", "--workers", "1"]

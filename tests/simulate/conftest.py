@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
@@ -22,32 +21,32 @@ def digits_spec(**changes: object) -> Spec:
 
 
 @pytest.fixture(scope="session")
-def digits_plan() -> Plan:
+def digits_plan():
     """The plan of the preset."""
     return solve(digits_spec())
 
 
 @pytest.fixture(scope="session")
-def middle_plan() -> Plan:
+def middle_plan():
     """The same for twenty rounds."""
     return solve(digits_spec(rounds=20))
 
 
 @pytest.fixture(scope="session")
-def short_plan() -> Plan:
+def short_plan():
     """The same for eight rounds."""
     return solve(digits_spec(rounds=8))
 
 
 @pytest.fixture
-def short_path(short_plan: Plan, tmp_path: Path) -> Path:
+def short_path(short_plan, tmp_path):
     """``plan.json`` of the short plan."""
     short_plan.save(tmp_path / "plan.json")
     return tmp_path / "plan.json"
 
 
 @pytest.fixture(scope="session")
-def cifar_10_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cifar_10_folder(tmp_path_factory):
     """A data folder with CIFAR-10's usual files; skips where PRIVPLAN_DATA has none to make."""
     data = Path(os.environ.get("PRIVPLAN_DATA", "."))
     if (data / "cifar-10-batches-py").is_dir():

@@ -1,7 +1,5 @@
 """Algorithms: components must fit each other, and only mechanisms draw privacy noise."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -20,12 +18,12 @@ from tests.simulate import tiny
 ROOT = Path(simulate.__file__).parent
 
 
-def test_noise_needs_a_bounded_update() -> None:
+def test_noise_needs_a_bounded_update():
     with pytest.raises(InputError, match=r"algorithm\.mechanism: must follow a transform"):
         compose("bare", tiny.plan(), mechanism=gaussian_per_group())
 
 
-def test_a_transform_that_proves_nothing_clears_the_bound() -> None:
+def test_a_transform_that_proves_nothing_clears_the_bound():
     opaque = Transform(
         "opaque", lambda updates, context: (updates, None), lambda bound, group: None
     )
@@ -33,12 +31,12 @@ def test_a_transform_that_proves_nothing_clears_the_bound() -> None:
         compose("late", tiny.plan(), transforms=(clip(1.0), opaque), mechanism=gaussian_per_group())
 
 
-def test_the_sampler_executes_the_plan_s_law() -> None:
+def test_the_sampler_executes_the_plan_s_law():
     with pytest.raises(InputError, match=r"algorithm\.sampler: must draw by the plan's law, full"):
         compose("wrong", tiny.plan(), sampler=by_law(SamplingLaw.POISSON))
 
 
-def test_a_joint_sum_has_one_weight() -> None:
+def test_a_joint_sum_has_one_weight():
     with pytest.raises(InputError, match="the same weight"):
         compose(
             "uneven", tiny.plan(), transforms=(clip(1.0),), mechanism=gaussian_joint(),
@@ -46,11 +44,11 @@ def test_a_joint_sum_has_one_weight() -> None:
         )  # fmt: skip
 
 
-def test_every_law_has_a_sampler() -> None:
+def test_every_law_has_a_sampler():
     assert [by_law(law).law for law in SamplingLaw] == list(SamplingLaw)
 
 
-def test_only_the_mechanisms_draw_normal_noise() -> None:
+def test_only_the_mechanisms_draw_normal_noise():
     drawing = [
         path.relative_to(ROOT).as_posix()
         for path in ROOT.rglob("*.py")

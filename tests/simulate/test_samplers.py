@@ -21,7 +21,7 @@ def draws(sampler: object) -> list[np.ndarray]:
     ]
 
 
-def test_poisson_sizes_are_binomial_and_every_client_is_as_likely() -> None:
+def test_poisson_sizes_are_binomial_and_every_client_is_as_likely():
     cohorts = draws(by_law(SamplingLaw.POISSON))
     sizes = np.array([len(cohort) for cohort in cohorts])
     mean, variance = CLIENTS * RATIO, CLIENTS * RATIO * (1 - RATIO)
@@ -32,7 +32,7 @@ def test_poisson_sizes_are_binomial_and_every_client_is_as_likely() -> None:
     assert 1e-6 < stats.chi2.sf(spread, CLIENTS) < 1 - 1e-6
 
 
-def test_poisson_clients_are_independent() -> None:
+def test_poisson_clients_are_independent():
     present = np.zeros((DRAWS, 2), dtype=bool)
     for index, cohort in enumerate(draws(by_law(SamplingLaw.POISSON))):
         present[index] = np.isin([3, 4], cohort)
@@ -40,7 +40,7 @@ def test_poisson_clients_are_independent() -> None:
     assert 1e-6 < stats.binom.cdf(both, DRAWS, RATIO**2) < 1 - 1e-6
 
 
-def test_fixed_size_is_exact_and_without_replacement() -> None:
+def test_fixed_size_is_exact_and_without_replacement():
     cohorts = draws(by_law(SamplingLaw.FIXED_SIZE))
     assert {len(cohort) for cohort in cohorts} == {20}
     assert all(len(np.unique(cohort)) == 20 for cohort in cohorts)
@@ -48,12 +48,12 @@ def test_fixed_size_is_exact_and_without_replacement() -> None:
     assert abs(counts - DRAWS * RATIO).max() < 6 * np.sqrt(DRAWS * RATIO)
 
 
-def test_full_takes_everybody() -> None:
+def test_full_takes_everybody():
     generator = stream(0, Purpose.SAMPLING, 1, 0)
     np.testing.assert_array_equal(by_law(SamplingLaw.FULL).draw(generator, 5, 1.0, 1), np.arange(5))
 
 
-def test_no_two_streams_start_alike() -> None:
+def test_no_two_streams_start_alike():
     names = [
         (seed, purpose, *indices)
         for seed in (0, 1, 2**31)
@@ -65,6 +65,6 @@ def test_no_two_streams_start_alike() -> None:
     assert len(set(starts.values())) == len(names)
 
 
-def test_a_stream_depends_on_its_name_only() -> None:
+def test_a_stream_depends_on_its_name_only():
     one, two = (stream(3, Purpose.CLIENT, 5, 9).random(4) for _ in range(2))
     np.testing.assert_array_equal(one, two)

@@ -1,7 +1,5 @@
 """Losses and metrics of tasks against closed forms, and what is refused."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -19,7 +17,7 @@ LOGITS = torch.tensor([[2.0], [-1.0], [0.5], [-3.0]])
 LABELS = torch.tensor([1.0, 1.0, 0.0, 0.0])
 
 
-def test_binary_loss_and_metrics() -> None:
+def test_binary_loss_and_metrics():
     loss = objective_of("binary", None, LABELS)(LOGITS, torch.arange(4))
     probabilities = 1 / (1 + np.exp(-LOGITS[:, 0].double().numpy()))
     expected = -np.log(
@@ -31,14 +29,14 @@ def test_binary_loss_and_metrics() -> None:
     assert metric_of("binary", "f1")(LOGITS, LABELS) == 0.5
 
 
-def test_multi_label_metrics_count_all_labels() -> None:
+def test_multi_label_metrics_count_all_labels():
     outputs = torch.tensor([[1.0, -1.0, 1.0], [-1.0, -1.0, 1.0]])
     targets = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
     assert metric_of("multi-label", None)(outputs, targets) == pytest.approx(2 / 3)
     assert metric_of("multi-label", "accuracy")(outputs, targets) == pytest.approx(4 / 6)
 
 
-def test_regression_metrics() -> None:
+def test_regression_metrics():
     outputs, targets = torch.tensor([[1.0], [2.0], [6.0]]), torch.tensor([1.0, 4.0, 4.0])
     assert metric_of("regression", None)(outputs, targets) == pytest.approx(math.sqrt(8 / 3))
     assert metric_of("regression", "mae")(outputs, targets) == pytest.approx(4 / 3)
@@ -48,7 +46,7 @@ def test_regression_metrics() -> None:
     assert float(loss) == pytest.approx(8 / 3)
 
 
-def test_next_token_loss_is_a_mean_over_records() -> None:
+def test_next_token_loss_is_a_mean_over_records():
     outputs = torch.zeros(2, 3, 4)
     targets = torch.tensor([[1, 2, 3], [0, -100, -100]])
     outputs[1, 0, 0] = 2.0
@@ -62,7 +60,7 @@ def test_next_token_loss_is_a_mean_over_records() -> None:
     assert metric_of("next-token", "accuracy")(outputs, targets) == 0.25
 
 
-def test_every_default_loss_is_a_mean_over_records() -> None:
+def test_every_default_loss_is_a_mean_over_records():
     generator = torch.Generator().manual_seed(0)
     for name, task in TASKS.items():
         outputs = torch.randn(4, 5, 6, generator=generator)
@@ -75,7 +73,7 @@ def test_every_default_loss_is_a_mean_over_records() -> None:
         assert float(task.loss(outputs, targets)) == pytest.approx(np.mean(each), rel=1e-6)
 
 
-def test_labels_and_seeds_come_back() -> None:
+def test_labels_and_seeds_come_back():
     y = torch.tensor([[[3, 2**32 - 1, -1], [0, 1, 2]]])
     seeds = torch.tensor([[2**31 - 1, 0]])
     packed = with_seeds(y, seeds)
@@ -97,7 +95,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("field", "make"), WRONG)
-def test_wrong_tasks_losses_and_metrics(field, make) -> None:
+def test_wrong_tasks_losses_and_metrics(field, make):
     with pytest.raises(InputError, match=f"^{field}: "):
         make()
 
@@ -120,7 +118,7 @@ WRONG_DATA = [
 
 
 @pytest.mark.parametrize(("field", "changes"), WRONG_DATA)
-def test_wrong_labels(field, changes) -> None:
+def test_wrong_labels(field, changes):
     with pytest.raises(InputError, match=f"^{field}: "):
         simulate.Data(X, **changes)
 
@@ -141,7 +139,7 @@ WRONG_LOSSES = [
 
 
 @pytest.mark.parametrize(("field", "loss", "by_record"), WRONG_LOSSES)
-def test_wrong_losses(field, loss, by_record) -> None:
+def test_wrong_losses(field, loss, by_record):
     dataset, _ = simulate.Data(X, X[:, 0], task="regression").prepared(())
     objective = Objective(loss, dataset.targets)
     model = OwnModel(nn.Linear, {"in_features": 4, "out_features": 1}, "Linear")
@@ -151,7 +149,7 @@ def test_wrong_losses(field, loss, by_record) -> None:
         model.model("linear", dataset, objective=objective)
 
 
-def test_metrics_of_torchmetrics() -> None:
+def test_metrics_of_torchmetrics():
     library = pytest.importorskip("torchmetrics", reason="pip install 'privplan[metrics]'")
     outputs, targets = torch.tensor([[1.0], [2.0], [6.0]]), torch.tensor([1.0, 4.0, 4.0])
     kind = library.regression.MeanAbsoluteError

@@ -43,7 +43,7 @@ class Recorder(Callback):
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plan(tmp_path_factory):
     data = {**load_yaml(preset("digits"), "spec"), "rounds": 3}
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     privplan.solve(privplan.Spec.parse(data)).save(path)
@@ -54,7 +54,7 @@ def _request(plan: Path, folder: Path, **more: object) -> Request:
     return Request(Plan.load(plan), "planned", "digits", folder, device="cpu", **more)
 
 
-def test_a_callback_sees_start_every_round_and_the_end(plan: Path, tmp_path: Path) -> None:
+def test_a_callback_sees_start_every_round_and_the_end(plan, tmp_path):
     request, recorder = _request(plan, tmp_path / "run"), Recorder()
     run_prepared(request, prepare(request), callbacks=[recorder])
     rounds = [("round", number) for number in (1, 2, 3)]
@@ -67,12 +67,10 @@ def test_a_callback_sees_start_every_round_and_the_end(plan: Path, tmp_path: Pat
         assert lower <= recorder.spent[group.group] <= min(upper * (1 + 2e-3), group.budget or 0)
 
 
-def test_a_tracker_changes_nothing_of_the_run(
-    plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracker_changes_nothing_of_the_run(plan, tmp_path, monkeypatch):
     folders: list[Path] = []
 
-    def build(folder: Path) -> Callback:
+    def build(folder):
         folders.append(folder)
         return Recorder()
 

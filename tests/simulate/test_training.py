@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-import privplan
 import simulate
 from privplan.errors import InputError
 from simulate.runs.run import InterruptedRunError
@@ -15,11 +14,11 @@ from tests.simulate.own_runs import Net, arrays, data, plan
 
 
 @pytest.fixture(scope="module")
-def solved(tmp_path_factory: pytest.TempPathFactory) -> privplan.Plan:
+def solved(tmp_path_factory):
     return plan(tmp_path_factory.mktemp("spec"))
 
 
-def test_the_trained_module_reaches_the_score_of_the_run(solved, tmp_path) -> None:
+def test_the_trained_module_reaches_the_score_of_the_run(solved, tmp_path):
     own = data()
     run = simulate.train(solved, model=Net, data=own, seed=1, folder=tmp_path / "run")
     assert run.metric == "accuracy"
@@ -33,8 +32,8 @@ def test_the_trained_module_reaches_the_score_of_the_run(solved, tmp_path) -> No
     assert run.score > 0.6
 
 
-def test_an_interrupted_run_resumes_to_the_same_parameters(solved, tmp_path) -> None:
-    def stop(done: int, rounds: int) -> None:
+def test_an_interrupted_run_resumes_to_the_same_parameters(solved, tmp_path):
+    def stop(done, rounds):
         if done == 2:
             raise KeyboardInterrupt
 
@@ -56,7 +55,7 @@ class _Renamed(Net):
     """Another class with the same parameters."""
 
 
-def test_test_records_of_each_client_are_split_off(solved) -> None:
+def test_test_records_of_each_client_are_split_off(solved):
     dataset, partition = data(test_share=0.25).prepared(solved.groups)
     assert len(dataset.test_y) == pytest.approx(100, abs=10)
     assert partition is not None
@@ -67,7 +66,7 @@ def test_test_records_of_each_client_are_split_off(solved) -> None:
         assert (dataset.train_people[records] == client).all()
 
 
-def test_a_torch_dataset_gives_the_same_records(solved) -> None:
+def test_a_torch_dataset_gives_the_same_records(solved):
     known = arrays()
     pairs = torch.utils.data.TensorDataset(
         torch.from_numpy(known["x"]).float(), torch.from_numpy(known["y"])
@@ -91,7 +90,7 @@ WRONG_DATA = [
 
 
 @pytest.mark.parametrize(("field", "changes"), WRONG_DATA)
-def test_wrong_data_are_refused(solved, field, changes) -> None:
+def test_wrong_data_are_refused(solved, field, changes):
     with pytest.raises(InputError) as caught:
         data(**changes).prepared(solved.groups)
     assert str(caught.value).startswith(f"{field}: ")
@@ -152,16 +151,16 @@ WRONG_MODELS = [
 
 
 @pytest.mark.parametrize(("field", "model"), WRONG_MODELS)
-def test_wrong_models_are_refused(solved, tmp_path, field, model) -> None:
+def test_wrong_models_are_refused(solved, tmp_path, field, model):
     with pytest.raises(InputError) as caught:
         simulate.train(solved, model=model, data=data(), folder=tmp_path / "run")
     assert str(caught.value).startswith(f"{field}: ")
     assert not (tmp_path / "run").exists()
 
 
-def test_all_faults_of_a_module_are_named_at_once(solved, tmp_path) -> None:
+def test_all_faults_of_a_module_are_named_at_once(solved, tmp_path):
     class Bad(_Unused):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.norm = nn.BatchNorm1d(4)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,7 +52,7 @@ def built(**changes: object) -> Algorithm:
     return replace(ALGORITHMS.get("planned").build(plan, Hyperparameters()), local=tiny.LOCAL)
 
 
-def test_a_round_by_hand() -> None:
+def test_a_round_by_hand():
     """Norms 5, 10, 5, 20 against C = 5: half are short enough, the others become (3, 4)."""
     setting, how = tiny.setting(built()), clipping()
     begin, ledger = initial_state(setting), MemoryLedger("")
@@ -74,7 +73,7 @@ def test_a_round_by_hand() -> None:
         assert one.largest_norm <= (one.clip_bound or 0.0)
 
 
-def test_the_pair_costs_what_the_plan_says() -> None:
+def test_the_pair_costs_what_the_plan_says():
     how = clipping()
     worth = how.update_noise_multiplier / how.count_noise_multiplier
     std = SIGMA * how.bound
@@ -88,9 +87,7 @@ def test_the_pair_costs_what_the_plan_says() -> None:
     norm=st.floats(1e-3, 1e3),
     share=st.floats(0.001, 0.9),
 )
-def test_no_client_moves_sum_and_count_by_more_than_the_bound(
-    size: float, norm: float, share: float
-) -> None:
+def test_no_client_moves_sum_and_count_by_more_than_the_bound(size, norm, share):
     how, group = clipping(share), tiny.plan().groups[0]
     context = TransformContext(
         1, torch.zeros(3), {NORM: torch.tensor(norm, dtype=torch.float64)}, group
@@ -103,7 +100,7 @@ def test_no_client_moves_sum_and_count_by_more_than_the_bound(
     assert bool(long[0]) is (float(update.double().norm()) > norm)
 
 
-def test_without_noise_the_norm_comes_to_the_quantile() -> None:
+def test_without_noise_the_norm_comes_to_the_quantile():
     """Of the norms 5, 10, 15 and 20 three are at most 15 and two are at most 10."""
     setting = tiny.setting(built(rounds=200), pixels=(1, 2, 3, 4))
     plan = setting.algorithm.plan
@@ -120,7 +117,7 @@ def test_without_noise_the_norm_comes_to_the_quantile() -> None:
     assert float(progress.server[NORM]) == pytest.approx(15.0, rel=0.05)
 
 
-def test_a_trained_plan_keeps_its_budgets_and_moves_the_norm(tmp_path: Path) -> None:
+def test_a_trained_plan_keeps_its_budgets_and_moves_the_norm(tmp_path):
     plan = solve(digits_spec(planning={"clipping": {"quantile": 0.5}}, rounds=20))
     execute(Request(plan, "planned", "digits", tmp_path / "run", seed=1))
     run = load_run(tmp_path / "run")
@@ -146,7 +143,7 @@ def moved(algorithm: Algorithm) -> tuple[np.ndarray, float, list[ReleaseRecord]]
     return (end.theta - begin.theta).numpy(), float(end.server[NORM]), ledger.records
 
 
-def test_one_sum_per_group_by_hand() -> None:
+def test_one_sum_per_group_by_hand():
     """GDPFed+: unit updates (0.6, 0.8), counts of their own, top-k of the model's coordinates."""
     how, sigmas = clipping(), (2.0, 0.5)
     step, norm, records = moved(of_method("GDPFed+", tiny.plan(kept=0.5)))
@@ -167,7 +164,7 @@ def test_one_sum_per_group_by_hand() -> None:
         assert one.release_for(one.shares[0]).noise_multiplier == pytest.approx(sigma, rel=1e-9)
 
 
-def test_groups_with_their_own_norms_by_hand() -> None:
+def test_groups_with_their_own_norms_by_hand():
     """Norms 2.5 and 5: the first group's clients add half as much to sum and count."""
     how, plan = clipping(), tiny.plan(release="joint", sigmas=(2 * SIGMA, SIGMA))
     strict, loose = plan.groups
@@ -187,7 +184,7 @@ def test_groups_with_their_own_norms_by_hand() -> None:
         assert (one.largest_norm or 0.0) <= (one.clip_bound or 0.0)
 
 
-def test_what_is_counted_is_what_is_clipped() -> None:
+def test_what_is_counted_is_what_is_clipped():
     """DP-FedPGN's second round: the norms of the shifted updates, not of the updates."""
     plan = tiny.plan(release="joint", sigmas=(1e-9, 1e-9))
     algorithm = of_method("DP-FedPGN", plan, rho=0.0, beta=0.4)
@@ -203,7 +200,7 @@ def test_what_is_counted_is_what_is_clipped() -> None:
     assert float(second.server[NORM]) == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_public_mask_does_not_select_the_count() -> None:
+def test_a_public_mask_does_not_select_the_count():
     """Fed-SMP: one of two coordinates and the count leave the clients."""
     plan = tiny.plan(release="joint", sigmas=(SIGMA, SIGMA))
     step, norm, [record] = moved(of_method("Fed-SMP", plan, kept=0.5))
@@ -214,7 +211,7 @@ def test_a_public_mask_does_not_select_the_count() -> None:
     assert (released.coordinates, released.released, released.appended) == (3, 2, 1)
 
 
-def test_a_method_that_does_not_count_is_refused() -> None:
+def test_a_method_that_does_not_count_is_refused():
     """The bound of a fixed clip is not that of the plan, nor would its norm follow anything."""
     plan = tiny.plan(release="joint", sigmas=(SIGMA, SIGMA))
     plan = plan.model_copy(update={"clipping": clipping()})
@@ -229,7 +226,7 @@ OTHERS = ("DP-FedAvg-BLUR+LUS", "PFA", "WeiAvg", "CENTAUR", "PPSGD", "Time-adapt
 @pytest.mark.parametrize(
     "name", [*METHODS, *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS)]
 )
-def test_a_trained_method_pays_for_its_quantile(name: str, tmp_path: Path) -> None:
+def test_a_trained_method_pays_for_its_quantile(name, tmp_path):
     """The verdict holds, and the ledger's releases are those of the executed plan."""
     spec = digits_spec(
         planning={"ratios": "uniform", "accountant": "rdp", "clipping": {}}, rounds=4
@@ -243,7 +240,7 @@ def test_a_trained_method_pays_for_its_quantile(name: str, tmp_path: Path) -> No
         assert history_of(run.ledger.records, group.name) == run.plan.history(group)
 
 
-def test_dp_fedpgn_pays_for_its_median_by_default(short_plan: Plan, tmp_path: Path) -> None:
+def test_dp_fedpgn_pays_for_its_median_by_default(short_plan, tmp_path):
     execute(Request(short_plan, "DP-FedPGN", "digits", tmp_path / "run", seed=1))
     run = load_run(tmp_path / "run")
     assert run.plan.clipping is not None
@@ -252,7 +249,7 @@ def test_dp_fedpgn_pays_for_its_median_by_default(short_plan: Plan, tmp_path: Pa
 
 
 @pytest.mark.parametrize("change", ["copy", "in place", "none"])
-def test_known_norms_are_never_those_of_other_updates(change: str) -> None:
+def test_known_norms_are_never_those_of_other_updates(change):
     group = tiny.plan().groups[0]
     updates = torch.full((3, 4), 0.01)
     context = TransformContext(1, torch.zeros(4), {}, group, Measured(updates))

@@ -31,7 +31,7 @@ def exported(folder: Path, target: str, **changes: object) -> Result:
         ("pfl", ["train.py"]),
     ],
 )
-def test_projects_are_complete(tmp_path: Path, target: str, names: list[str]) -> None:
+def test_projects_are_complete(tmp_path, target, names):
     done = exported(tmp_path, target)
     assert done.exit_code == 0
     out = tmp_path / "out"
@@ -53,7 +53,7 @@ def test_projects_are_complete(tmp_path: Path, target: str, names: list[str]) ->
         assert "num-supernodes=100" in readme
 
 
-def test_json_has_every_number(tmp_path: Path) -> None:
+def test_json_has_every_number(tmp_path):
     exported(tmp_path, "json")
     data = json.loads((tmp_path / "out" / "deployment.json").read_text())
     assert (data["sampling"], data["relation"], data["rounds"]) == ("poisson", "add_remove", 5)
@@ -72,22 +72,20 @@ def test_json_has_every_number(tmp_path: Path) -> None:
         ("pfl", {"release": "per_group"}, "plan.release: must be joint; pfl adds the updates"),
     ],
 )
-def test_what_a_framework_cannot_express_is_refused(
-    tmp_path: Path, target: str, changes: dict[str, object], line: str
-) -> None:
+def test_what_a_framework_cannot_express_is_refused(tmp_path, target, changes, line):
     done = exported(tmp_path, target, **changes)
     assert line in done.output
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_with_files_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_folder_with_files_is_not_overwritten(tmp_path):
     exported(tmp_path, "json")
     again = exported(tmp_path, "json")
     assert "output: must be a new or an empty folder" in again.output
 
 
 @pytest.mark.slow
-def test_an_exported_project_of_opacus_trains_and_resumes(tmp_path: Path) -> None:
+def test_an_exported_project_of_opacus_trains_and_resumes(tmp_path):
     pytest.importorskip("opacus")
     plan_of({"records": (100, 9.0, 0.1, 1.1)}, 6).save(tmp_path / "plan.json")
     arguments = ["export", str(tmp_path / "plan.json"), "--to", "opacus", "-o", str(tmp_path / "o")]

@@ -38,7 +38,7 @@ def command(python: str, folder: Path, strategy: str = "FedAvg", rounds: int = R
 
 
 @pytest.mark.parametrize("version", ["1.41", "1.42"])
-def test_flower_runs_keep_their_plan(tmp_path: Path, version: str) -> None:
+def test_flower_runs_keep_their_plan(tmp_path, version):
     python, the_plan = flower(version), plan()
     the_plan.save(tmp_path / "plan.json")
     done = run(command(python, tmp_path))
@@ -54,7 +54,7 @@ def test_flower_runs_keep_their_plan(tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["FedAdam", "FedAvgM", "FedYogi", "FedAdagrad"])
-def test_server_optimisers_work_on_the_noised_mean(tmp_path: Path, strategy: str) -> None:
+def test_server_optimisers_work_on_the_noised_mean(tmp_path, strategy):
     python = flower("1.41")
     plan().save(tmp_path / "plan.json")
     done = run(command(python, tmp_path, strategy))
@@ -72,9 +72,7 @@ def test_server_optimisers_work_on_the_noised_mean(tmp_path: Path, strategy: str
         ("FedXgbBagging", "it collects trees"),
     ],
 )
-def test_strategies_that_need_single_updates_are_refused(
-    tmp_path: Path, strategy: str, reason: str
-) -> None:
+def test_strategies_that_need_single_updates_are_refused(tmp_path, strategy, reason):
     python = flower("1.41")
     plan().save(tmp_path / "plan.json")
     done = run(command(python, tmp_path, strategy))
@@ -82,7 +80,7 @@ def test_strategies_that_need_single_updates_are_refused(
     assert not (tmp_path / "run" / LEDGER).exists()
 
 
-def test_training_ends_after_the_last_paid_round_with_its_model(tmp_path: Path) -> None:
+def test_training_ends_after_the_last_paid_round_with_its_model(tmp_path):
     python, the_plan = flower("1.42"), plan(epsilon=2.5)
     the_plan.save(tmp_path / "plan.json")
     done = run(command(python, tmp_path))
@@ -98,7 +96,7 @@ def test_training_ends_after_the_last_paid_round_with_its_model(tmp_path: Path) 
     assert lines_of(done.stdout)[-1] == {"saved": 2, "rounds": booked}
 
 
-def test_one_round_more_than_planned_is_refused(tmp_path: Path) -> None:
+def test_one_round_more_than_planned_is_refused(tmp_path):
     python, the_plan = flower("1.42"), plan(rounds=3)
     the_plan.save(tmp_path / "plan.json")
     done = run(command(python, tmp_path, rounds=4))
@@ -106,9 +104,7 @@ def test_one_round_more_than_planned_is_refused(tmp_path: Path) -> None:
     assert lines_of(done.stdout)[-1] == {"saved": 2, "rounds": 3}
 
 
-def test_updates_that_are_not_finite_are_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_updates_that_are_not_finite_are_said(tmp_path, monkeypatch):
     monkeypatch.setenv("NOT_FINITE", "40")
     plan(rounds=2).save(tmp_path / "plan.json")
     done = run(command(flower("1.42"), tmp_path, rounds=2))
@@ -131,7 +127,7 @@ def stored_model(folder: Path, the_plan: Plan) -> str:
     return sha256(arrays["arrays/0"].tobytes() + arrays["arrays/1"].tobytes()).hexdigest()
 
 
-def test_killed_runs_go_on_from_the_last_release(tmp_path: Path) -> None:
+def test_killed_runs_go_on_from_the_last_release(tmp_path):
     """The process group is killed three times; no release is made twice or lost."""
     python, the_plan = flower("1.41"), plan(40.0, 24)
     the_plan.save(tmp_path / "plan.json")
@@ -159,7 +155,7 @@ def test_killed_runs_go_on_from_the_last_release(tmp_path: Path) -> None:
         assert guard.verdict().outcome == "kept"
 
 
-def test_an_exported_project_runs(tmp_path: Path) -> None:
+def test_an_exported_project_runs(tmp_path):
     export(plan(), "flower", tmp_path / "project")
     script = str(PROJECT / "exported.py")
     done = run([flower("1.42"), script, str(tmp_path / "project"), str(CLIENTS)])
@@ -171,7 +167,7 @@ def test_an_exported_project_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.41", "1.42"])
-def test_the_accountant_of_a_group(version: str) -> None:
+def test_the_accountant_of_a_group(version):
     """Flower's own figures for 120 of 6,000 clients, 50 rounds, beside the truth."""
     done = run([flower(version), str(PROJECT / "accountant.py")])
     assert done.returncode == 0, done.stderr

@@ -108,7 +108,7 @@ def lines(ledger: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("version", ["1.41", "1.42"])
-def test_a_deployment_is_killed_and_keeps_its_plan(tmp_path: Path, version: str) -> None:
+def test_a_deployment_is_killed_and_keeps_its_plan(tmp_path, version):
     project = tmp_path / "project"
     export(plan(), "flower", project)
     shutil.copy(Path(__file__).parent / "flower_project" / "task.py", project / "guarded")

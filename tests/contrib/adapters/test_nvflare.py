@@ -32,7 +32,7 @@ def command(folder: Path) -> list[str]:
     return [python, str(script), *(str(folder / name) for name in ("plan.json", "run", "space"))]
 
 
-def test_a_killed_job_goes_on_and_keeps_its_plan(tmp_path: Path) -> None:
+def test_a_killed_job_goes_on_and_keeps_its_plan(tmp_path):
     the_plan, ledger = plan(5), tmp_path / "run" / LEDGER
     the_plan.save(tmp_path / "plan.json")
     process, deadline = started(command(tmp_path)), time.monotonic() + 200
@@ -63,9 +63,7 @@ def test_a_killed_job_goes_on_and_keeps_its_plan(tmp_path: Path) -> None:
         ("none", "none of 2 rounds was released: no site reported an update", 0),
     ],
 )
-def test_whole_models_and_lost_sites(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sites: str, said: str, booked: int
-) -> None:
+def test_whole_models_and_lost_sites(tmp_path, monkeypatch, sites, said, booked):
     monkeypatch.setenv("SITES", sites)
     plan(2).save(tmp_path / "plan.json")
     done = run(command(tmp_path))
@@ -79,7 +77,7 @@ def test_whole_models_and_lost_sites(
     assert (done.returncode == 0) == (booked > 0)
 
 
-def test_an_exported_project_runs(tmp_path: Path) -> None:
+def test_an_exported_project_runs(tmp_path):
     plan(2).save(tmp_path / "plan.json")
     export(plan(2), "nvflare", tmp_path / "project")
     python, _, *_ = command(tmp_path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -51,7 +49,7 @@ def train(guard: Guard, most: int | None = None) -> list[int]:
     return sizes
 
 
-def test_each_step_is_booked_with_the_noise_of_opacus(tmp_path: Path) -> None:
+def test_each_step_is_booked_with_the_noise_of_opacus(tmp_path):
     the_plan = plan()
     with Guard(the_plan, tmp_path) as guard:
         sizes = train(guard, most=7)
@@ -71,7 +69,7 @@ def test_each_step_is_booked_with_the_noise_of_opacus(tmp_path: Path) -> None:
     assert all(record.shares[0].largest_norm <= 0.5 for record in records)
 
 
-def test_training_ends_before_the_budget_is_exceeded(tmp_path: Path) -> None:
+def test_training_ends_before_the_budget_is_exceeded(tmp_path):
     with Guard(plan(epsilon=1.8), tmp_path) as guard:
         sizes = train(guard)
         assert 0 < len(sizes) < 20
@@ -79,14 +77,14 @@ def test_training_ends_before_the_budget_is_exceeded(tmp_path: Path) -> None:
         assert not guard.may_release()
 
 
-def test_empty_batches_are_steps_too(tmp_path: Path) -> None:
+def test_empty_batches_are_steps_too(tmp_path):
     with Guard(plan(ratio=0.005), tmp_path) as guard:
         sizes = train(guard)
         assert guard.finished
     assert 0 in sizes
 
 
-def test_what_does_not_fit_opacus_is_refused(tmp_path: Path) -> None:
+def test_what_does_not_fit_opacus_is_refused(tmp_path):
     module = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
     with (
@@ -108,7 +106,7 @@ def test_what_does_not_fit_opacus_is_refused(tmp_path: Path) -> None:
             stepper.step()
 
 
-def test_a_clipping_norm_that_changes_within_a_step_is_refused(tmp_path: Path) -> None:
+def test_a_clipping_norm_that_changes_within_a_step_is_refused(tmp_path):
     with Guard(plan(), tmp_path) as guard:
         module = torch.nn.Linear(4, 2)
         private, stepper, batches = guarded(
@@ -123,7 +121,7 @@ def test_a_clipping_norm_that_changes_within_a_step_is_refused(tmp_path: Path) -
         assert guard.round == 1
 
 
-def test_gradients_that_are_not_finite_add_nothing(tmp_path: Path) -> None:
+def test_gradients_that_are_not_finite_add_nothing(tmp_path):
     with Guard(plan(rounds=2), tmp_path) as guard:
         module = torch.nn.Linear(4, 2)
         private, stepper, batches = guarded(

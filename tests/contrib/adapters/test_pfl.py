@@ -29,7 +29,7 @@ def command(folder: Path, iterations: int) -> list[str]:
     return [python, str(script), str(folder / "plan.json"), str(folder / "run"), str(iterations)]
 
 
-def test_pfl_trains_under_the_plan_and_stops_with_it(tmp_path: Path) -> None:
+def test_pfl_trains_under_the_plan_and_stops_with_it(tmp_path):
     the_plan = plan()
     the_plan.save(tmp_path / "plan.json")
     done = run(command(tmp_path, ROUNDS + 5))
@@ -43,7 +43,7 @@ def test_pfl_trains_under_the_plan_and_stops_with_it(tmp_path: Path) -> None:
     assert [group.realised_upper == group.planned for group in verdict.groups] == [True, True]
 
 
-def test_pfl_goes_on_with_what_is_left(tmp_path: Path) -> None:
+def test_pfl_goes_on_with_what_is_left(tmp_path):
     the_plan = plan()
     the_plan.save(tmp_path / "plan.json")
     for iterations, rounds in ((4, 4), (100, ROUNDS)):
@@ -52,7 +52,7 @@ def test_pfl_goes_on_with_what_is_left(tmp_path: Path) -> None:
         assert lines_of(done.stdout)[0]["rounds"] == rounds
 
 
-def test_pfl_halts_before_the_budget_is_exceeded(tmp_path: Path) -> None:
+def test_pfl_halts_before_the_budget_is_exceeded(tmp_path):
     plan(epsilon=1.6).save(tmp_path / "plan.json")
     done = run(command(tmp_path, ROUNDS))
     assert done.returncode == 0, done.stderr[-2000:]
@@ -63,13 +63,13 @@ def test_pfl_halts_before_the_budget_is_exceeded(tmp_path: Path) -> None:
         assert not guard.may_release()
 
 
-def test_a_plan_with_one_sum_per_group_is_refused(tmp_path: Path) -> None:
+def test_a_plan_with_one_sum_per_group_is_refused(tmp_path):
     two_groups(3, release="per_group").save(tmp_path / "plan.json")
     done = run(command(tmp_path, 3))
     assert "plan.release: must be joint; pfl adds the updates of all groups" in done.stderr
 
 
-def test_an_exported_project_runs(tmp_path: Path) -> None:
+def test_an_exported_project_runs(tmp_path):
     export(plan(), "pfl", tmp_path / "project")
     done = run([command(tmp_path, 1)[0], str(tmp_path / "project" / "train.py")])
     assert done.returncode == 0, done.stderr[-2000:]

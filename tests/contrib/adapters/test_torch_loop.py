@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,7 +42,7 @@ def train(guard: Guard, optimizer: bool, most: int | None = None) -> torch.nn.Mo
 
 
 @pytest.mark.parametrize("optimizer", [False, True])
-def test_a_loop_keeps_its_plan_and_resumes(tmp_path: Path, optimizer: bool) -> None:
+def test_a_loop_keeps_its_plan_and_resumes(tmp_path, optimizer):
     plan = two_groups(8)
     with Guard(plan, tmp_path, evidence="internal", keep=None) as guard:
         stopped = train(guard, optimizer, most=3)
@@ -68,7 +67,7 @@ def test_a_loop_keeps_its_plan_and_resumes(tmp_path: Path, optimizer: bool) -> N
     assert np.allclose(module.state_dict()[weight].numpy(), model, atol=1e-5)
 
 
-def test_an_interrupted_round_makes_its_step_with_the_same_release(tmp_path: Path) -> None:
+def test_an_interrupted_round_makes_its_step_with_the_same_release(tmp_path):
     plan = two_groups(2)
     guard = Guard(plan, tmp_path)
     loop = TorchLoop(guard, network())
@@ -83,7 +82,7 @@ def test_an_interrupted_round_makes_its_step_with_the_same_release(tmp_path: Pat
         assert np.allclose(loop.module.state_dict()["0.weight"], first + second, atol=1e-5)
 
 
-def test_a_round_that_failed_makes_no_step(tmp_path: Path) -> None:
+def test_a_round_that_failed_makes_no_step(tmp_path):
     with Guard(two_groups(2), tmp_path) as guard:
         loop = TorchLoop(guard, network(), available=lambda round_: {"strict": range(3)})
         before = arrays_of(loop.module)

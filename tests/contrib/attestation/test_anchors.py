@@ -23,7 +23,7 @@ from tests.verification import honest_run
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path):
     server = new_key(tmp_path / "server.pem")
     plan = signed_run.signed_plan(server)
     honest_run.write_run(tmp_path / "run", the_plan=plan)
@@ -39,7 +39,7 @@ def verdict(run: Path, *options: str) -> tuple[int, dict[str, str]]:
     return done.exit_code, {row["name"]: f"{row['outcome']}: {row['reason']}" for row in rows}
 
 
-def test_a_head_in_a_local_log(run: Path, tmp_path: Path) -> None:
+def test_a_head_in_a_local_log(run, tmp_path):
     log = tmp_path / "log"
     assert "anchors" not in verdict(run)[1]
     for _ in range(2):
@@ -58,7 +58,7 @@ def test_a_head_in_a_local_log(run: Path, tmp_path: Path) -> None:
     assert "does not hold it" in rows["anchors"]
 
 
-def test_a_run_signed_anew_after_its_anchor_is_broken(run: Path, tmp_path: Path) -> None:
+def test_a_run_signed_anew_after_its_anchor_is_broken(run, tmp_path):
     log, plan = tmp_path / "log", Plan.load(run / PLAN)
     anchor(run, plan, LocalLog(log))
     from privplan.contrib.attestation import SigningKey
@@ -72,9 +72,7 @@ def test_a_run_signed_anew_after_its_anchor_is_broken(run: Path, tmp_path: Path)
     assert rows["anchors"].startswith("failed: 62 statements are not those")
 
 
-def test_a_run_without_receipts_is_unverified_where_the_reader_gives_a_log(
-    run: Path, tmp_path: Path
-) -> None:
+def test_a_run_without_receipts_is_unverified_where_the_reader_gives_a_log(run, tmp_path):
     log = tmp_path / "log"
     anchor(run, Plan.load(run / PLAN), LocalLog(log))
     (run / ANCHORS).unlink()
@@ -85,7 +83,7 @@ def test_a_run_without_receipts_is_unverified_where_the_reader_gives_a_log(
     assert verdict(run)[0] == 0
 
 
-def test_a_shortened_log_and_damaged_files_are_one_line(run: Path, tmp_path: Path) -> None:
+def test_a_shortened_log_and_damaged_files_are_one_line(run, tmp_path):
     log = tmp_path / "log"
     anchor(run, Plan.load(run / PLAN), LocalLog(log))
     log.write_text(log.read_text().replace('"head":"', '"head":"0'))
@@ -115,9 +113,7 @@ def test_a_shortened_log_and_damaged_files_are_one_line(run: Path, tmp_path: Pat
         post_to("http://127.0.0.1:9/")(b"")
 
 
-def test_a_log_that_is_none_is_one_line_also_where_no_anchor_asks_for_it(
-    tmp_path: Path,
-) -> None:
+def test_a_log_that_is_none_is_one_line_also_where_no_anchor_asks_for_it(tmp_path):
     run = tmp_path / "run"
     honest_run.write_run(run)
     (tmp_path / "empty").touch()
@@ -157,7 +153,7 @@ accuracy = secs:1
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Path:
+def authority(tmp_path):
     """A time-stamping authority of the openssl command, in a folder."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
@@ -178,10 +174,10 @@ def authority(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_time_stamp_of_a_local_authority(run: Path, authority: Path, tmp_path: Path) -> None:
+def test_a_time_stamp_of_a_local_authority(run, authority, tmp_path):
     pytest.importorskip("rfc3161_client")
 
-    def post(request: bytes) -> bytes:
+    def post(request):
         (authority / "query").write_bytes(request)
         words = ["openssl", "ts", "-reply", "-queryfile", "query", "-config", "tsa.cnf"]
         subprocess.run(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,12 +32,12 @@ Lines = list[str]
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> SigningKey:
+def server(tmp_path):
     return new_key(tmp_path / "server.pem")
 
 
 @pytest.fixture
-def run(tmp_path: Path, server: SigningKey) -> Path:
+def run(tmp_path, server):
     """A run folder whose ledger a server signed, with updates of two clients in each round."""
     clients = signed_run.keys(tmp_path, "ada", "bob")
     plan = signed_run.signed_plan(server, **clients)
@@ -54,7 +53,7 @@ def outcome(folder: Path) -> tuple[str, str, Verdict]:
     return check.outcome, check.reason, verdict
 
 
-def test_an_honest_signed_run_is_kept_and_attested(run: Path) -> None:
+def test_an_honest_signed_run_is_kept_and_attested(run):
     found, reason, verdict = outcome(run)
     assert (found, verdict.outcome, verdict.evidence) == (
         "passed", "kept", ("declared", "attested"),
@@ -97,9 +96,7 @@ def by_a_client(lines: Lines) -> Lines:
         (lambda lines: [lines[0], "{}\n", *lines[2:]], "line 2 is not a signed statement"),
     ],
 )
-def test_changed_statements_are_broken(
-    run: Path, change: Callable[[Lines], Lines], expected: str
-) -> None:
+def test_changed_statements_are_broken(run, change, expected):
     path = run / ATTESTATION
     path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
     found, reason, verdict = outcome(run)
@@ -116,9 +113,7 @@ def test_changed_statements_are_broken(
         (lambda lines: [], "signatures of ledger lines 1 to 60"),
     ],
 )
-def test_missing_statements_are_not_shown(
-    run: Path, change: Callable[[Lines], Lines], expected: str
-) -> None:
+def test_missing_statements_are_not_shown(run, change, expected):
     path = run / ATTESTATION
     path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
     found, reason, verdict = outcome(run)
@@ -127,14 +122,14 @@ def test_missing_statements_are_not_shown(
     assert verdict.evidence == ("declared",)
 
 
-def test_a_plan_with_signers_needs_signatures(run: Path) -> None:
+def test_a_plan_with_signers_needs_signatures(run):
     (run / ATTESTATION).unlink()
     found, reason, verdict = outcome(run)
     assert (found, verdict.outcome) == ("not shown", "unverified")
     assert "signed statements (attestation.jsonl)" in reason
 
 
-def test_statements_under_a_plan_without_signers_are_not_shown(tmp_path: Path, run: Path) -> None:
+def test_statements_under_a_plan_without_signers_are_not_shown(tmp_path, run):
     honest_run.write_run(tmp_path / "plain")
     (tmp_path / "plain" / ATTESTATION).write_text((run / ATTESTATION).read_text())
     found, reason, verdict = outcome(tmp_path / "plain")
@@ -142,12 +137,12 @@ def test_statements_under_a_plan_without_signers_are_not_shown(tmp_path: Path, r
     assert "public keys in the plan" in reason
 
 
-def test_a_run_without_signers_has_no_line_about_them(tmp_path: Path) -> None:
+def test_a_run_without_signers_has_no_line_about_them(tmp_path):
     honest_run.write_run(tmp_path)
     assert "attestation" not in {check.name for check in judge(load_run(tmp_path)).checks}
 
 
-def test_another_ledger_than_the_signed_one_is_broken(run: Path) -> None:
+def test_another_ledger_than_the_signed_one_is_broken(run):
     plan = Plan.load(run / PLAN)
     honest_run.write_run(run, honest_run.releases(plan, seed=2), plan)
     found, reason, _ = outcome(run)
@@ -155,7 +150,7 @@ def test_another_ledger_than_the_signed_one_is_broken(run: Path) -> None:
     assert "ledger line 2 is not the one that was signed" in reason
 
 
-def test_a_shorter_ledger_than_the_signed_one_is_broken(run: Path) -> None:
+def test_a_shorter_ledger_than_the_signed_one_is_broken(run):
     plan = Plan.load(run / PLAN)
     honest_run.write_run(run, honest_run.releases(plan)[:-2], plan)
     found, reason, _ = outcome(run)
@@ -163,7 +158,7 @@ def test_a_shorter_ledger_than_the_signed_one_is_broken(run: Path) -> None:
     assert "60 ledger lines are signed, 58 are there" in reason
 
 
-def test_a_cohort_that_was_not_committed_is_broken(tmp_path: Path, server: SigningKey) -> None:
+def test_a_cohort_that_was_not_committed_is_broken(tmp_path, server):
     plan = signed_run.signed_plan(server)
     honest_run.write_run(tmp_path / "run", the_plan=plan)
     attestor = Attestor(tmp_path / "run", plan, server)
@@ -175,7 +170,7 @@ def test_a_cohort_that_was_not_committed_is_broken(tmp_path: Path, server: Signi
     assert "the participants of round 1 are not those committed" in reason
 
 
-def test_a_release_before_its_cohort_is_broken(tmp_path: Path, server: SigningKey) -> None:
+def test_a_release_before_its_cohort_is_broken(tmp_path, server):
     plan = signed_run.signed_plan(server)
     honest_run.write_run(tmp_path / "run", the_plan=plan)
     attestor = Attestor(tmp_path / "run", plan, server)
@@ -184,9 +179,7 @@ def test_a_release_before_its_cohort_is_broken(tmp_path: Path, server: SigningKe
     assert "was not committed before its release" in outcome(tmp_path / "run")[1]
 
 
-def test_closed_cohorts_are_not_shown_where_the_ledger_names_them(
-    tmp_path: Path, server: SigningKey
-) -> None:
+def test_closed_cohorts_are_not_shown_where_the_ledger_names_them(tmp_path, server):
     plan = signed_run.signed_plan(server)
     honest_run.write_run(tmp_path / "run", the_plan=plan)
     signed_run.attest(tmp_path / "run", plan, server, reveal=False)
@@ -194,7 +187,7 @@ def test_closed_cohorts_are_not_shown_where_the_ledger_names_them(
     assert (found, reason) == ("not shown", "missing: openings of committed cohorts (30 of 30)")
 
 
-def test_an_interrupted_server_repeats_its_statements(run: Path, server: SigningKey) -> None:
+def test_an_interrupted_server_repeats_its_statements(run, server):
     before = (run / ATTESTATION).read_text()
     plan, ledger = Plan.load(run / PLAN), load_run(run).ledger
     statements = read_attestation(run).statements
@@ -213,14 +206,14 @@ def test_an_interrupted_server_repeats_its_statements(run: Path, server: Signing
     assert (run / ATTESTATION).read_text() == before
 
 
-def test_a_repeated_statement_that_differs_is_refused(run: Path, server: SigningKey) -> None:
+def test_a_repeated_statement_that_differs_is_refused(run, server):
     attestor = Attestor(run, Plan.load(run / PLAN), server)
     attestor.start()
     with pytest.raises(InputError, match="must be repeated as it was signed"):
         attestor.cohort(1, {"strict": [0]})
 
 
-def test_statements_of_others_are_refused(run: Path, server: SigningKey, tmp_path: Path) -> None:
+def test_statements_of_others_are_refused(run, server, tmp_path):
     plan = Plan.load(run / PLAN)
     stranger = new_key(tmp_path / "stranger.pem")
     with pytest.raises(InputError, match="must be the key of a server in the plan's signers"):
@@ -233,7 +226,7 @@ def test_statements_of_others_are_refused(run: Path, server: SigningKey, tmp_pat
         attestor.add(forged.line)
 
 
-def test_a_commitment_hides_and_binds_the_cohort() -> None:
+def test_a_commitment_hides_and_binds_the_cohort():
     first = cohort_commitment(b"s" * 32, 1, {"a": [3, 1], "b": []})
     assert first == cohort_commitment(b"s" * 32, 1, {"a": (1, 3)})
     others = [
@@ -244,7 +237,7 @@ def test_a_commitment_hides_and_binds_the_cohort() -> None:
     assert first not in {cohort_commitment(*other) for other in others}
 
 
-def test_keys_from_the_command_line(tmp_path: Path) -> None:
+def test_keys_from_the_command_line(tmp_path):
     path = tmp_path / "server.pem"
     made = CliRunner().invoke(main, ["attest", "keys", "new", str(path)])
     shown = CliRunner().invoke(main, ["attest", "keys", "show", str(path)])
@@ -273,7 +266,7 @@ def test_keys_from_the_command_line(tmp_path: Path) -> None:
     assert "must be accessible to its owner only (chmod 600)" in done.stderr
 
 
-def test_signers_are_checked(server: SigningKey) -> None:
+def test_signers_are_checked(server):
     entry = {"name": "server", "key": server.public}
     assert honest_run.spec().model_dump(mode="json").get("signers") is None
     assert honest_run.plan(honest_run.spec()).digest == honest_run.plan().digest
@@ -286,7 +279,7 @@ def test_signers_are_checked(server: SigningKey) -> None:
             honest_run.spec(signers=signers)
 
 
-def test_a_ledger_and_its_links(tmp_path: Path) -> None:
+def test_a_ledger_and_its_links(tmp_path):
     honest_run.write_run(tmp_path)
     ledger = load_run(tmp_path).ledger
     assert ledger.link(60) == ledger.chain
@@ -294,7 +287,7 @@ def test_a_ledger_and_its_links(tmp_path: Path) -> None:
     assert ledger.link(7) == line["chain"]
 
 
-def test_a_run_signed_by_an_unknown_party_is_not_booked(tmp_path: Path) -> None:
+def test_a_run_signed_by_an_unknown_party_is_not_booked(tmp_path):
     """The book asks the verdict."""
     server, stranger = new_key(tmp_path / "a.pem"), new_key(tmp_path / "b.pem")
     plan = signed_run.signed_plan(server)

@@ -1,7 +1,5 @@
 """The example of docs/attestation.md, run as a reader runs it, on a shorter plan."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from privplan.cli import main
 PAGE = (Path(__file__).parents[3] / "docs" / "attestation.md").read_text()
 
 
-def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example(tmp_path, monkeypatch):
     pytest.importorskip("cryptography")
     monkeypatch.chdir(tmp_path)
     outputs = []

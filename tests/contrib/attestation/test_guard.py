@@ -25,7 +25,7 @@ def signed_plan(folder: Path, rounds: int = 6) -> tuple[Plan, SigningKey]:
 
 
 @pytest.mark.parametrize("evidence", ["public", "internal"])
-def test_a_signed_run_is_attested(tmp_path: Path, evidence: str) -> None:
+def test_a_signed_run_is_attested(tmp_path, evidence):
     plan, key = signed_plan(tmp_path)
     run = tmp_path / "run"
     with Guard(plan, run, evidence=evidence, witnessing=Signing(tmp_path / "key")) as guard:
@@ -47,7 +47,7 @@ def test_a_signed_run_is_attested(tmp_path: Path, evidence: str) -> None:
     assert kinds == ["start", *["cohort", "release"] * 6, "end"]
 
 
-def test_an_unsigned_line_is_signed_when_the_run_is_opened(tmp_path: Path) -> None:
+def test_an_unsigned_line_is_signed_when_the_run_is_opened(tmp_path):
     """The last statement was lost in a kill between the ledger's line and its signature."""
     plan, key = signed_plan(tmp_path)
     run = tmp_path / "run"
@@ -60,7 +60,7 @@ def test_an_unsigned_line_is_signed_when_the_run_is_opened(tmp_path: Path) -> No
         assert path.read_text() == text
 
 
-def test_a_key_that_the_plan_does_not_name_is_refused(tmp_path: Path) -> None:
+def test_a_key_that_the_plan_does_not_name_is_refused(tmp_path):
     plan, _ = signed_plan(tmp_path)
     other = new_key(tmp_path / "other")
     with pytest.raises(InputError, match="must be the key of a server in the plan's signers"):
@@ -68,7 +68,7 @@ def test_a_key_that_the_plan_does_not_name_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_signed_run_goes_on_and_is_attested(tmp_path: Path) -> None:
+def test_a_killed_signed_run_goes_on_and_is_attested(tmp_path):
     public = new_key(tmp_path / "key").public
     signers = ({"name": "server", "role": "server", "key": public},)
     check_killed(tmp_path, 60, "tests.contrib.attestation.kills", signers)

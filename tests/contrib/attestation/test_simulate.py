@@ -1,9 +1,5 @@
 """A simulated run that is signed, also after an interruption, and the options of the commands."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from click.testing import CliRunner
 
@@ -20,9 +16,7 @@ from simulate.runs.run import InterruptedRunError, execute
 from tests.simulate.replay.runs import short_plan
 
 
-def test_a_signed_run_is_attested_also_after_an_interruption(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signed_run_is_attested_also_after_an_interruption(tmp_path, monkeypatch):
     key = new_key(tmp_path / "server.pem")
     plan = short_plan()
     signers = [{"name": "server", "role": "server", "key": key.public}]
@@ -32,7 +26,7 @@ def test_a_signed_run_is_attested_also_after_an_interruption(
         witnessing=Signing(tmp_path / "server.pem"),
     )  # fmt: skip
 
-    def stop(done: int, rounds: int) -> None:
+    def stop(done, rounds):
         if done == 2:
             raise KeyboardInterrupt
 
@@ -52,7 +46,7 @@ def test_a_signed_run_is_attested_also_after_an_interruption(
 
 
 @pytest.mark.parametrize("name", ["keys", "anchor"])
-def test_commands_of_0_1_name_those_of_now(name: str) -> None:
+def test_commands_of_0_1_name_those_of_now(name):
     done = CliRunner().invoke(main, [name, "new", "--log", "x"])
     assert done.exit_code == 2
     assert f"{name}: was removed in 0.2; use privplan attest {name}" in done.output

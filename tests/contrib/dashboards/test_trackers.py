@@ -1,7 +1,5 @@
 """Trackers of the project: what their programs read."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -21,16 +19,14 @@ ROOT = Path(privplan.__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plan(tmp_path_factory):
     data = {**load_yaml(preset("digits"), "spec"), "rounds": 3}
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     privplan.solve(privplan.Spec.parse(data)).save(path)
     return path
 
 
-def test_a_missing_package_is_named_before_anything_is_written(
-    plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_named_before_anything_is_written(plan, tmp_path, monkeypatch):
     monkeypatch.setattr("simulate.tracking.find_spec", lambda name: None)
     words = ["simulate", str(plan), "--algorithm", "planned", "--track", "mlflow"]
     done = CliRunner().invoke(main, [*words, "-o", str(tmp_path / "run")])
@@ -63,7 +59,7 @@ print(json.dumps(found))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tensorboard", "mlflow", "wandb"])
-def test_trackers_write_what_their_programs_read(kind: str, plan: Path, tmp_path: Path) -> None:
+def test_trackers_write_what_their_programs_read(kind, plan, tmp_path):
     pytest.importorskip(kind)
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}"}
     words = ["simulate", str(plan), "--algorithm=planned", "--device=cpu", f"--track={kind}"]

@@ -26,19 +26,19 @@ def report(case: Case) -> Report:
 
 
 @pytest.mark.parametrize("case", BROKEN, ids=lambda case: case.file)
-def test_a_broken_file_is_found(case: Case) -> None:
+def test_a_broken_file_is_found(case):
     assert tuple(alarm.code for alarm in report(case).alarms) == case.alarms
     assert report(case).exit_code == ALARMS
 
 
 @pytest.mark.parametrize("case", SOUND, ids=lambda case: case.file)
-def test_a_sound_file_has_no_alarm(case: Case) -> None:
+def test_a_sound_file_has_no_alarm(case):
     assert report(case).alarms == ()
     assert report(case).exit_code == 0
 
 
 @pytest.mark.parametrize("case", TRUE, ids=lambda case: case.file)
-def test_epsilon_agrees_with_another_library(case: Case) -> None:
+def test_epsilon_agrees_with_another_library(case):
     law, noise, ratio, rounds, delta = case.truth
     event = dp_accounting.GaussianDpEvent(noise / 2 if law == FIXED else noise)
     if law != FULL:
@@ -54,7 +54,7 @@ def test_epsilon_agrees_with_another_library(case: Case) -> None:
     assert row.lower <= row.upper <= row.lower * 1.005
 
 
-def test_every_file_of_the_corpus_is_tested() -> None:
+def test_every_file_of_the_corpus_is_tested():
     files = {path for name in ("broken", "sound") for path in (FOLDER / name).iterdir()}
     cases = {case.path for case in (*BROKEN, *SOUND)}
     assert files == {path for path in cases if path.is_relative_to(FOLDER)}
@@ -63,7 +63,7 @@ def test_every_file_of_the_corpus_is_tested() -> None:
     assert len(SOUND) >= 19
 
 
-def test_the_setting_of_flower_beside_its_own_figures() -> None:
+def test_the_setting_of_flower_beside_its_own_figures():
     loose, wrong = (
         report(next(c for c in (*BROKEN, *SOUND) if c.file == name))
         for name in ("flower_accounted.py", "flower_replace_one.py")
@@ -76,7 +76,7 @@ def test_the_setting_of_flower_beside_its_own_figures() -> None:
     assert round(wrong.claims[0].epsilon, 3) == 0.845
 
 
-def test_a_log_with_dropouts_has_wider_bounds() -> None:
+def test_a_log_with_dropouts_has_wider_bounds():
     case = next(one for one in BROKEN if one.file == "flower_dropouts.log")
     noise = report(case).mechanisms[0].noise
     assert noise == pytest.approx((20 * 0.19995 / 10, 100 * 0.20005 / 10))
@@ -92,14 +92,14 @@ def test_a_log_with_dropouts_has_wider_bounds() -> None:
         ([str(FOLDER / "cases.py"), "--of", "pfl", "--population", "0"], "population: must be"),
     ],
 )
-def test_bad_input_is_one_line(words: list[str], said: str) -> None:
+def test_bad_input_is_one_line(words, said):
     done = CliRunner().invoke(main, ["lint", *words])
     assert done.exit_code == 2
     assert done.stderr.startswith(f"privplan: {said}")
     assert done.stderr.count("\n") == 1
 
 
-def test_the_command_line_and_json() -> None:
+def test_the_command_line_and_json():
     case = next(one for one in SOUND if one.file == "flower_accounted.py")
     done = CliRunner().invoke(main, ["lint", str(case.path), "--of", "flower", "--format", "json"])
     assert done.exit_code == 0
@@ -114,7 +114,7 @@ def test_the_command_line_and_json() -> None:
     assert json.loads(done.stdout)["rows"][0]["upper"] == "inf"
 
 
-def test_draws_with_replacement_are_bounded_from_both_sides() -> None:
+def test_draws_with_replacement_are_bounded_from_both_sides():
     case = next(one for one in BROKEN if one.file == "pfl_random.py")
     (row,) = report(case).rows
     event = dp_accounting.PoissonSampledDpEvent(0.05, dp_accounting.GaussianDpEvent(1.0))
@@ -122,7 +122,7 @@ def test_draws_with_replacement_are_bounded_from_both_sides() -> None:
     assert 0.95 * single < row.lower < row.upper < 1.5 * single
 
 
-def test_shuffled_batches_are_bounded_by_the_sum_and_by_full_participation() -> None:
+def test_shuffled_batches_are_bounded_by_the_sum_and_by_full_participation():
     case = next(one for one in BROKEN if one.file == "opacus_shuffled.py")
     row = report(case).rows[0]
     full = PLDAccountant().compose(dp_accounting.GaussianDpEvent(1.1), 10).get_epsilon(1e-6)

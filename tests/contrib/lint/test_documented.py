@@ -6,7 +6,6 @@ with the alarm.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import dp_accounting
@@ -277,7 +276,7 @@ def reference(truth: tuple[str, float, float, int]) -> float:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_documented_configuration(name: str, tmp_path: Path) -> None:
+def test_a_documented_configuration(name, tmp_path):
     row, of, text = ROWS[name], name.partition(" ")[0], ROWS[name].base
     for old, new in row.edits:
         assert old in text
@@ -300,7 +299,7 @@ def test_a_documented_configuration(name: str, tmp_path: Path) -> None:
         assert report.rows[0].upper == pytest.approx(reference(row.truth), rel=5e-3)
 
 
-def test_the_table_is_large_and_few_rows_could_be_determined() -> None:
+def test_the_table_is_large_and_few_rows_could_be_determined():
     assert len(ROWS) >= 40
     assert len(COULD) <= 2
     assert all(ROWS[name].expected == UNDETERMINED for name in COULD)
@@ -313,14 +312,14 @@ def test_the_table_is_large_and_few_rows_could_be_determined() -> None:
         ("optimizer.sample_rate = 0.5", "sampling law: line 19 changes it"),
     ],
 )  # fmt: skip
-def test_the_line_that_changes_a_quantity_is_named(line: str, said: str, tmp_path: Path) -> None:
+def test_the_line_that_changes_a_quantity_is_named(line, said, tmp_path):
     (tmp_path / "train.py").write_text(OPACUS.replace("#before", line))
     report = lint(str(tmp_path / "train.py"), "opacus", Options(60_000, None, 1e-5))
     assert any(one.startswith(said) for one in report.undetermined)
     assert report.claims == ()
 
 
-def test_claims_in_comments_are_said_not_to_be_read(tmp_path: Path) -> None:
+def test_claims_in_comments_are_said_not_to_be_read(tmp_path):
     text = OPACUS.replace("#before", '# private with epsilon = 0.1\nprint("eps: 0.2, as promised")')
     (tmp_path / "train.py").write_text(text)
     report = lint(str(tmp_path / "train.py"), "opacus", Options(60_000, None, 1e-5))
@@ -334,7 +333,7 @@ def test_claims_in_comments_are_said_not_to_be_read(tmp_path: Path) -> None:
     ("line", "code"),
     [("noise_schedule: exponential", 5), ("sigma_decay: 0.9", 5), ("noise_schedule: constant", 0)],
 )
-def test_a_schedule_of_a_configuration(line: str, code: int, tmp_path: Path) -> None:
+def test_a_schedule_of_a_configuration(line, code, tmp_path):
     (tmp_path / "run.yaml").write_text(
         "framework: opacus\nnoise_multiplier: 1.1\nbatch_size: 600\nepochs: 10\ndelta: 1e-5\n"
         + line

@@ -1,7 +1,5 @@
 """Values of a script are those that every execution has, or not determined."""
 
-from __future__ import annotations
-
 import pytest
 
 from privplan.contrib.lint.script import UNKNOWN, Script
@@ -27,7 +25,7 @@ from privplan.contrib.lint.script import UNKNOWN, Script
         ("global_ = 1\ndef g():\n    global global_\n    global_ = 2\nf(global_)", UNKNOWN),
     ],
 )  # fmt: skip
-def test_the_value_of_an_argument(text: str, expected: object) -> None:
+def test_the_value_of_an_argument(text, expected):
     (call,) = Script(text).named("f")
     value = call.argument("x", 0)
     assert value is UNKNOWN if expected is UNKNOWN else value == expected
@@ -42,7 +40,7 @@ def test_the_value_of_an_argument(text: str, expected: object) -> None:
         "def g(cfg):\n    f(float(cfg['noise-multiplier']))\ng(context.run_config)",
     ],
 )
-def test_the_run_configuration_is_read_under_any_name(text: str) -> None:
+def test_the_run_configuration_is_read_under_any_name(text):
     (call,) = Script(text, {"noise_multiplier": 1.5}).named("f")
     assert call.argument("x", 0) == 1.5
     (call,) = Script(text.replace("['noise", "['other").replace("('noise", "('other"),
@@ -50,6 +48,6 @@ def test_the_run_configuration_is_read_under_any_name(text: str) -> None:
     assert call.argument("x", 0) in (UNKNOWN, 9)
 
 
-def test_a_script_is_not_executed(tmp_path) -> None:
+def test_a_script_is_not_executed(tmp_path):
     Script(f"open({str(tmp_path / 'made')!r}, 'w').close()\nraise SystemExit(9)")
     assert list(tmp_path.iterdir()) == []

@@ -48,16 +48,14 @@ def training(model: str = "Net()", step: str = "pass", before: str = "", runs: s
 
 
 @pytest.fixture(scope="module")
-def one_run() -> float:
+def one_run():
     """Epsilon of one training, by another library."""
     event = dp_accounting.PoissonSampledDpEvent(0.025, dp_accounting.GaussianDpEvent(1.1))
     return float(PLDAccountant().compose(event, 400).get_epsilon(1e-6))
 
 
 @pytest.mark.parametrize("runs", ["3", "args.n_runs"])
-def test_repeated_trainings_of_new_models_are_one_run_each(
-    tmp_path: Path, runs: str, one_run: float
-) -> None:
+def test_repeated_trainings_of_new_models_are_one_run_each(tmp_path, runs, one_run):
     report = linted(tmp_path, training(runs=runs))
     assert report.alarms == ()
     assert report.rows[0].lower == pytest.approx(one_run, rel=5e-3)
@@ -65,7 +63,7 @@ def test_repeated_trainings_of_new_models_are_one_run_each(
 
 
 @pytest.mark.parametrize("model", ["copy.deepcopy(shared)", "load_last()", "shared_model"])
-def test_a_model_that_goes_on_needs_an_accountant_that_does(tmp_path: Path, model: str) -> None:
+def test_a_model_that_goes_on_needs_an_accountant_that_does(tmp_path, model):
     report = linted(tmp_path, training(model))
     assert [alarm.code for alarm in report.alarms] == ["fresh-accountant"]
     assert not any(": holds" in note for note in report.notes)
@@ -82,9 +80,7 @@ def test_a_model_that_goes_on_needs_an_accountant_that_does(tmp_path: Path, mode
         ("self.update = self.update.to(torch.float16)", ["half-precision"]),
     ],
 )
-def test_half_precision_matters_where_noise_is_added(
-    tmp_path: Path, step: str, alarms: list[str]
-) -> None:
+def test_half_precision_matters_where_noise_is_added(tmp_path, step, alarms):
     assert [alarm.code for alarm in linted(tmp_path, training(step=step)).alarms] == alarms
 
 
@@ -96,7 +92,7 @@ def _log(sigma: float, epsilon: float) -> str:
     return f"batch size: 250\nUsing sigma={sigma} and C=1.0\n{epochs}"
 
 
-def test_a_log_shows_the_noise_that_was_chosen(tmp_path: Path, one_run: float) -> None:
+def test_a_log_shows_the_noise_that_was_chosen(tmp_path, one_run):
     sound = linted(tmp_path, _log(1.1, round(one_run + 0.05, 2)), "train.log")
     assert sound.alarms == ()
     assert sound.rows[0].lower == pytest.approx(one_run, rel=5e-3)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -32,7 +30,7 @@ from tests.verification import honest_run
         {"runs": 5, "law": "truncated_negative_binomial", "shape": 0.8},
     ],
 )
-def test_budgets_hold_for_the_best_of_all_runs(tuning: dict[str, Any]) -> None:
+def test_budgets_hold_for_the_best_of_all_runs(tuning):
     spec = Spec.parse(DATA)
     for one, group in zip(costs(spec, parse(PrivateTuning, tuning)), spec.groups, strict=True):
         assert one.budget == group.epsilon
@@ -49,13 +47,13 @@ def test_budgets_hold_for_the_best_of_all_runs(tuning: dict[str, Any]) -> None:
         ({"runs": 9, "law": "binomial"}, "law: must be one of 'poisson', 'geometric' or"),
     ],
 )
-def test_faults_are_one_line(tuning: dict[str, Any], message: str) -> None:
+def test_faults_are_one_line(tuning, message):
     with pytest.raises(InputError) as caught:
         parse(PrivateTuning, tuning)
     assert str(caught.value).startswith(message)
 
 
-def test_the_command_says_what_is_left(tmp_path: Path) -> None:
+def test_the_command_says_what_is_left(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text(json.dumps(DATA))
     words = [str(path), "--runs", "20", "--format", "json"]
@@ -87,7 +85,7 @@ def stored(runs: float) -> Plan:
     return Plan.parse({**data, "digest": digest(data)})
 
 
-def test_the_verdict_counts_the_choice(tmp_path: Path) -> None:
+def test_the_verdict_counts_the_choice(tmp_path):
     tuned = stored(3)
     assert Plan.parse(json.loads(tuned.to_json())).digest == tuned.digest
     honest_run.write_run(tmp_path / "run", the_plan=tuned)
@@ -102,7 +100,7 @@ def test_the_verdict_counts_the_choice(tmp_path: Path) -> None:
         assert one.realised_lower == 0
 
 
-def test_a_book_counts_no_choice_between_runs(tmp_path: Path) -> None:
+def test_a_book_counts_no_choice_between_runs(tmp_path):
     tuned = stored(3)
     honest_run.write_run(tmp_path / "run", the_plan=tuned)
     said = r"certificate: cannot go with a book, which counts the releases of single runs"
@@ -116,7 +114,7 @@ def test_a_book_counts_no_choice_between_runs(tmp_path: Path) -> None:
     assert "certificate: cannot go with a book" in done.stderr
 
 
-def test_the_best_of_several_runs_names_the_accountant_that_bounds_it(tmp_path: Path) -> None:
+def test_the_best_of_several_runs_names_the_accountant_that_bounds_it(tmp_path):
     honest_run.write_run(tmp_path / "alone")
     honest_run.write_run(tmp_path / "tuned", the_plan=stored(3))
     before, verdict = (judge(load_run(tmp_path / name)) for name in ("alone", "tuned"))

@@ -26,9 +26,7 @@ WHOLE = [float(order) for order in ORDERS if order == round(order) and order <= 
     ("mean", "shape"), [(20, math.inf), (1.5, math.inf), (20, 1.0), (5, 0.5), (100, 2.0)]
 )
 @pytest.mark.parametrize(("q", "sigma", "rounds"), [(0.02, 1.5, 50), (1.0, 20.0, 30)])
-def test_it_is_dp_accountings_repeat_and_select(
-    mean: float, shape: float, q: float, sigma: float, rounds: int
-) -> None:
+def test_it_is_dp_accountings_repeat_and_select(mean, shape, q, sigma, rounds):
     run: dp.DpEvent = dp.GaussianDpEvent(sigma)
     if q < 1:
         run = dp.PoissonSampledDpEvent(q, run)
@@ -40,7 +38,7 @@ def test_it_is_dp_accountings_repeat_and_select(
     assert own == pytest.approx(other, rel=0.02)
 
 
-def test_geometric_by_hand_for_a_gaussian() -> None:
+def test_geometric_by_hand_for_a_gaussian():
     """Theorem 2 with eta 1: epsilon(l) = l / 2 s^2, gamma = 1 / E[K]."""
     sigma, mean = 4.0, 10.0
     found = rdp_of_selection(ORDERS / (2 * sigma**2), mean, 1.0)
@@ -51,13 +49,13 @@ def test_geometric_by_hand_for_a_gaussian() -> None:
 
 @pytest.mark.parametrize("shape", [0.1, 0.5, 1.0, 3.0])
 @pytest.mark.parametrize("mean", [1.01, 5.0, 1e4])
-def test_gamma_gives_the_mean(shape: float, mean: float) -> None:
+def test_gamma_gives_the_mean(shape, mean):
     gamma = negative_binomial_gamma(mean, shape)
     found = shape * (1 - gamma) / (gamma * (1 - gamma**shape))
     assert found == pytest.approx(mean, rel=1e-6)
 
 
-def test_one_run_costs_its_own_and_more_runs_cost_more() -> None:
+def test_one_run_costs_its_own_and_more_runs_cost_more():
     history = History.repeated(Release(1.5, 0.02, SamplingLaw.POISSON), 50)
     one = OwnRdp().epsilon(history, 1e-5, Relation.ADD_REMOVE).upper
     costs = [

@@ -1,7 +1,5 @@
 """The public report of a plan and of a run holds every field, and its page the same numbers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -16,14 +14,14 @@ from tests.book.runs import run
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plan(tmp_path_factory):
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     made = run(path.parent / "run", 1)
     Plan.load(Path(made) / "plan.json").save(path)
     return path
 
 
-def test_a_plan_is_reported_as_not_executed(plan: Path) -> None:
+def test_a_plan_is_reported_as_not_executed(plan):
     report, solved = registry_report(plan), Plan.load(plan)
     assert report["status"] == "plan, not executed"
     assert report["evidence"] is None
@@ -35,7 +33,7 @@ def test_a_plan_is_reported_as_not_executed(plan: Path) -> None:
     assert f"| {solved.groups[0].clients} |" in page(report)
 
 
-def test_a_run_is_reported_with_its_verdict(plan: Path) -> None:
+def test_a_run_is_reported_with_its_verdict(plan):
     report = registry_report(plan.parent / "run")
     assert report["status"].startswith("run, verdict ")
     assert report["guarantee"]["groups"][0]["epsilon_realised"] is not None
@@ -47,7 +45,7 @@ def test_a_run_is_reported_with_its_verdict(plan: Path) -> None:
     assert f"- not shown: {', '.join(missing)}" in page(report)
 
 
-def test_the_command_writes_both_files(plan: Path, tmp_path: Path) -> None:
+def test_the_command_writes_both_files(plan, tmp_path):
     output = tmp_path / "public"
     done = CliRunner().invoke(main, ["report", "--registry", str(plan), "-o", str(output)])
     assert done.exit_code == 0, done.output

@@ -42,26 +42,24 @@ def result(size: str = "full", **rows: tuple[float, ...]) -> Result:
         ("full", (74.0,), ORDER),  # one seed has no standard error
     ],
 )
-def test_a_lead_is_judged_by_its_standard_errors(
-    size: str, high: tuple[float, ...], verdict: str
-) -> None:
+def test_a_lead_is_judged_by_its_standard_errors(size, high, verdict):
     low = (71.0, 73.0, 72.0)[: len(high)]
     assert ahead("high", "low")(result(size, high=high, low=low)).verdict == verdict
 
 
-def test_leads_are_paired_by_seed() -> None:
+def test_leads_are_paired_by_seed():
     """Seeds differ by 10 points, the lead by 0.1: unpaired, nothing could be said."""
     found = ahead("low", "high")(result(high=(62.0, 72.1, 82.2), low=(61.0, 71.0, 81.0)))
     assert found.verdict == CONTRADICTED
     assert "-1.10 (± 0.06, printed -2.00)" in found.evidence
 
 
-def test_rows_that_nothing_computed_are_not_run() -> None:
+def test_rows_that_nothing_computed_are_not_run():
     assert ahead("high", "low")(result(high=(1.0,))).verdict == NOT_RUN
     assert monotone("high", rising=True)(result(high=(1.0,))).verdict == NOT_RUN
 
 
-def test_printed_numbers_and_their_tolerance() -> None:
+def test_printed_numbers_and_their_tolerance():
     near = result(high=(74.004,), low=(71.996,))
     assert printed_within(0.005)(near).verdict == REPRODUCED
     found = printed_within(0.003)(near)

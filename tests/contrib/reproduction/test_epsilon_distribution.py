@@ -35,7 +35,7 @@ def spec(law: dict[str, Any]) -> Spec:
 
 
 @pytest.mark.parametrize("name", list(TABLE_7))
-def test_the_means_of_table_7(name: str) -> None:
+def test_the_means_of_table_7(name):
     """Means of 4,000 draws; what the paper's normal laws have below 0.1 is drawn again."""
     law = parse(EpsilonDistribution, {"name": name, "clients": 4000, "seed": 1})
     drawn = law.draw()
@@ -46,7 +46,7 @@ def test_the_means_of_table_7(name: str) -> None:
     assert abs(drawn.mean() - MEANS[name]) < allowed * MEANS[name] + error
 
 
-def test_each_client_is_a_group_of_records() -> None:
+def test_each_client_is_a_group_of_records():
     law = {"name": "Dist3", "clients": 12, "seed": 3, "records": 600, "batch_sizes": [16, 64]}
     found = spec(law)
     assert [group.clients for group in found.groups] == [1] * 12
@@ -84,11 +84,11 @@ def test_each_client_is_a_group_of_records() -> None:
         ),
     ],
 )
-def test_faults_are_named(law: Any, message: str) -> None:
+def test_faults_are_named(law, message):
     with pytest.raises(InputError, match=message):
         spec(law)
 
 
-def test_records_are_required_for_records() -> None:
+def test_records_are_required_for_records():
     with pytest.raises(InputError, match=r"epsilon_distribution\.records: is required"):
         spec({"name": "Dist3", "clients": 3})

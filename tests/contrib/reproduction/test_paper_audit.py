@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "paper-audit.md").read_text(encoding="utf-8")
 
 
-def test_every_finding_names_a_test_that_exists() -> None:
+def test_every_finding_names_a_test_that_exists():
     rows = [line for line in PAGE.splitlines() if line.startswith("| ") and "---" not in line][1:]
     assert len(rows) >= 8
     for row in rows:
@@ -35,7 +35,7 @@ def test_every_finding_names_a_test_that_exists() -> None:
             assert not name or f"def {name}(" in text, row
 
 
-def test_the_head_rate_of_dp2_fedsam() -> None:
+def test_the_head_rate_of_dp2_fedsam():
     """0.005 / 0.1 in words, 0.1 / 0.005 in symbols: the default is their geometric mean."""
     words, symbols = 0.005 / 0.1, 0.1 / 0.005
     for name in ("DP2-FedSAM", "P-FedSAM", "CENTAUR"):
@@ -43,13 +43,13 @@ def test_the_head_rate_of_dp2_fedsam() -> None:
         assert default == pytest.approx(math.sqrt(words * symbols))
 
 
-def test_the_head_rate_of_hyperfl() -> None:
+def test_the_head_rate_of_hyperfl():
     meaning = ALGORITHMS.get("HyperFL").hyperparameters["head_rate"].meaning
     assert f"{0.1 / 0.01:g} for grey images" in meaning
     assert f"{0.1 / 0.02:g} for colour" in meaning
 
 
-def test_theorem_1_of_gdpfed_plus_fails_at_its_own_settings() -> None:
+def test_theorem_1_of_gdpfed_plus_fails_at_its_own_settings():
     """At the noise of Table 5 and the ratios of Table 1, in every group."""
     given = problem_of(Spec.parse(load_yaml(preset("gdpfed-fmnist"), "preset")))
     rows = zip(RATIOS["gdpfed-fmnist"], OPTIMISED["gdpfed-fmnist"], given.deltas, strict=True)
@@ -59,7 +59,7 @@ def test_theorem_1_of_gdpfed_plus_fails_at_its_own_settings() -> None:
         assert failed_conditions(history, delta, given.relation)
 
 
-def test_dist1_has_negative_budgets() -> None:
+def test_dist1_has_negative_budgets():
     [part] = TABLE_7["Dist1"]
     assert part.normal is not None
     mean, deviation = part.normal
@@ -79,7 +79,7 @@ def scale_delta(epsilon: float, coordinates: int, ratio: float) -> float:
     return float(first - math.exp(epsilon) * second)
 
 
-def test_an_unpaid_median_shows_in_the_scale_of_the_noise() -> None:
+def test_an_unpaid_median_shows_in_the_scale_of_the_noise():
     """A lower bound on epsilon: what the noise of DP-FedPGN's round tells without its update."""
     coordinates = model("resnet-18").parameters
     assert coordinates == 11_173_962

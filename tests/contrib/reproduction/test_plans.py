@@ -28,7 +28,7 @@ def reproduced(name: str, folder: Path) -> tuple[dict[tuple[str, str], Any], dic
     return cells, {one["claim"]: one["verdict"] for one in found["claims"]}
 
 
-def test_printed_numbers_agree_with_a_second_transcription() -> None:
+def test_printed_numbers_agree_with_a_second_transcription():
     """Those of the planner's tests."""
     for column, ratios in printed.RATIOS.items():
         name = f"gdpfed-{column.lower().replace('-', '')}"
@@ -37,7 +37,7 @@ def test_printed_numbers_agree_with_a_second_transcription() -> None:
         assert printed.OPTIMISED_NOISE[column] == papertables.OPTIMISED[name]
 
 
-def test_table_5_of_gdpfed_plus(tmp_path: Path) -> None:
+def test_table_5_of_gdpfed_plus(tmp_path):
     """All but sigma^2 of Shakespeare's optimised row come out; Lambda has two scales."""
     cells, verdicts = reproduced("gdpfed-plus-table-5", tmp_path)
     off = {
@@ -51,7 +51,7 @@ def test_table_5_of_gdpfed_plus(tmp_path: Path) -> None:
     assert list(verdicts.values()) == ["not reproduced", "contradicted"]
 
 
-def test_figure_2_of_gdpfed_plus(tmp_path: Path) -> None:
+def test_figure_2_of_gdpfed_plus(tmp_path):
     """Equal budgets of 1.5 have equal ratios; all columns keep the cohort of 2%."""
     cells, verdicts = reproduced("gdpfed-plus-figure-2", tmp_path)
     assert list(verdicts.values()) == ["order reproduced", "reproduced"]
@@ -61,7 +61,7 @@ def test_figure_2_of_gdpfed_plus(tmp_path: Path) -> None:
         assert sum(ratios) / 3 == pytest.approx(2.0)
 
 
-def test_settings_of_dp_fedpgn_and_dp2_fedsam(tmp_path: Path) -> None:
+def test_settings_of_dp_fedpgn_and_dp2_fedsam(tmp_path):
     """sigma 0.8, q 0.1, T 300, delta 1/500: 13.46 by Poisson sampling, 76.97 by fixed cohorts.
 
     Theorem 2 at epsilon 1: sigma^2 = 7 * 0.05^2 * 200 (1 + 2 log 1000).
@@ -79,7 +79,7 @@ def test_settings_of_dp_fedpgn_and_dp2_fedsam(tmp_path: Path) -> None:
     assert list(verdicts.values()) == ["reproduced", "contradicted"]
 
 
-def test_the_noise_of_hyperfl_is_none(tmp_path: Path) -> None:
+def test_the_noise_of_hyperfl_is_none(tmp_path):
     """sigma 1e-5 over 200 rounds: mu^2 / 2 = 200 / (2e-10)."""
     cells, verdicts = reproduced("hyperfl-privacy", tmp_path)
     [found] = cells.values()
@@ -88,7 +88,7 @@ def test_the_noise_of_hyperfl_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_noise_of_robust_hdp(tmp_path: Path) -> None:
+def test_noise_of_robust_hdp(tmp_path):
     """Table 3's order, and its size: 4 times ours, as with twice the noise multiplier."""
     cells, verdicts = reproduced("robust-hdp-table-3", tmp_path)
     assert list(verdicts.values()) == ["order reproduced", "order reproduced", "not reproduced"]
@@ -103,7 +103,7 @@ def test_noise_of_robust_hdp(tmp_path: Path) -> None:
         assert "order reproduced" in verdicts.values()
 
 
-def test_the_reduced_size_keeps_noise_and_privacy() -> None:
+def test_the_reduced_size_keeps_noise_and_privacy():
     """Clipping norm over cohort, ratios, delta and rounds are those of the preset."""
     small, full = gdpfed_plus.smaller(3000), gdpfed_plus.spec_of("FMNIST")
     assert small["clipping_norm"] / small["cohort"] == full["clipping_norm"] / full["cohort"]

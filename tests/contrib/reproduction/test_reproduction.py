@@ -1,7 +1,5 @@
 """docs/reproduction.md says what the stored results say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from benchmarks import reproduction
@@ -11,11 +9,11 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
 
 
-def test_the_page_is_written_from_the_stored_results() -> None:
+def test_the_page_is_written_from_the_stored_results():
     assert reproduction.replaced(PAGE, reproduction.written()) == PAGE
 
 
-def test_every_table_of_the_five_papers_has_its_line() -> None:
+def test_every_table_of_the_five_papers_has_its_line():
     """As many tables as the papers have: 10, 3, 5, 5 and 22."""
     assert len(PAPERS.names()) == 5
     counts = {"gdpfed-plus": 10, "dp2-fedsam": 3, "dp-fedpgn": 5, "hyperfl": 5, "robust-hdp": 22}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ def refuse(arguments: Sequence[str]) -> Mapping[str, Any]:
     raise AssertionError(f"trained again: {arguments}")
 
 
-def test_runs_are_trained_once_and_resume(tmp_path: Path) -> None:
+def test_runs_are_trained_once_and_resume(tmp_path):
     shown: list[int] = []
     first = run_table(
         table(), "reduced", [0], tmp_path, execute,
@@ -66,7 +65,7 @@ def test_runs_are_trained_once_and_resume(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", ["full", "reduced"])
-def test_hyperfl_s_methods_with_noise_protect_records(size: str) -> None:
+def test_hyperfl_s_methods_with_noise_protect_records(size):
     from simulate.algorithms.registry import ALGORITHMS
 
     for setting in table_of("hyperfl-table-1").trained[size]():
@@ -78,7 +77,7 @@ def test_hyperfl_s_methods_with_noise_protect_records(size: str) -> None:
             assert (entry.unit == "record" or entry.record_level) is private
 
 
-def test_every_declared_setting_is_a_valid_spec() -> None:
+def test_every_declared_setting_is_a_valid_spec():
     """Also of full sizes, which no machine of the tests can train."""
     from simulate.algorithms.registry import ALGORITHMS
     from simulate.data.registry import DATASETS
@@ -102,7 +101,7 @@ def test_every_declared_setting_is_a_valid_spec() -> None:
                     assert built.parameters == spec.model.parameters, (one.name, size, row)
 
 
-def test_the_reduced_tables_of_robust_hdp_keep_its_distributions() -> None:
+def test_the_reduced_tables_of_robust_hdp_keep_its_distributions():
     """Budgets, clients, batch sizes and partition are the paper's; records are half of them."""
     for name in ("4", "16", "17", "22"):
         table = table_of(f"robust-hdp-table-{name}")
@@ -117,7 +116,7 @@ def test_the_reduced_tables_of_robust_hdp_keep_its_distributions() -> None:
                 assert method.changes["local"]["learning_rate"] == pytest.approx(10 * rate)
 
 
-def test_a_reconstruction_is_measured_by_the_attack(tmp_path: Path) -> None:
+def test_a_reconstruction_is_measured_by_the_attack(tmp_path):
     """One record per client: closed-form inversion reads the digits' images without noise."""
     one = settings()[0]
     methods = {name: Method(name) for name in ("FedAvg", "DP-FedAvg")}

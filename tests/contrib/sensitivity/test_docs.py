@@ -1,7 +1,5 @@
 """The examples of docs/sensitivity-tests.md, and the command that it shows."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -15,7 +13,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "sensitivity-tests.md").read_text()
 [EXAMPLE] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_runs(capsys):
     exec(compile(EXAMPLE, "sensitivity-tests.md", "exec"), {})
     assert "per group 57 84 1.000" in capsys.readouterr().out
 
@@ -23,9 +21,7 @@ def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("violations", "code"), [((), 0), ((Violation("model", "strict, removed", "7 differ"),), 4)]
 )
-def test_the_command_answers_with_an_exit_code(
-    monkeypatch: pytest.MonkeyPatch, violations: tuple[Violation, ...], code: int
-) -> None:
+def test_the_command_answers_with_an_exit_code(monkeypatch, violations, code):
     report = SensitivityReport("planned", "per group", "client", 45, 66, 0.99, violations)
     monkeypatch.setattr(
         "simulate.contrib.sensitivity.__main__.check_sensitivity", lambda *given, **more: (report,)

@@ -6,10 +6,8 @@ import importlib.util
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -34,7 +32,7 @@ REGISTRIES = (ALGORITHMS, LAWS, NOISE_FAMILIES, CHECKS)
 
 
 @pytest.fixture(scope="module")
-def examples() -> Iterator[dict[str, ModuleType]]:
+def examples():
     """The modules by name; what they register is forgotten afterwards."""
     for registry in REGISTRIES:
         registry.names()
@@ -72,8 +70,8 @@ def built(name: str, **values: float) -> Algorithm:
     return ALGORITHMS.get(name).build(small.plan(), Hyperparameters(values=values))
 
 
-def test_fedprox_is_sgd_on_a_proximal_loss(examples: dict[str, ModuleType]) -> None:
-    def client(network: nn.Module, batches: small.Batches, rate: float) -> None:
+def test_fedprox_is_sgd_on_a_proximal_loss(examples):
+    def client(network, batches, rate):
         start, optimiser = small.flat(network), small.sgd(network, rate)
         for images, labels in batches:
             optimiser.zero_grad()
@@ -88,7 +86,7 @@ def test_fedprox_is_sgd_on_a_proximal_loss(examples: dict[str, ModuleType]) -> N
     assert float((without - expected).norm()) > 0.05 * float(expected.norm())
 
 
-def test_scaffold_is_its_algorithm_1(examples: dict[str, ModuleType]) -> None:
+def test_scaffold_is_its_algorithm_1(examples):
     """Three rounds of option II with x, c and each c_i as vectors of their own."""
     algorithm = built("DP-SCAFFOLD-like")
     world = small.setting(algorithm)
@@ -118,7 +116,7 @@ def test_scaffold_is_its_algorithm_1(examples: dict[str, ModuleType]) -> None:
         torch.testing.assert_close(found.personal[number], kept, rtol=1e-3, atol=1e-5)
 
 
-def test_a_tree_gives_each_prefix_the_noise_of_its_nodes(examples: dict[str, ModuleType]) -> None:
+def test_a_tree_gives_each_prefix_the_noise_of_its_nodes(examples):
     """Prefix t has the nodes of the binary form of t; a round is in at most h nodes."""
     step, epoch = examples["dp_ftrl"].tree_increment, 12
     levels = examples["dp_ftrl"].levels_of(epoch)
@@ -139,7 +137,7 @@ def test_a_tree_gives_each_prefix_the_noise_of_its_nodes(examples: dict[str, Mod
     assert inside.max() == levels == 4
 
 
-def test_an_epoch_costs_the_gaussian_of_its_levels(examples: dict[str, ModuleType]) -> None:
+def test_an_epoch_costs_the_gaussian_of_its_levels(examples):
     """mu = sqrt(E h) / s: the certificate is that of E sums with noise s / sqrt(h)."""
     plan = turns_plan()
     group = plan.groups[0]
@@ -152,9 +150,7 @@ def test_an_epoch_costs_the_gaussian_of_its_levels(examples: dict[str, ModuleTyp
     assert family.noise_multiplier(2.0 * math.sqrt(3), 0.5) == pytest.approx(4.0)
 
 
-def test_a_run_in_turns_is_kept_and_a_broken_epoch_is_not(
-    examples: dict[str, ModuleType], tmp_path: Path
-) -> None:
+def test_a_run_in_turns_is_kept_and_a_broken_epoch_is_not(examples, tmp_path):
     plan = turns_plan()
     execute(Request(plan, "DP-FTRL", "digits", tmp_path / "run", seed=1))
     run = load_run(tmp_path / "run")
@@ -171,7 +167,7 @@ def test_a_run_in_turns_is_kept_and_a_broken_epoch_is_not(
 
 
 @pytest.mark.parametrize("name", ["DP-FedProx", "DP-SCAFFOLD-like", "DP-FTRL"])
-def test_the_claims_hold_on_neighbouring_data(name: str, examples: dict[str, ModuleType]) -> None:
+def test_the_claims_hold_on_neighbouring_data(name, examples):
     """The bound is reached: both vectors of SCAFFOLD are in it."""
     plans = {"turns": turns_plan()}
     if name != "DP-FTRL":
@@ -185,7 +181,7 @@ def test_the_claims_hold_on_neighbouring_data(name: str, examples: dict[str, Mod
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "least"), [("fedprox", 0.8), ("scaffold", 0.2), ("dp_ftrl", 0.5)])
-def test_the_example_trains_on_the_digits(name: str, least: float, tmp_path: Path) -> None:
+def test_the_example_trains_on_the_digits(name, least, tmp_path):
     command = [sys.executable, str(FOLDER / f"{name}.py"), str(tmp_path / "run")]
     env = {"PYTHONPATH": str(FOLDER.parents[1]), "PATH": "", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)

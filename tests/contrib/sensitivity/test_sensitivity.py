@@ -35,7 +35,7 @@ def failed_rules(fault: Fault) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_an_algorithm_keeps_its_claims(name: str) -> None:
+def test_an_algorithm_keeps_its_claims(name):
     plans = {key: bench_plans()[key] for key in ("per group", "adaptive clipping")}
     for report in check_sensitivity(name, plans):
         assert report.passed, report.violations
@@ -45,7 +45,7 @@ def test_an_algorithm_keeps_its_claims(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(ALGORITHMS))
-def test_every_algorithm_keeps_its_claims_under_every_plan(name: str) -> None:
+def test_every_algorithm_keeps_its_claims_under_every_plan(name):
     for report in check_sensitivity(name):
         assert report.passed, report.violations
         bounded = report.unit != "none" and name != "Local-only"
@@ -53,17 +53,17 @@ def test_every_algorithm_keeps_its_claims_under_every_plan(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", QUICK_FAULTS)
-def test_a_planted_fault_is_found(name: str) -> None:
+def test_a_planted_fault_is_found(name):
     [(fault, rule)] = [pair for pair in PLANTED if pair[0].name == name]
     assert rule in failed_rules(fault)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "rule"), PLANTED, ids=lambda one: getattr(one, "name", one))
-def test_every_planted_fault_is_found(fault: Fault, rule: str) -> None:
+def test_every_planted_fault_is_found(fault, rule):
     assert rule in failed_rules(fault)
 
 
-def test_every_named_fault_exists() -> None:
+def test_every_named_fault_exists():
     assert set(RULES) <= {fault.name for fault, _ in PLANTED}
     assert len(PLANTED) >= 25

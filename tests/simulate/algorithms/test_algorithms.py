@@ -1,14 +1,10 @@
 """Every algorithm of the catalogue, trained on the digits; and what they have in common."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 import yaml
 
-from privplan.plan import Plan
 from privplan.planning.error import rule_of
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
@@ -73,8 +69,8 @@ QUICK = {"DP-FedPGN", "Fed-SMP", "FedAvg", "GDPFed+", "PFA", "planned"}
     ],
 )
 def test_trains_far_above_chance_and_spends_what_its_plan_says(
-    name: str, digits_plan: Plan, middle_plan: Plan, tmp_path: Path
-) -> None:
+    name, digits_plan, middle_plan, tmp_path
+):
     short = ALGORITHMS.get(name).unit == "record" or name == "HyperFL-LPM"
     plan = middle_plan if short else digits_plan
     outcome = execute(Request(plan, name, "digits", tmp_path / "run", seed=11))
@@ -93,7 +89,7 @@ def test_trains_far_above_chance_and_spends_what_its_plan_says(
 
 
 @pytest.mark.parametrize("name", ALGORITHMS.names())
-def test_a_verdict_knows_the_weights_of_every_algorithm(name: str, digits_plan: Plan) -> None:
+def test_a_verdict_knows_the_weights_of_every_algorithm(name, digits_plan):
     records = {group.name: 4 for group in digits_plan.groups}
     built = algorithm(name, digits_plan, records=records)
     rule = rule_of(built.aggregator.name, built.plan)
@@ -104,7 +100,7 @@ def test_a_verdict_knows_the_weights_of_every_algorithm(name: str, digits_plan: 
 
 @pytest.mark.slow
 @pytest.mark.skipif("PRIVPLAN_DATA" not in os.environ, reason="PRIVPLAN_DATA is not set")
-def test_gdpfed_plus_on_fashion_mnist(tmp_path: Path) -> None:
+def test_gdpfed_plus_on_fashion_mnist(tmp_path):
     """Published: 75.83 (Table 2); the preset's plan and cnn-2 reach within three points of it."""
     text = preset("gdpfed-fmnist")
     plan = solve(Spec.parse(yaml.safe_load(text)))
@@ -118,16 +114,14 @@ OF_CLIENTS = [name for name, entry in ALGORITHMS.items() if entry.unit == "clien
 
 
 @pytest.fixture(scope="module")
-def rdp_plan() -> Plan:
+def rdp_plan():
     """The preset for the digits, calibrated with RDP."""
     planning = {"accountant": "rdp", "ratios": "uniform"}
     return solve(digits_spec(rounds=8, planning=planning), second_opinion=False)
 
 
 @pytest.mark.parametrize("name", OF_CLIENTS)
-def test_the_executed_plan_is_calibrated_with_the_spec_s_accountant(
-    name: str, rdp_plan: Plan
-) -> None:
+def test_the_executed_plan_is_calibrated_with_the_spec_s_accountant(name, rdp_plan):
     """By RDP, the spec's accountant, no budget is exceeded; the certificate says what PLD gives.
 
     A method that calibrated with PLD would exceed its budget by RDP, which is looser.

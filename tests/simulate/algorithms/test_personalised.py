@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from simulate.algorithm import Algorithm
-from simulate.components import ClientBatch, LocalResult, LocalRule
+from simulate.components import LocalResult, LocalRule
 from simulate.engine.loop import initial_state, run_round
 from simulate.engine.round import participants
 from simulate.local.sgd import additive_sgd
@@ -31,7 +31,6 @@ from tests.simulate.algorithms.references.personal import (
     with_head,
     with_own,
 )
-from tests.simulate.case import Case
 
 
 def sent(algorithm: Algorithm) -> tuple[list[Tensor], MemoryLedger]:
@@ -50,7 +49,7 @@ def sent(algorithm: Algorithm) -> tuple[list[Tensor], MemoryLedger]:
 
 
 @pytest.mark.parametrize("case", HEADS, ids=lambda case: case.name)
-def test_a_head_never_enters_a_release(case: Case) -> None:
+def test_a_head_never_enters_a_release(case):
     """Even a local rule that puts it into the update cannot send it."""
     plain, journal = sent(case.build())
     leaking, _ = sent(after(with_head)(case.build()))
@@ -62,12 +61,12 @@ def test_a_head_never_enters_a_release(case: Case) -> None:
     assert record.dimension == (BODY if case.build().mechanism.noisy else 0)
 
 
-def test_an_offset_never_enters_a_release() -> None:
+def test_an_offset_never_enters_a_release():
     """Where nothing is learnt clients send zero, whatever they keep."""
     algorithm = OFFSETS.build()
     rule = algorithm.local.train
 
-    def still(work: ClientBatch) -> LocalResult:
+    def still(work):
         kept = work.theta.new_full((len(work.clients), ALL), 1e3)
         return rule(replace(work, personal=kept, learning_rate=0.0))
 
@@ -77,10 +76,10 @@ def test_an_offset_never_enters_a_release() -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.25, 4.0])
-def test_alpha_is_the_ratio_of_shared_to_personal_steps(alpha: float) -> None:
+def test_alpha_is_the_ratio_of_shared_to_personal_steps(alpha):
     seen: list[LocalResult] = []
 
-    def watch(work: ClientBatch) -> LocalResult:
+    def watch(work):
         seen.append(additive_sgd(alpha).train(work))
         return seen[-1]
 
@@ -92,7 +91,7 @@ def test_alpha_is_the_ratio_of_shared_to_personal_steps(alpha: float) -> None:
 
 
 @pytest.mark.parametrize("case", CLIENT, ids=lambda case: case.name)
-def test_embedding_and_head_never_enter_a_release(case: Case) -> None:
+def test_embedding_and_head_never_enter_a_release(case):
     """Even a local rule that puts them into the update cannot send them."""
     plain, _ = sent(case.build())
     leaking, _ = sent(after(with_own)(case.build()))
@@ -104,12 +103,12 @@ def test_embedding_and_head_never_enter_a_release(case: Case) -> None:
 
 
 @pytest.mark.parametrize(("case", "length"), list(zip(SERVER, (BODY + HEAD, BODY), strict=True)))
-def test_a_client_sends_what_it_did_to_what_it_was_sent(case: Case, length: int) -> None:
+def test_a_client_sends_what_it_did_to_what_it_was_sent(case, length):
     algorithm, journal, seen = case.build(), MemoryLedger(""), []
     alone = algorithm.mechanism.release_client
     assert alone is not None
 
-    def watched(round_, update, weight):  # type: ignore[no-untyped-def]
+    def watched(round_, update, weight):
         seen.append(update)
         return alone(round_, update, weight)
 
@@ -121,7 +120,7 @@ def test_a_client_sends_what_it_did_to_what_it_was_sent(case: Case, length: int)
     assert len({one.client for one in seen}) == len(seen) == sum(map(len, participants(world, 1)))
 
 
-def test_every_client_starts_from_one_embedding_and_one_head() -> None:
+def test_every_client_starts_from_one_embedding_and_one_head():
     for case in CASES:
         world = small.setting(case.build())
         own = world.personal_start
@@ -131,7 +130,7 @@ def test_every_client_starts_from_one_embedding_and_one_head() -> None:
         torch.testing.assert_close(thetas, thetas[:1].expand(4, -1), rtol=0, atol=0)
 
 
-def test_the_first_model_has_the_spread_of_a_usual_one() -> None:
+def test_the_first_model_has_the_spread_of_a_usual_one():
     world = small.setting(CLIENT[0].build())
     found = world.algorithm.split.use(world.model, world.start, None, np.arange(0))[0]
     usual = world.model.initial(torch.Generator().manual_seed(0))
@@ -145,7 +144,7 @@ def _split(model: Model, theta: Tensor) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_the_chain_rule_against_autograd(batch: int) -> None:
+def test_the_chain_rule_against_autograd(batch):
     sizes = Hypernetwork(made=5, hidden=4, embedding=3)
     source = torch.Generator().manual_seed(1)
     start = torch.rand(5, generator=source)

@@ -6,7 +6,6 @@ import math
 import os
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 
 from privplan.errors import InputError
 from privplan.ledger import history_of
-from privplan.plan import Plan
 from privplan.planning.baselines import by_record
 from privplan.planning.records import noise_variances
 from privplan.planning.solver import solve
@@ -73,7 +71,7 @@ def plain_steps(run: Experiment, client: int, norm: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("norm", [1e6, 0.5])
-def test_dp_sgd_against_a_loop_over_records(norm: float, short_plan: Plan) -> None:
+def test_dp_sgd_against_a_loop_over_records(norm, short_plan):
     run = with_noise(run_of("DPFedAvg", short_plan), 1e-12, norm)
     sent, _ = client_updates(run, context_of(run))
     for update in sent[:3]:
@@ -84,7 +82,7 @@ def test_dp_sgd_against_a_loop_over_records(norm: float, short_plan: Plan) -> No
         assert bool(update.noise_evidence.clipped[0]) is (norm < 1)
 
 
-def test_the_noise_of_every_step_is_in_the_update_and_in_the_ledger(short_plan: Plan) -> None:
+def test_the_noise_of_every_step_is_in_the_update_and_in_the_ledger(short_plan):
     base = run_of("DPFedAvg", short_plan)
     quiet, loud = with_noise(base, 1e-12, 0.5), with_noise(base, 3.0, 0.5)
     still = {one.client: one.vector for one in client_updates(quiet, context_of(quiet))[0]}
@@ -105,7 +103,7 @@ def test_the_noise_of_every_step_is_in_the_update_and_in_the_ledger(short_plan: 
     assert np.mean(ratios) == pytest.approx(1, abs=0.05)  # gradients move a little along
 
 
-def test_no_step_tells_how_many_records_a_client_holds(short_plan: Plan) -> None:
+def test_no_step_tells_how_many_records_a_client_holds(short_plan):
     """The noise in an update is that of the planned batch, whoever holds one record more."""
     run = with_noise(run_of("DPFedAvg", short_plan), 1e3, 1e-3)
     sizes = run.partition.sizes(np.arange(run.clients))
@@ -119,9 +117,7 @@ def test_no_step_tells_how_many_records_a_client_holds(short_plan: Plan) -> None
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_what_a_client_sent_less_its_noise_is_its_clipped_records(
-    momentum: float, short_plan: Plan
-) -> None:
+def test_what_a_client_sent_less_its_noise_is_its_clipped_records(momentum, short_plan):
     """By hand: without noise the update is the sums alone, each worth at most C per record."""
     local = short_plan.spec.local.model_copy(update={"momentum": momentum, "batch_size": 2})
     spec = short_plan.spec.model_copy(update={"local": local})
@@ -140,7 +136,7 @@ def test_what_a_client_sent_less_its_noise_is_its_clipped_records(
 
 
 @pytest.mark.slow
-def test_each_client_s_history_is_the_planned_one(short_plan: Plan) -> None:
+def test_each_client_s_history_is_the_planned_one(short_plan):
     run = run_of("DPFedAvg", short_plan)
     progress, journal = initial_state(run), MemoryLedger(run.algorithm.plan.digest)
     for _ in range(run.rounds):
@@ -153,7 +149,7 @@ def test_each_client_s_history_is_the_planned_one(short_plan: Plan) -> None:
     assert max(taken.values()) == run.algorithm.plan.groups[0].participations
 
 
-def test_poisson_batches_take_each_record_with_its_chance(short_plan: Plan) -> None:
+def test_poisson_batches_take_each_record_with_its_chance(short_plan):
     run = run_of("DPFedAvg", short_plan)
     clients = np.arange(200)
     _, y = batches(
@@ -165,7 +161,7 @@ def test_poisson_batches_take_each_record_with_its_chance(short_plan: Plan) -> N
     assert abs(found - 0.3 * trials) < 6 * math.sqrt(trials * 0.21)
 
 
-def test_a_client_with_fewer_records_than_planned_is_refused(short_plan: Plan) -> None:
+def test_a_client_with_fewer_records_than_planned_is_refused(short_plan):
     plan = by_record(short_plan, {g.name: 50 for g in short_plan.groups}, weights="population")
     base = run_of("DPFedAvg", short_plan)
     with pytest.raises(InputError, match=r"partition: must leave each client of strict 50 records"):
@@ -175,9 +171,7 @@ def test_a_client_with_fewer_records_than_planned_is_refused(short_plan: Plan) -
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) for name in ("WeiAvg", "PFA")]
 )
-def test_methods_of_both_kinds_protect_records_under_such_a_plan(
-    name: str, short_plan: Plan, tmp_path: Path
-) -> None:
+def test_methods_of_both_kinds_protect_records_under_such_a_plan(name, short_plan, tmp_path):
     plan = by_record(short_plan, {g.name: 4 for g in short_plan.groups}, weights="population")
     assert ALGORITHMS.get(name).unit_under(plan) == "record"
     assert ALGORITHMS.get(name).unit_under(short_plan) == "client"
@@ -189,7 +183,7 @@ def test_methods_of_both_kinds_protect_records_under_such_a_plan(
     assert one_of_each["loose"] / one_of_each["strict"] == pytest.approx(12 / 2)
 
 
-def test_a_plan_of_records_is_refused_by_methods_for_clients(short_plan: Plan) -> None:
+def test_a_plan_of_records_is_refused_by_methods_for_clients(short_plan):
     plan = by_record(short_plan, {g.name: 4 for g in short_plan.groups}, weights="population")
     with pytest.raises(
         InputError, match=r"plan\.unit: must be client for GDPFed; record-level plans"
@@ -207,7 +201,7 @@ def test_a_plan_of_records_is_refused_by_methods_for_clients(short_plan: Plan) -
     cohort=st.floats(0.05, 1.0),
     rounds=st.integers(1, 80),
 )
-def test_clients_take_turns(clients: int, cohort: float, rounds: int) -> None:
+def test_clients_take_turns(clients, cohort, rounds):
     draw, ratio = rotation().draw, cohort
     unused = np.random.default_rng(0)
     parts = [draw(unused, clients, ratio, number) for number in range(1, rounds + 1)]
@@ -218,7 +212,7 @@ def test_clients_take_turns(clients: int, cohort: float, rounds: int) -> None:
     assert abs(sum(map(len, parts)) - rounds * ratio * clients) <= 1
 
 
-def test_minimum_epsilon_has_the_noise_of_the_strictest_budget(short_plan: Plan) -> None:
+def test_minimum_epsilon_has_the_noise_of_the_strictest_budget(short_plan):
     """Not the loosest one's: every client's noise alone would keep the smallest epsilon."""
     records = {group.name: 4 for group in short_plan.groups}
     strict = algorithm("minimum-epsilon", short_plan, records=records).plan
@@ -229,7 +223,7 @@ def test_minimum_epsilon_has_the_noise_of_the_strictest_budget(short_plan: Plan)
 
 
 @pytest.mark.parametrize("name", ["CENTAUR", "PPSGD"])
-def test_personal_methods_keep_the_budgets_of_records(name: str, tmp_path: Path) -> None:
+def test_personal_methods_keep_the_budgets_of_records(name, tmp_path):
     """What stays at a client is noisy, what leaves it is accounted for step by step."""
     spec = {
         "name": "records",
@@ -260,7 +254,7 @@ def test_personal_methods_keep_the_budgets_of_records(name: str, tmp_path: Path)
         assert found.realised_upper == pytest.approx(found.planned, rel=1e-6)
 
 
-def test_a_client_whose_update_was_not_finite_does_not_count() -> None:
+def test_a_client_whose_update_was_not_finite_does_not_count():
     draw = np.random.default_rng(3)
     sent = [released(list(draw.normal(size=50) * std), 1.0) for std in (1.0, 2.0, 3.0)]
     silent = released([0.0] * 50, 1.0)
@@ -273,7 +267,7 @@ def test_a_client_whose_update_was_not_finite_does_not_count() -> None:
     torch.testing.assert_close(nobody, torch.zeros(50))
 
 
-def test_pfa_projects_private_clients_onto_public_ones() -> None:
+def test_pfa_projects_private_clients_onto_public_ones():
     sent = [released([2.0, 0.0, 0.0], 3.0), released([1.0, 4.0, 5.0], 1.0)]
     step, _ = projected_clients(1).combine(sent, torch.zeros(3), {})
     expected = (3.0 * np.array([2.0, 0, 0]) + 1.0 * np.array([1.0, 0, 0])) / 4.0
@@ -282,7 +276,7 @@ def test_pfa_projects_private_clients_onto_public_ones() -> None:
     np.testing.assert_allclose(plain.numpy(), [7 / 4, 1.0, 5 / 4], rtol=1e-6)
 
 
-def test_pfa_keeps_the_leading_public_directions() -> None:
+def test_pfa_keeps_the_leading_public_directions():
     public = [released([10.0, 0.0, 0.0], 3.0), released([0.0, 1.0, 0.0], 3.0)]
     sent = [*public, released([1.0, 4.0, 5.0], 1.0)]
     one, _ = projected_clients(1).combine(sent, torch.zeros(3), {})
@@ -292,12 +286,12 @@ def test_pfa_keeps_the_leading_public_directions() -> None:
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=8))
-def test_public_budgets_are_the_upper_of_two_clusters(epsilons: list[float]) -> None:
+def test_public_budgets_are_the_upper_of_two_clusters(epsilons):
     """No other interval split has a smaller sum of squares, by brute force with NumPy."""
     least = public_from(epsilons)
     values = np.array(epsilons)
 
-    def cost(edge: float) -> float:
+    def cost(edge):
         parts = [values[values < edge], values[values >= edge]]
         return float(sum(((part - part.mean()) ** 2).sum() for part in parts if len(part)))
 
@@ -305,7 +299,7 @@ def test_public_budgets_are_the_upper_of_two_clusters(epsilons: list[float]) -> 
     assert (least == min(epsilons)) is (len(set(epsilons)) == 1)
 
 
-def test_pfa_with_budgets_that_all_differ_has_several_public_clients() -> None:
+def test_pfa_with_budgets_that_all_differ_has_several_public_clients():
     """Budgets 1, 1.2, 3 and 3.3: the two upper ones are public, and are not projected."""
     sent = [
         released([1.0, 2.0, 5.0], 1.0),
@@ -318,7 +312,7 @@ def test_pfa_with_budgets_that_all_differ_has_several_public_clients() -> None:
     np.testing.assert_allclose(step.numpy(), expected, atol=1e-5)
 
 
-def test_pursuit_takes_a_low_rank_and_a_sparse_part_apart() -> None:
+def test_pursuit_takes_a_low_rank_and_a_sparse_part_apart():
     draw = np.random.default_rng(0)
     low = draw.normal(size=(120, 2)) @ draw.normal(size=(2, 40))
     sparse = np.where(draw.random((120, 40)) < 0.05, draw.normal(0, 10, (120, 40)), 0)
@@ -334,7 +328,7 @@ def excess(weights: torch.Tensor, variances: np.ndarray) -> float:
     return float((found**2 * variances).sum() / (oracle**2 * variances).sum() - 1)
 
 
-def test_robust_pca_earns_its_cost_where_the_common_signal_is_strong() -> None:
+def test_robust_pca_earns_its_cost_where_the_common_signal_is_strong():
     """Raw norms give the cleanest clients too little: their norm is mostly the common signal."""
     updates, variances = common_signal(60, 1.0)
     raw = excess(by_norm(updates, []), variances)
@@ -343,7 +337,7 @@ def test_robust_pca_earns_its_cost_where_the_common_signal_is_strong() -> None:
     assert found < 0.1 * raw
 
 
-def test_blocks_of_clients_are_on_one_scale() -> None:
+def test_blocks_of_clients_are_on_one_scale():
     """More clients than one decomposition has: weights stay those of one matrix within 5%."""
     updates, variances = common_signal(240, 0.5)
     assert excess(1 / noise_estimates(updates, 1000), variances) < 0.05
@@ -351,7 +345,7 @@ def test_blocks_of_clients_are_on_one_scale() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif("PRIVPLAN_DATA" not in os.environ, reason="PRIVPLAN_DATA is not set")
-def test_table_3_of_robust_hdp() -> None:
+def test_table_3_of_robust_hdp():
     """Estimated weights against oracle weights after the first round on Fashion-MNIST.
 
     Published (Table 3): the noise variance of the mean is the oracle's to the printed digits,

@@ -20,7 +20,6 @@ from simulate.aggregators import project
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.server import smoothed
 from tests.simulate.algorithms.references import CASES
-from tests.simulate.case import Case
 
 FAULTS = [(case, fault) for case in CASES for fault in case.mutations]
 QUICK = {"DP-FedPGN", "GDPFed+", "DP-FedSAM", "P-FedSAM", "PPSGD", "pFedHN", "PFA", "DPFedAvg"}
@@ -29,7 +28,7 @@ LONG = {"DP-FedAvg-FT", "DP-FedSAM-FT", "HyperFL-LPM", "Local-only"}
 """Methods whose quick tests share most of their code with others."""
 
 
-def test_every_method_has_a_reference_and_three_mutations() -> None:
+def test_every_method_has_a_reference_and_three_mutations():
     counts: Counter[str] = Counter()
     for case in CASES:
         counts[case.name] += len(case.mutations)
@@ -46,7 +45,7 @@ def test_every_method_has_a_reference_and_three_mutations() -> None:
         for case in CASES
     ],
 )
-def test_it_equals_its_reference(case: Case) -> None:
+def test_it_equals_its_reference(case):
     case.check(case.build())
 
 
@@ -62,7 +61,7 @@ def test_it_equals_its_reference(case: Case) -> None:
         for case, fault in FAULTS
     ],
 )
-def test_a_mutation_is_caught(case: Case, fault: str) -> None:
+def test_a_mutation_is_caught(case, fault):
     with pytest.raises((AssertionError, InputError)):
         case.check(case.mutations[fault](case.build()))
 
@@ -78,7 +77,7 @@ def dense(vector: Tensor, strength: float) -> Tensor:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 31])
 @pytest.mark.parametrize("strength", [0.0, 0.01, 1.0, 50.0])
-def test_smoothing_against_a_dense_solve(size: int, strength: float) -> None:
+def test_smoothing_against_a_dense_solve(size, strength):
     vector = torch.from_numpy(np.random.default_rng(size).normal(size=size))
     found = smoothed(vector, strength)
     torch.testing.assert_close(found, dense(vector, strength), rtol=1e-12, atol=1e-12)
@@ -86,7 +85,7 @@ def test_smoothing_against_a_dense_solve(size: int, strength: float) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3])
-def test_projection_is_idempotent_and_leaves_a_right_angle(rows: int) -> None:
+def test_projection_is_idempotent_and_leaves_a_right_angle(rows):
     draw = torch.Generator().manual_seed(rows)
     vector = torch.randn(50, generator=draw, dtype=torch.float64)
     basis = torch.randn(rows, 50, generator=draw, dtype=torch.float64)

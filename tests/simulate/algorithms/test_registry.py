@@ -7,7 +7,6 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ KNOWN = {"name": "mlp-digits", "parameters": 2410}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS.names())
-def test_each_algorithm_states_its_source_unit_releases_and_deviations(name: str) -> None:
+def test_each_algorithm_states_its_source_unit_releases_and_deviations(name):
     entry = ALGORITHMS.get(name)
     assert entry.name == name
     assert entry.unit in ("client", "record", "none")
@@ -50,14 +49,14 @@ def test_each_algorithm_states_its_source_unit_releases_and_deviations(name: str
 
 
 @pytest.mark.parametrize("name", ALGORITHMS.names())
-def test_each_default_is_allowed(name: str) -> None:
+def test_each_default_is_allowed(name):
     entry = ALGORITHMS.get(name)
     complete = entry.complete(Hyperparameters())
     assert complete == entry.complete(complete)
     assert list(complete.values) == list(entry.hyperparameters)
 
 
-def test_gdpfed_plus_refuses_a_joint_plan() -> None:
+def test_gdpfed_plus_refuses_a_joint_plan():
     changes: dict[str, Any] = {"sampling": "poisson", "cohort": 2, "model": KNOWN}
     joint = tiny.plan(release="joint", sigmas=(2.0, 2.0), **changes)
     with pytest.raises(InputError, match=r"plan\.release: must be per_group for GDPFed\+; planned"):
@@ -66,7 +65,7 @@ def test_gdpfed_plus_refuses_a_joint_plan() -> None:
 
 
 @pytest.mark.parametrize("law", ["full", "fixed_size"])
-def test_ratios_of_their_own_need_poisson_sampling(law: str) -> None:
+def test_ratios_of_their_own_need_poisson_sampling(law):
     plan = tiny.plan(sampling=law, model=KNOWN)
     own = ["IDP-FedAvg-Sample", "Time-adaptive HDPFL"]
     for name in own:
@@ -94,7 +93,7 @@ def registered(name: str) -> Any:
 
 
 @pytest.fixture
-def restored() -> Iterator[None]:
+def restored():
     """The registry as it was, once the test is over."""
     ALGORITHMS.names()
     before = dict(vars(ALGORITHMS))
@@ -109,9 +108,7 @@ def call(*arguments: object) -> Result:
 
 
 @pytest.mark.usefixtures("restored")
-def test_an_algorithm_from_outside_is_listed_trained_compared_and_verified(
-    short_path: Path, tmp_path: Path
-) -> None:
+def test_an_algorithm_from_outside_is_listed_trained_compared_and_verified(short_path, tmp_path):
     assert registered("Toy")(toy) is toy
     listed = {
         one["algorithm"]: one for one in json.loads(call("simulate", "--algorithms=json").stdout)
@@ -175,9 +172,7 @@ def with_entry_points(monkeypatch: pytest.MonkeyPatch, folder: Path, **functions
 
 
 @pytest.mark.usefixtures("restored")
-def test_algorithms_of_entry_points(
-    monkeypatch: pytest.MonkeyPatch, short_plan: Plan, tmp_path: Path
-) -> None:
+def test_algorithms_of_entry_points(monkeypatch, short_plan, tmp_path):
     before = ALGORITHMS.names()
     with_entry_points(monkeypatch, tmp_path, Mine="mine", Second="second")
     assert set(ALGORITHMS.names()) == {*before, "Mine", "Second"}

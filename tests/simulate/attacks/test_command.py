@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 import privplan.cli
-from privplan.plan import Plan
 from simulate.attacks import report
 
 
 @pytest.fixture(autouse=True)
-def _command(monkeypatch: pytest.MonkeyPatch) -> None:
+def _command(monkeypatch):
     points = dict(privplan.cli._extensions())
     points["attack"] = EntryPoint("attack", "simulate.cli.attack:command", "privplan.commands")
     monkeypatch.setattr(privplan.cli, "_extensions", lambda *group: {} if group else points)
@@ -25,9 +23,7 @@ def call(*arguments: object) -> Result:
     return CliRunner().invoke(privplan.cli.main, [str(argument) for argument in arguments])
 
 
-def test_a_plan_is_attacked_and_the_same_command_resumes(
-    short_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_is_attacked_and_the_same_command_resumes(short_path, tmp_path, monkeypatch):
     output = tmp_path / "attacks"
     arguments = ["attack", short_path, "--algorithm", "FedAvg,DP-FedAvg", "--attack", "closed,ig"]
     arguments += ["--images", 4, "--steps", 3, "-o", output]
@@ -47,7 +43,7 @@ def test_a_plan_is_attacked_and_the_same_command_resumes(
     assert (output / "sheet.png").read_bytes().startswith(b"\x89PNG")
     assert "| FedAvg | closed |" in (output / "attacks.md").read_text()
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise AssertionError("a finished chunk was computed again")
 
     monkeypatch.setattr(report, "_attacked", fail)
@@ -59,7 +55,7 @@ def test_a_plan_is_attacked_and_the_same_command_resumes(
     assert "output: must not hold results of other settings" in other.stderr
 
 
-def test_a_round_of_a_run_is_replayed(short_path: Path, short_plan: Plan, tmp_path: Path) -> None:
+def test_a_round_of_a_run_is_replayed(short_path, short_plan, tmp_path):
     run = tmp_path / "run"
     assert call("simulate", short_path, "--algorithm", "planned", "-o", run).exit_code == 0
     arguments = ["attack", run, "--attack", "closed,ig", "--round", 2, "--steps", 2]
@@ -90,9 +86,7 @@ def test_a_round_of_a_run_is_replayed(short_path: Path, short_plan: Plan, tmp_pa
     assert "round: must be in [1, 8], the rounds that were run, found 9" in beyond.stderr
 
 
-def test_less_noise_than_planned_is_reported_with_its_epsilon(
-    short_path: Path, tmp_path: Path
-) -> None:
+def test_less_noise_than_planned_is_reported_with_its_epsilon(short_path, tmp_path):
     output = tmp_path / "levels"
     arguments = ["attack", short_path, "--algorithm", "DP-FedAvg", "--attack", "closed"]
     done = call(*arguments, "--images", 8, "--noise", "1,0.1,0.0001", "-o", output)
@@ -115,7 +109,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_bad_input_is_one_line(words: str, short_path: Path, tmp_path: Path) -> None:
+def test_bad_input_is_one_line(words, short_path, tmp_path):
     field, *options = words.split()
     options = options if "--algorithm" in options else ["--algorithm", "FedAvg", *options]
     done = call("attack", short_path, *options, "-o", tmp_path / "out")

@@ -1,7 +1,5 @@
 """Measures of reconstructions against closed forms and scikit-image."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -17,7 +15,7 @@ from simulate.attacks.measures import (
 from simulate.data.registry import load
 
 
-def test_ssim_of_equal_and_of_opposite_images() -> None:
+def test_ssim_of_equal_and_of_opposite_images():
     pytest.importorskip("skimage", reason="scikit-image is missing: SSIM is not available")
     source = torch.Generator().manual_seed(0)
     image = torch.rand(1, 3, 16, 16, generator=source)
@@ -27,7 +25,7 @@ def test_ssim_of_equal_and_of_opposite_images() -> None:
     assert found[0] < -0.5
 
 
-def test_re_identification_is_by_the_nearest_of_a_thousand() -> None:
+def test_re_identification_is_by_the_nearest_of_a_thousand():
     data = load("digits")
     among = candidates(data, np.array([0, 1]), 0)
     assert len(among.images) == CANDIDATES - 1
@@ -39,14 +37,14 @@ def test_re_identification_is_by_the_nearest_of_a_thousand() -> None:
     assert not ties.identified(originals[:1], originals[:1]).any()
 
 
-def test_the_order_of_images_in_a_release_does_not_matter() -> None:
+def test_the_order_of_images_in_a_release_does_not_matter():
     originals = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     order = torch.tensor([2, 0, 3, 1])
     assert torch.equal(matched(originals[order], originals), originals[order])
     assert torch.equal(matched(originals[[3]], originals), originals[[3]])
 
 
-def test_the_interval_of_a_mean_is_students() -> None:
+def test_the_interval_of_a_mean_is_students():
     mean, low, high = mean_interval(np.array([1.0, 2.0, 3.0]))
     assert (mean, high - mean) == pytest.approx((2.0, 4.302652729749462 / np.sqrt(3)))
     assert low == pytest.approx(2 - (high - 2))

@@ -46,7 +46,7 @@ def _curve(epsilon: float) -> TradeOff:
     return tradeoff(lambda e: np.maximum(0.0, 1 - np.exp(e - epsilon)), 1e-6, epsilon)
 
 
-def test_clopper_pearson_against_the_definition() -> None:
+def test_clopper_pearson_against_the_definition():
     low, high = clopper_pearson(3, 20)
     upper = sum(math.comb(20, k) * low**k * (1 - low) ** (20 - k) for k in range(3, 21))
     lower = sum(math.comb(20, k) * high**k * (1 - high) ** (20 - k) for k in range(4))
@@ -56,7 +56,7 @@ def test_clopper_pearson_against_the_definition() -> None:
     assert clopper_pearson(10, 10)[1] == 1.0
 
 
-def test_perfect_scores_cross_a_small_epsilon_and_chance_does_not() -> None:
+def test_perfect_scores_cross_a_small_epsilon_and_chance_does_not():
     source = np.random.default_rng(0)
     included = source.random(600) < 0.5
     perfect = rates(included.astype(float), included, _curve(0.5))
@@ -66,13 +66,13 @@ def test_perfect_scores_cross_a_small_epsilon_and_chance_does_not() -> None:
     assert not any(line["crosses"] for line in chance)
 
 
-def test_no_attack_crosses_without_a_guarantee() -> None:
+def test_no_attack_crosses_without_a_guarantee():
     included = np.arange(200) % 2 == 0
     trivial = tradeoff(np.zeros_like, 0.5, math.inf)
     assert not any(line["crosses"] for line in rates(included * 1.0, included, trivial))
 
 
-def test_lira_separates_two_gaussians_whose_means_differ_by_target() -> None:
+def test_lira_separates_two_gaussians_whose_means_differ_by_target():
     source = np.random.default_rng(1)
     included = source.random((65, 4)) < 0.5
     odds = source.normal(size=(65, 4)) * 0.1 + included + 10 * np.arange(4)
@@ -83,7 +83,7 @@ def test_lira_separates_two_gaussians_whose_means_differ_by_target() -> None:
 
 
 @pytest.mark.parametrize("sampling", ["full", "poisson", "fixed_size"])
-def test_absent_clients_are_never_drawn(sampling: str) -> None:
+def test_absent_clients_are_never_drawn(sampling):
     from simulate.engine.round import positions
 
     attack = Membership(_plan(sampling=sampling, rounds=6), "DP-FedAvg", _few(), targets=4)
@@ -98,7 +98,7 @@ def test_absent_clients_are_never_drawn(sampling: str) -> None:
     assert seen == set(range(16))
 
 
-def test_under_replace_one_the_records_of_absent_clients_are_replaced() -> None:
+def test_under_replace_one_the_records_of_absent_clients_are_replaced():
     attack = Membership(_plan("replace_one", rounds=2), "DP-FedAvg", _few(), targets=4)
     world, included = attack.experiment(0), attack.included(0)
     for target, coin in enumerate(included):
@@ -107,7 +107,7 @@ def test_under_replace_one_the_records_of_absent_clients_are_replaced() -> None:
         assert same == coin
 
 
-def test_a_run_has_finite_scores_and_shadows_are_enough() -> None:
+def test_a_run_has_finite_scores_and_shadows_are_enough():
     attack = Membership(_plan(rounds=2), "DP-FedAvg", _few(), targets=4)
     assert len(attack._records(0)) == 4
     found = scores_of_run(attack, 0)
@@ -120,7 +120,7 @@ def test_a_run_has_finite_scores_and_shadows_are_enough() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("factor", "crosses"), [(1.0, False), (1e-6, True)])
-def test_sabotaged_noise_crosses_the_certificate(factor: float, crosses: bool) -> None:
+def test_sabotaged_noise_crosses_the_certificate(factor, crosses):
     attack = Membership(_plan(), "DP-FedAvg", _few(), targets=8, noise_factor=factor)
     found = membership(attack)
     lines = [line for levels in found["scores"].values() for line in levels]

@@ -53,12 +53,12 @@ def _plan(network: str = "mlp-digits", parameters: int = 2410, rate: float = 0.0
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
+def plan():
     return _plan()
 
 
 @pytest.fixture(scope="module")
-def cnn() -> Plan:
+def cnn():
     return _plan("cnn-digits", 2730)
 
 
@@ -74,7 +74,7 @@ def _quiet(done: int, total: int) -> None:
     assert 0 < done <= total
 
 
-def test_the_view_is_the_update_of_the_clients_gradient(plan: Plan) -> None:
+def test_the_view_is_the_update_of_the_clients_gradient(plan):
     scene = _scene(plan, "FedAvg")
     observed = scene[0]
     view, module = observed.view, observed.view.model.module()
@@ -90,7 +90,7 @@ def test_the_view_is_the_update_of_the_clients_gradient(plan: Plan) -> None:
     )
 
 
-def test_labels_and_the_input_of_a_dense_layer(plan: Plan) -> None:
+def test_labels_and_the_input_of_a_dense_layer(plan):
     scene = _scene(plan, "FedAvg")
     guesses = closed(_views(scene), Options(), _quiet)
     for index, guess in enumerate(guesses):
@@ -101,7 +101,7 @@ def test_labels_and_the_input_of_a_dense_layer(plan: Plan) -> None:
         torch.testing.assert_close(guess.images, truth.images, atol=1e-3, rtol=0)
 
 
-def test_labels_of_a_sum_are_found_as_a_multiset(plan: Plan) -> None:
+def test_labels_of_a_sum_are_found_as_a_multiset(plan):
     scene = _scene(plan, "FedAvg", clients=3)
     hits = 0
     for index in range(len(scene)):
@@ -119,7 +119,7 @@ def _against_nulls(scene: PlanRound, images: list[Tensor]) -> list[str]:
     return better(scores(images, originals, among), nulls)
 
 
-def test_inversion_is_better_than_null_and_null_on_another_update(cnn: Plan) -> None:
+def test_inversion_is_better_than_null_and_null_on_another_update(cnn):
     scene = _scene(cnn, "FedAvg")
     guesses = ig(_views(scene), Options(steps=150), _quiet)
     images = [guess.images for guess in guesses if guess.images is not None]
@@ -127,7 +127,7 @@ def test_inversion_is_better_than_null_and_null_on_another_update(cnn: Plan) -> 
     assert _against_nulls(scene, [*images[1:], images[0]]) == []
 
 
-def test_inversion_under_dp_fedavg_is_not_above_null(plan: Plan) -> None:
+def test_inversion_under_dp_fedavg_is_not_above_null(plan):
     scene = _scene(plan, "DP-FedAvg")
     assert scene[0].view.noise_std > 1
     for attack in (closed, ig):
@@ -136,7 +136,7 @@ def test_inversion_under_dp_fedavg_is_not_above_null(plan: Plan) -> None:
         assert _against_nulls(scene, images) == []
 
 
-def test_the_reported_noise_multiplier_is_the_one_of_the_release(plan: Plan) -> None:
+def test_the_reported_noise_multiplier_is_the_one_of_the_release(plan):
     for factor in (1.0, 0.1):
         scene = _scene(plan, "DP-FedAvg", noise_factor=factor)
         clip = plan.spec.clipping_norm
@@ -147,7 +147,7 @@ def test_the_reported_noise_multiplier_is_the_one_of_the_release(plan: Plan) -> 
         )
 
 
-def test_hyperfl_releases_body_embedding_and_gradient() -> None:
+def test_hyperfl_releases_body_embedding_and_gradient():
     """The closed form on HyperFL in about a second: body, dense input, slope, embedding."""
     scene = _scene(_plan(), "HyperFL")
     world = scene.experiment
@@ -168,7 +168,7 @@ def test_hyperfl_releases_body_embedding_and_gradient() -> None:
         torch.testing.assert_close(dense[1].inputs, x, atol=1e-2, rtol=1e-2)
 
 
-def test_a_secure_sum_of_clients_hides_the_images_of_hyperfl() -> None:
+def test_a_secure_sum_of_clients_hides_the_images_of_hyperfl():
     scene = _scene(_plan(), "HyperFL", clients=3)
     guesses = closed(_views(scene), Options(), _quiet)
     assert min(guess.numbers["dense_residual"] for guess in guesses) > 0.1
@@ -188,20 +188,20 @@ def _assert_zero_at_the_truth(views: list[View], inputs: Tensor) -> None:
     assert float(wrong(inputs, 1.0).min()) > 1e-2
 
 
-def test_the_objective_is_zero_at_the_truth_only(cnn: Plan) -> None:
+def test_the_objective_is_zero_at_the_truth_only(cnn):
     scene = _scene(cnn, "FedAvg")
     views = _views(scene)
     _assert_zero_at_the_truth(views, _inputs(scene, views))
 
 
-def test_the_objective_is_zero_at_the_truth_for_hyperfl() -> None:
+def test_the_objective_is_zero_at_the_truth_for_hyperfl():
     scene = _scene(_plan(), "HyperFL")
     views = _views(scene)
     bodies = [body_gradient(view) for view in views]
     _assert_zero_at_the_truth([body.view for body in bodies], _inputs(scene, views))
 
 
-def test_annealed_pooling_ends_at_the_maximum(cnn: Plan) -> None:
+def test_annealed_pooling_ends_at_the_maximum(cnn):
     x = torch.randn(2, 3, 5, 4, generator=torch.Generator().manual_seed(0))
     largest = functional.max_pool2d(x, 2)
     torch.testing.assert_close(_pooled(x, 1e-3), largest, atol=1e-2, rtol=0)
@@ -215,7 +215,7 @@ def test_annealed_pooling_ends_at_the_maximum(cnn: Plan) -> None:
 
 
 @pytest.mark.slow
-def test_the_closed_form_makes_inversion_exact(cnn: Plan) -> None:
+def test_the_closed_form_makes_inversion_exact(cnn):
     scene = _scene(cnn, "FedAvg")
     guesses = ig(_views(scene), Options(steps=200), _quiet)
     images = torch.cat([guess.images for guess in guesses if guess.images is not None])
@@ -223,7 +223,7 @@ def test_the_closed_form_makes_inversion_exact(cnn: Plan) -> None:
     assert psnr(images, truth).mean() > 25
 
 
-def test_sums_and_noise_leave_the_closed_form_unused(cnn: Plan) -> None:
+def test_sums_and_noise_leave_the_closed_form_unused(cnn):
     assert all(known(view) is not None for view in _views(_scene(cnn, "FedAvg")))
     assert all(known(view) is None for view in _views(_scene(cnn, "FedAvg", clients=2)))
     assert all(known(view) is None for view in _views(_scene(cnn, "DP-FedAvg")))

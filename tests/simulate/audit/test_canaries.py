@@ -31,14 +31,14 @@ def request_for(plan: Plan, folder: Path, **changes: object) -> Request:
 
 
 @pytest.fixture(scope="module")
-def audited(short_plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def audited(short_plan, tmp_path_factory):
     """The folder of an honest run with canaries."""
     folder = tmp_path_factory.mktemp("audited") / "run"
     execute(request_for(short_plan, folder))
     return folder
 
 
-def test_directions_are_orthonormal_while_there_is_room() -> None:
+def test_directions_are_orthonormal_while_there_is_room():
     few, many = directions(1, 40, 300), directions(1, 40, 30)
     rows = few.rows(np.arange(40))
     np.testing.assert_allclose(rows @ rows.T, np.eye(40), atol=1e-6)
@@ -48,7 +48,7 @@ def test_directions_are_orthonormal_while_there_is_room() -> None:
 
 
 @pytest.mark.parametrize("dimension", [300, 30])
-def test_products_are_those_with_the_released_part_of_a_direction(dimension: int) -> None:
+def test_products_are_those_with_the_released_part_of_a_direction(dimension):
     rng = np.random.default_rng(2)
     unit, kept = directions(1, 40, dimension), np.arange(0, dimension, 2)
     seen, rows = rng.normal(size=len(kept)), unit.rows(np.arange(40))[:, kept].astype(float)
@@ -63,7 +63,7 @@ def test_products_are_those_with_the_released_part_of_a_direction(dimension: int
 
 
 @pytest.mark.parametrize("kept", [None, np.arange(0, 50, 2)])
-def test_products_of_some_directions_are_those_of_all(kept: np.ndarray | None) -> None:
+def test_products_of_some_directions_are_those_of_all(kept):
     unit = directions(1, 300, 50)
     seen = np.random.default_rng(2).normal(size=50 if kept is None else len(kept))
     every = unit.products(seen, kept)
@@ -72,7 +72,7 @@ def test_products_of_some_directions_are_those_of_all(kept: np.ndarray | None) -
         np.testing.assert_array_equal(some[wanted], every[wanted])
 
 
-def test_coins_are_fair_and_only_those_who_are_in_ever_send(short_plan: Plan) -> None:
+def test_coins_are_fair_and_only_those_who_are_in_ever_send(short_plan):
     built, canaries = algorithm("planned", short_plan), make_canaries(3, 400, 3, 2410)
     assert abs(canaries.included.sum() - 600) < 5 * np.sqrt(300)
     counts = np.zeros(400)
@@ -83,7 +83,7 @@ def test_coins_are_fair_and_only_those_who_are_in_ever_send(short_plan: Plan) ->
     assert counts[canaries.included[1]].mean() == pytest.approx(expected, rel=0.03)
 
 
-def test_fixed_size_canaries_keep_below_the_group_s_ratio(short_plan: Plan) -> None:
+def test_fixed_size_canaries_keep_below_the_group_s_ratio(short_plan):
     built = algorithm("planned", short_plan)
     object.__setattr__(built, "sampler", by_law(SamplingLaw.FIXED_SIZE))
     group = short_plan.groups[0].model_copy(update={"sampling_ratio": 0.109})
@@ -91,9 +91,7 @@ def test_fixed_size_canaries_keep_below_the_group_s_ratio(short_plan: Plan) -> N
     assert all(len(canaries.sending(built, 0, group, round_)) == 1 for round_ in range(1, 9))
 
 
-def test_the_ledger_counts_canaries_beside_the_participants(
-    audited: Path, short_plan: Plan
-) -> None:
+def test_the_ledger_counts_canaries_beside_the_participants(audited, short_plan):
     records = read_ledger(audited, short_plan.digest).records
     counts = {group.name: [] for group in short_plan.groups}
     for record in records:
@@ -105,7 +103,7 @@ def test_the_ledger_counts_canaries_beside_the_participants(
         assert abs(sum(counts[group.name]) - expected) < 5 * np.sqrt(expected + EACH)
 
 
-def test_an_honest_run_with_canaries_is_kept_and_bounded_from_below(audited: Path) -> None:
+def test_an_honest_run_with_canaries_is_kept_and_bounded_from_below(audited):
     verdict = judge(load_run(audited))
     assert verdict.kept, (*verdict.failed, *verdict.not_shown)
     for group in verdict.groups:
@@ -116,10 +114,8 @@ def test_an_honest_run_with_canaries_is_kept_and_bounded_from_below(audited: Pat
     assert best > 0.5  # the loose group spends 12, and canaries do show it
 
 
-def test_an_interrupted_run_resumes_to_the_same_evidence(
-    audited: Path, short_plan: Plan, tmp_path: Path
-) -> None:
-    def stop(done: int, rounds: int) -> None:
+def test_an_interrupted_run_resumes_to_the_same_evidence(audited, short_plan, tmp_path):
+    def stop(done, rounds):
         if done == 3:
             raise KeyboardInterrupt
 
@@ -130,12 +126,12 @@ def test_an_interrupted_run_resumes_to_the_same_evidence(
     assert (tmp_path / "run" / AUDIT).read_bytes() == (audited / AUDIT).read_bytes()
 
 
-def test_a_folder_with_other_canaries_is_refused(audited: Path, short_plan: Plan) -> None:
+def test_a_folder_with_other_canaries_is_refused(audited, short_plan):
     with pytest.raises(InputError, match="canaries: must be as in"):
         execute(request_for(short_plan, audited, canaries=EACH + 1))
 
 
-def test_evidence_that_was_edited_is_named(audited: Path, short_plan: Plan, tmp_path: Path) -> None:
+def test_evidence_that_was_edited_is_named(audited, short_plan, tmp_path):
     execute(request_for(short_plan, tmp_path / "run"))
     text = (tmp_path / "run" / AUDIT).read_text()
     data = json.loads(text)
@@ -155,7 +151,7 @@ def test_evidence_that_was_edited_is_named(audited: Path, short_plan: Plan, tmp_
 
 
 @pytest.mark.parametrize("name", ["Local-only"])
-def test_algorithms_that_release_no_sums_take_no_canaries(name: str, short_plan: Plan) -> None:
+def test_algorithms_that_release_no_sums_take_no_canaries(name, short_plan):
     with pytest.raises(InputError, match="canaries: are only for"):
         check_canaries(algorithm(name, short_plan), 10, 0)
     with pytest.raises(InputError, match="canaries: must be at most 20000"):

@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from privplan.cli import main
-from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import RunRecord
 from privplan.registry import Registry
@@ -24,7 +23,7 @@ def call(*arguments: object) -> Result:
     return CliRunner(env={"COLUMNS": "250"}).invoke(main, [str(argument) for argument in arguments])
 
 
-def test_simulate_then_again(short_path: Path, tmp_path: Path) -> None:
+def test_simulate_then_again(short_path, tmp_path):
     output = tmp_path / "run"
     arguments = ("simulate", short_path, "--algorithm", "gdpfed+", "--seed", 3, "-o", output)
     done = call(*arguments)
@@ -37,7 +36,7 @@ def test_simulate_then_again(short_path: Path, tmp_path: Path) -> None:
     assert call("verify", output).exit_code == 0
 
 
-def test_a_model_that_does_not_fit_the_plan(short_plan: Plan, tmp_path: Path) -> None:
+def test_a_model_that_does_not_fit_the_plan(short_plan, tmp_path):
     for update, said in (
         ({"parameters": 2409}, "model.parameters: must be 2410 for mlp-digits"),
         ({"name": "cnn-2", "parameters": 28938}, "dataset: must have images of shape 1x28x28"),
@@ -53,7 +52,7 @@ def test_a_model_that_does_not_fit_the_plan(short_plan: Plan, tmp_path: Path) ->
         assert said in line
 
 
-def test_compare_makes_a_table_a_file_and_a_plot(short_path: Path, tmp_path: Path) -> None:
+def test_compare_makes_a_table_a_file_and_a_plot(short_path, tmp_path):
     output = tmp_path / "results"
     arguments = (
         "compare", short_path, "--algorithms", "fedavg,GDPFED+", "--seeds", 2, "-o", output,
@@ -81,7 +80,7 @@ def test_compare_makes_a_table_a_file_and_a_plot(short_path: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_compare_in_processes_gives_the_same(short_path: Path, tmp_path: Path) -> None:
+def test_compare_in_processes_gives_the_same(short_path, tmp_path):
     common = ("compare", short_path, "--algorithms", "planned", "--seeds", 2)
     for jobs in (1, 2):
         done = call(*common, "--jobs", jobs, "-o", tmp_path / str(jobs))
@@ -99,9 +98,7 @@ def only(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "ALGORITHMS", subset)
 
 
-def test_compare_with_all_says_what_cannot_execute_the_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compare_with_all_says_what_cannot_execute_the_plan(tmp_path, monkeypatch):
     spec = digits_spec(rounds=2, sampling="fixed_size")
     solve(spec).save(tmp_path / "plan.json")
     some = ("FedAvg", "IDP-FedAvg-Sample", "Time-adaptive HDPFL")
@@ -122,7 +119,7 @@ def test_compare_with_all_says_what_cannot_execute_the_plan(
     assert "plan.sampling: must be poisson for IDP-FedAvg-Sample" in line
 
 
-def test_compare_leaves_folders_of_others_alone(short_path: Path, tmp_path: Path) -> None:
+def test_compare_leaves_folders_of_others_alone(short_path, tmp_path):
     run, notes = tmp_path / "run", tmp_path / "notes"
     assert call("simulate", short_path, "--algorithm=FedAvg", "-o", run).exit_code == 0
     picture = (run / "accuracy.png").read_bytes()
@@ -141,7 +138,7 @@ def test_compare_leaves_folders_of_others_alone(short_path: Path, tmp_path: Path
         assert call("compare", short_path, *arguments).exit_code == 0
 
 
-def test_the_docs_have_the_whole_catalogue() -> None:
+def test_the_docs_have_the_whole_catalogue():
     page = Path(__file__).parents[3] / "docs" / "algorithms.md"
     table = call("simulate", "--algorithms", "markdown").stdout
     assert table.count("\n") == len(ALGORITHMS.names()) + 2

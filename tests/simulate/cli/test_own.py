@@ -21,7 +21,7 @@ TABLE = "--label ill --client patient --group unit --statistics stats.json"
 
 
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workplace(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     write_own_data(folder)
     return folder
@@ -31,7 +31,7 @@ def simulate(words: str) -> Result:
     return CliRunner().invoke(main, ["simulate", "plan.json", *shlex.split(words)])
 
 
-def test_a_function_gives_the_run_of_the_npz_file(workplace, monkeypatch) -> None:
+def test_a_function_gives_the_run_of_the_npz_file(workplace, monkeypatch):
     monkeypatch.chdir(workplace)
     options = "--algorithm planned --model own_code:Net --seed 4"
     for number, source in enumerate(("mine.npz", "own_code:data")):
@@ -47,7 +47,7 @@ def test_a_function_gives_the_run_of_the_npz_file(workplace, monkeypatch) -> Non
     assert "or the plan's name of your own model, given with --model" in without.stderr
 
 
-def test_a_folder_of_images_by_client_and_class(workplace, monkeypatch) -> None:
+def test_a_folder_of_images_by_client_and_class(workplace, monkeypatch):
     monkeypatch.chdir(workplace)
     data = load_own("faces", DataOptions(groups=Path("groups.csv")))
     assert data.shape == (1, 4, 4)
@@ -159,7 +159,7 @@ def refused(done: Result, field: str) -> None:
 
 
 @pytest.mark.parametrize(("field", "words"), cases(WRONG))
-def test_wrong_data_are_refused(workplace, monkeypatch, field, words) -> None:
+def test_wrong_data_are_refused(workplace, monkeypatch, field, words):
     monkeypatch.chdir(workplace)
     model = "" if "--model " in words or "REAL" in words else "--model own_code:Net"
     words = words.replace("TABLE", TABLE).replace("REAL", REAL)
@@ -167,14 +167,14 @@ def test_wrong_data_are_refused(workplace, monkeypatch, field, words) -> None:
 
 
 @pytest.mark.parametrize("words", ALONE)
-def test_options_that_need_others(workplace, monkeypatch, words) -> None:
+def test_options_that_need_others(workplace, monkeypatch, words):
     monkeypatch.chdir(workplace)
     field = words.partition(" ")[0].removeprefix("--")
     refused(simulate(f"--algorithm planned {words} -o refused"), field)
 
 
 @pytest.mark.parametrize(("field", "words"), cases(CHECKED))
-def test_check_data_refuses_wrong_data(workplace, monkeypatch, field, words) -> None:
+def test_check_data_refuses_wrong_data(workplace, monkeypatch, field, words):
     monkeypatch.chdir(workplace)
     refused(run(f"check-data {words}"), field)
 
@@ -183,7 +183,7 @@ def run(words: str) -> Result:
     return CliRunner().invoke(main, shlex.split(words))
 
 
-def test_check_data_says_what_a_spec_needs(workplace, monkeypatch) -> None:
+def test_check_data_says_what_a_spec_needs(workplace, monkeypatch):
     monkeypatch.chdir(workplace)
     done = run("check-data mine.npz --model own_code:Net --format json")
     assert done.exit_code == 0, done.output
@@ -196,7 +196,7 @@ def test_check_data_says_what_a_spec_needs(workplace, monkeypatch) -> None:
     assert alone.stdout == "model: own_code:Net, parameters: 50\n"
 
 
-def test_test_records_of_other_clients_are_named(workplace, monkeypatch, tmp_path) -> None:
+def test_test_records_of_other_clients_are_named(workplace, monkeypatch, tmp_path):
     monkeypatch.chdir(workplace)
     words = f"--data mine.npz --test strangers.npz --model own_code:Net -o {tmp_path / 'run'}"
     done = simulate(f"--algorithm planned {words}")
@@ -204,7 +204,7 @@ def test_test_records_of_other_clients_are_named(workplace, monkeypatch, tmp_pat
     assert "300 of 400 test records are of clients that have no training rec" in done.stderr
 
 
-def test_groups_test_records_and_parquet_give_the_same_run(workplace, monkeypatch) -> None:
+def test_groups_test_records_and_parquet_give_the_same_run(workplace, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'privplan[tables]'")
     import pyarrow
 
@@ -237,7 +237,7 @@ def write_line_spec(workplace: Path) -> None:
     (workplace / "line.yaml").write_text(spec.replace("my-net", "line").replace(": 50}", ": 5}"))
 
 
-def test_a_regression_is_compared_replayed_and_shown_by_its_metric(workplace, monkeypatch) -> None:
+def test_a_regression_is_compared_replayed_and_shown_by_its_metric(workplace, monkeypatch):
     monkeypatch.chdir(workplace)
     write_line_spec(workplace)
     own = "--data real.npz --task regression --model own_code:Line"
@@ -264,7 +264,7 @@ def test_a_regression_is_compared_replayed_and_shown_by_its_metric(workplace, mo
         assert refused.stderr.strip().startswith(f"privplan: {line}"), refused.stderr
 
 
-def test_a_pilot_measures_own_data(workplace, monkeypatch) -> None:
+def test_a_pilot_measures_own_data(workplace, monkeypatch):
     monkeypatch.chdir(workplace)
     write_line_spec(workplace)
     options = "--data real.npz --task regression --model own_code:Line --rounds 2 --clients 8"

@@ -11,7 +11,6 @@ import torch
 import privplan
 from privplan.files import load_yaml
 from privplan.ledger import read_ledger
-from privplan.plan import Plan
 from privplan.spec.presets import preset
 from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import local_sgd
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
+def plan():
     data = {**load_yaml(preset("digits"), "spec"), "rounds": 4}
     return privplan.solve(privplan.Spec.parse(data))
 
@@ -36,7 +35,7 @@ def _theta(folder: Path) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("algorithm", ["planned", "GDPFed+", "DP-FedAvg"])
-def test_a_run_on_a_gpu_is_the_run_on_a_cpu(algorithm: str, plan: Plan, tmp_path: Path) -> None:
+def test_a_run_on_a_gpu_is_the_run_on_a_cpu(algorithm, plan, tmp_path):
     for device in ("cpu", "cuda"):
         execute(Request(plan, algorithm, "digits", tmp_path / device, 1, device))
     cpu, gpu = (_theta(tmp_path / device) for device in ("cpu", "cuda"))
@@ -51,14 +50,14 @@ def test_a_run_on_a_gpu_is_the_run_on_a_cpu(algorithm: str, plan: Plan, tmp_path
     assert privplan.judge(privplan.load_run(tmp_path / "cuda")).outcome == "kept"
 
 
-def test_the_same_seed_gives_the_same_bits(plan: Plan, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_bits(plan, tmp_path):
     for name in ("one", "two"):
         execute(Request(plan, "planned", "digits", tmp_path / name, 1, "cuda"))
     assert torch.equal(_theta(tmp_path / "one"), _theta(tmp_path / "two"))
 
 
 @pytest.mark.parametrize("name", ["cnn-2", "mlp-digits", "resnet-18"])
-def test_local_training_waits_for_the_device_at_no_point(name: str) -> None:
+def test_local_training_waits_for_the_device_at_no_point(name):
     network = model(name)
     draw = torch.Generator().manual_seed(0)
     x = torch.rand(3, 2, 4, *network.input_shape, generator=draw).cuda()
@@ -74,7 +73,7 @@ def test_local_training_waits_for_the_device_at_no_point(name: str) -> None:
     assert bool(updates.isfinite().all())
 
 
-def test_clipped_sums_of_records_are_those_of_a_cpu() -> None:
+def test_clipped_sums_of_records_are_those_of_a_cpu():
     network = model("cnn-2")
     draw = torch.Generator().manual_seed(0)
     x = torch.rand(2, 8, *network.input_shape, generator=draw)
@@ -87,7 +86,7 @@ def test_clipped_sums_of_records_are_those_of_a_cpu() -> None:
     assert float(gpu.norm(dim=1).max()) <= 8 * (1 + 1e-5)
 
 
-def test_tf32_changes_updates_and_never_the_bound(plan: Plan, tmp_path: Path) -> None:
+def test_tf32_changes_updates_and_never_the_bound(plan, tmp_path):
     for precision in ("float32", "tf32"):
         request = Request(
             plan, "planned", "digits", tmp_path / precision, 1, "cuda", precision=precision

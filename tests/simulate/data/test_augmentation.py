@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ def changed(x: Tensor, rule: Augmentation, seed: int = 3) -> Tensor:
     return augmented(x, rule, streams(seed, Purpose.AUGMENTATION, 1, clients=np.arange(len(x))))
 
 
-def test_every_image_is_moved_and_mirrored_as_a_whole_and_all_ways_are_as_likely() -> None:
+def test_every_image_is_moved_and_mirrored_as_a_whole_and_all_ways_are_as_likely():
     x = torch.rand(10, 4, 30, 2, 4, 5, generator=torch.Generator().manual_seed(0))
     found = changed(x, Augmentation(shift=1, flip=0.25))
     counts = dict[tuple[int, int, bool], int]()
@@ -52,7 +51,7 @@ def test_every_image_is_moved_and_mirrored_as_a_whole_and_all_ways_are_as_likely
         assert abs(counts[way] - 1200 * chance) < 5 * deviation
 
 
-def test_a_row_does_not_depend_on_rows_after_it() -> None:
+def test_a_row_does_not_depend_on_rows_after_it():
     x, rule = torch.rand(3, 4, 6, 1, 7, 7), Augmentation(shift=2, flip=0.5)
     assert torch.equal(changed(x[:, :, :2], rule), changed(x, rule)[:, :, :2])
 
@@ -88,7 +87,7 @@ def rows(experiment: Experiment, clients: list[int], round_: int = 1) -> tuple[T
     return batch.x, batch.y
 
 
-def test_mini_batches_are_the_same_ones_changed_by_each_clients_own_stream() -> None:
+def test_mini_batches_are_the_same_ones_changed_by_each_clients_own_stream():
     rule = Augmentation(shift=1)
     plain, labels = rows(world(None), [0, 1, 2])
     found, same = rows(world(rule), [0, 1, 2])
@@ -102,7 +101,7 @@ def test_mini_batches_are_the_same_ones_changed_by_each_clients_own_stream() -> 
     assert not torch.equal(later, alone)
 
 
-def test_records_that_cannot_be_moved_are_refused() -> None:
+def test_records_that_cannot_be_moved_are_refused():
     with pytest.raises(InputError, match="shift: must be below the sides of the images, 8 and 8"):
         world(Augmentation(shift=8))
     experiment = world(Augmentation(flip=0.5))
@@ -112,9 +111,7 @@ def test_records_that_cannot_be_moved_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("name", "unit"), [("planned", "client"), ("DPFedAvg", "record")])
-def test_a_run_is_replayed_with_the_images_of_its_clients(
-    name: str, unit: str, tmp_path: Path
-) -> None:
+def test_a_run_is_replayed_with_the_images_of_its_clients(name, unit, tmp_path):
     folder, plan = tmp_path / "run", solved(unit, Augmentation(shift=1, flip=0.5))
     execute(Request(plan, name, "digits", folder))
     report = Replay(folder).run(None, 0, lambda done, total: None)

@@ -26,7 +26,7 @@ WORDS = {"<pad>": 0, "<unk>": 1, "good": 2, "bad": 3, "film": 4, "?": 5}
 
 
 @pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _offline(monkeypatch, tmp_path):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "library")
 
 
@@ -56,7 +56,7 @@ def task_copy(task: str) -> Any:
 
 
 @pytest.mark.parametrize("task", ["sst2", "qqp", "mrpc", "qnli"])
-def test_a_task_of_glue_from_a_saved_copy(task: str, tmp_path: Path) -> None:
+def test_a_task_of_glue_from_a_saved_copy(task, tmp_path):
     tokenizer(tmp_path)
     task_copy(task).save_to_disk(str(tmp_path / "GLUE" / task))
     data = load(task, tmp_path)
@@ -71,10 +71,10 @@ def test_a_task_of_glue_from_a_saved_copy(task: str, tmp_path: Path) -> None:
     assert data.inputs(data.train_x).dtype == torch.int64
 
 
-def test_a_task_is_fetched_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_is_fetched_once_and_kept(tmp_path, monkeypatch):
     asked = []
 
-    def answer(repository: str, configuration: str) -> Any:
+    def answer(repository, configuration):
         asked.append((repository, configuration))
         return task_copy("sst2")
 
@@ -85,7 +85,7 @@ def test_a_task_is_fetched_once_and_kept(tmp_path: Path, monkeypatch: pytest.Mon
     assert asked == [("nyu-mll/glue", "sst2")]
     assert sorted(path.name for path in (tmp_path / "GLUE").iterdir()) == ["sst2", "tokenizer"]
 
-    def refuse(repository: str, configuration: str) -> Any:
+    def refuse(repository, configuration):
         raise ConnectionError("no\nroute")
 
     monkeypatch.setattr(datasets, "load_dataset", refuse)
@@ -93,7 +93,7 @@ def test_a_task_is_fetched_once_and_kept(tmp_path: Path, monkeypatch: pytest.Mon
         load("qnli", tmp_path, download=True)
 
 
-def test_femnist_from_a_saved_copy(tmp_path: Path) -> None:
+def test_femnist_from_a_saved_copy(tmp_path):
     images = [Image.fromarray(np.full((28, 28), 10 * row, np.uint8)) for row in range(22)]
     features = datasets.Features(
         {
@@ -135,7 +135,7 @@ planning: {{}}
 
 
 @pytest.fixture
-def sentences(tmp_path: Path) -> Path:
+def sentences(tmp_path):
     """Opinions of films in six words, a transformer of two blocks, and a spec that names it."""
     tokenizer(tmp_path)
     parts = {}
@@ -163,7 +163,7 @@ def sentences(tmp_path: Path) -> Path:
     "algorithm",
     ["planned", *(pytest.param(one, marks=pytest.mark.slow) for one in ("FedAvg", "HyperFL-LPM"))],
 )
-def test_it_trains_and_is_judged(algorithm: str, sentences: Path, tmp_path: Path) -> None:
+def test_it_trains_and_is_judged(algorithm, sentences, tmp_path):
     plan, run = tmp_path / "plan.json", tmp_path / "run"
     asked = ["--algorithm", algorithm, "--dataset", "sst2", "--data-dir", str(tmp_path)]
     for words in (

@@ -53,7 +53,7 @@ def small_files() -> dict[str, bytes]:
     }
 
 
-def test_digits_are_whole_and_split_by_class() -> None:
+def test_digits_are_whole_and_split_by_class():
     data = load("digits")
     assert len(data.train_y) + len(data.test_y) == 1797
     assert data.shape == (1, 8, 8)
@@ -63,7 +63,7 @@ def test_digits_are_whole_and_split_by_class() -> None:
     assert ((shares > 0.18) & (shares <= 0.2)).all()
 
 
-def test_fashion_mnist_in_torchvision_s_layout(tmp_path: Path) -> None:
+def test_fashion_mnist_in_torchvision_s_layout(tmp_path):
     folder = tmp_path / "FashionMNIST" / "raw"
     folder.mkdir(parents=True)
     for index, (name, content) in enumerate(small_files().items()):
@@ -78,7 +78,7 @@ def test_fashion_mnist_in_torchvision_s_layout(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def mnist_folder(tmp_path: Path) -> Path:
+def mnist_folder(tmp_path):
     """MNIST's layout with extended labels: writer 7 or 8, then 9; the test file is longer."""
     folder = tmp_path / "MNIST" / "raw"
     folder.mkdir(parents=True)
@@ -92,7 +92,7 @@ def mnist_folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_mnist_knows_its_writers(mnist_folder: Path) -> None:
+def test_mnist_knows_its_writers(mnist_folder):
     data = load("mnist", mnist_folder.parents[1])
     assert data.train_people.tolist() == [7] * 15 + [8] * 5
     assert data.test_people.tolist() == [9] * 10
@@ -108,7 +108,7 @@ def test_mnist_knows_its_writers(mnist_folder: Path) -> None:
         load("mnist", mnist_folder.parents[1])
 
 
-def test_downloads_use_https_and_sha256_but_for_one_archive() -> None:
+def test_downloads_use_https_and_sha256_but_for_one_archive():
     weak, addresses = set(), []
     for name, row in DATASETS.items():
         archive = getattr(row, "archive", None)
@@ -122,12 +122,12 @@ def test_downloads_use_https_and_sha256_but_for_one_archive() -> None:
     assert len([one for one in addresses if one]) >= 6
 
 
-def test_a_download_is_checked_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_is_checked_and_kept(tmp_path, monkeypatch):
     packed = {name: gzip.compress(content) for name, content in small_files().items()}
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in packed.items()}
     asked = []
 
-    def answer(address: str, timeout: float) -> io.BytesIO:
+    def answer(address, timeout):
         asked.append(address)
         return io.BytesIO(packed[address.rpartition("/")[2].removesuffix(".gz")])
 
@@ -155,7 +155,7 @@ def test_a_download_is_checked_and_kept(tmp_path: Path, monkeypatch: pytest.Monk
         b"\0\0\x08\xff" + 255 * b"\0\0\0\x01" + b"a", b"\0\0\x08\x04" + bytes(4) + 12 * b"\xff",
     ],
 )  # fmt: skip
-def test_a_damaged_idx_file_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_idx_file_is_refused(tmp_path, content):
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(InputError, match="data: must be"):
@@ -198,13 +198,13 @@ def check_cifar_10(data: Dataset) -> None:
     assert data.classes[LABELS[0]] == "cat"
 
 
-def test_cifar_10_from_pickled_batches(tmp_path: Path) -> None:
+def test_cifar_10_from_pickled_batches(tmp_path):
     folder = written(tmp_path / "cifar-10-batches-py", python_files())
     check_cifar_10(load("cifar10", tmp_path))
     check_cifar_10(load("cifar-10", folder))
 
 
-def test_cifar_100_has_fine_labels(tmp_path: Path) -> None:
+def test_cifar_100_has_fine_labels(tmp_path):
     names = [f"thing-{number}" for number in range(100)]
     meta = {b"fine_label_names": [name.encode() for name in names]}
     files = {
@@ -243,9 +243,7 @@ def with_checksum(monkeypatch: pytest.MonkeyPatch, name: str, checksum: str) -> 
     monkeypatch.setitem(DATASETS._components, name, changed)
 
 
-def test_an_archive_is_fetched_checked_and_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_is_fetched_checked_and_unpacked(tmp_path, monkeypatch):
     content = archive("cifar-10-batches-py/", python_files())
     checksum = answering(monkeypatch, content)
     with pytest.raises(
@@ -259,9 +257,7 @@ def test_an_archive_is_fetched_checked_and_unpacked(
 
 
 @pytest.mark.parametrize("name", ["../outside", "/outside"])
-def test_an_archive_writes_nothing_outside(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_writes_nothing_outside(name, tmp_path, monkeypatch):
     checksum = answering(monkeypatch, archive("", {name: b"bad"}))
     with_checksum(monkeypatch, "cifar-10", checksum)
     with pytest.raises(InputError, match="dataset: must unpack"):
@@ -278,7 +274,7 @@ def svhn_files(folder: Path) -> Path:
     return folder
 
 
-def test_svhn_from_its_files(tmp_path: Path) -> None:
+def test_svhn_from_its_files(tmp_path):
     folder = svhn_files(tmp_path / "SVHN")
     data = load("svhn", tmp_path)
     np.testing.assert_array_equal(data.train_x, IMAGES[:3])
@@ -307,7 +303,7 @@ def cinic_files(folder: Path) -> dict[str, bytes]:
     return files
 
 
-def test_cinic_10_from_folders_of_images(tmp_path: Path) -> None:
+def test_cinic_10_from_folders_of_images(tmp_path):
     folder = tmp_path / "CINIC-10"
     cinic_files(folder)
     grey = Image.fromarray(np.full((32, 32), 7, np.uint8))
@@ -344,9 +340,7 @@ def emnist_files() -> dict[str, bytes]:
     return files
 
 
-def test_emnist_is_upright_from_files_or_archive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_emnist_is_upright_from_files_or_archive(tmp_path, monkeypatch):
     written(tmp_path / "EMNIST" / "raw", emnist_files())
     data = load("emnist", tmp_path)
     assert data.train_x.shape == (4, 1, 28, 28)
@@ -363,7 +357,7 @@ def test_emnist_is_upright_from_files_or_archive(
     assert len(list((tmp_path / "fetched" / "EMNIST" / "raw").iterdir())) == 4
 
 
-def test_a_colour_has_its_own_centre_and_spread(tmp_path: Path) -> None:
+def test_a_colour_has_its_own_centre_and_spread(tmp_path):
     written(tmp_path / "cifar-10-batches-py", python_files())
     data = load("cifar-10", tmp_path)
     many = data.train_x[:4].reshape(2, 2, 3, 32, 32)
@@ -382,7 +376,7 @@ def own_images(shape: tuple[int, ...], count: int = 5, **options: object) -> Dat
     return Dataset("own", x, y, x, y, ("a",), **options)  # type: ignore[arg-type]
 
 
-def test_colour_becomes_its_mean() -> None:
+def test_colour_becomes_its_mean():
     data = own_images((3, 8, 8), mean=(10.0, 20.0, 60.0), std=(1.0, 2.0, 6.0))
     grey = fitted(data, (1, 8, 8))
     expected = np.round(data.train_x.numpy().astype(float).mean(1, keepdims=True))
@@ -391,14 +385,14 @@ def test_colour_becomes_its_mean() -> None:
     assert grey.train_x.dtype == torch.uint8
 
 
-def test_grey_is_repeated() -> None:
+def test_grey_is_repeated():
     data = own_images((1, 8, 8), mean=10.0)
     colour = fitted(data, (3, 8, 8))
     assert all(torch.equal(colour.train_x[:, one], data.train_x[:, 0]) for one in range(3))
     assert colour.mean == 10.0
 
 
-def test_half_the_size_keeps_the_mean() -> None:
+def test_half_the_size_keeps_the_mean():
     data = own_images((1, 16, 16), count=BLOCK + 3)
     small = fitted(data, (1, 8, 8))
     assert small.train_x.shape == (BLOCK + 3, 1, 8, 8)
@@ -411,7 +405,7 @@ def test_half_the_size_keeps_the_mean() -> None:
 ARRAY = np.arange(12, dtype=np.uint8).reshape(3, 4)
 
 
-def test_a_file_of_python_2_is_read(tmp_path: Path) -> None:
+def test_a_file_of_python_2_is_read(tmp_path):
     published.dump(
         {b"data": ARRAY, b"labels": [1, 2, 3], b"batch_label": b"one"}, tmp_path / "batch"
     )
@@ -424,7 +418,7 @@ def test_a_file_of_python_2_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
-def test_a_file_of_python_3_is_read(protocol: int, tmp_path: Path) -> None:
+def test_a_file_of_python_3_is_read(protocol, tmp_path):
     path = tmp_path / "batch"
     path.write_bytes(pickle.dumps({"data": ARRAY, b"text": b"\xff\x00"}, protocol=protocol))
     found = read_pickle(path)
@@ -460,9 +454,7 @@ BAD = {
 
 @pytest.mark.parametrize("kind", BAD)
 @pytest.mark.parametrize("protocol", [0, 2, 4])
-def test_a_file_that_would_run_code_is_refused_and_not_run(
-    kind: str, protocol: int, tmp_path: Path
-) -> None:
+def test_a_file_that_would_run_code_is_refused_and_not_run(kind, protocol, tmp_path):
     mark, path = tmp_path / MARK, tmp_path / "batch"
     content = {b"data": ARRAY, b"labels": [BAD[kind](mark)]}
     path.write_bytes(pickle.dumps(content, protocol=protocol))
@@ -472,7 +464,7 @@ def test_a_file_that_would_run_code_is_refused_and_not_run(
     assert not mark.exists()
 
 
-def test_the_attack_of_this_test_works_where_it_is_not_refused(tmp_path: Path) -> None:
+def test_the_attack_of_this_test_works_where_it_is_not_refused(tmp_path):
     mark = tmp_path / MARK
     pickle.loads(pickle.dumps(BAD["system"](mark)))
     assert mark.exists()

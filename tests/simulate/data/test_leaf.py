@@ -50,7 +50,7 @@ def text_of(tokens_: torch.Tensor) -> str:
 LINE = "To be, or not to be: that is the question: Whether 'tis nobler in the mind to suf"
 
 
-def test_a_window_and_what_comes_next() -> None:
+def test_a_window_and_what_comes_next():
     # 81 characters make one window, whose next character is the last of the line.
     assert len(LINE) == 81
     x, y = sliding_windows(LINE)
@@ -64,7 +64,7 @@ def test_a_window_and_what_comes_next() -> None:
 
 
 @given(st.integers(0, 1000))
-def test_a_role_s_later_text_is_for_testing(records: int) -> None:
+def test_a_role_s_later_text_is_for_testing(records):
     train, test = split_windows(records)
     assert len(train) == (max(1, int(0.9 * records)) if records else 0)
     assert len(test) == max(0, records - len(train) - 79)
@@ -81,7 +81,7 @@ def roles() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["roles.json", "roles.json.gz"])
-def test_shakespeare_from_roles(name: str, tmp_path: Path) -> None:
+def test_shakespeare_from_roles(name, tmp_path):
     said = roles()
     content = json.dumps({"users": list(said), "text": said}).encode()
     written(tmp_path / "Shakespeare" / name, content)
@@ -99,7 +99,7 @@ def windows_of(text: str) -> tuple[list[str], list[str]]:
     return [text[first : first + 80] for first in range(len(text) - 80)], list(text[80:])
 
 
-def test_shakespeare_from_leaf_s_files(tmp_path: Path) -> None:
+def test_shakespeare_from_leaf_s_files(tmp_path):
     said = roles()
     long, middle = windows_of(said["PLAY_LONG"]), windows_of(said["PLAY_MIDDLE"])
     folder = tmp_path / "shakespeare" / "data"
@@ -132,7 +132,7 @@ def femnist_files(root: Path) -> Path:
     return root / "femnist" / "data"
 
 
-def test_femnist_by_writer(tmp_path: Path) -> None:
+def test_femnist_by_writer(tmp_path):
     femnist_files(tmp_path)
     data = load("femnist", tmp_path)
     assert data.shape == (1, 28, 28)
@@ -162,7 +162,7 @@ def needs(name: str) -> pytest.MarkDecorator:
 
 @pytest.mark.slow
 @needs("FashionMNIST")
-def test_fashion_mnist_is_the_published_one() -> None:
+def test_fashion_mnist_is_the_published_one():
     data = load("fashion-mnist")
     assert data.train_x.shape == (60000, 1, 28, 28)
     assert torch.bincount(data.train_y).tolist() == [6000] * 10
@@ -173,7 +173,7 @@ def test_fashion_mnist_is_the_published_one() -> None:
 
 
 @pytest.mark.slow
-def test_cifar_10_is_the_published_one(cifar_10_folder: Path) -> None:
+def test_cifar_10_is_the_published_one(cifar_10_folder):
     data = load("cifar-10", cifar_10_folder)
     assert torch.bincount(data.train_y).tolist() == [5000] * 10
     sums = {
@@ -189,7 +189,7 @@ def test_cifar_10_is_the_published_one(cifar_10_folder: Path) -> None:
 
 @pytest.mark.slow
 @needs("Shakespeare/roles.json.gz")
-def test_shakespeare_is_whole() -> None:
+def test_shakespeare_is_whole():
     data = load("shakespeare")
     people = np.unique(data.train_people)
     assert len(people) == 1154
@@ -219,13 +219,13 @@ COLUMNS = {"age": ["4.5", "NA"], "place": ["a,b;c", "d"]}
     ],
     ids=["comma", "semicolon", "tab", "spreadsheet", "quoted"],
 )
-def test_dialects_give_the_same_columns(tmp_path: Path, text: str) -> None:
+def test_dialects_give_the_same_columns(tmp_path, text):
     path = tmp_path / "table.csv"
     path.write_bytes(text.encode())
     assert read_csv(path) == COLUMNS
 
 
-def test_a_short_line_is_named_by_its_place_in_the_file(tmp_path: Path) -> None:
+def test_a_short_line_is_named_by_its_place_in_the_file(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("a;b\n1;2\n\n3\n")
     with pytest.raises(InputError, match="2 fields of the header in line 4, found 1"):

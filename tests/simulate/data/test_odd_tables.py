@@ -36,16 +36,16 @@ def read(folder: Path, text: str, test: str | None = None, **options: object) ->
         (ROWS.replace("p1", "", 1), None, "client: must not be missing in patient"),
     ],
 )
-def test_odd_tables_are_refused(tmp_path: Path, text: str, test: str | None, fault: str) -> None:
+def test_odd_tables_are_refused(tmp_path, text, test, fault):
     with pytest.raises(InputError, match=f"^{fault}"):
         read(tmp_path, HEADER + text, test).split()
 
 
-def test_standardised_columns_need_no_statistics(tmp_path: Path) -> None:
+def test_standardised_columns_need_no_statistics(tmp_path):
     data = read(tmp_path, HEADER + ROWS, statistics=Path("none"), features=("age",))
     np.testing.assert_allclose(data.records[:, 0], [n / 10 for n in range(9)], rtol=1e-6)
 
 
-def test_a_client_without_a_name_is_named() -> None:
+def test_a_client_without_a_name_is_named():
     with pytest.raises(InputError, match="none in row 2"):
         Data(np.zeros((4, 1), np.float32), [0, 1, 0, 1], ["a", "a", " ", "b"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 from privplan.cli import main
 from privplan.errors import InputError
 from privplan.files import load_yaml
-from privplan.plan import Plan
 from privplan.planning.baselines import by_record
 from privplan.planning.solver import solve
 from privplan.spec.presets import preset
@@ -52,7 +50,7 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize("text", WRITTEN)
-def test_every_record_is_at_one_client_and_nobody_is_empty(text: str) -> None:
+def test_every_record_is_at_one_client_and_nobody_is_empty(text):
     held = partition(scheme(text), LABELS, WIDE, seed=3)
     np.testing.assert_array_equal(np.sort(held.order), np.arange(len(LABELS)))
     assert np.diff(held.starts).min() >= 1
@@ -64,7 +62,7 @@ def test_every_record_is_at_one_client_and_nobody_is_empty(text: str) -> None:
     assert not np.array_equal(held.order, other.order)
 
 
-def test_dirichlet_is_skewed_and_even_in_size() -> None:
+def test_dirichlet_is_skewed_and_even_in_size():
     held = partition(scheme("dirichlet:0.3"), LABELS, WIDE, seed=3)
     assert set(np.diff(held.starts)) == {10}
     share = label_counts(held).max(axis=1) / 10
@@ -75,7 +73,7 @@ def test_dirichlet_is_skewed_and_even_in_size() -> None:
     assert plain.mean() < 0.35
 
 
-def test_by_class_gives_the_labels_to_one_group_alone() -> None:
+def test_by_class_gives_the_labels_to_one_group_alone():
     held = partition(scheme("by-class:strict=0,8,9"), LABELS, WIDE, seed=3)
     counts = label_counts(held)
     assert counts[held.members[1]][:, [0, 8, 9]].sum() == 0
@@ -83,7 +81,7 @@ def test_by_class_gives_the_labels_to_one_group_alone() -> None:
     assert abs(counts[held.members[0]].sum() - 2000) <= 1
 
 
-def test_partitions_that_do_not_fit_are_refused() -> None:
+def test_partitions_that_do_not_fit_are_refused():
     with pytest.raises(InputError, match="must name one of the groups strict, loose"):
         partition(scheme("by-class:nobody=1"), LABELS, WIDE, seed=0)
     with pytest.raises(InputError, match="must name labels of the data set"):
@@ -103,7 +101,7 @@ def test_partitions_that_do_not_fit_are_refused() -> None:
         partition(scheme("dominant:0"), rare, WIDE, seed=0)
 
 
-def test_a_million_clients_hold_records_without_a_list_of_them() -> None:
+def test_a_million_clients_hold_records_without_a_list_of_them():
     many = tuple(group.model_copy(update={"clients": 500_000}) for group in GROUPS)
     held = partition(scheme("iid:10"), LABELS, many, seed=3)
     arrays = [value for value in vars(held).values() if isinstance(value, np.ndarray)]
@@ -125,7 +123,7 @@ def test_a_million_clients_hold_records_without_a_list_of_them() -> None:
         partition(scheme("iid:4001"), LABELS, many, seed=3)
 
 
-def test_a_shared_record_is_found_after_few_clients() -> None:
+def test_a_shared_record_is_found_after_few_clients():
     many = tuple(group.model_copy(update={"clients": 500_000}) for group in GROUPS)
     held = partition(scheme("iid:10"), LABELS, many, seed=3)
     record = first_shared_record(held, len(LABELS))
@@ -140,9 +138,7 @@ def test_a_shared_record_is_found_after_few_clients() -> None:
 
 
 @pytest.mark.parametrize("name", ["DPFedAvg", "Robust-HDP", "PFA"])
-def test_methods_that_protect_records_refuse_shared_ones(
-    name: str, short_plan: Plan, tmp_path: Path
-) -> None:
+def test_methods_that_protect_records_refuse_shared_ones(name, short_plan, tmp_path):
     plan = short_plan
     if name == "PFA":  # it protects clients or records, as the plan does
         prepare(Request(plan, name, "digits", tmp_path, partition="iid:40"))
@@ -151,7 +147,7 @@ def test_methods_that_protect_records_refuse_shared_ones(
         prepare(Request(plan, name, "digits", tmp_path, partition="iid:40"))
 
 
-def test_natural_clients_are_whole_people() -> None:
+def test_natural_clients_are_whole_people():
     people = np.random.default_rng(1).integers(0, 500, len(LABELS))
     held = partition(scheme("natural"), LABELS, WIDE, seed=3, people=people)
     chosen = [held.person(client) for client in range(CLIENTS)]
@@ -165,7 +161,7 @@ def test_natural_clients_are_whole_people() -> None:
         partition(scheme("natural"), LABELS, WIDE, seed=3)
 
 
-def test_a_shard_is_a_run_of_the_records_sorted_by_label() -> None:
+def test_a_shard_is_a_run_of_the_records_sorted_by_label():
     held = partition(scheme("shards:2"), LABELS, WIDE, seed=3)
     assert set(np.diff(held.starts)) == {10}
     rank = np.sort(LABELS)  # what the records are sorted by
@@ -187,9 +183,7 @@ HALVES = (slice(0, 5), slice(5, 10))
     seed=st.integers(0, 99),
 )
 @settings(max_examples=60, deadline=None)
-def test_pathological_keeps_its_limit_for_classes_of_any_size(
-    sizes: list[int], clients: int, classes: int, seed: int
-) -> None:
+def test_pathological_keeps_its_limit_for_classes_of_any_size(sizes, clients, classes, seed):
     labels = np.repeat(np.arange(len(sizes)), sizes)
     groups = (GROUPS[0].model_copy(update={"clients": clients}),)
     try:
@@ -203,7 +197,7 @@ def test_pathological_keeps_its_limit_for_classes_of_any_size(
         assert len(set(labels[held.records(client)])) == classes
 
 
-def test_dominant_classes_make_up_the_rest_of_a_client() -> None:
+def test_dominant_classes_make_up_the_rest_of_a_client():
     labels = np.arange(4000) % 10
     ten = tuple(group.model_copy(update={"clients": 5}) for group in GROUPS)
     held = partition(scheme("dominant:20"), labels, ten, seed=3)
@@ -219,7 +213,7 @@ def test_dominant_classes_make_up_the_rest_of_a_client() -> None:
     assert len(set(np.diff(held.starts))) == 1
 
 
-def test_the_sets_of_dominant_classes_are_the_published_ones() -> None:
+def test_the_sets_of_dominant_classes_are_the_published_ones():
     ten = [set(kind.tolist()) for kind in dominant_sets(10)]
     assert ten == [{0, 1, 2}, {2, 3, 4}, {4, 5, 6}, {6, 7, 8}, {8, 9, 0}]
     assert [len(kind) for kind in dominant_sets(62)] == [10, 26, 26]
@@ -232,7 +226,7 @@ def correlation(held: Partition) -> float:
     return float(np.corrcoef(ranks, np.isin(np.arange(CLIENTS), held.members[1]))[0, 1])
 
 
-def test_groups_follow_labels_as_strongly_as_asked() -> None:
+def test_groups_follow_labels_as_strongly_as_asked():
     plain = partition(scheme("dirichlet:0.3"), LABELS, WIDE, seed=3)
     none = partition(scheme("dirichlet:0.3+correlated:0"), LABELS, WIDE, seed=3)
     half = partition(scheme("dirichlet:0.3+correlated:0.5"), LABELS, WIDE, seed=3)
@@ -251,7 +245,7 @@ def test_groups_follow_labels_as_strongly_as_asked() -> None:
 
 
 @pytest.mark.parametrize("text", ["iid:20", "dominant:20%", "shards:2+correlated:1"])
-def test_a_run_trains_on_what_clients_hold(text: str, short_plan: Plan, tmp_path: Path) -> None:
+def test_a_run_trains_on_what_clients_hold(text, short_plan, tmp_path):
     asked = Request(short_plan, "FedAvg", "digits", tmp_path / "run", partition=text)
     record = execute(asked).record
     assert record.partition == text
@@ -266,7 +260,7 @@ DIGITS = load("digits")
 TENS = tuple(group.model_copy(update={"clients": 10}) for group in tiny.plan().groups)
 
 
-def test_own_test_records_have_the_client_s_label_mix() -> None:
+def test_own_test_records_have_the_client_s_label_mix():
     labels = DIGITS.train_y.numpy()
     records = np.concatenate([np.flatnonzero(labels == 3)[:30], np.flatnonzero(labels == 8)[:10]])
     held = Partition(records, np.array([0, 40]), (np.array([0]), np.array([], np.int64)))
@@ -279,7 +273,7 @@ def test_own_test_records_have_the_client_s_label_mix() -> None:
     assert np.bincount(DIGITS.test_y.numpy()[whole], minlength=10)[[3, 8]].tolist() == [36, 12]
 
 
-def test_own_test_depends_on_seed_and_client_alone() -> None:
+def test_own_test_depends_on_seed_and_client_alone():
     held = partition(scheme("iid:40"), DIGITS.train_y.numpy(), TENS, seed=1)
     first = personal_test_records(DIGITS, held, 3, seed=1)
     np.testing.assert_array_equal(first, personal_test_records(DIGITS, held, 3, seed=1))
@@ -288,7 +282,7 @@ def test_own_test_depends_on_seed_and_client_alone() -> None:
 
 
 @pytest.mark.parametrize("most", [4, 100])
-def test_people_are_tested_on_their_own_records(most: int) -> None:
+def test_people_are_tested_on_their_own_records(most):
     data = replace(
         DIGITS,
         train_people=np.arange(len(DIGITS.train_y)) % 20,
@@ -307,7 +301,7 @@ def test_people_are_tested_on_their_own_records(most: int) -> None:
             assert set(data.test_people[found]) == {person}
 
 
-def test_a_part_keeps_the_classes_and_the_test_records() -> None:
+def test_a_part_keeps_the_classes_and_the_test_records():
     whole, part = load("digits"), load("Digits:100")
     assert (len(part.train_y), part.name) == (100, "digits:100")
     assert torch.equal(part.test_x, whole.test_x)
@@ -318,7 +312,7 @@ def test_a_part_keeps_the_classes_and_the_test_records() -> None:
     assert torch.equal(everything.train_x, whole.train_x)
 
 
-def test_a_run_on_a_part_is_recorded_and_replayed(tmp_path: Path) -> None:
+def test_a_run_on_a_part_is_recorded_and_replayed(tmp_path):
     spec = {**load_yaml(preset("digits"), "preset"), "rounds": 2}
     solve(Spec.parse(spec)).save(tmp_path / "plan.json")
     words = [str(tmp_path / "plan.json"), "--dataset=digits:300", f"--output={tmp_path / 'run'}"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +62,7 @@ COMPONENTS = {
 
 
 @pytest.fixture(autouse=True)
-def _registered() -> Iterator[None]:
+def _registered():
     """The components, registered by a call."""
     kinds = [kind for kind, _ in COMPONENTS.values()]
     for kind in kinds:
@@ -76,7 +75,7 @@ def _registered() -> Iterator[None]:
         vars(kind).update(_components=components, _points=points)
 
 
-def test_components_of_another_package_are_trained_and_verified(tmp_path: Path) -> None:
+def test_components_of_another_package_are_trained_and_verified(tmp_path):
     spec = yaml.safe_load(preset("digits"))
     parameters = 4 * 3 + 3 + 3 * 2 + 2
     spec = {**spec, "rounds": 6, "model": {"name": "toy-net", "parameters": parameters}}
@@ -97,7 +96,7 @@ def test_components_of_another_package_are_trained_and_verified(tmp_path: Path) 
     assert " striped," in shown
 
 
-def test_components_of_another_package_are_found_by_name(tmp_path: Path) -> None:
+def test_components_of_another_package_are_found_by_name(tmp_path):
     assert load("TOY", tmp_path).classes == CLASSES
     assert model("toy-net:1x3x3:5").parameters == 9 * 3 + 3 + 3 * 5 + 5
     assert model("toy-net").parameters == 23

@@ -47,7 +47,7 @@ def three_rounds(setting: Experiment, local: LocalRule) -> tuple[torch.Tensor, s
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_the_groups_of_a_batch_change_no_bit(name: str) -> None:
+def test_the_groups_of_a_batch_change_no_bit(name):
     setting = experiment(name)
     local = setting.algorithm.local
     assert local.across_groups
@@ -60,11 +60,11 @@ def test_the_groups_of_a_batch_change_no_bit(name: str) -> None:
     assert sum(batches) == sum(more)
 
 
-def test_a_rule_that_reads_the_group_gets_one_group_at_a_time() -> None:
+def test_a_rule_that_reads_the_group_gets_one_group_at_a_time():
     setting = experiment("DP-FedAvg")
     groups: list[str] = []
 
-    def train(batch: ClientBatch) -> LocalResult:
+    def train(batch):
         groups.append(batch.group.name)
         return LocalResult(torch.zeros(len(batch.clients), setting.dimension))
 

@@ -1,15 +1,11 @@
 """Accuracy by class and by group, and how often it is measured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from privplan.plan import Plan
 from simulate.data.registry import load
 from simulate.engine import loop
 from simulate.engine.evaluation import (
@@ -26,12 +22,12 @@ from simulate.tasks import records_within_share
 FOUND = AccuracyMeasures(correct=np.array([8, 5, 0]), total=np.array([10, 10, 0]), loss=1.0)
 
 
-def test_accuracy_overall_and_by_class() -> None:
+def test_accuracy_overall_and_by_class():
     assert FOUND.accuracy == 13 / 20
     np.testing.assert_array_equal(FOUND.by_class, [0.8, 0.5, np.nan])
 
 
-def test_a_group_is_judged_on_the_labels_that_it_holds() -> None:
+def test_a_group_is_judged_on_the_labels_that_it_holds():
     shares = {
         "first": np.array([1.0, 0.0, 0.0]),
         "mixed": np.array([0.25, 0.75, 0.0]),
@@ -42,7 +38,7 @@ def test_a_group_is_judged_on_the_labels_that_it_holds() -> None:
     )
 
 
-def test_measuring_against_plain_predictions_on_any_number_of_threads() -> None:
+def test_measuring_against_plain_predictions_on_any_number_of_threads():
     data, network = load("digits"), model("mlp-digits")
     theta = network.initial(torch.Generator().manual_seed(0))
     found = measure(network, theta, data)
@@ -56,9 +52,7 @@ def test_measuring_against_plain_predictions_on_any_number_of_threads() -> None:
     assert found.loss == again.loss
 
 
-def test_all_test_records_are_evaluated_in_the_end_only(
-    short_plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_test_records_are_evaluated_in_the_end_only(short_plan, tmp_path, monkeypatch):
     plain = execute(Request(short_plan, "FedAvg", "digits", tmp_path / "plain", seed=4)).record
     monkeypatch.setattr(loop, "EVALUATED_RECORDS", 100)
     asked = Request(short_plan, "FedAvg", "digits", tmp_path / "part", seed=4)
@@ -92,6 +86,6 @@ def test_all_test_records_are_evaluated_in_the_end_only(
     ],
 )
 def test_the_records_of_an_evaluation_during_training(
-    rounds: int, every: int, cohort: int, images: int, test: int, expected: int
-) -> None:
+    rounds, every, cohort, images, test, expected
+):
     assert records_within_share(rounds, every, cohort, images, test) == expected

@@ -1,7 +1,5 @@
 """A million clients: what a round needs does not grow with the population."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -20,7 +18,7 @@ print(found.before, found.peak)
 
 
 @pytest.mark.slow
-def test_a_round_of_a_million_clients_fits() -> None:
+def test_a_round_of_a_million_clients_fits():
     root = Path(__file__).parents[3]
     script = str(root / "benchmarks" / "population.py")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from privplan.errors import InputError
-from privplan.plan import Plan
 from simulate import parallel as threads
 from simulate.algorithms.registry import algorithm
 from simulate.engine.experiment import products_in_tf32, with_precision
@@ -84,7 +83,7 @@ def close(network: Model, found: Tensor, expected: Tensor) -> None:
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("name", [*CHAINS, *SMALL])
-def test_updates_are_those_of_a_plain_loop(name: str, momentum: float) -> None:
+def test_updates_are_those_of_a_plain_loop(name, momentum):
     """One client has few records, one a step without any, one none at all."""
     network, clients = model(name), 3
     x, y = records(network, clients, 2 if name in SMALL else 4, 3)
@@ -113,7 +112,7 @@ def test_updates_are_those_of_a_plain_loop(name: str, momentum: float) -> None:
         for name in [*CHAINS, *MODULES]
     ],
 )
-def test_gradients_are_those_of_autograd(name: str) -> None:
+def test_gradients_are_those_of_autograd(name):
     network, clients = model(f"{name}:3x16x16" if name.startswith("resnet") else name), 3
     x, y = records(network, clients, 3)
     y[1, 2], y[2] = PADDING, PADDING
@@ -129,9 +128,7 @@ def test_gradients_are_those_of_autograd(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["cnn-2", "cnn-digits", "lstm:x6"])
-def test_same_bits_whatever_the_number_of_threads(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_same_bits_whatever_the_number_of_threads(name, monkeypatch):
     monkeypatch.setattr(fast, "CHUNK_CLIENTS", 4)
     monkeypatch.setattr(fast, "CHUNK_OF_FEW", 4)
     network = model(name)
@@ -150,14 +147,14 @@ def test_same_bits_whatever_the_number_of_threads(
     assert not sums[0].total.requires_grad
 
 
-def test_chunks_are_worked_on_one_core_each_and_leave_the_setting_alone() -> None:
+def test_chunks_are_worked_on_one_core_each_and_leave_the_setting_alone():
     before, seen = torch.get_num_threads(), []
 
-    def work(rows: slice) -> Tensor:
+    def work(rows):
         seen.append((torch.get_num_threads(), threading.current_thread()))
         return torch.arange(7)[rows]
 
-    def fail(rows: slice) -> Tensor:
+    def fail(rows):
         raise ZeroDivisionError
 
     assert threads.over_chunks(work, 7, 2, workers=2).tolist() == list(range(7))
@@ -168,7 +165,7 @@ def test_chunks_are_worked_on_one_core_each_and_leave_the_setting_alone() -> Non
     assert torch.get_num_threads() == before
 
 
-def test_a_forked_process_starts_threads_of_its_own() -> None:
+def test_a_forked_process_starts_threads_of_its_own():
     threads.by_chunk(lambda rows: rows.start, 4, 1, workers=2)
     child = os.fork()
     if child == 0:
@@ -192,9 +189,7 @@ NETWORKS = [*map(model, ["cnn-2", "cnn-digits", "mlp-digits", *SMALL]), ODD]
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
-def test_clipped_sums_are_those_of_single_gradients(
-    network: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clipped_sums_are_those_of_single_gradients(network, monkeypatch):
     """Records come in blocks, the last of which is smaller."""
     size = 5 if network.name in SMALL else 21
     thetas, x, y = cohort(network, size)
@@ -218,7 +213,7 @@ def test_clipped_sums_are_those_of_single_gradients(
     assert not found.excluded.any()
 
 
-def test_sums_are_those_of_opacus() -> None:
+def test_sums_are_those_of_opacus():
     network = model("cnn-2")
     thetas, x, y = cohort(network)
     plain = network.module()
@@ -241,9 +236,7 @@ def test_sums_are_those_of_opacus() -> None:
     bound=st.floats(1e-6, 1e3),
     name=st.sampled_from(["cnn-digits", "mlp-digits"]),
 )
-def test_no_record_adds_more_than_the_bound(
-    seed: int, scale: float, bound: float, name: str
-) -> None:
+def test_no_record_adds_more_than_the_bound(seed, scale, bound, name):
     """Single records, so that each sum is what one record adds."""
     network = model(name)
     theta = network.initial(generator(seed % 1000)) * 3
@@ -258,7 +251,7 @@ def test_no_record_adds_more_than_the_bound(
 
 
 @pytest.mark.parametrize("name", ["cnn-digits", "mlp-digits", "resnet-10:3x16x16"])
-def test_a_gradient_that_is_not_finite_adds_nothing(name: str) -> None:
+def test_a_gradient_that_is_not_finite_adds_nothing(name):
     network = model(name)
     thetas, x, y = (value[:1] for value in cohort(network, 5))
     x[0, 1], x[0, 3] = torch.inf, torch.nan
@@ -272,7 +265,7 @@ def test_a_gradient_that_is_not_finite_adds_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*SMALL, "adapters:cnn-digits"])
-def test_a_module_may_be_used_first_inside_vmap(name: str) -> None:
+def test_a_module_may_be_used_first_inside_vmap(name):
     thetas = starts(model(name), 1)
     network = model(name)  # nothing of it is built yet
     x, y = records(network, 1, 3)
@@ -282,13 +275,13 @@ def test_a_module_may_be_used_first_inside_vmap(name: str) -> None:
 
 
 @pytest.mark.parametrize("bound", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_bound_out_of_range_is_refused(bound: float) -> None:
+def test_a_bound_out_of_range_is_refused(bound):
     network = model("mlp-digits")
     with pytest.raises(InputError, match=r"(?m)^clipping_norm: must "):
         clipped_sums(network, *cohort(network), clipping_norm=bound)
 
 
-def test_a_resnet_is_the_published_one() -> None:
+def test_a_resnet_is_the_published_one():
     """Written out once more over a plain list of tensors (He et al. 2016; Wu and He 2018)."""
     network = model("resnet-18")
     theta, x = network.initial(generator()), torch.rand(2, 3, 32, 32, generator=generator(1))
@@ -296,7 +289,7 @@ def test_a_resnet_is_the_published_one() -> None:
     parts = zip(network.shapes, theta.split(sizes), strict=True)
     tensors: Iterator[Tensor] = iter([part.view(shape) for (_, shape), part in parts])
 
-    def step(x: Tensor, stride: int = 1) -> Tensor:
+    def step(x, stride=1):
         weight = next(tensors)
         x = functional.conv2d(x, weight, stride=stride, padding=weight.shape[-1] // 2)
         return functional.group_norm(x, 32, next(tensors), next(tensors))
@@ -317,8 +310,8 @@ def test_a_resnet_is_the_published_one() -> None:
 CUDA = torch.device("cuda")
 
 
-def test_only_local_training_has_reduced_precision(short_plan: Plan) -> None:
-    def allowed() -> tuple[bool, bool]:
+def test_only_local_training_has_reduced_precision(short_plan):
+    def allowed():
         return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
 
     plain, seen = algorithm("planned", short_plan), []
@@ -341,7 +334,7 @@ def test_only_local_training_has_reduced_precision(short_plan: Plan) -> None:
     ],
 )
 def test_precision_is_refused_where_it_has_no_meaning_or_touches_a_bound(
-    precision: str, device: torch.device, unit: str, rule: str, short_plan: Plan
-) -> None:
+    precision, device, unit, rule, short_plan
+):
     with pytest.raises(InputError, match=rule):
         with_precision(algorithm("planned", short_plan), precision, device, unit)

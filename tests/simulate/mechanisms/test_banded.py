@@ -42,7 +42,7 @@ def group_sums(totals: torch.Tensor) -> list[GroupSum]:
 
 
 @pytest.mark.parametrize("joint", [True, False])
-def test_the_server_has_the_sums_and_the_solved_noise(joint: bool) -> None:
+def test_the_server_has_the_sums_and_the_solved_noise(joint):
     """Each step is that of the sums, plus C^{-1} of independent draws."""
     mixture = coefficients(BANDS, 0.5)
     inner = gaussian_joint() if joint else gaussian_per_group()
@@ -84,12 +84,12 @@ def digits(**changes: Any) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
+def plan():
     return digits()
 
 
 @pytest.fixture(scope="module")
-def request_(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Request:
+def request_(plan, tmp_path_factory):
     folder = tmp_path_factory.mktemp("turns") / "run"
     request = Request(plan, "planned", "digits", folder, seed=4)
     execute(request)
@@ -100,15 +100,15 @@ def results(folder: Path) -> dict[str, str]:
     return {check.name: check.outcome for check in judge(load_run(folder)).checks}
 
 
-def test_a_run_is_verified_from_its_ledger(request_: Request) -> None:
+def test_a_run_is_verified_from_its_ledger(request_):
     verdict = judge(load_run(request_.folder))
     assert not [check for check in verdict.checks if check.outcome == "failed"]
     for group in verdict.groups:
         assert group.budget * 0.98 < group.realised_lower <= group.realised_upper <= group.budget
 
 
-def test_an_interrupted_run_resumes_to_the_same_model(request_: Request, tmp_path: Path) -> None:
-    def report(done: int, rounds: int) -> None:
+def test_an_interrupted_run_resumes_to_the_same_model(request_, tmp_path):
+    def report(done, rounds):
         if done == 5:
             raise KeyboardInterrupt
 
@@ -125,9 +125,7 @@ def test_an_interrupted_run_resumes_to_the_same_model(request_: Request, tmp_pat
         assert left == right
 
 
-def test_clients_out_of_turn_are_found(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clients_out_of_turn_are_found(plan, tmp_path, monkeypatch):
     """Draws from everybody with the ratio of a turn, as Poisson sampling would make them."""
     request = Request(plan, "planned", "digits", tmp_path / "run", seed=4)
     monkeypatch.setattr(CyclicPoisson, "draw", Poisson.draw)
@@ -145,9 +143,7 @@ def test_clients_out_of_turn_are_found(
         ({"noise": "secure-discrete"}, "noise: must not be secure-discrete under cyclic_poisson:3"),
     ],
 )
-def test_what_does_not_go_with_turns(
-    changes: dict[str, Any], message: str, request_: Request, tmp_path: Path
-) -> None:
+def test_what_does_not_go_with_turns(changes, message, request_, tmp_path):
     with pytest.raises(InputError) as caught:
         execute(replace(request_, folder=tmp_path / "run", **changes))
     assert message in str(caught.value)

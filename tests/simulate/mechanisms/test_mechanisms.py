@@ -43,7 +43,7 @@ def drawn(release: Released, total: float) -> np.ndarray:
     return release.vector.double().numpy() - total
 
 
-def test_one_release_per_group_with_its_own_deviation() -> None:
+def test_one_release_per_group_with_its_own_deviation():
     releases = gaussian_per_group().release(1, sums(), WEIGHTS, noise)
     assert [one.record.noise_std for one in releases] == [10.0, 2.5]
     for one in releases:
@@ -55,7 +55,7 @@ def test_one_release_per_group_with_its_own_deviation() -> None:
         assert one.record.dimension == SIZE
 
 
-def test_releases_do_not_share_their_noise() -> None:
+def test_releases_do_not_share_their_noise():
     one, two = (
         drawn(release, 3.0) for release in gaussian_per_group().release(1, sums(), WEIGHTS, noise)
     )
@@ -63,7 +63,7 @@ def test_releases_do_not_share_their_noise() -> None:
     assert abs(np.corrcoef(one[1:], one[:-1])[0, 1]) < 5 / np.sqrt(SIZE)
 
 
-def test_a_joint_release_has_noise_enough_for_every_group() -> None:
+def test_a_joint_release_has_noise_enough_for_every_group():
     parts = sums()
     parts[1] = replace(parts[1], bound=30.0)  # sigma 0.5 times 30 is more than 2 times 5
     [release] = gaussian_joint().release(1, parts, WEIGHTS, noise)
@@ -74,13 +74,13 @@ def test_a_joint_release_has_noise_enough_for_every_group() -> None:
         assert found >= group.noise_multiplier
 
 
-def test_without_a_bound_there_is_no_noise_to_draw() -> None:
+def test_without_a_bound_there_is_no_noise_to_draw():
     for mechanism in (gaussian_per_group(), gaussian_joint()):
         with pytest.raises(InputError, match="needs updates with a proven bound"):
             mechanism.release(1, sums(bound=None), WEIGHTS, noise)
 
 
-def test_no_protection_is_booked_as_none() -> None:
+def test_no_protection_is_booked_as_none():
     [release] = unprotected().release(1, sums(), WEIGHTS, noise)
     assert torch.equal(release.vector, torch.full((SIZE,), 6.0))
     assert (release.record.family, release.record.noise_std, release.record.dimension) == (

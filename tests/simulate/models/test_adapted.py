@@ -18,7 +18,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 @pytest.fixture(scope="module")
-def vit(tmp_path_factory) -> str:
+def vit(tmp_path_factory):
     """A tiny transformer of two blocks of 16 features, as the library saves it."""
     folder: Path = tmp_path_factory.mktemp("weights")
     transformers.utils.logging.disable_progress_bar()
@@ -33,11 +33,11 @@ def vit(tmp_path_factory) -> str:
 
 
 @pytest.fixture(params=["cnn-digits", "vit"])
-def name(request, vit: str) -> str:
+def name(request, vit):
     return vit if request.param == "vit" else request.param
 
 
-def test_it_starts_as_the_frozen_model(name: str) -> None:
+def test_it_starts_as_the_frozen_model(name):
     base, found = model(name), model(f"adapters:{name}")
     theta, whole = found.initial(generator()), base.initial(generator())
     whole[base.head] = theta[found.head]
@@ -45,7 +45,7 @@ def test_it_starts_as_the_frozen_model(name: str) -> None:
     torch.testing.assert_close(found.logits(theta, x), base.logits(whole, x), rtol=1e-4, atol=1e-5)
 
 
-def test_the_body_is_the_same_for_every_seed_and_is_not_trained(name: str) -> None:
+def test_the_body_is_the_same_for_every_seed_and_is_not_trained(name):
     found = model(f"adapters:{name}")
     names = [key for key, _ in found.shapes]
     assert all(".adapter." in key for key in names[:-2])
@@ -55,7 +55,7 @@ def test_the_body_is_the_same_for_every_seed_and_is_not_trained(name: str) -> No
         torch.testing.assert_close(value, other[key], rtol=0, atol=0)
 
 
-def test_gradients_against_the_plain_module(name: str) -> None:
+def test_gradients_against_the_plain_module(name):
     found = model(f"adapters:{name}")
     theta = found.initial(generator())
     theta += 0.1 * torch.rand(len(theta), generator=generator(2))
@@ -70,7 +70,7 @@ def test_gradients_against_the_plain_module(name: str) -> None:
     torch.testing.assert_close(found.unpack(packed, 1)[0], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_weights_come_from_disk_and_adapters_sit_behind_blocks(vit: str) -> None:
+def test_weights_come_from_disk_and_adapters_sit_behind_blocks(vit):
     found = model(f"adapters:{vit}")
     assert found.parameters == 2 * (16 * 8 + 8 + 8 * 16 + 16) + 16 * 4 + 4
     loaded = model(vit).initial(generator())

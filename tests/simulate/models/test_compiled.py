@@ -59,7 +59,7 @@ def records(shape: tuple[int, ...], clients: int, steps: int, batch: int) -> tup
 
 @settings(max_examples=12, deadline=None)
 @given(architectures())
-def test_random_architectures_give_the_results_of_the_general_path(case) -> None:
+def test_random_architectures_give_the_results_of_the_general_path(case):
     module, shape = case
     x, y = records(shape, clients=3, steps=2, batch=4)
     own = simulate.Data(x.flatten(0, 2), y.flatten().clamp(min=0), classes=range(CLASSES))
@@ -112,7 +112,7 @@ def _hooked() -> nn.Sequential:
     ],
     ids=str,
 )
-def test_modules_of_other_layers_keep_the_general_path(module: nn.Module) -> None:
+def test_modules_of_other_layers_keep_the_general_path(module):
     from simulate.models.modular import Modular
 
     source = Modular("m", (1, 4, 4), 3, lambda: module)

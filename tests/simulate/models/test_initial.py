@@ -20,7 +20,7 @@ VALUES = torch.arange(NET.parameters, dtype=torch.float32) / 100
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     save(tmp_path / "start.npy", VALUES)
     return tmp_path / "start.npy"
 
@@ -39,7 +39,7 @@ def of(path: Path, content: bytes) -> Initial:
 
 
 @pytest.mark.parametrize("name", ["mlp-digits", "cnn-2-valid"])
-def test_a_drawn_head_is_the_models_own(tmp_path: Path, name: str) -> None:
+def test_a_drawn_head_is_the_models_own(tmp_path, name):
     net = model(name)
     values = torch.full((net.parameters,), 0.5)
     save(tmp_path / "start.npy", values)
@@ -50,7 +50,7 @@ def test_a_drawn_head_is_the_models_own(tmp_path: Path, name: str) -> None:
     assert bool((begun[~own] == 0.5).all())
 
 
-def test_every_method_starts_from_them(file: Path) -> None:
+def test_every_method_starts_from_them(file):
     spec = plan().spec
     initial = pretrained(file, "digits").model_copy(update={"head": "loaded"})
     planned = plan().model_copy(

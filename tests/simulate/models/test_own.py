@@ -51,7 +51,7 @@ def batches(clients: int, steps: int) -> tuple[Tensor, Tensor]:
     return x, with_seeds(y, seeds)
 
 
-def test_dropout_follows_the_seed_of_the_client_s_step() -> None:
+def test_dropout_follows_the_seed_of_the_client_s_step():
     model, (x, y) = dropped(), batches(1, 1)
     theta = model.initial(torch.Generator().manual_seed(0))
     module = model.module().train()
@@ -64,7 +64,7 @@ def test_dropout_follows_the_seed_of_the_client_s_step() -> None:
     torch.testing.assert_close(found[0], expected)
 
 
-def test_dropout_has_the_same_bits_on_any_number_of_threads_and_in_any_cohort() -> None:
+def test_dropout_has_the_same_bits_on_any_number_of_threads_and_in_any_cohort():
     model, (x, y) = dropped(), batches(6, 3)
     theta = model.initial(torch.Generator().manual_seed(0))
     one = local_sgd(model, theta, x, y, learning_rate=0.1, workers=1)
@@ -76,7 +76,7 @@ def test_dropout_has_the_same_bits_on_any_number_of_threads_and_in_any_cohort() 
     assert not torch.equal(without, one)  # other seeds, other masks
 
 
-def test_dropout_of_records_that_are_protected_one_by_one() -> None:
+def test_dropout_of_records_that_are_protected_one_by_one():
     model, (x, y) = dropped(), batches(3, 1)
     thetas = model.initial(torch.Generator().manual_seed(0)).repeat(3, 1)
     sums = [
@@ -92,8 +92,8 @@ def test_dropout_of_records_that_are_protected_one_by_one() -> None:
     assert not torch.allclose(same.total, 4 * single.total)  # a mask of its own per record
 
 
-def test_fix_replaces_batch_normalisation_and_keeps_its_scale() -> None:
-    def build() -> nn.Module:
+def test_fix_replaces_batch_normalisation_and_keeps_its_scale():
+    def build():
         norm = nn.BatchNorm2d(6)
         nn.init.constant_(norm.weight, 2.0)
         return nn.Sequential(nn.Conv2d(1, 6, 3), norm, nn.Flatten(), nn.Linear(24, 2))
@@ -123,7 +123,7 @@ class Tied(Net):
         return self.last(torch.relu(self.again(x) + self.first(x)) * self.scale)
 
 
-def test_frozen_parameters_stay_on_the_server() -> None:
+def test_frozen_parameters_stay_on_the_server():
     dataset, _ = data().prepared(_groups())
     own = OwnModel(Tied, {}, "Tied")
     model = own.model("m", dataset)
@@ -150,10 +150,10 @@ def _groups() -> tuple:
     return solve(Spec.parse(load_yaml(SPEC, "spec")), second_opinion=False).groups
 
 
-def test_only_adapters_of_a_peft_model_are_parameters() -> None:
+def test_only_adapters_of_a_peft_model_are_parameters():
     peft = pytest.importorskip("peft", reason="pip install 'privplan[lora]'")
 
-    def build() -> nn.Module:
+    def build():
         base = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
         return peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["0", "2"]))
 
@@ -164,7 +164,7 @@ def test_only_adapters_of_a_peft_model_are_parameters() -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_gradients_of_other_losses_are_those_of_autograd(whole: bool) -> None:
+def test_gradients_of_other_losses_are_those_of_autograd(whole):
     from simulate.local.sgd import _gradients_whole
 
     x = np.random.default_rng(0).normal(size=(12, 4))

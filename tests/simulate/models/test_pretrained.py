@@ -23,7 +23,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 @pytest.fixture(scope="module")
-def weights(tmp_path_factory) -> Path:
+def weights(tmp_path_factory):
     """Folders `vit` and `roberta`, as the library saves them."""
     folder = tmp_path_factory.mktemp("weights")
     transformers.utils.logging.disable_progress_bar()

@@ -43,7 +43,7 @@ PATIENCE = 120.0
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
+def plan():
     """Three rounds of the digits."""
     return solve(digits_spec(rounds=3))
 
@@ -58,12 +58,12 @@ def over_two_processes(plan: Plan, folder: Path, *names: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def distributed_folder(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def distributed_folder(plan, tmp_path_factory):
     return over_two_processes(plan, tmp_path_factory.mktemp("two"), *NAMES)
 
 
 @pytest.fixture(scope="module")
-def secure_folder(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def secure_folder(plan, tmp_path_factory):
     return over_two_processes(plan, tmp_path_factory.mktemp("secure"), *SECURE)
 
 
@@ -74,9 +74,7 @@ def _environment() -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_two_processes_give_what_one_gives(
-    name: str, plan: Plan, distributed_folder: Path, tmp_path: Path
-) -> None:
+def test_two_processes_give_what_one_gives(name, plan, distributed_folder, tmp_path):
     execute(Request(plan, name, "digits", tmp_path / "one", seed=5))
     folders = (distributed_folder / name, tmp_path / "one")
     states = [torch.load(folder / CHECKPOINT, weights_only=True) for folder in folders]
@@ -104,7 +102,7 @@ def _close(ours: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", SECURE)
-def test_all_processes_draw_from_the_key_of_the_main_one(name: str, secure_folder: Path) -> None:
+def test_all_processes_draw_from_the_key_of_the_main_one(name, secure_folder):
     folder, key = secure_folder / name, secure_folder / f"{name}.key"
     record = RunRecord.load(folder)
     assert record.configuration["processes"] == 2
@@ -118,10 +116,10 @@ def test_all_processes_draw_from_the_key_of_the_main_one(name: str, secure_folde
     assert {"participants", "noise_state", "noise_sum_squares", "releases"} <= names
 
 
-def test_a_run_goes_on_with_as_many_processes_as_it_began(plan: Plan, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_as_many_processes_as_it_began(plan, tmp_path):
     request = Request(plan, "planned", "digits", tmp_path / "run", seed=5)
 
-    def crash(done: int, rounds: int) -> None:
+    def crash(done, rounds):
         if done == 1:
             raise ZeroDivisionError
 
@@ -136,7 +134,7 @@ def test_a_run_goes_on_with_as_many_processes_as_it_began(plan: Plan, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_rank_that_is_killed(victim: int, tmp_path: Path) -> None:
+def test_a_rank_that_is_killed(victim, tmp_path):
     plan = solve(digits_spec(rounds=40))
     plan.save(tmp_path / "plan.json")
     arguments = ["-m", "simulate", str(tmp_path / "plan.json"), "--algorithm=P-FedSAM", "--seed=5"]
@@ -175,14 +173,14 @@ def _variables(process: str) -> list[bytes]:
 
 
 @given(st.integers(1, 9), st.integers(0, 40), st.integers(0, 5))
-def test_shares_hold_every_item_once(size: int, count: int, turn: int) -> None:
+def test_shares_hold_every_item_once(size, count, turn):
     shares = [range(count)[rank_slice(Ranks(rank, size), count, turn)] for rank in range(size)]
     assert sorted(item for part in shares for item in part) == list(range(count))
     lengths = [len(part) for part in shares]
     assert max(lengths) - min(lengths) <= 1
 
 
-def test_each_process_trains_a_share_only(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_trains_a_share_only(plan, monkeypatch):
     for exchange in ("all_reduce_sum", "all_reduce_max"):
         monkeypatch.setattr(cohort, exchange, lambda ranks, values: values)
     monkeypatch.setattr(cohort, "all_gather", lambda ranks, items, device: list(items))

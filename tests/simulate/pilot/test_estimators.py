@@ -33,13 +33,13 @@ def quadratic(theta: Tensor) -> Tensor:
     return CURVATURES * (theta - 1)
 
 
-def test_largest_curvature_of_a_quadratic_whatever_the_step() -> None:
+def test_largest_curvature_of_a_quadratic_whatever_the_step():
     for radius in (1e-3, 10.0):
         found = estimators.largest_curvature(quadratic, torch.zeros(SIZE), drawn(SIZE), radius)
         assert found == pytest.approx(4.0, rel=1e-6)
 
 
-def test_mean_curvature_is_the_trace_over_the_dimension() -> None:
+def test_mean_curvature_is_the_trace_over_the_dimension():
     directions = list(drawn(400, SIZE))
     found = estimators.mean_curvature(quadratic, torch.zeros(SIZE), directions, 0.5)
     assert near(found, float(CURVATURES.sum()) / SIZE)
@@ -49,7 +49,7 @@ def test_mean_curvature_is_the_trace_over_the_dimension() -> None:
     )
 
 
-def test_local_variance_of_known_gradient_noise() -> None:
+def test_local_variance_of_known_gradient_noise():
     zeta, clients = 0.3, 2000
     mean = quadratic(drawn(clients, SIZE, seed=1))
     pair = [mean + zeta * drawn(clients, SIZE, seed=seed) for seed in (2, 3)]
@@ -58,7 +58,7 @@ def test_local_variance_of_known_gradient_noise() -> None:
     assert found.error < 0.05 * zeta**2
 
 
-def test_dissimilarity_of_scattered_optima() -> None:
+def test_dissimilarity_of_scattered_optima():
     scatter = 0.7
     optima = scatter * drawn(2000, SIZE)
     found = estimators.dissimilarity(quadratic(torch.ones(SIZE) - optima))
@@ -70,7 +70,7 @@ def grouped(means: Tensor, per_group: int, seed: int) -> tuple[Tensor, np.ndarra
     return means[owners] + drawn(len(owners), means.shape[1], seed=seed), owners
 
 
-def test_heterogeneity_does_not_count_the_scatter_of_clients() -> None:
+def test_heterogeneity_does_not_count_the_scatter_of_clients():
     """h^2 by the formula, far below the squared scatter d of single clients."""
     means = 0.2 * drawn(3, 40, seed=5)
     shares = np.array([0.5, 0.3, 0.2])

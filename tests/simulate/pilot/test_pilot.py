@@ -28,7 +28,7 @@ def pilot_of(tmp_path: Path, **changes: object) -> Pilot:
     return replace(asked, **changes)
 
 
-def test_updates_that_are_seen_make_the_engine_s_step(tmp_path: Path) -> None:
+def test_updates_that_are_seen_make_the_engine_s_step(tmp_path):
     setting, seen = pilot_experiment(pilot_of(tmp_path))
     begun = initial_state(setting)
     after = run_round(setting, begun, MemoryLedger(setting.algorithm.plan.digest))
@@ -36,7 +36,7 @@ def test_updates_that_are_seen_make_the_engine_s_step(tmp_path: Path) -> None:
     torch.testing.assert_close(after.theta - begun.theta, updates.mean(0), atol=1e-6, rtol=1e-4)
 
 
-def test_groups_that_hold_other_classes_differ(tmp_path: Path) -> None:
+def test_groups_that_hold_other_classes_differ(tmp_path):
     """The intervals of h are apart, and one of groups alike reaches down to 0."""
     asked = pilot_of(tmp_path, clients=60)
     alike = run(asked).heterogeneity
@@ -46,7 +46,7 @@ def test_groups_that_hold_other_classes_differ(tmp_path: Path) -> None:
     assert apart.low > alike.high
 
 
-def test_measured_norms_are_quantiles_of_the_same_norms(tmp_path: Path) -> None:
+def test_measured_norms_are_quantiles_of_the_same_norms(tmp_path):
     found = run(pilot_of(tmp_path))
     assert list(found.update_norms) == sorted(found.update_norms)
     square = float(np.mean(np.square(found.update_norms)))
@@ -56,7 +56,7 @@ def test_measured_norms_are_quantiles_of_the_same_norms(tmp_path: Path) -> None:
     assert found.noise_curvature.value < found.smoothness.value
 
 
-def test_command_writes_a_spec_that_solve_accepts(tmp_path: Path) -> None:
+def test_command_writes_a_spec_that_solve_accepts(tmp_path):
     source, target = tmp_path / "spec.yaml", tmp_path / "out.yaml"
     source.write_text(SPEC)
     done = CliRunner().invoke(command, [str(source), *SMALL, "-o", str(target)])

@@ -1,9 +1,5 @@
 """A run with the evidence that replay needs."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from simulate.runs.request import Request
@@ -12,7 +8,7 @@ from tests.simulate.replay.runs import short_plan
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path):
     """The folder of an honest run of GDPFed+."""
     folder = tmp_path / "run"
     execute(Request(short_plan(), "GDPFed+", "digits", folder, seed=3))

@@ -67,7 +67,7 @@ def digits_digest() -> str:
     return load("digits").digest
 
 
-def test_a_run_that_never_happened_fails(tmp_path: Path) -> None:
+def test_a_run_that_never_happened_fails(tmp_path):
     forge(tmp_path / "run")
     report = replayed(tmp_path / "run", rounds=1)
     assert report.outcome == "failed"
@@ -77,7 +77,7 @@ def test_a_run_that_never_happened_fails(tmp_path: Path) -> None:
     assert done.exit_code == 4, done.output
 
 
-def test_an_accuracy_that_was_not_reached_fails(run: Path) -> None:
+def test_an_accuracy_that_was_not_reached_fails(run):
     RunRecord.load(run).model_copy(update={"accuracy": 0.999}).save(run)
     report = replayed(run, rounds=1)
     assert report.outcome == "failed"
@@ -93,7 +93,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_a_record_that_was_edited_fails(name: str, run: Path) -> None:
+def test_a_record_that_was_edited_fails(name, run):
     RunRecord.load(run).model_copy(update=EDITS[name]).save(run)
     report = replayed(run, rounds=1)
     assert report.outcome == "failed"
@@ -101,7 +101,7 @@ def test_a_record_that_was_edited_fails(name: str, run: Path) -> None:
 
 
 @pytest.mark.parametrize("field", ["accuracy", "loss"])
-def test_an_evaluation_of_any_round_that_was_not_reached_fails(field: str, run: Path) -> None:
+def test_an_evaluation_of_any_round_that_was_not_reached_fails(field, run):
     record = RunRecord.load(run)
     assert [one.round for one in record.metrics] == [1, 2, 3]
     for at in range(ROUNDS):
@@ -112,7 +112,7 @@ def test_an_evaluation_of_any_round_that_was_not_reached_fails(field: str, run: 
         assert (difference.round, difference.name) == (at + 1, "metrics")
 
 
-def test_a_replay_counts_for_the_record_that_it_was_made_of(run: Path) -> None:
+def test_a_replay_counts_for_the_record_that_it_was_made_of(run):
     report = replayed(run, rounds=1)
     report.save(run)
     assert "replayed" in judge(load_run(run)).evidence
@@ -131,7 +131,7 @@ def test_a_replay_counts_for_the_record_that_it_was_made_of(run: Path) -> None:
     assert "replayed" not in judge(load_run(run)).evidence
 
 
-def test_a_changed_vector_does_not_have_its_hash(run: Path) -> None:
+def test_a_changed_vector_does_not_have_its_hash(run):
     content = bytearray((run / VECTORS).read_bytes())
     content[43] ^= 64  # in the initial model
     (run / VECTORS).write_bytes(bytes(content))
@@ -141,13 +141,13 @@ def test_a_changed_vector_does_not_have_its_hash(run: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [VECTORS, CLIENTS])
-def test_a_damaged_file_is_one_line(name: str, run: Path) -> None:
+def test_a_damaged_file_is_one_line(name, run):
     (run / name).write_bytes((run / name).read_bytes()[:50])
     with pytest.raises(InputError, match=r"^(vectors|clients): must "):
         replayed(run)
 
 
-def test_without_evidence_nothing_is_shown_and_nothing_differs(run: Path) -> None:
+def test_without_evidence_nothing_is_shown_and_nothing_differs(run):
     for name in (EVIDENCE, VECTORS, CLIENTS):
         (run / name).unlink()
     done = CliRunner().invoke(command, [str(run), "--rounds", "all"])
@@ -158,14 +158,14 @@ def test_without_evidence_nothing_is_shown_and_nothing_differs(run: Path) -> Non
     assert comparison(report, "noise_sum_squares") == (3 * ROUNDS, 0)
 
 
-def test_an_algorithm_that_is_not_supported_is_not_shown(tmp_path: Path) -> None:
+def test_an_algorithm_that_is_not_supported_is_not_shown(tmp_path):
     execute(Request(short_plan(), "CENTAUR", "digits", tmp_path / "run"))
     report = replayed(tmp_path / "run")
     assert (report.outcome, report.exit_code) == ("not shown", 5)
     assert "a run with CENTAUR" in report.reason
 
 
-def test_other_data_are_refused(run: Path) -> None:
+def test_other_data_are_refused(run):
     record = RunRecord.load(run)
     changed = {**record.configuration, "data": "0" * 64}
     record.model_copy(update={"configuration": changed}).save(run)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,9 +36,7 @@ def run_of(folder: Path, planning: str, algorithm: str = "GDPFed+") -> Path:
         ("DP-FedAvg", "FedAvg"), ("FedAvg", "DP-FedAvg"),
     ],
 )  # fmt: skip
-def test_a_run_that_names_another_algorithm_fails(
-    algorithm: str, name: str, tmp_path: Path
-) -> None:
+def test_a_run_that_names_another_algorithm_fails(algorithm, name, tmp_path):
     folder = run_of(tmp_path / "run", "quantiles", algorithm)
     RunRecord.load(folder).model_copy(update={"algorithm": name}).save(folder)
     report = replayed(folder)
@@ -48,7 +45,7 @@ def test_a_run_that_names_another_algorithm_fails(
         assert "model" in {one.name for one in report.differences}
 
 
-def test_gdpfed_plus_is_gdpfed_under_a_plan_that_keeps_all_coordinates(tmp_path: Path) -> None:
+def test_gdpfed_plus_is_gdpfed_under_a_plan_that_keeps_all_coordinates(tmp_path):
     plan = short_plan()
     assert {group.kept_fraction for group in plan.groups} == {1.0}
     folders = []
@@ -76,13 +73,13 @@ def clients(folder: Path) -> tuple[set[int], set[int]]:
 
 @pytest.mark.parametrize("takes_part", [True, False])
 def test_one_client_trained_on_other_images_shows_if_it_takes_part(
-    takes_part: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    takes_part, tmp_path, monkeypatch
+):
     honest = run_of(tmp_path / "honest", "per_group")
     took_part, everyone = clients(honest)
     client, batches = min(took_part if takes_part else everyone - took_part), engine_round.batches
 
-    def other_images(data: Any, partition: Any, clients: np.ndarray, **options: Any) -> Any:
+    def other_images(data, partition, clients, **options):
         x, y = batches(data, partition, clients, **options)
         rows = torch.from_numpy(np.asarray(clients) == client)
         x[rows] = x[rows].flip(-1)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from privplan.ledger import read_ledger
 from simulate.replay import rounds as again
@@ -19,8 +17,8 @@ from tests.simulate.replay.runs import short_plan
 
 @pytest.mark.parametrize(("size", "explained"), [(1e-3, True), (0.9, False)])
 def test_another_side_of_a_tie_is_found_and_a_larger_difference_is_not(
-    size: float, explained: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    size, explained, tmp_path, monkeypatch
+):
     folder = tmp_path / "run"
     execute(Request(short_plan(planning="joint"), "DP-FedAvg", "digits", folder, seed=3))
     replay = Replay(folder)
@@ -34,7 +32,7 @@ def test_another_side_of_a_tie_is_found_and_a_larger_difference_is_not(
     jump = direction * size * honest.norm() / direction.norm()
     plain = again._updates
 
-    def with_tie(world: Any, line: Any, theta: Tensor, chunk: Any, scale: float = 0) -> Tensor:
+    def with_tie(world, line, theta, chunk, scale=0):
         updates = plain(world, line, theta, chunk, scale)
         if not scale and not chosen:
             chosen.append(chunk[-1])

@@ -32,7 +32,7 @@ ALLOWED = (
 )
 
 
-def test_the_package_imports_no_part_of_the_engine() -> None:
+def test_the_package_imports_no_part_of_the_engine():
     for path in PACKAGE.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = []
@@ -59,12 +59,12 @@ def code_lines(source: str) -> int:
     return len(lines)
 
 
-def test_the_program_is_small() -> None:
+def test_the_program_is_small():
     assert code_lines('"""One."""\n\nx = (  # comment\n    1,\n)\n# two\n') == 3
     assert sum(code_lines(path.read_text()) for path in PACKAGE.glob("*.py")) <= 750
 
 
-def test_the_engine_is_not_loaded_by_an_import_of_an_import() -> None:
+def test_the_engine_is_not_loaded_by_an_import_of_an_import():
     code = "import sys, simulate.replay.replay; print(*sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT

@@ -1,15 +1,10 @@
 """Replay agrees with honest runs, and names what differs in others."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from privplan.evidence import CLIENTS, EVIDENCE, VECTORS, read_evidence
 from privplan.plan import Plan
 from privplan.record import LEDGER, PLAN
-from simulate.engine.loop import Progress
 from simulate.runs import run as evidence_writer
 from simulate.runs.request import Request
 from simulate.runs.run import InterruptedRunError, execute
@@ -24,7 +19,7 @@ from tests.simulate.replay.runs import ROUNDS, comparison, replayed, short_plan
         ("GDPFed-op", "poisson"), ("planned", "poisson"), ("DPFedAvg", "poisson"),
     ],
 )  # fmt: skip
-def test_an_honest_run_passes(algorithm: str, sampling: str, tmp_path: Path) -> None:
+def test_an_honest_run_passes(algorithm, sampling, tmp_path):
     execute(Request(short_plan(sampling), algorithm, "digits", tmp_path / "run", seed=3))
     rounds = 1 if algorithm == "DPFedAvg" else ROUNDS
     report = replayed(tmp_path / "run", rounds)
@@ -35,7 +30,7 @@ def test_an_honest_run_passes(algorithm: str, sampling: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("planning", ["joint", "quantile"])
-def test_a_joint_plan_passes(planning: str, tmp_path: Path) -> None:
+def test_a_joint_plan_passes(planning, tmp_path):
     plan = short_plan(planning=planning)
     assert plan.release == "joint"
     assert (plan.clipping is not None) == (planning == "quantile")
@@ -47,7 +42,7 @@ def test_a_joint_plan_passes(planning: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["DP-FedAvg", "GDPFed+", "FedAvg"])
-def test_a_paid_quantile_of_each_method_is_replayed(algorithm: str, tmp_path: Path) -> None:
+def test_a_paid_quantile_of_each_method_is_replayed(algorithm, tmp_path):
     execute(Request(short_plan(planning="quantiles"), algorithm, "digits", tmp_path / "run"))
     report = replayed(tmp_path / "run")
     assert report.outcome == "passed", report.reason
@@ -65,8 +60,8 @@ def test_a_paid_quantile_of_each_method_is_replayed(algorithm: str, tmp_path: Pa
     ],
 )  # fmt: skip
 def test_server_optimisers_and_averages_are_replayed(
-    server: str, averaging: str, algorithm: str, planning: str, tmp_path: Path
-) -> None:
+    server, averaging, algorithm, planning, tmp_path
+):
     plan = short_plan("poisson", planning, server, averaging)
     execute(Request(plan, algorithm, "digits", tmp_path / "run", seed=3))
     report = replayed(tmp_path / "run")
@@ -79,9 +74,7 @@ def test_server_optimisers_and_averages_are_replayed(
         assert comparison(report, "averaged_model") == (ROUNDS, 0)
 
 
-def test_a_server_that_took_another_step_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_took_another_step_is_found(tmp_path, monkeypatch):
     plan = short_plan("poisson", "joint", "momentum")
     make = SERVER_OPTIMISERS.get("momentum")
     halved = {"momentum": 0.45}
@@ -97,7 +90,7 @@ def test_a_server_that_took_another_step_is_found(
     assert {one.round for one in report.differences} == {2, 3}
 
 
-def test_rounds_are_selected_afresh_and_again_by_seed(run: Path) -> None:
+def test_rounds_are_selected_afresh_and_again_by_seed(run):
     first, again = replayed(run, 1), replayed(run, 1)
     assert first.selection_seed != again.selection_seed
     assert replayed(run, 1, first.selection_seed).rounds == first.rounds
@@ -105,9 +98,7 @@ def test_rounds_are_selected_afresh_and_again_by_seed(run: Path) -> None:
     assert first.of == ROUNDS
 
 
-def test_rounds_between_stored_models_are_reached_from_the_nearest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounds_between_stored_models_are_reached_from_the_nearest(tmp_path, monkeypatch):
     monkeypatch.setattr(evidence_writer, "MOST_BYTES", 2 * 2410 * 4)
     folder = tmp_path / "run"
     execute(Request(short_plan(), "DP-FedAvg", "digits", folder, seed=3))
@@ -120,8 +111,8 @@ def test_rounds_between_stored_models_are_reached_from_the_nearest(
     assert comparison(report, "model") == (2, 0)
 
 
-def test_an_interrupted_run_has_the_evidence_of_the_whole_run(run: Path, tmp_path: Path) -> None:
-    def stop(done: int, total: int) -> None:
+def test_an_interrupted_run_has_the_evidence_of_the_whole_run(run, tmp_path):
+    def stop(done, total):
         if done == 2:
             raise KeyboardInterrupt
 
@@ -135,12 +126,12 @@ def test_an_interrupted_run_has_the_evidence_of_the_whole_run(run: Path, tmp_pat
 
 @pytest.mark.parametrize("written", [0, 100, None])
 def test_an_interrupt_while_evidence_is_written_loses_none_of_it(
-    written: int | None, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    written, run, tmp_path, monkeypatch
+):
     """After none, some bytes, or all of a round's evidence; the round is then repeated."""
     folder, append = tmp_path / "other", evidence_writer.EvidenceWriter.append
 
-    def stop(self: evidence_writer.EvidenceWriter, progress: Progress) -> None:
+    def stop(self, progress):
         if progress.round < 2 or written is None:
             append(self, progress)
         if progress.round == 2:

@@ -45,9 +45,7 @@ def replay(folder: Path, key: Path | None):
         ("FedAvg", "secure", {}),
     ],
 )
-def test_replay_with_the_key_passes_and_without_it_shows_the_rest(
-    name: str, noise: str, planned: dict[str, str], tmp_path: Path
-) -> None:
+def test_replay_with_the_key_passes_and_without_it_shows_the_rest(name, noise, planned, tmp_path):
     asked = request(tmp_path, name, noise, **planned)
     execute(asked)
     with_key = replay(asked.folder, asked.noise_key_file)
@@ -62,7 +60,7 @@ def test_replay_with_the_key_passes_and_without_it_shows_the_rest(
     assert comparison(without, "model") == (3, 0)
 
 
-def test_a_replay_without_the_key_keeps_the_report_of_one_that_passed(tmp_path: Path) -> None:
+def test_a_replay_without_the_key_keeps_the_report_of_one_that_passed(tmp_path):
     asked = request(tmp_path)
     execute(asked)
     with_key = replay(asked.folder, asked.noise_key_file)
@@ -77,7 +75,7 @@ def test_a_replay_without_the_key_keeps_the_report_of_one_that_passed(tmp_path: 
 
 
 @pytest.mark.slow
-def test_record_level_runs_replay_with_the_key_only(tmp_path: Path) -> None:
+def test_record_level_runs_replay_with_the_key_only(tmp_path):
     asked = request(tmp_path, "DPFedAvg")
     execute(asked)
     with_key = Replay(asked.folder, noise_key=asked.noise_key_file).run(
@@ -88,7 +86,7 @@ def test_record_level_runs_replay_with_the_key_only(tmp_path: Path) -> None:
     assert (without.outcome, without.rounds) == ("not shown", ())
 
 
-def test_a_replay_without_the_key_still_finds_other_sums(tmp_path: Path) -> None:
+def test_a_replay_without_the_key_still_finds_other_sums(tmp_path):
     asked = request(tmp_path)
     execute(asked)
     data = bytearray((asked.folder / VECTORS).read_bytes())
@@ -99,7 +97,7 @@ def test_a_replay_without_the_key_still_finds_other_sums(tmp_path: Path) -> None
     assert replay(asked.folder, None).outcome == "failed"
 
 
-def test_no_file_of_the_run_holds_the_key_and_verdicts_say_so(tmp_path: Path) -> None:
+def test_no_file_of_the_run_holds_the_key_and_verdicts_say_so(tmp_path):
     asked = request(tmp_path, noise="secure-discrete")
     execute(asked)
     key = NoiseKey.load(tmp_path / "noise.key")
@@ -121,7 +119,7 @@ def test_no_file_of_the_run_holds_the_key_and_verdicts_say_so(tmp_path: Path) ->
     assert all(line.noise_std / line.grid >= 2**36 for line in lines)
 
 
-def test_two_runs_of_one_seed_share_neither_cohorts_nor_noise(tmp_path: Path) -> None:
+def test_two_runs_of_one_seed_share_neither_cohorts_nor_noise(tmp_path):
     lines = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -134,10 +132,10 @@ def test_two_runs_of_one_seed_share_neither_cohorts_nor_noise(tmp_path: Path) ->
     assert any(one != other for one, other in cohorts)
 
 
-def test_an_interrupted_run_resumes_with_its_key_to_the_same_bits(tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_with_its_key_to_the_same_bits(tmp_path):
     asked = request(tmp_path, noise="secure-discrete")
 
-    def stop(done: int, rounds: int) -> None:
+    def stop(done, rounds):
         if done == 2:
             raise KeyboardInterrupt
 
@@ -158,14 +156,14 @@ def test_an_interrupted_run_resumes_with_its_key_to_the_same_bits(tmp_path: Path
     assert replay(asked.folder, tmp_path / "noise.key").outcome == "passed"
 
 
-def test_a_key_is_for_one_run(tmp_path: Path) -> None:
+def test_a_key_is_for_one_run(tmp_path):
     NoiseKey.new().save(tmp_path / "noise.key")
     with pytest.raises(InputError, match="noise-key-file: must be a new file for a new run"):
         execute(request(tmp_path))
     assert not (tmp_path / "run").exists()
 
 
-def test_a_key_for_a_seeded_run_is_refused_by_replay(tmp_path: Path) -> None:
+def test_a_key_for_a_seeded_run_is_refused_by_replay(tmp_path):
     asked = request(tmp_path)
     execute(Request(**{**vars(asked), "noise": "seeded", "noise_key_file": None}))
     NoiseKey.new().save(tmp_path / "noise.key")
@@ -173,7 +171,7 @@ def test_a_key_for_a_seeded_run_is_refused_by_replay(tmp_path: Path) -> None:
         replay(asked.folder, tmp_path / "noise.key")
 
 
-def test_secure_noise_without_its_measurements_is_unverified(tmp_path: Path) -> None:
+def test_secure_noise_without_its_measurements_is_unverified(tmp_path):
     asked = request(tmp_path)
     execute(asked)
     assert judge(load_run(asked.folder)).outcome == "kept"

@@ -34,7 +34,7 @@ def written(folder: Path, count: int = 6) -> str:
     return chain
 
 
-def test_lines_are_chained_from_the_plan(tmp_path: Path) -> None:
+def test_lines_are_chained_from_the_plan(tmp_path):
     written(tmp_path)
     text = read_ledger(tmp_path, DIGEST)
     assert text.fault is None
@@ -45,7 +45,7 @@ def test_lines_are_chained_from_the_plan(tmp_path: Path) -> None:
     assert "does not follow" in (read_ledger(tmp_path, "e" * 64).fault or "")
 
 
-def test_a_replayed_release_is_not_written_twice(tmp_path: Path) -> None:
+def test_a_replayed_release_is_not_written_twice(tmp_path):
     chain = written(tmp_path)
     before = (tmp_path / LEDGER).read_bytes()
     ledger = FileLedger(tmp_path, DIGEST, chain)
@@ -55,7 +55,7 @@ def test_a_replayed_release_is_not_written_twice(tmp_path: Path) -> None:
     assert (tmp_path / LEDGER).read_bytes().count(b"\n") == 7
 
 
-def test_a_replay_that_differs_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_replay_that_differs_is_refused_and_nothing_is_written(tmp_path):
     chain = written(tmp_path)
     before = (tmp_path / LEDGER).read_bytes()
     other = releases()[4].model_copy(update={"noise_sum_squares": 1.0})
@@ -65,7 +65,7 @@ def test_a_replay_that_differs_is_refused_and_nothing_is_written(tmp_path: Path)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 100, 500])
-def test_a_torn_last_line_is_dropped_and_written_again(tmp_path: Path, cut: int) -> None:
+def test_a_torn_last_line_is_dropped_and_written_again(tmp_path, cut):
     chain = written(tmp_path)
     whole = (tmp_path / LEDGER).read_bytes()
     (tmp_path / LEDGER).write_bytes(whole[:-cut])
@@ -74,7 +74,7 @@ def test_a_torn_last_line_is_dropped_and_written_again(tmp_path: Path, cut: int)
     assert (tmp_path / LEDGER).read_bytes() == whole
 
 
-def test_an_edited_line_is_refused_and_located(tmp_path: Path) -> None:
+def test_an_edited_line_is_refused_and_located(tmp_path):
     chain = written(tmp_path)
     text = (tmp_path / LEDGER).read_text()
     (tmp_path / LEDGER).write_text(text.replace('"noise_std":10.0', '"noise_std":20.0', 1))
@@ -82,7 +82,7 @@ def test_an_edited_line_is_refused_and_located(tmp_path: Path) -> None:
         FileLedger(tmp_path, DIGEST, chain)
 
 
-def test_a_ledger_that_ends_before_the_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_a_ledger_that_ends_before_the_checkpoint_is_refused(tmp_path):
     chain = written(tmp_path)
     (tmp_path / LEDGER).unlink()
     with pytest.raises(InputError, match="checkpoint: must continue the releases"):
@@ -93,7 +93,7 @@ def test_a_ledger_that_ends_before_the_checkpoint_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", [one for one, row in ALGORITHMS.items() if row.unit != "record"])
-def test_every_algorithm_books_every_group_in_every_round(name: str) -> None:
+def test_every_algorithm_books_every_group_in_every_round(name):
     found = ALGORITHMS.get(name)
     built = found.build(small.plan("per_group"))
     ledger = MemoryLedger(DIGEST)

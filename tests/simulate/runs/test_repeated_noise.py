@@ -33,7 +33,7 @@ SPEC = {
 
 
 @pytest.fixture(scope="module")
-def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def comparison(tmp_path_factory):
     folder = tmp_path_factory.mktemp("repeated")
     solve(Spec.parse(SPEC), second_opinion=False).save(folder / "plan.json")
     done = compared(folder, "iid", "first")
@@ -48,7 +48,7 @@ def compared(folder: Path, partition: str, name: str, *more: str):
     return CliRunner().invoke(main, command)
 
 
-def test_the_same_seeds_on_other_data_are_reported(comparison: Path) -> None:
+def test_the_same_seeds_on_other_data_are_reported(comparison):
     first = comparison / "first"
     done = compared(comparison, "dirichlet:1", "second", "--against", str(first))
     assert done.exit_code == 0
@@ -59,7 +59,7 @@ def test_the_same_seeds_on_other_data_are_reported(comparison: Path) -> None:
     assert any(expected in line for line in lines)
 
 
-def test_noise_that_a_run_repeats_is_reported(comparison: Path, tmp_path: Path) -> None:
+def test_noise_that_a_run_repeats_is_reported(comparison, tmp_path):
     [run, *_] = run_folders(comparison / "first")
     lines = (run / LEDGER).read_text().splitlines(keepends=True)
     (tmp_path / LEDGER).write_text("".join([*lines, lines[0]]))
@@ -69,7 +69,7 @@ def test_noise_that_a_run_repeats_is_reported(comparison: Path, tmp_path: Path) 
     ]
 
 
-def test_releases_without_noise_states_are_no_repetition(comparison: Path, tmp_path: Path) -> None:
+def test_releases_without_noise_states_are_no_repetition(comparison, tmp_path):
     [run, *_] = run_folders(comparison / "first")
     line = json.loads((run / LEDGER).read_text().splitlines()[0])
     line["release"]["noise_state"] = ""

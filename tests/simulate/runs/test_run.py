@@ -33,7 +33,7 @@ class CrashError(Exception):
 
 
 @pytest.fixture(scope="module")
-def reference(short_plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reference(short_plan, tmp_path_factory):
     """The folder of a run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("reference") / "run"
     execute(request_for(short_plan, folder))
@@ -64,7 +64,7 @@ def assert_same(folder: Path, reference: Path) -> None:
     assert records[0] == records[1]
 
 
-def test_a_folder_holds_what_it_should(reference: Path, short_plan: Plan) -> None:
+def test_a_folder_holds_what_it_should(reference, short_plan):
     names = {path.name for path in reference.iterdir() if not path.name.startswith(".")}
     evidence = {NOISE_EVIDENCE, EVIDENCE, VECTORS, CLIENTS}
     assert names == {PLAN, RECORD, LEDGER, CHECKPOINT, PLOT} | evidence
@@ -82,9 +82,7 @@ def test_a_folder_holds_what_it_should(reference: Path, short_plan: Plan) -> Non
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_ctrl_c_then_the_same_request(
-    moment: int, short_plan: Plan, tmp_path: Path, reference: Path
-) -> None:
+def test_ctrl_c_then_the_same_request(moment, short_plan, tmp_path, reference):
     request = request_for(short_plan, tmp_path / "run")
     with pytest.raises(InterruptedRunError, match=f"{moment} of 8 rounds are saved in .*resumes"):
         execute(request, stop_after(moment, KeyboardInterrupt))
@@ -94,9 +92,7 @@ def test_ctrl_c_then_the_same_request(
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_crash_without_a_checkpoint_replays_the_ledger(
-    moment: int, short_plan: Plan, tmp_path: Path, reference: Path
-) -> None:
+def test_a_crash_without_a_checkpoint_replays_the_ledger(moment, short_plan, tmp_path, reference):
     request = request_for(short_plan, tmp_path / "run")
     with pytest.raises(CrashError):
         execute(request, stop_after(moment, CrashError))
@@ -105,12 +101,10 @@ def test_a_crash_without_a_checkpoint_replays_the_ledger(
     assert_same(tmp_path / "run", reference)
 
 
-def test_a_crash_between_the_ledger_and_the_step(
-    short_plan: Plan, tmp_path: Path, reference: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_between_the_ledger_and_the_step(short_plan, tmp_path, reference, monkeypatch):
     append, request = FileLedger.append, request_for(short_plan, tmp_path / "run")
 
-    def crash(ledger: FileLedger, records: list, measured: list) -> None:
+    def crash(ledger, records, measured):
         append(ledger, records, measured)
         if records[0].round == 4:
             raise CrashError
@@ -126,13 +120,11 @@ def test_a_crash_between_the_ledger_and_the_step(
     assert_same(tmp_path / "run", reference)
 
 
-def test_no_step_before_its_release_is_on_disk(
-    short_plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_step_before_its_release_is_on_disk(short_plan, tmp_path, monkeypatch):
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda number: synced.append(number))
 
-    def report(done: int, rounds: int) -> None:
+    def report(done, rounds):
         lines = (tmp_path / "run" / LEDGER).read_bytes().count(b"\n") if done else 0
         assert lines == 3 * done
         assert len(synced) >= done
@@ -140,9 +132,7 @@ def test_no_step_before_its_release_is_on_disk(
     execute(request_for(short_plan, tmp_path / "run"), report)
 
 
-def test_results_do_not_depend_on_batching_or_threads(
-    short_plan: Plan, tmp_path: Path, reference: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_do_not_depend_on_batching_or_threads(short_plan, tmp_path, reference, monkeypatch):
     threads = torch.get_num_threads()
     monkeypatch.setattr(round, "CHUNK_CLIENTS", 7)
     torch.set_num_threads(3)
@@ -161,7 +151,7 @@ def test_results_do_not_depend_on_batching_or_threads(
     assert cohorts[0] == cohorts[1]
 
 
-def test_a_finished_run_is_not_trained_again(short_plan: Plan, reference: Path) -> None:
+def test_a_finished_run_is_not_trained_again(short_plan, reference):
     before = {path.name: path.stat().st_mtime_ns for path in reference.iterdir()}
     outcome = execute(request_for(short_plan, reference), stop_after(1, CrashError))
     assert outcome.reused
@@ -179,15 +169,13 @@ def test_a_finished_run_is_not_trained_again(short_plan: Plan, reference: Path) 
         ({"hyperparameters": Hyperparameters("mean")}, "aggregation"),
     ],
 )
-def test_a_folder_of_another_run_is_refused(
-    changes: dict[str, object], field: str, short_plan: Plan, reference: Path
-) -> None:
+def test_a_folder_of_another_run_is_refused(changes, field, short_plan, reference):
     with pytest.raises(InputError) as caught:
         execute(request_for(short_plan, reference, **changes))
     assert [fault.field for fault in caught.value.faults] == [field]
 
 
-def test_a_folder_that_is_no_run_is_left_alone(short_plan: Plan, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_is_left_alone(short_plan, tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(InputError, match="output: must be a run folder, a new folder or an empty"):
         execute(request_for(short_plan, tmp_path))
@@ -196,9 +184,7 @@ def test_a_folder_that_is_no_run_is_left_alone(short_plan: Plan, tmp_path: Path)
         execute(request_for(short_plan, tmp_path / "thesis.tex"))
 
 
-def test_a_plan_that_is_not_executed_is_not_written_over(
-    short_plan: Plan, middle_plan: Plan, tmp_path: Path
-) -> None:
+def test_a_plan_that_is_not_executed_is_not_written_over(short_plan, middle_plan, tmp_path):
     middle_plan.save(tmp_path / PLAN)
     with pytest.raises(InputError, match="must not hold a plan that the executed one would"):
         execute(request_for(short_plan, tmp_path))
@@ -210,8 +196,8 @@ def test_a_plan_that_is_not_executed_is_not_written_over(
     [(None, "no .*ledger.jsonl"), (-1, "only 23 releases"), (-1.5, "line 23 is torn")],
 )
 def test_a_finished_run_with_a_damaged_ledger_is_refused(
-    lines: float | None, said: str, short_plan: Plan, reference: Path, tmp_path: Path
-) -> None:
+    lines, said, short_plan, reference, tmp_path
+):
     folder = tmp_path / "run"
     shutil.copytree(reference, folder)
     path = folder / LEDGER
@@ -226,10 +212,10 @@ def test_a_finished_run_with_a_damaged_ledger_is_refused(
             load_run(folder)
 
 
-def test_a_folder_in_use_is_refused(short_plan: Plan, tmp_path: Path) -> None:
+def test_a_folder_in_use_is_refused(short_plan, tmp_path):
     request = request_for(short_plan, tmp_path / "run")
 
-    def report(done: int, rounds: int) -> None:
+    def report(done, rounds):
         if done == 1:
             with pytest.raises(InputError, match="must not be in use by another run"):
                 execute(request)
@@ -240,9 +226,7 @@ def test_a_folder_in_use_is_refused(short_plan: Plan, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x04}q\x00."])
-def test_a_damaged_checkpoint_is_one_line(
-    content: bytes, short_plan: Plan, tmp_path: Path, reference: Path
-) -> None:
+def test_a_damaged_checkpoint_is_one_line(content, short_plan, tmp_path, reference):
     request = request_for(short_plan, tmp_path / "run")
     with pytest.raises(InterruptedRunError):
         execute(request, stop_after(3, KeyboardInterrupt))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import optuna
@@ -41,7 +40,7 @@ def quiet(done: int, total: int) -> None:
     """Progress that nobody looks at."""
 
 
-def test_validation_records_are_training_records_and_no_others() -> None:
+def test_validation_records_are_training_records_and_no_others():
     data = load("digits")
     split = validation_split(data, 0.25, seed=3)
     assert len(split.train_y) + len(split.test_y) == len(data.train_y)
@@ -56,7 +55,7 @@ def test_validation_records_are_training_records_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("name", ["DP-FedAvg", "IDP-FedAvg-Scale", "planned", "GDPFed+"])
-def test_another_norm_and_rate_leave_the_guarantee(name: str, short_plan: Plan) -> None:
+def test_another_norm_and_rate_leave_the_guarantee(name, short_plan):
     """Noise over bound is what the certificate is of; the noise itself scales with the norm."""
     plan = algorithm(name, short_plan).plan
     point = Point(clipping=0.25, rate=2.0)
@@ -71,7 +70,7 @@ def test_another_norm_and_rate_leave_the_guarantee(name: str, short_plan: Plan) 
 
 
 @pytest.mark.parametrize("name", ALGORITHMS.names())
-def test_every_method_has_a_space_within_its_own_ranges(name: str) -> None:
+def test_every_method_has_a_space_within_its_own_ranges(name):
     entry = ALGORITHMS.get(name)
     space = SearchSpace(entry, {})
     points = [space.point({key: ends[at] for key, ends in space.ranges.items()}) for at in (0, 1)]
@@ -90,9 +89,7 @@ def test_every_method_has_a_space_within_its_own_ranges(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["DP-FedAvg", "GDPFed+", "planned"])
-def test_the_private_quantile_is_tuned_at_equal_guarantees(
-    name: str, short_plan: Plan, tmp_path: Path
-) -> None:
+def test_the_private_quantile_is_tuned_at_equal_guarantees(name, short_plan, tmp_path):
     data = short_plan.spec.model_dump(mode="json")
     follows = {"quantile": 0.7, "share": 0.05, "learning_rate": 0.3}
     given = solve(Spec.parse({**data, "planning": {**data["planning"], "clipping": follows}}))
@@ -114,9 +111,7 @@ def test_the_private_quantile_is_tuned_at_equal_guarantees(
     assert fixed.point.quantile is None
 
 
-def test_a_method_that_follows_a_median_by_default_gets_its_own_quantile(
-    short_plan: Plan, tmp_path: Path
-) -> None:
+def test_a_method_that_follows_a_median_by_default_gets_its_own_quantile(short_plan, tmp_path):
     base = Request(short_plan, "", "digits", tmp_path / "out", device="cpu")
     found = tune(base, ["DP-FedPGN"], trials=3)["DP-FedPGN"]
     assert found.point.quantile is not None
@@ -134,9 +129,7 @@ def replace_quantile(plan: Plan, quantile: float) -> Clipping:
     return plan.clipping.model_copy(update={"quantile": quantile})
 
 
-def test_all_leaves_out_methods_of_another_unit_when_tuned(
-    short_plan: Plan, tmp_path: Path
-) -> None:
+def test_all_leaves_out_methods_of_another_unit_when_tuned(short_plan, tmp_path):
     base = Request(short_plan, "", "digits", tmp_path, device="cpu")
     names, lines = select("all", base, one_unit=True)
     assert "DP-FedAvg" in names
@@ -153,9 +146,7 @@ def test_all_leaves_out_methods_of_another_unit_when_tuned(
 
 
 @pytest.mark.slow
-def test_a_tuned_comparison(
-    short_plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tuned_comparison(short_plan, tmp_path, monkeypatch):
     names = ["DP-FedAvg", "DP2-FedSAM"]
     given = Request(short_plan, "", "digits", tmp_path / "out", device="cpu")
     base = replace(given, plan=same_accountant(short_plan))
@@ -196,7 +187,7 @@ def test_a_tuned_comparison(
         tune(base, names, trials=3, seed=1)
 
 
-def test_own_and_global_are_equal_measures_for_one_model(short_plan: Plan, tmp_path: Path) -> None:
+def test_own_and_global_are_equal_measures_for_one_model(short_plan, tmp_path):
     """One model for all: the global accuracy is the run's own record's."""
     base = Request(short_plan, "", "digits", tmp_path / "out", device="cpu")
     [row] = compare(base, ["FedAvg"], [2], 1, quiet)
@@ -204,7 +195,7 @@ def test_own_and_global_are_equal_measures_for_one_model(short_plan: Plan, tmp_p
     assert scores_of(run).everybody == pytest.approx(row.mean, abs=1e-12)
 
 
-def test_the_interval_is_student_s() -> None:
+def test_the_interval_is_student_s():
     values = [0.2, 0.5, 0.4, 0.9]
     mean, width = interval(values)
     low, high = scipy.stats.t.interval(0.95, 3, np.mean(values), scipy.stats.sem(values))

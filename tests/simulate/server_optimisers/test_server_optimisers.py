@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -43,7 +41,7 @@ def made(**options: object) -> Server:
 
 
 @pytest.mark.parametrize(("name", "momentum"), [("sgd", 0.0), ("momentum", 0.7)])
-def test_sgd_and_momentum_are_those_of_torch(name: str, momentum: float) -> None:
+def test_sgd_and_momentum_are_those_of_torch(name, momentum):
     options = {"momentum": momentum} if name == "momentum" else {}
     weight = START.clone().requires_grad_()
     optimiser = torch.optim.SGD([weight], lr=0.3, momentum=momentum)
@@ -55,7 +53,7 @@ def test_sgd_and_momentum_are_those_of_torch(name: str, momentum: float) -> None
 
 
 @pytest.mark.parametrize("name", ["adagrad", "adam", "yogi"])
-def test_adaptive_optimisers_are_those_of_reddi_et_al(name: str) -> None:
+def test_adaptive_optimisers_are_those_of_reddi_et_al(name):
     rate, beta1, beta2, tau = 0.2, 0.9, 0.99, 0.05
     server = made(optimizer=name, learning_rate=rate, epsilon=tau)
     theta, m, v = START.tolist(), [0.0] * 3, [tau**2] * 3
@@ -73,7 +71,7 @@ def test_adaptive_optimisers_are_those_of_reddi_et_al(name: str) -> None:
         torch.testing.assert_close(model, torch.tensor(theta))
 
 
-def test_an_ema_has_geometric_weights() -> None:
+def test_an_ema_has_geometric_weights():
     models = torch.stack(path(made(optimizer="sgd")))
     averages = path(averaged(add(), Averaging(decay=0.6), rounds=3))
     for t, average in enumerate(averages, start=1):
@@ -81,14 +79,14 @@ def test_an_ema_has_geometric_weights() -> None:
         torch.testing.assert_close(average, weights @ models[:t] / weights.sum())
 
 
-def test_a_tail_is_the_mean_of_the_last_models() -> None:
+def test_a_tail_is_the_mean_of_the_last_models():
     models = path(add())
     averages = path(averaged(add(), Averaging(method="tail", fraction=0.5), rounds=3))
     torch.testing.assert_close(averages[0], models[0])
     torch.testing.assert_close(averages[2], (models[1] + models[2]) / 2)
 
 
-def test_exactly_the_algorithms_with_their_own_server_refuse() -> None:
+def test_exactly_the_algorithms_with_their_own_server_refuse():
     known = {"name": "mlp-digits", "parameters": 2410}
     plain, asked = tiny.plan(model=known), tiny.plan(model=known, server={"optimizer": "momentum"})
     refusing = {
@@ -99,11 +97,11 @@ def test_exactly_the_algorithms_with_their_own_server_refuse() -> None:
     assert refusing == {"DP-FedAvg-LS", "DP-FedPGN", "DP-FedPGN-LS"}
 
 
-def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path):
     data = {**load_yaml(preset("digits"), "spec"), "rounds": 4, "averaging": {}}
     plan = solve(Spec.parse({**data, "server": {"optimizer": "yogi"}}), second_opinion=False)
 
-    def stop(done: int, total: int) -> None:
+    def stop(done, total):
         if done == 2:
             raise KeyboardInterrupt
 
@@ -118,7 +116,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     assert first.accuracy == second.accuracy
 
 
-def test_the_average_is_evaluated_and_released(tmp_path: Path) -> None:
+def test_the_average_is_evaluated_and_released(tmp_path):
     data = {**load_yaml(preset("digits"), "spec"), "rounds": 2, "averaging": {"decay": 0.5}}
     plan = solve(Spec.parse(data), second_opinion=False)
     request = Request(plan, "planned", "digits", tmp_path / "run")

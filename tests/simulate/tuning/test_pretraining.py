@@ -37,9 +37,7 @@ def better(task: tuple[Setting, int]) -> float:
     return 0.7 if "initial" in task[0].spec["model"] else 0.6
 
 
-def test_the_command_writes_a_spec_that_starts_from_its_parameters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_writes_a_spec_that_starts_from_its_parameters(tmp_path, monkeypatch):
     monkeypatch.setattr(pretraining, "_accuracy", better)
     done = run(tmp_path, "--epochs", "6")
     assert done.exit_code == 0, done.output
@@ -62,9 +60,7 @@ def test_the_command_writes_a_spec_that_starts_from_its_parameters(
         raise run(tmp_path, "--epochs", "7").exception or AssertionError
 
 
-def test_parameters_of_no_use_are_not_kept_and_files_of_others_not_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parameters_of_no_use_are_not_kept_and_files_of_others_not_replaced(tmp_path, monkeypatch):
     (tmp_path / "warm.yaml.npy").write_text("precious")
     with pytest.raises(InputError, match="output: must not exist before"):
         raise run(tmp_path, "--epochs", "1").exception or AssertionError
@@ -78,9 +74,7 @@ def test_parameters_of_no_use_are_not_kept_and_files_of_others_not_replaced(
     assert load_yaml((tmp_path / "warm.yaml").read_text(), "spec") == DATA
 
 
-def test_parameters_that_were_edited_are_trained_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parameters_that_were_edited_are_trained_again(tmp_path, monkeypatch):
     monkeypatch.setattr(pretraining, "_accuracy", better)
     assert run(tmp_path, "--epochs", "1").exit_code == 0
     good = (tmp_path / "warm.yaml.npy").read_bytes()
@@ -98,22 +92,20 @@ def test_parameters_that_were_edited_are_trained_again(
         (("--algorithm", "HyperFL-LPM"), "algorithm: must train mlp-digits; HyperFL-LPM trains"),
     ],
 )
-def test_what_cannot_be_pretrained_is_refused_first(
-    tmp_path: Path, words: tuple[str, str], said: str
-) -> None:
+def test_what_cannot_be_pretrained_is_refused_first(tmp_path, words, said):
     with pytest.raises(InputError, match=said):
         raise run(tmp_path, *words).exception or AssertionError
     assert sorted(one.name for one in tmp_path.iterdir()) == ["spec.yaml"]
 
 
-def test_the_other_classes_are_other_records() -> None:
+def test_the_other_classes_are_other_records():
     whole = loaded(SETTING)
     part = loaded(SETTING.model_copy(update={"classes": (1, 3)}))
     assert set(part.train_y.tolist()) == set(part.test_y.tolist()) == {1, 3}
     assert len(part.train_y) == int(((whole.train_y == 1) | (whole.train_y == 3)).sum())
 
 
-def test_the_runs_differ_in_their_start_only(tmp_path: Path) -> None:
+def test_the_runs_differ_in_their_start_only(tmp_path):
     done = run(tmp_path, "--epochs", "2")
     assert done.exit_code == 0, done.output
     lines = (tmp_path / "warm.yaml.pretraining" / "trials.jsonl").read_text().splitlines()
@@ -124,9 +116,7 @@ def test_the_runs_differ_in_their_start_only(tmp_path: Path) -> None:
     assert expected < {line["rows"] for line in runs}
 
 
-def test_a_run_from_them_is_kept_and_replayed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_from_them_is_kept_and_replayed(tmp_path, monkeypatch):
     monkeypatch.setattr(pretraining, "_accuracy", better)
     assert run(tmp_path, "--epochs", "1").exit_code == 0
     plan = solve(tmp_path / "warm.yaml", second_opinion=False)
@@ -146,9 +136,7 @@ def test_a_run_from_them_is_kept_and_replayed(
         Replay(moved)
 
 
-def test_no_recipe_is_tuned_on_the_records_that_parameters_were_trained_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_recipe_is_tuned_on_the_records_that_parameters_were_trained_on(tmp_path, monkeypatch):
     monkeypatch.setattr(pretraining, "_accuracy", better)
     assert run(tmp_path, "--epochs", "1").exit_code == 0
     data = load_yaml((tmp_path / "warm.yaml").read_text(), "spec")

@@ -1,7 +1,5 @@
 """Proxy runs: plans around a spec's, trained into a table that forecasts are made from."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -32,7 +30,7 @@ from tests.simulate.tuning.test_tuning import DATA, SETTING, TEXT
 PLAIN = Spec.parse(DATA).model_dump(mode="json", exclude={"groups_from"})
 
 
-def test_variations_are_drawn_by_the_seed_alone() -> None:
+def test_variations_are_drawn_by_the_seed_alone():
     spec = Spec.parse(DATA)
     first = variations(spec, ["iid", "dirichlet:0.3"], 12, 3, 0.5)
     assert first == variations(spec, ["iid", "dirichlet:0.3"], 20, 3, 0.5)[:12]
@@ -41,7 +39,7 @@ def test_variations_are_drawn_by_the_seed_alone() -> None:
     assert {one.decay is None for one in first} == {True, False}
 
 
-def test_a_variation_changes_budgets_rounds_and_recipe() -> None:
+def test_a_variation_changes_budgets_rounds_and_recipe():
     own = solve(Spec.parse(PLAIN), second_opinion=False)
     one = Variation(epsilons=(2.0, 2.0), rounds=4, partition="iid", seed=0, share=1.0)
     plan = varied(PLAIN, one)
@@ -57,7 +55,7 @@ def test_a_variation_changes_budgets_rounds_and_recipe() -> None:
     )
 
 
-def test_a_run_has_the_groups_classes_and_accuracies() -> None:
+def test_a_run_has_the_groups_classes_and_accuracies():
     one = Variation(
         epsilons=(1.0, 1.0), rounds=2, partition="by-class:strict=0,8,9", seed=1, share=0.3
     )
@@ -70,10 +68,10 @@ def test_a_run_has_the_groups_classes_and_accuracies() -> None:
     assert total == pytest.approx(run["accuracy"], abs=0.05)
 
 
-def test_skew_is_nothing_for_iid_clients_and_one_for_clients_of_one_class() -> None:
+def test_skew_is_nothing_for_iid_clients_and_one_for_clients_of_one_class():
     plan = solve(Spec.parse({**PLAIN, "rounds": 1}), second_opinion=False)
 
-    def skew(partition: str) -> float:
+    def skew(partition):
         setting = SETTING.model_copy(update={"partition": partition})
         return label_skew(trained(setting, plan, 0.1, 0)[0])
 
@@ -82,7 +80,7 @@ def test_skew_is_nothing_for_iid_clients_and_one_for_clients_of_one_class() -> N
     assert skew("shards:1") > 0.7
 
 
-def test_the_command_writes_a_table_and_resumes(tmp_path: Path) -> None:
+def test_the_command_writes_a_table_and_resumes(tmp_path):
     spec, out = tmp_path / "spec.yaml", tmp_path / "proxy.json"
     spec.write_text(TEXT)
     words = [str(spec), "--dataset=digits", "--runs=12", "--share=0.1", "-o", str(out)]
@@ -100,7 +98,7 @@ def test_the_command_writes_a_table_and_resumes(tmp_path: Path) -> None:
     assert ProxyTable.load(out).runs[0].accuracy == 0.123  # not trained again
 
 
-def test_wrong_input_is_one_line(tmp_path: Path) -> None:
+def test_wrong_input_is_one_line(tmp_path):
     spec = tmp_path / "spec.yaml"
     spec.write_text(TEXT)
     words = [str(spec), "--dataset=digits", "--partition=apart", "-o", str(tmp_path / "p.json")]
@@ -111,7 +109,7 @@ def test_wrong_input_is_one_line(tmp_path: Path) -> None:
     assert done.exit_code == 2
 
 
-def test_drawn_partitions_are_of_all_kinds() -> None:
+def test_drawn_partitions_are_of_all_kinds():
     found = variations(Spec.parse(DATA), [DRAWN], 200, 3, 0.5, 10)
     kinds = Counter(one.partition.partition(":")[0] for one in found)
     assert kinds["iid"] > 20
@@ -125,7 +123,7 @@ def test_drawn_partitions_are_of_all_kinds() -> None:
     assert variations(Spec.parse(DATA), [DRAWN], 3, 3, 0.5, 10) == found[:3]
 
 
-def test_a_variation_changes_the_cohort() -> None:
+def test_a_variation_changes_the_cohort():
     one = Variation(epsilons=(1.0, 1.0), rounds=4, cohort=0.5, partition="iid", seed=0, share=1.0)
     own, plan = varied(PLAIN, one.model_copy(update={"cohort": 1.0})), varied(PLAIN, one)
     assert plan.spec.cohort == pytest.approx((own.spec.cohort or 0) / 2, abs=0.5)
@@ -134,7 +132,7 @@ def test_a_variation_changes_the_cohort() -> None:
     assert most.spec.cohort == population
 
 
-def test_classes_count_by_their_records_and_not_by_the_clients_of_their_group() -> None:
+def test_classes_count_by_their_records_and_not_by_the_clients_of_their_group():
     one = Variation(
         epsilons=(1.0, 1.0), rounds=1, partition="by-class:strict=0,1,2,3,4,5,6,7",
         seed=1, share=0.1,

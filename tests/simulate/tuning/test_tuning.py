@@ -25,7 +25,6 @@ from simulate.cli.proxy import tune as command
 from simulate.proxy import search as search_module
 from simulate.proxy.search import (
     Candidate,
-    Found,
     Setting,
     Trial,
     default_candidate,
@@ -50,7 +49,7 @@ SETTING = Setting(spec=DATA, algorithm="planned", dataset="digits", partition="i
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
+def plan():
     return solve(Spec.parse(DATA), second_opinion=False)
 
 
@@ -60,14 +59,14 @@ def mean_noise(plan: Plan) -> float:
     return std / sum(group.scale * group.expected_cohort for group in plan.groups)
 
 
-def test_a_smaller_cohort_has_the_noise_of_the_plan(plan: Plan) -> None:
+def test_a_smaller_cohort_has_the_noise_of_the_plan(plan):
     part = smaller(plan, 1 / 8)
     assert part.groups[0].expected_cohort == pytest.approx(plan.groups[0].expected_cohort / 8)
     assert mean_noise(part) == pytest.approx(mean_noise(plan))
     assert mean_noise(plan) == pytest.approx(plan.mean_noise_std / plan.spec.clipping_norm)
 
 
-def test_a_candidate_is_a_spec_whose_server_has_its_step(plan: Plan) -> None:
+def test_a_candidate_is_a_spec_whose_server_has_its_step(plan):
     default = default_candidate(plan)
     varied = space(default)
     for number in range(2):
@@ -85,7 +84,7 @@ def test_a_candidate_is_a_spec_whose_server_has_its_step(plan: Plan) -> None:
         assert getattr(same, field) == getattr(plan.spec, field)
 
 
-def test_the_augmentation_of_the_spec_stays(plan: Plan) -> None:
+def test_the_augmentation_of_the_spec_stays(plan):
     local = {"augmentation": {"shift": 1, "flip": 0.5}}
     given = Spec.parse({**DATA, "local": local})
     kept = default_candidate(solve(given, second_opinion=False))
@@ -98,19 +97,17 @@ def scored(task: tuple[Setting, Trial]) -> float:
     return float(np.exp(-abs(np.log(recipe.step)) - abs(recipe.momentum - 0.5))) * 0.9
 
 
-def test_an_interrupted_search_repeats_no_run_and_finds_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_search_repeats_no_run_and_finds_the_same(tmp_path, monkeypatch):
     calls: list[Trial] = []
 
-    def counted(task: tuple[Setting, Trial]) -> float:
+    def counted(task):
         if len(calls) in stops:
             stops.remove(len(calls))
             raise KeyboardInterrupt
         calls.append(task[1])
         return scored(task)
 
-    def search(folder: str, seed: int = 3) -> Found:
+    def search(folder, seed=3):
         return search_recipe(SETTING, 12, seed, folder=tmp_path / folder)
 
     stops: set[int] = set()
@@ -135,12 +132,10 @@ def test_an_interrupted_search_repeats_no_run_and_finds_the_same(
         search("whole")
 
 
-def test_a_search_begins_with_what_the_method_trains_with(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_begins_with_what_the_method_trains_with(plan, monkeypatch):
     begun: list[Candidate] = []
 
-    def noted(task: tuple[Setting, Trial]) -> float:
+    def noted(task):
         begun.append(task[1].recipe)
         return scored(task)
 
@@ -154,7 +149,7 @@ def test_a_search_begins_with_what_the_method_trains_with(
     assert begun[0].fields()["server"] == {"optimizer": "sgd", "learning_rate": 1.0}
 
 
-def test_the_command_writes_a_spec_with_its_evidence(tmp_path: Path) -> None:
+def test_the_command_writes_a_spec_with_its_evidence(tmp_path):
     (tmp_path / "spec.yaml").write_text(TEXT)
     output = tmp_path / "tuned.yaml"
     arguments = ["--dataset", "digits", "--trials", "4", "-o", str(output)]
@@ -186,9 +181,7 @@ def tuned(folder: Path, name: str, text: str = TEXT, **options: object) -> Resul
     return CliRunner().invoke(command, [str(folder / "spec.yaml"), *arguments, "-o", output])
 
 
-def test_another_algorithm_gets_its_recipe_as_given_fields(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_algorithm_gets_its_recipe_as_given_fields(tmp_path, monkeypatch):
     monkeypatch.setattr(search_module, "accuracy", scored)
     done = tuned(tmp_path, "fedavg", trials=12)
     assert done.exit_code == 0, done.output
@@ -200,8 +193,8 @@ def test_another_algorithm_gets_its_recipe_as_given_fields(
 
 
 def test_another_algorithm_that_is_best_as_before_leaves_the_recipe_to_planned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(search_module, "accuracy", lambda task: 0.5)
     done = tuned(tmp_path, "FedAvg")
     assert done.exit_code == 0, done.output
@@ -214,7 +207,7 @@ def test_another_algorithm_that_is_best_as_before_leaves_the_recipe_to_planned(
     assert recipe.source == "default"
 
 
-def test_a_method_with_its_own_server_is_tuned_without_one(tmp_path: Path) -> None:
+def test_a_method_with_its_own_server_is_tuned_without_one(tmp_path):
     done = tuned(tmp_path, "DP-FedPGN")
     assert done.exit_code == 0, done.output
     assert "momentum" not in done.stdout
@@ -233,6 +226,6 @@ def test_a_method_with_its_own_server_is_tuned_without_one(tmp_path: Path) -> No
         ({"averaging": {"method": "tail"}}, "averaging.method: must be ema to be tuned"),
     ],
 )
-def test_recipes_that_cannot_be_tuned_are_refused(change: dict[str, Any], message: str) -> None:
+def test_recipes_that_cannot_be_tuned_are_refused(change, message):
     with pytest.raises(InputError, match=message):
         search_recipe(SETTING.model_copy(update={"spec": {**DATA, **change}}), 4)
