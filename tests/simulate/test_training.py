@@ -58,7 +58,6 @@ class _Renamed(Net):
 def test_test_records_of_each_client_are_split_off(solved):
     dataset, partition = data(test_share=0.25).prepared(solved.groups)
     assert len(dataset.test_y) == pytest.approx(100, abs=10)
-    assert partition is not None
     assert sorted(np.concatenate(partition.members)) == list(range(20))
     for client in range(20):
         records = partition.records(client)

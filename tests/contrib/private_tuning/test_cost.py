@@ -93,9 +93,7 @@ def test_the_verdict_counts_the_choice(tmp_path):
     verdict, single = (judge(load_run(tmp_path / name)) for name in ("run", "single"))
     for one, other in zip(verdict.groups, single.groups, strict=True):
         assert one.accountant == "selection"
-        assert one.one_run is not None
         assert one.one_run.upper == other.realised_upper
-        assert one.realised_upper is not None
         assert one.realised_upper > 1.2 * (other.realised_upper or 0.0)
         assert one.realised_lower == 0
 
@@ -121,10 +119,7 @@ def test_the_best_of_several_runs_names_the_accountant_that_bounds_it(tmp_path):
     for group, run in zip(verdict.groups, before.groups, strict=True):
         assert (run.accountant, run.one_run) == ("pld", None)
         assert (group.accountant, group.realised_lower) == ("selection", 0.0)
-        assert run.realised_upper is not None
-        assert group.realised_upper is not None
         assert group.realised_rdp == group.realised_upper > run.realised_upper
-        assert group.one_run is not None
         assert group.one_run.model_dump() == {
             "lower": run.realised_lower,
             "upper": run.realised_upper,

@@ -43,8 +43,6 @@ def examples():
     modules = {}
     for path in sorted(FOLDER.glob("*.py")):
         spec = importlib.util.spec_from_file_location(f"example_{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
         module = modules[path.stem] = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)

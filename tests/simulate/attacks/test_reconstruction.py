@@ -95,8 +95,6 @@ def test_labels_and_the_input_of_a_dense_layer(plan):
     guesses = closed(_views(scene), Options(), _quiet)
     for index, guess in enumerate(guesses):
         truth = scene.truth(index)
-        assert guess.labels is not None
-        assert guess.images is not None
         assert guess.labels.tolist() == truth.labels.tolist()
         torch.testing.assert_close(guess.images, truth.images, atol=1e-3, rtol=0)
 
@@ -106,7 +104,6 @@ def test_labels_of_a_sum_are_found_as_a_multiset(plan):
     hits = 0
     for index in range(len(scene)):
         found, truth = labels_of(scene[index].view), scene.truth(index).labels
-        assert found is not None
         hits += sum(1 for label in truth.tolist() if label in found.tolist())
     assert hits >= 4  # of 6
 
@@ -153,7 +150,6 @@ def test_hyperfl_releases_body_embedding_and_gradient():
     world = scene.experiment
     model, start = world.model, initial_state(world)
     own = world.personal_start
-    assert own is not None
     true_theta = world.algorithm.split.use(model, start.theta, own[None], np.arange(1))[0]
     body = torch.cat([true_theta[: model.head.start], true_theta[model.head.stop :]])
     for index in range(len(scene)):
@@ -163,7 +159,6 @@ def test_hyperfl_releases_body_embedding_and_gradient():
         torch.testing.assert_close(found.body, body, atol=1e-4, rtol=1e-3)
         torch.testing.assert_close(found.embedding, own[:64], atol=1e-3, rtol=1e-3)
         dense = last_dense(found)
-        assert dense is not None
         x = observed.view.inputs(observed.truth.images).flatten()
         torch.testing.assert_close(dense[1].inputs, x, atol=1e-2, rtol=1e-2)
 
@@ -180,11 +175,9 @@ def _inputs(scene: PlanRound, views: list[View]) -> Tensor:
 
 def _assert_zero_at_the_truth(views: list[View], inputs: Tensor) -> None:
     objective = dense_objective(views)
-    assert objective is not None
     assert float(objective(inputs, 1.0).max()) < 1e-4
     assert float(objective(inputs.roll(1, 0), 1.0).min()) > 1e-2
     wrong = dense_objective([*views[1:], views[0]])
-    assert wrong is not None
     assert float(wrong(inputs, 1.0).min()) > 1e-2
 
 
@@ -208,7 +201,6 @@ def test_annealed_pooling_ends_at_the_maximum(cnn):
     torch.testing.assert_close(_pooled(x, 1e6), functional.avg_pool2d(x, 2), atol=1e-4, rtol=0)
     assert torch.equal(_pooled(x, 0.0), largest)
     objective = dense_objective(_views(_scene(cnn, "FedAvg")))
-    assert objective is not None
     inputs = torch.randn(6, 1, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     assert torch.equal(objective(inputs, ANNEALED), objective(inputs, 1.0))
     assert not torch.equal(objective(inputs, 0.0), objective(inputs, 1.0))

@@ -52,7 +52,6 @@ def test_a_folder_of_images_by_client_and_class(workplace, monkeypatch):
     data = load_own("faces", DataOptions(groups=Path("groups.csv")))
     assert data.shape == (1, 4, 4)
     assert data.class_names() == ("class0", "class1")
-    assert data.clients is not None
     assert len(np.unique(data.clients)) == CLIENTS
     done = simulate(
         "--algorithm planned --data faces --groups groups.csv --model own_code:Faces "

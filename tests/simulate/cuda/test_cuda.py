@@ -30,7 +30,6 @@ def plan():
 
 def _theta(folder: Path) -> torch.Tensor:
     end = checkpoint.load(folder, torch.device("cpu"))
-    assert end is not None
     return end.theta
 
 

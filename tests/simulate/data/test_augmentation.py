@@ -118,7 +118,6 @@ def test_a_run_is_replayed_with_the_images_of_its_clients(name, unit, tmp_path):
     assert (report.outcome, report.reason) == ("passed", report.reason)
 
     replay = Replay(folder)
-    assert replay.world is not None
     local = plan.spec.local.model_copy(update={"augmentation": Augmentation(shift=2, flip=0.5)})
     other = plan.model_copy(update={"spec": plan.spec.model_copy(update={"local": local})})
     replay.world = replace(replay.world, plan=other)

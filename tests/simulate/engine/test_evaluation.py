@@ -60,7 +60,6 @@ def test_all_test_records_are_evaluated_in_the_end_only(short_plan, tmp_path, mo
     assert part.accuracy == plain.accuracy == plain.metrics[-1].accuracy
     assert part.accuracy_by_class == plain.accuracy_by_class
     rows = loop.evaluation_rows(setting, 100)
-    assert rows is not None
     assert torch.equal(rows, loop.evaluation_rows(setting, 100))
     assert len(rows) == len(rows.unique()) == 100
     assert not torch.equal(rows, loop.evaluation_rows(replace(setting, seed=5), 100))

@@ -119,6 +119,5 @@ def test_a_run_goes_on_from_the_state_in_a_checkpoint(tmp_path):
     begun = replace(initial_state(setting), mechanism={"rounds": torch.full((1,), 7.0)})
     checkpoint.save(tmp_path, begun)
     found = checkpoint.load(tmp_path, torch.device("cpu"))
-    assert found is not None
     done = train(setting, MemoryLedger(setting.algorithm.plan.digest), found)
     assert done.mechanism["rounds"].item() == 7 + setting.rounds

@@ -64,7 +64,6 @@ def test_gdpfed_plus_is_gdpfed_under_a_plan_that_keeps_all_coordinates(tmp_path)
 def clients(folder: Path) -> tuple[set[int], set[int]]:
     """Clients that took part in some round of a run, and all clients."""
     world = Replay(folder).world
-    assert world is not None
     rounds = range(1, world.plan.spec.rounds + 1)
     parts = [part for one in rounds for line in planned_lines(world, one) for part in line.parts]
     members = world.run.partition.members

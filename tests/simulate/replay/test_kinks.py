@@ -23,7 +23,6 @@ def test_another_side_of_a_tie_is_found_and_a_larger_difference_is_not(
     execute(Request(short_plan(planning="joint"), "DP-FedAvg", "digits", folder, seed=3))
     replay = Replay(folder)
     world = replay.world
-    assert world is not None
     start, plan = again.first_round(world), world.plan
     lines = read_ledger(folder, plan.digest).records[:1]
     honest = again.replay_round(world, 1, start, 1, (lines, [])).releases[0].vector

@@ -44,7 +44,6 @@ def test_the_command_writes_a_spec_that_starts_from_its_parameters(tmp_path, mon
     assert "must be public" in done.stderr
     spec = Spec.load(tmp_path / "warm.yaml")
     initial = spec.model.initial
-    assert initial is not None
     assert initial.source == "digits"
     assert initial.head == "drawn"
     assert "# half" in (tmp_path / "warm.yaml").read_text()  # comments stay

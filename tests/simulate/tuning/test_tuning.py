@@ -73,7 +73,6 @@ def test_a_candidate_is_a_spec_whose_server_has_its_step(plan):
         values = {name: (one[0] if number else one[-1]) for name, one in varied.items()}
         one = Candidate(**{**default.model_dump(), **values})
         spec = Spec.parse(one.applied(DATA))
-        assert spec.server is not None
         rate = spec.server.learning_rate or 0.0
         length = rate * spec.clipping_norm / (1 - (spec.server.momentum or 0.0))
         assert length == pytest.approx(one.step, rel=1e-3)
@@ -161,7 +160,6 @@ def test_the_command_writes_a_spec_with_its_evidence(tmp_path):
     assert evidence["accuracy"] == fmean(evidence["trials"][0]["scores"])
     plan = solve(output, second_opinion=False)
     recipe = plan.spec.recipe
-    assert recipe is not None
     assert recipe.source == "tuned"
     assert recipe.replaced == {"local": {"steps": 2, "learning_rate": 0.2}}
     baseline = uniform(plan.spec).spec
@@ -187,7 +185,6 @@ def test_another_algorithm_gets_its_recipe_as_given_fields(tmp_path, monkeypatch
     assert done.exit_code == 0, done.output
     assert "planned trains with them, too" in done.stderr
     spec = Spec.load(tmp_path / "tuned.yaml")
-    assert spec.recipe is not None
     assert spec.recipe.source == "none"
     assert uniform(spec).spec.server == spec.server
 
@@ -203,7 +200,6 @@ def test_another_algorithm_that_is_best_as_before_leaves_the_recipe_to_planned(
     assert written.startswith("# Tuned for FedAvg by ")
     assert written.endswith(TEXT)
     recipe = Spec.load(tmp_path / "tuned.yaml").recipe
-    assert recipe is not None
     assert recipe.source == "default"
 
 

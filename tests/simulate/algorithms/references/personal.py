@@ -130,7 +130,6 @@ def after(
 
 def with_head(work: ClientBatch, trained: LocalResult) -> LocalResult:
     """Put what the client keeps of its head into the update."""
-    assert trained.personal is not None
     moved = trained.personal - work.theta[work.model.head]
     return replace(trained, updates=torch.cat([trained.updates[:, :BODY], moved], 1))
 
@@ -146,8 +145,6 @@ def _forgets(work: ClientBatch, trained: LocalResult) -> LocalResult:
 
 
 def _with_offset(work: ClientBatch, trained: LocalResult) -> LocalResult:
-    assert trained.personal is not None
-    assert work.personal is not None
     return replace(trained, updates=trained.updates + trained.personal - work.personal)
 
 
@@ -326,10 +323,8 @@ def check_server(*, personal: bool) -> Callable[[Algorithm], None]:
                 if personal:
                     own[number] = ended[BODY:].clone()
                 sent.backward((ended - start)[: len(sent)])
-                assert embedding.grad is not None
                 step[place] += RATE * embedding.grad
                 for weight in plain.parameters():
-                    assert weight.grad is not None
                     weight.data = weight.grad
                 step[:size] += RATE * plain.flat() / small.COHORT
             theta = theta + step
@@ -339,15 +334,12 @@ def check_server(*, personal: bool) -> Callable[[Algorithm], None]:
 
 
 def _forgets_embedding(work: ClientBatch, trained: LocalResult) -> LocalResult:
-    assert trained.personal is not None
-    assert work.personal is not None
     own = torch.cat([work.personal[:, :EMBEDDING], trained.personal[:, EMBEDDING:]], 1)
     return replace(trained, personal=own)
 
 
 def with_own(work: ClientBatch, trained: LocalResult) -> LocalResult:
     """Put embedding and head beside the update of the hypernetwork."""
-    assert trained.personal is not None
     size = Hypernetwork(work.model.head.start, HIDDEN).parameters
     moved = trained.personal - work.theta[size:]
     return replace(trained, updates=torch.cat([trained.updates[:, :size], moved], 1))
