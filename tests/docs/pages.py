@@ -48,7 +48,7 @@ ELSEWHERE = {
     "CONTRIBUTING.md": "test_contributing.py",
     "docs/adapters.md": "test_guard.py",
     "docs/guard.md": "test_guard.py",
-    "docs/attestation.md": "../contrib/attestation/test_docs.py",
+    "docs/attestation.md": "../contrib/attestation/test_runs.py",
     "docs/own-data.md": "test_own_data.py",
     "docs/pretraining.md": "test_recipe.py",
     "docs/recipe.md": "test_recipe.py",

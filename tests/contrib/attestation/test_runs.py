@@ -1,0 +1,141 @@
+"""Guarded and simulated runs whose draws and lines are signed before they are used."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("cryptography")
+
+from privplan.cli import main
+from privplan.contrib.attestation import ATTESTATION, Signing, SigningKey, new_key, read_attestation
+from privplan.contrib.attestation.check import SIGNED
+from privplan.errors import InputError
+from privplan.guard import Guard
+from privplan.plan import Plan
+from privplan.verification.checks import check
+from privplan.verification.verify import judge, load_run
+from simulate.runs.request import Request
+from simulate.runs.run import InterruptedRunError, execute
+from tests.guard.plans import train, two_groups
+from tests.guard.test_kill import check_killed
+from tests.simulate.replay.runs import short_plan
+
+
+def guarded_plan(folder: Path, rounds: int = 6) -> tuple[Plan, SigningKey]:
+    """A plan that names its server, and the server's key."""
+    key = new_key(folder / "key")
+    signers = ({"name": "server", "role": "server", "key": key.public},)
+    return two_groups(rounds, signers=signers), key
+
+
+@pytest.mark.parametrize("evidence", ["public", "internal"])
+def test_a_signed_run_is_attested(tmp_path, evidence):
+    plan, key = guarded_plan(tmp_path)
+    run = tmp_path / "run"
+    with Guard(plan, run, evidence=evidence, witnessing=Signing(tmp_path / "key")) as guard:
+        train(guard, most=2)
+        guard.draw(3)
+        guard.fail(3, "too few clients")
+    with Guard(plan, run, evidence=evidence, witnessing=Signing(key)) as guard:
+        train(guard)
+        verdict = guard.verdict()
+    with Guard(plan, run, evidence=evidence, witnessing=Signing(key)) as guard:
+        verdict = guard.verdict()
+    assert verdict.failed == ()
+    assert verdict.evidence == ("declared", "attested")
+    if evidence == "internal":
+        assert verdict.outcome == "kept"
+    found = read_attestation(run)
+    kinds = [one.statement.kind for one in found.statements]
+    assert kinds == ["start", *["cohort", "release"] * 6, "end"]
+
+
+def test_an_unsigned_line_is_signed_when_the_run_is_opened(tmp_path):
+    """The last statement was lost in a kill between the ledger's line and its signature."""
+    plan, key = guarded_plan(tmp_path)
+    run = tmp_path / "run"
+    with Guard(plan, run, witnessing=Signing(key)) as guard:
+        train(guard, most=2)
+    path = run / ATTESTATION
+    text = path.read_text()
+    path.write_text("".join(text.splitlines(keepends=True)[:-1]))
+    with Guard(plan, run, witnessing=Signing(key)):
+        assert path.read_text() == text
+
+
+def test_a_key_that_the_plan_does_not_name_is_refused(tmp_path):
+    plan, _ = guarded_plan(tmp_path)
+    other = new_key(tmp_path / "other")
+    with pytest.raises(InputError, match="must be the key of a server in the plan's signers"):
+        Guard(plan, tmp_path / "run", witnessing=Signing(other))
+
+
+@pytest.mark.slow
+def test_a_killed_signed_run_goes_on_and_is_attested(tmp_path):
+    public = new_key(tmp_path / "key").public
+    signers = ({"name": "server", "role": "server", "key": public},)
+    check_killed(tmp_path, 60, "tests.contrib.attestation.kills", signers)
+    verdict = judge(load_run(tmp_path / "run"))
+    assert verdict.failed == ()
+    assert "attested" in verdict.evidence
+
+
+def test_a_signed_run_is_attested_also_after_an_interruption(tmp_path, monkeypatch):
+    key = new_key(tmp_path / "server.pem")
+    plan = short_plan()
+    signers = [{"name": "server", "role": "server", "key": key.public}]
+    spec = type(plan.spec).model_validate({**plan.spec.model_dump(), "signers": signers})
+    asked = Request(
+        plan.model_copy(update={"spec": spec}), "GDPFed+", "digits", tmp_path / "run", seed=3,
+        witnessing=Signing(tmp_path / "server.pem"),
+    )  # fmt: skip
+
+    def stop(done, rounds):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(InterruptedRunError):
+        execute(asked, stop)
+    execute(asked)
+    verdict = judge(load_run(asked.folder))
+    assert verdict.outcome == "kept"
+    assert verdict.evidence == ("declared", "attested")
+    # Without the part that verifies signatures a plan with signers is not kept.
+    others = [one for one in check.CHECKS.items() if one[1] is not SIGNED]
+    monkeypatch.setattr(check.CHECKS, "items", lambda: others)
+    assert [one.name for one in judge(load_run(asked.folder)).not_shown] == ["signers"]
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="must be the key of a server in the plan's signers"):
+        execute(Request(**{**vars(asked), "plan": plan, "folder": tmp_path / "unsigned"}))
+
+
+@pytest.mark.parametrize("name", ["keys", "anchor"])
+def test_commands_of_0_1_name_those_of_now(name):
+    done = CliRunner().invoke(main, [name, "new", "--log", "x"])
+    assert done.exit_code == 2
+    assert f"{name}: was removed in 0.2; use privplan attest {name}" in done.output
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "attestation.md").read_text()
+
+
+def test_the_example(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outputs = []
+    for line in PAGE.split("```bash\n")[1].split("```")[0].splitlines():
+        words, _, target = line.partition(" >> ")
+        done = CliRunner().invoke(main, shlex.split(words)[1:])
+        assert done.exit_code == 0, (line, done.output)
+        if target:
+            path = tmp_path / target
+            text = path.read_text().replace("rounds: 60", "rounds: 4")
+            path.write_text(text + done.stdout)
+        outputs.append(" ".join(done.stdout.split()))
+    assert "passed: " in outputs[-2]
+    assert "replayed (rounds executed again), attested (releases signed before use)" in outputs[-1]
+    assert "simulation only" not in outputs[-1]
+    assert "1 heads, the last after" in outputs[-1]
