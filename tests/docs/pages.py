@@ -52,7 +52,7 @@ ELSEWHERE = {
     "docs/own-data.md": "test_own_data.py",
     "docs/pretraining.md": "test_recipe.py",
     "docs/recipe.md": "test_recipe.py",
-    "docs/sensitivity-tests.md": "../contrib/sensitivity/test_docs.py",
+    "docs/sensitivity-tests.md": "../contrib/sensitivity/test_sensitivity.py",
     "docs/threat-model.md": "test_threat_model.py",
 }
 """Pages whose blocks another test executes."""

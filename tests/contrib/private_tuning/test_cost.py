@@ -1,16 +1,29 @@
-"""What tuning on private data costs, and verdicts on runs of plans that paid for it."""
+"""What tuning on private data costs, and verdicts on plans that paid for it."""
 
 from __future__ import annotations
 
 import json
+import math
 
+import dp_accounting as dp
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from dp_accounting import dp_event
+from dp_accounting.rdp import RdpAccountant
 
+from privplan.accounting.rdp import ORDERS
+from privplan.accounting.rdp import RdpAccountant as OwnRdp
+from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.book.entry import booking_of
 from privplan.cli import main
 from privplan.contrib.private_tuning.command import command
 from privplan.contrib.private_tuning.cost import PrivateTuning, costs
+from privplan.contrib.private_tuning.selection import (
+    epsilon_of_selection,
+    negative_binomial_gamma,
+    rdp_of_selection,
+)
 from privplan.errors import InputError
 from privplan.guard.guard import past_runs
 from privplan.plan import Plan
@@ -67,35 +80,16 @@ def stored(runs: float) -> Plan:
     plan = honest_run.plan()
     data = plan.model_dump(mode="json")
     data["spec"] = {**data["spec"], "tuning": {"runs": runs, "law": "poisson"}}
+    fixed = {
+        "accountant": "selection", "epsilon_lower": 0.0, "sampling": "poisson",
+        "relation": "add_remove", "version": "privplan-selection 1", "guarantee": True,
+        "kind": "upper bound",
+    }  # fmt: skip
     data["certificate"] = [
-        {
-            "group": group.name,
-            "accountant": "selection",
-            "epsilon_lower": 0.0,
-            "epsilon_upper": group.epsilon,
-            "delta": group.delta,
-            "sampling": "poisson",
-            "relation": "add_remove",
-            "version": "privplan-selection 1",
-            "guarantee": True,
-            "kind": "upper bound",
-        }
+        {"group": group.name, "epsilon_upper": group.epsilon, "delta": group.delta, **fixed}
         for group in plan.groups
     ]
     return Plan.parse({**data, "digest": digest(data)})
-
-
-def test_the_verdict_counts_the_choice(tmp_path):
-    tuned = stored(3)
-    assert Plan.parse(json.loads(tuned.to_json())).digest == tuned.digest
-    honest_run.write_run(tmp_path / "run", the_plan=tuned)
-    honest_run.write_run(tmp_path / "single")
-    verdict, single = (judge(load_run(tmp_path / name)) for name in ("run", "single"))
-    for one, other in zip(verdict.groups, single.groups, strict=True):
-        assert one.accountant == "selection"
-        assert one.one_run.upper == other.realised_upper
-        assert one.realised_upper > 1.2 * (other.realised_upper or 0.0)
-        assert one.realised_lower == 0
 
 
 def test_a_book_counts_no_choice_between_runs(tmp_path):
@@ -114,12 +108,14 @@ def test_a_book_counts_no_choice_between_runs(tmp_path):
 
 def test_the_best_of_several_runs_names_the_accountant_that_bounds_it(tmp_path):
     honest_run.write_run(tmp_path / "alone")
-    honest_run.write_run(tmp_path / "tuned", the_plan=stored(3))
+    tuned = stored(3)
+    assert Plan.parse(json.loads(tuned.to_json())).digest == tuned.digest
+    honest_run.write_run(tmp_path / "tuned", the_plan=tuned)
     before, verdict = (judge(load_run(tmp_path / name)) for name in ("alone", "tuned"))
     for group, run in zip(verdict.groups, before.groups, strict=True):
         assert (run.accountant, run.one_run) == ("pld", None)
         assert (group.accountant, group.realised_lower) == ("selection", 0.0)
-        assert group.realised_rdp == group.realised_upper > run.realised_upper
+        assert group.realised_rdp == group.realised_upper > 1.2 * run.realised_upper
         assert group.one_run.model_dump() == {
             "lower": run.realised_lower,
             "upper": run.realised_upper,
@@ -135,3 +131,49 @@ def test_the_best_of_several_runs_names_the_accountant_that_bounds_it(tmp_path):
     cells = dict(zip(columns, rows[0], strict=True))
     assert cells["realised lower"] == "-"
     assert cells["one run, pld"] == f"{before.groups[0].realised_upper:.4f}"
+
+
+WHOLE = [float(order) for order in ORDERS if order == round(order) and order <= 256]
+
+
+@pytest.mark.parametrize(
+    ("mean", "shape"), [(20, math.inf), (1.5, math.inf), (20, 1.0), (5, 0.5), (100, 2.0)]
+)
+@pytest.mark.parametrize(("q", "sigma", "rounds"), [(0.02, 1.5, 50), (1.0, 20.0, 30)])
+def test_it_is_dp_accountings_repeat_and_select(mean, shape, q, sigma, rounds):
+    run: dp.DpEvent = dp.GaussianDpEvent(sigma)
+    if q < 1:
+        run = dp.PoissonSampledDpEvent(q, run)
+    event = dp_event.RepeatAndSelectDpEvent(dp.SelfComposedDpEvent(run, rounds), mean, shape)
+    other = RdpAccountant(WHOLE).compose(event).get_epsilon(1e-5)
+    history = History.repeated(Release(sigma, q, SamplingLaw.POISSON), rounds)
+    own = epsilon_of_selection(history, 1e-5, Relation.ADD_REMOVE, mean=mean, shape=shape)
+    assert own <= other * (1 + 1e-6)  # more orders than theirs
+    assert own == pytest.approx(other, rel=0.02)
+
+
+def test_geometric_by_hand_for_a_gaussian():
+    """Theorem 2 with eta 1: epsilon(l) = l / 2 s^2, gamma = 1 / E[K]."""
+    sigma, mean = 4.0, 10.0
+    found = rdp_of_selection(ORDERS / (2 * sigma**2), mean, 1.0)
+    extra = 2 * min((1 - 1 / a) * a / (2 * sigma**2) + math.log(mean) / a for a in ORDERS)
+    expected = ORDERS / (2 * sigma**2) + extra + math.log(mean) / (ORDERS - 1)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [0.1, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("mean", [1.01, 5.0, 1e4])
+def test_gamma_gives_the_mean(shape, mean):
+    gamma = negative_binomial_gamma(mean, shape)
+    found = shape * (1 - gamma) / (gamma * (1 - gamma**shape))
+    assert found == pytest.approx(mean, rel=1e-6)
+
+
+def test_one_run_costs_its_own_and_more_runs_cost_more():
+    history = History.repeated(Release(1.5, 0.02, SamplingLaw.POISSON), 50)
+    one = OwnRdp().epsilon(history, 1e-5, Relation.ADD_REMOVE).upper
+    costs = [
+        epsilon_of_selection(history, 1e-5, Relation.ADD_REMOVE, mean=mean, shape=math.inf)
+        for mean in (2, 20, 200)
+    ]
+    assert one < costs[0] < costs[1] < costs[2]
