@@ -1,6 +1,9 @@
-"""The accountant registered with Opacus: its interface, and Opacus' own settings."""
+"""Opacus: the accountant registered with it, and DP-SGD under a plan."""
+
+from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -10,16 +13,21 @@ pytest.importorskip("opacus")
 from opacus import PrivacyEngine  # noqa: E402
 from opacus.accountants import PRVAccountant, create_accountant  # noqa: E402
 from opacus.accountants.utils import get_noise_multiplier  # noqa: E402
+from torch.utils.data import TensorDataset  # noqa: E402
 
 from privplan.accounting.accountant import accountant  # noqa: E402
 from privplan.accounting.release import History, Relation, Release  # noqa: E402
-from privplan.contrib.adapters.opacus import PrivplanAccountant  # noqa: E402
+from privplan.contrib.adapters.opacus import PrivplanAccountant, guarded  # noqa: E402
 from privplan.errors import InputError  # noqa: E402
+from privplan.guard import Guard  # noqa: E402
+from privplan.ledger import read_ledger  # noqa: E402
+from privplan.plan import Plan  # noqa: E402
+from tests.guard.plans import plan_of, two_groups  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore")
 OPACUS_SETTINGS = [(1.5, 0.04, 2250), (1.34765625, 0.04, 2250), (1.2915, 0.04, 2000)]
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("noise", "rate", "steps"), OPACUS_SETTINGS)
 def test_bounds_are_within_the_interval_of_prv_on_the_settings_of_its_tests(noise, rate, steps):
     ours, prv = create_accountant("privplan"), PRVAccountant()
@@ -69,7 +77,6 @@ def test_steps_states_and_changed_histories():
         one.step(noise_multiplier=1.0, sample_rate=1.5)
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_a_privacy_engine_counts_its_steps_and_keeps_its_budget(tmp_path):
     torch.manual_seed(0)
     data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.randint(0, 2, (64,)))
@@ -92,3 +99,111 @@ def test_a_privacy_engine_counts_its_steps_and_keeps_its_budget(tmp_path):
     again = PrivacyEngine(accountant="privplan")
     again.load_checkpoint(path=tmp_path / "checkpoint.pt", module=model)
     assert again.get_epsilon(1e-3) == pytest.approx(spent, rel=2e-4)
+
+
+SIZE = 200
+
+
+def plan(epsilon: float = 9.0, rounds: int = 20, ratio: float = 0.1) -> Plan:
+    """DP-SGD on 200 records."""
+    return plan_of({"records": (SIZE, epsilon, ratio, 1.1)}, rounds)
+
+
+def data(size: int = SIZE) -> TensorDataset:
+    """Two classes of points."""
+    source = torch.Generator().manual_seed(1)
+    labels = torch.arange(size) % 2
+    return TensorDataset(torch.randn(size, 4, generator=source) + labels[:, None], labels)
+
+
+def begun(guard: Guard, size: int = SIZE) -> tuple[Any, Any, Any]:
+    """A linear model, its optimiser and batches under a guard."""
+    module = torch.nn.Linear(4, 2)
+    return guarded(guard, module, torch.optim.SGD(module.parameters(), lr=0.5), data(size))
+
+
+def train(guard: Guard, most: int | None = None) -> list[int]:
+    """Train, and return the sizes of the batches."""
+    torch.manual_seed(0)
+    private, stepper, batches = begun(guard)
+    sizes = []
+    for done, (inputs, labels) in enumerate(batches):
+        if done == most:
+            break
+        stepper.zero_grad()
+        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+        stepper.step()
+        sizes.append(len(labels))
+    return sizes
+
+
+def test_each_step_is_booked_with_the_noise_of_opacus(tmp_path):
+    the_plan = plan()
+    with Guard(the_plan, tmp_path) as guard:
+        sizes = train(guard, most=7)
+        assert guard.round == 8
+        sizes += train(guard)
+        assert guard.finished
+        verdict = guard.verdict()
+    assert len(sizes) == 20
+    assert len(set(sizes)) > 1
+    assert 250 < sum(sizes) < 550  # 400 expected, standard deviation 19
+    records = read_ledger(tmp_path, the_plan.digest).records
+    assert {record.noise_std for record in records} == {1.1 * 0.5}
+    assert {record.dimension for record in records} == {10}
+    assert verdict.groups[0].realised_upper == verdict.groups[0].planned
+    assert verdict.outcome == "kept"
+    assert [record.shares[0].cohort for record in records] == sizes
+    assert all(record.shares[0].largest_norm <= 0.5 for record in records)
+
+
+def test_training_ends_before_the_budget_is_exceeded(tmp_path):
+    with Guard(plan(epsilon=1.8), tmp_path) as guard:
+        sizes = train(guard)
+        assert 0 < len(sizes) < 20
+        assert guard.epsilon("records").upper <= 1.8
+        assert not guard.may_release()
+
+
+def test_empty_batches_are_steps_too(tmp_path):
+    with Guard(plan(ratio=0.005), tmp_path) as guard:
+        sizes = train(guard)
+        assert guard.finished
+    assert 0 in sizes
+
+
+def test_what_does_not_fit_opacus_is_refused(tmp_path):
+    with (
+        Guard(two_groups(2), tmp_path / "two") as guard,
+        pytest.raises(InputError, match=r"plan\.groups: must be one; Opacus has one noise"),
+    ):
+        begun(guard)
+    with Guard(plan(), tmp_path / "one") as guard:
+        with pytest.raises(InputError, match="must have 200 items, as the plan, found 199"):
+            begun(guard, 199)
+        private, stepper, batches = begun(guard)
+        inputs, labels = next(iter(batches))
+        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+        stepper.noise_multiplier, stepper.max_grad_norm = 0.11, 5.0  # the same product
+        with pytest.raises(InputError, match=r"max_grad_norm: must be 0\.5, as in the plan, fo"):
+            stepper.step()
+        stepper.noise_multiplier, stepper.max_grad_norm = 0.5, 0.5  # a scheduler
+        with pytest.raises(InputError, match=r"noise_multiplier: must be 1\.1 or more, as in"):
+            stepper.step()
+        stepper.noise_multiplier, stepper.max_grad_norm = 1.1, 5.0
+        stepper.signal_skip_step()  # the first part of a batch that is too large
+        with pytest.raises(InputError, match="max_grad_norm"):
+            stepper.step()
+        assert guard.round == 1
+
+
+def test_gradients_that_are_not_finite_add_nothing(tmp_path):
+    with Guard(plan(rounds=2), tmp_path) as guard:
+        private, stepper, batches = begun(guard)
+        inputs, labels = next(iter(batches))
+        inputs[0] = torch.nan
+        torch.nn.functional.cross_entropy(private(inputs), labels).backward()
+        stepper.step()
+        assert all(one.isfinite().all() for one in private.parameters())
+        share = read_ledger(tmp_path, plan(rounds=2).digest).records[0].shares[0]
+    assert (share.excluded, share.cohort) == (1, len(inputs))
