@@ -56,7 +56,7 @@ def long_plan(rounds: int, groups: int) -> Plan:
                 expected_cohort=RATIO * CLIENTS,
                 noise_multiplier=SIGMA,
                 kept_fraction=1.0,
-                weight=1 / groups,
+                factor=1 / groups,
             )
             for name in names
         ),
@@ -90,7 +90,7 @@ def write_long_run(folder: Path, rounds: int, groups: int) -> None:
                     clip_bound=NORM,
                     largest_norm=NORM,
                     clipped=3,
-                    weight=1 / groups,
+                    factor=1 / groups,
                 )
                 release = ReleaseRecord(
                     round=number,

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from privplan.accounting.families import NOISE_FAMILIES, NoiseFamily
 from privplan.accounting.release import GAUSSIAN, Release, SamplingLaw
@@ -48,6 +48,8 @@ _Position = Annotated[int, Field(strict=True, ge=0, le=2**64 - 1)]
 class GroupShare(Value):
     """One group's part in a release, as it was executed."""
 
+    model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
+
     group: str  # name of the group
     clients: Count  # how many clients the group has
     sampling: SamplingLaw  # the law by which the cohort was drawn
@@ -70,7 +72,8 @@ class GroupShare(Value):
     # how many participants had an update that was not finite, and added zero; of records, how many
     # had such a gradient
     excluded: Natural = 0
-    weight: NonNegative  # factor on the released sum in the step of the global model
+    # on the released sum in the step of the global model; a file calls it weight
+    factor: NonNegative = Field(alias="weight")
     # how many canaries of an audit are in the sum beside the participants
     canaries: Count | None = Field(None, exclude_if=is_none)
     # how many clients the law drew, where fewer may have reported; the participants are then the

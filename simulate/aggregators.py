@@ -31,7 +31,7 @@ from simulate.transforms import NORM, count_scale, keep_largest
 
 def weighted_sum(releases: Sequence[Released], theta: Tensor, state: State) -> tuple[Tensor, State]:
     """The sum of the releases [k], each times the weight in its ledger line."""
-    parts = [part.record.shares[0].weight * part.vector for part in releases]
+    parts = [part.record.shares[0].factor * part.vector for part in releases]
     return torch.stack(parts).sum(0), state
 
 
@@ -131,7 +131,7 @@ def _expected_weight(plan: Plan, releases: Sequence[Released]) -> float:
     1 up to rounding where the weights make a mean; GDPFed+ prints smaller ones.
     """
     return sum(
-        part.record.shares[0].weight
+        part.record.shares[0].factor
         * sum(one.scale * plan.clip_factor(one) * one.expected_cohort for one in part.groups)
         for part in releases
     )
@@ -231,7 +231,7 @@ def planned_weight(group: GroupPlan, plan: Plan) -> float:
 
 def as_planned(updates: Tensor, releases: Sequence[Released]) -> Tensor:
     """The planned weights, as in the clients' ledger lines."""
-    return torch.tensor([release.record.shares[0].weight for release in releases])
+    return torch.tensor([release.record.shares[0].factor for release in releases])
 
 
 def by_noise(rows: int, matrices: int = 1) -> Weights:
@@ -294,7 +294,7 @@ def through_hypernetwork(population: int, hidden: int, rate: float) -> Aggregato
             return step, state
         changes = torch.stack([release.vector for release in releases])
         clients = torch.tensor([release.client for release in releases], device=theta.device)
-        factor = releases[0].record.shares[0].weight * rate
+        factor = releases[0].record.shares[0].factor * rate
         network = Hypernetwork(changes.shape[1], hidden)
         end = network.parameters + population * EMBEDDING
         embeddings = theta[network.parameters : end].view(population, -1)[None, clients]

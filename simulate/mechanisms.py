@@ -47,7 +47,7 @@ def share(part: GroupSum, weights: Mapping[str, float]) -> GroupShare:
         largest_norm=part.largest_norm,
         clipped=part.clipped,
         excluded=part.excluded,
-        weight=weights[part.group.name],
+        factor=weights[part.group.name],
         canaries=part.canaries or None,
     )
 
@@ -199,7 +199,7 @@ def _share(update: ClientUpdate, weight: float, law: SamplingLaw, ratio: float) 
         largest_norm=float(update.vector.double().norm()),
         clipped=0,
         excluded=int(update.excluded),
-        weight=weight,
+        factor=weight,
     )
 
 

@@ -139,7 +139,7 @@ def released_of(
     return Released(
         records[0].round,
         tuple(vectors),
-        tuple(record.shares[0].weight for record in records),
+        tuple(record.shares[0].factor for record in records),
         tuple(tuple(share.group for share in record.shares) for record in records),
         tuple(plan.group(record.shares[0].group).kept_fraction for record in records),
     )
@@ -174,7 +174,7 @@ def planned_shares(plan: Plan, round_: int, groups: Sequence[GroupPlan]) -> tupl
                 sampling=plan.spec.sampling,
                 sampling_ratio=ratio,
                 clip_bound=plan.clip_bound(group),
-                weight=rule(now, plan),
+                factor=rule(now, plan),
             )
         )
     return tuple(shares)

@@ -28,8 +28,8 @@ from simulate.tasks import MULTI_CLASS
 # A numeric column has ``{"mean": 40, "std": 12, "fill": 38}``; its input is (value - mean) / std. A
 # missing value is replaced by ``fill``, which is the mean when left out. A categorical column has
 # ``{"categories": ["f", "m"], "fill": "f"}``; its inputs are 1 for the value's category and 0 for
-# the others. A missing value is replaced by ``fill``; without ``fill`` all its inputs are 0. Another
-# value is refused. Statistics ``none`` take numbers as they are.
+# the others. A missing value is replaced by ``fill``; without ``fill`` all its inputs are 0. Other
+# values are refused. Statistics ``none`` take numbers as they are.
 #
 # Statistics are public constants. They are never computed from the table, because publishing them
 # would be a release of the clients' data that no budget pays for.

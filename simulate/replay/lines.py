@@ -134,7 +134,7 @@ def _parts(world: World, round_: int, recorded: Sequence[ReleaseRecord]) -> Iter
             owned = len(world.run.partition.records(int(clients[0]))) if group.records else None
             share = GroupShare(
                 group=group.name, clients=size, sampling=SamplingLaw(law),
-                weight=of_client if rule is None else rule(group, plan),
+                factor=of_client if rule is None else rule(group, plan),
                 sampling_ratio=executed_ratio(law, size, ratio), cohort=len(positions),
                 participants=tuple(positions.tolist()), records=owned, largest_norm=0.0, clipped=0,
                 clip_bound=norm * (group.scale if method.scaled else 1) if method.noisy else None,

@@ -310,9 +310,9 @@ def _client(world: World, line: Line, theta: Tensor) -> Release:
 def _after(world: World, round_: int, releases: list[Release], before: Round) -> Round:
     """The model and the state after a round."""
     plan, kept = world.plan, {one.name: one.kept_fraction for one in world.plan.groups}
-    factors = [one.record.shares[0].weight for one in releases]
+    factors = [one.record.shares[0].factor for one in releases]
     if world.method.release == "per_client":  # an update of zero has weight 0
-        factors = [one.record.shares[0].weight * bool(one.vector.any()) for one in releases]
+        factors = [one.record.shares[0].factor * bool(one.vector.any()) for one in releases]
         factors = [factor / (sum(factors) or 1.0) for factor in factors]
     dimension = len(before.theta)
     step = torch.zeros(dimension + (plan.clipping is not None), dtype=torch.float64)

@@ -58,5 +58,5 @@ def check_killed(
     for record in ledger.records:
         lines, [vector] = stored.release(record.round)
         assert lines == [record]
-        model = model + record.shares[0].weight * vector
+        model = model + record.shares[0].factor * vector
         assert np.array_equal(stored.model(record.round)["model"], model)

@@ -76,7 +76,7 @@ def releases(the_plan: Plan, seed: int = 1) -> list[ReleaseRecord]:
                 group=group.name, clients=group.clients, sampling=the_plan.spec.sampling,
                 sampling_ratio=group.sampling_ratio, cohort=int(drawn.sum()),
                 participants=tuple(np.flatnonzero(drawn).tolist()), clip_bound=NORM,
-                largest_norm=NORM, clipped=3, weight=RULES["mean"](group, the_plan),
+                largest_norm=NORM, clipped=3, factor=RULES["mean"](group, the_plan),
             )  # fmt: skip
             noise = rng.normal(0, std, DIMENSION)
             made.append(

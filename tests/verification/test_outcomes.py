@@ -31,7 +31,7 @@ def forged(the_plan: Plan) -> Made:
                 group=group.name, clients=group.clients, sampling=the_plan.spec.sampling,
                 sampling_ratio=group.sampling_ratio,
                 cohort=int(rng.binomial(group.clients, group.sampling_ratio)),
-                clip_bound=honest_run.NORM, largest_norm=honest_run.NORM, clipped=3, weight=0.1,
+                clip_bound=honest_run.NORM, largest_norm=honest_run.NORM, clipped=3, factor=0.1,
             )  # fmt: skip
             made.append(
                 ReleaseRecord(

@@ -147,7 +147,7 @@ FAULTS: dict[str, tuple[Callable[[Made], Made], str, str]] = {
         _one(_shares(largest_norm=0.31)), "clipping", "the threshold was another one",
     ),
     "weight of the realised cohort": (
-        _each(lambda r: _share(r, weight=1 / r.shares[0].cohort) if r.round > 1 else r),
+        _each(lambda r: _share(r, factor=1 / r.shares[0].cohort) if r.round > 1 else r),
         "weights", "in an earlier round of the same plan",
     ),
     "sum scaled": (

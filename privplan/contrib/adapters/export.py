@@ -125,7 +125,7 @@ def _json(plan: Plan) -> Files:
                 "clipping_norm": group.clipping_norm or plan.spec.clipping_norm,
                 "scale": group.scale,
                 "clip_bound": plan.clip_bound(group),
-                "weight_of_sum": share.weight,
+                "weight_of_sum": share.factor,
                 "rounds": [
                     {
                         "rounds": part[0],

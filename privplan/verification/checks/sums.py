@@ -143,17 +143,17 @@ def weights(run: Run) -> Check:
         for group in run.plan.groups:
             seen: dict[tuple[float, float], float] = {}
             for release, share in run.shares(group.name):
-                where = f"round {release.round}, {group.name}: weight {share.weight:.6g}"
-                before = seen.setdefault(at_round(run, group, release), share.weight)
-                if not math.isclose(share.weight, before, rel_tol=1e-9):
+                where = f"round {release.round}, {group.name}: weight {share.factor:.6g}"
+                before = seen.setdefault(at_round(run, group, release), share.factor)
+                if not math.isclose(share.factor, before, rel_tol=1e-9):
                     yield f"{where}, {before:.6g} in an earlier round of the same plan"
-                expected = share.weight
+                expected = share.factor
                 if rule is not None:
                     ratio, _ = run.plan.at_round(group, min(release.round, run.plan.spec.rounds))
                     cohort = ratio * run.plan.spec.sampling.law.drawable(group.clients)
                     then = group.model_copy(update={"expected_cohort": cohort})
                     expected = rule(then, run.plan)
-                if not math.isclose(share.weight, expected, rel_tol=1e-9):
+                if not math.isclose(share.factor, expected, rel_tol=1e-9):
                     yield f"{where}, planned {expected:.6g}"
 
     def missing() -> Iterator[str]:

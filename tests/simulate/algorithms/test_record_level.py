@@ -176,7 +176,7 @@ def test_methods_of_both_kinds_protect_records_under_such_a_plan(name, short_pla
     run = load_run(tmp_path / "run")
     assert {record.unit for record in run.ledger.records} == {"record"}
     assert judge(run).kept
-    one_of_each = {share.group: share.weight for r in run.ledger.records for share in r.shares}
+    one_of_each = {share.group: share.factor for r in run.ledger.records for share in r.shares}
     assert one_of_each["loose"] / one_of_each["strict"] == pytest.approx(12 / 2)
 
 

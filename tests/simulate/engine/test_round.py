@@ -42,7 +42,7 @@ def test_gdpfed_to_the_letter():
     assert [record.noise_std for record in records] == [10.0, 2.5]
     assert [share.clipped for record in records for share in record.shares] == [1, 1]
     assert [share.clip_bound for record in records for share in record.shares] == [5.0, 5.0]
-    assert [share.weight for record in records for share in record.shares] == [0.0625, 0.1875]
+    assert [share.factor for record in records for share in record.shares] == [0.0625, 0.1875]
     largest = [share.largest_norm for record in records for share in record.shares]
     np.testing.assert_allclose(largest, 5.0, rtol=1e-6)
     assert max(largest) <= 5.0
