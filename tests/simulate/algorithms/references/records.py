@@ -160,7 +160,7 @@ def check_weights(wanted: Callable[[Tensor, Plan], Tensor]) -> Callable[[Algorit
             group = algorithm.plan.group(names[index % 3])
             record = released([1.0], 1.0).record
             weight = algorithm.aggregator.weight(group, algorithm.plan)
-            share = record.shares[0].model_copy(update={"weight": weight})
+            share = record.shares[0].model_copy(update={"factor": weight})
             record = record.model_copy(update={"shares": (share,)})
             sent.append(Released(row, record, (group,), index))
         step, _ = algorithm.aggregator.combine(sent, torch.zeros(4000), {})
