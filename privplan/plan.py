@@ -12,7 +12,7 @@ from pydantic import Field, PrivateAttr, SerializerFunctionWrapHandler, model_se
 
 from privplan.accounting.calibrate import PLD
 from privplan.accounting.certificate import CertificateRow
-from privplan.accounting.release import History, Release, Unit
+from privplan.accounting.release import History, Release, Unit, identity
 from privplan.errors import Fault, InputError
 from privplan.files import (
     PLAN,
@@ -300,6 +300,11 @@ class Plan(Checked):
     def digest(self) -> str:
         """Content hash of the plan; a run and its ledger are bound to it."""
         return digest(self.model_dump(mode="json"))
+
+    @property
+    def identity(self) -> str:
+        """Which plan, whom it protects and under which relation, as tables state it."""
+        return identity(self.digest, self.unit, str(self.spec.relation))
 
     def group(self, name: str) -> GroupPlan:
         """The group of that name.

@@ -17,6 +17,8 @@ from privplan.errors import Fault, InputError
 from privplan.laws.law import Relation as Relation
 from privplan.laws.law import SamplingLaw as SamplingLaw
 
+SHORT = 12
+"""Letters of a plan's digest in tables and answers."""
 GAUSSIAN = "gaussian"
 """The family of noise where none is named."""
 
@@ -32,6 +34,11 @@ def is_client(unit: str) -> bool:
 def named_law(sampling: str, unit: Unit) -> str:
     """The sampling law with what it draws: ``poisson``, or ``poisson of records``."""
     return sampling if unit == "client" else f"{sampling} of {unit}s"
+
+
+def identity(digest: str, unit: str, relation: str) -> str:
+    """A plan as tables and answers state it: the digest's first letters, unit and relation."""
+    return f"plan {digest[:SHORT]}, unit {unit}, {relation}"
 
 
 @dataclass(frozen=True, order=True)

@@ -36,6 +36,7 @@ class Account:
     # smallest delta of the runs' plans for the group; None when no plan has the group
     delta: float | None
     kept: int = 0  # number of runs whose verdict is kept
+    plans: tuple[str, ...] = ()  # digests of their plans, each once
 
     @property
     def history(self) -> History:
@@ -69,6 +70,7 @@ class Spending(Value):
         runs: number of runs with releases of the group.
         kept: number of these runs whose verdict is kept.
         releases: number of rounds in all runs; in whole cycles where clients take turns.
+        plans: digests of the runs' plans, each once.
         epsilon_lower: lower bound for the composition of all releases of all runs.
         epsilon_upper: upper bound for it.
         epsilon_naive: sum of the runs' own epsilons, each at ``delta / runs``: basic
@@ -91,6 +93,7 @@ class Spending(Value):
     epsilon_upper: float | None
     epsilon_naive: float | None
     epsilon_rdp: float | None
+    plans: tuple[str, ...]
 
 
 def groups_of(runs: Iterable[BookedRun], population: str | None) -> list[tuple[str, str]]:
@@ -134,6 +137,7 @@ def account_of(
         histories=tuple(share.history for _, share in pairs),
         delta=min(deltas, default=None),
         kept=sum(run.verdict == "kept" for run, _ in pairs),
+        plans=tuple(dict.fromkeys(run.plan for run, _ in pairs)),
     )
 
 
@@ -172,6 +176,7 @@ def spending(account: Account, delta: float) -> Spending:
         epsilon_upper=_finite(spent.upper),
         epsilon_naive=_finite(math.fsum(each[one] for one in runs)),
         epsilon_rdp=_finite(renyi),
+        plans=account.plans,
     )
 
 

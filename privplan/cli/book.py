@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from privplan.accounting.release import History, Relation
+from privplan.accounting.release import History, Relation, identity
 from privplan.book.entry import booking_of
 from privplan.book.spending import account_of, delta_for, full_name, remaining, spendings
 from privplan.cli import SuggestingGroup, render
@@ -72,6 +72,8 @@ def add_run(run: Path, population: str, infinite: bool, form: str, address: str 
     url = address_of(address)
     added = add(url, booking)
     lines, groups = booking.run.lines, ", ".join(share.group for share in booking.run.shares)
+    one = booking.run.shares[0]
+    groups += f" ({identity(booking.run.plan, one.unit, one.relation)})"
     outcomes = {
         "added": f"added {run}: {lines} releases of {groups}",
         "replaced": f"replaced {run}: {lines} releases of {groups}, {added.lines} before",

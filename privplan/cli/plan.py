@@ -217,7 +217,7 @@ def solve_command(
         if any(group.risk is not None for group in plan.spec.groups):
             from privplan.planning.explain import risks_of
 
-            render.table(*risk_table(risks_of(plan)))
+            render.table(*risk_table(risks_of(plan), plan))
         for line in (*plan_lines(plan), *forecast_lines(plan)):
             render.text(line)
         for path in (output, plot):
@@ -273,7 +273,7 @@ def explain_command(plan: str, only: str | None, form: str) -> None:
         from privplan.report.tables import risk_table
 
         try:
-            render.table(*risk_table(risks_of(solved)))
+            render.table(*risk_table(risks_of(solved), solved))
         except UnsupportedError as error:
             render.text(f"no risks: {error}")
         for line in reasons(solved):

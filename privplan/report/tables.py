@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from privplan.accounting.calibrate import PLD
+from privplan.accounting.release import SHORT, named_law
 from privplan.accounting.tradeoff import LEVELS
 from privplan.book.entry import BookedRun
 from privplan.book.spending import MOST_REPETITIONS, Remaining, Spending, full_name
@@ -69,12 +70,12 @@ def plan_table(plan: Plan) -> Table:
         cells["rounds x q"] = lambda g: ", ".join(
             f"{part.rounds} x {part.sampling_ratio:.4%}" for part in g.segments or ()
         )
-    law = f"{spec.sampling} sampling" + (" of records, unit record" * of_records)
+    law = f"{spec.sampling} sampling" + (" of records" * of_records)
     chosen = ""
     if plan.guarantee != PLD:
         chosen = f" for one run, budgets by {plan.guarantee} for the best"
     caption = (
-        f"budgets: epsilon at delta, {law}, {spec.relation}; sigma calibrated "
+        f"budgets: epsilon at delta, {law}; {plan.identity}; sigma calibrated "
         f"by {spec.planning.accountant}{chosen}; {spec.rounds} rounds, clipping norm "
         f"{spec.clipping_norm:g}, release {plan.release}"
     )
@@ -94,15 +95,16 @@ def certificate_table(plan: Plan) -> Table:
         "role": lambda row: "guarantee" if row.guarantee else row.kind,
     }
     versions = ", ".join(sorted({row.version for row in plan.certificate}))
-    return _table("Certificate: epsilon over all rounds", plan.certificate, cells, versions)
+    title, caption = "Certificate: epsilon over all rounds", f"{plan.identity}; {versions}"
+    return _table(title, plan.certificate, cells, caption)
 
 
 def _rate(place: int, risk: GroupRisk) -> str:
     return f"{risk.curve.true_positives[place]:.4f}"
 
 
-def risk_table(risks: Sequence[GroupRisk]) -> Table:
-    """Upper bounds on every attack, one row per group."""
+def risk_table(risks: Sequence[GroupRisk], plan: Plan) -> Table:
+    """Upper bounds on every attack on one unit's data under a plan, one row per group."""
     cells: dict[str, Cell] = {"group": lambda one: one.group}
     if any(one.asked is not None for one in risks):
         cells["asked"] = lambda one: one.asked or "-"
@@ -112,8 +114,9 @@ def risk_table(risks: Sequence[GroupRisk]) -> Table:
         "-" if math.isinf(one.curve.mu) else f"{one.curve.mu:.4g}"
     )
     caption = (
-        "upper bounds by pld; TPR at FPR x is also the chance to reconstruct what was guessed "
-        "with chance x before; mu is read at points of the curve and no guarantee between them"
+        f"{plan.identity}; upper bounds by pld; TPR at FPR x is also the chance to reconstruct "
+        "what was guessed with chance x before; mu is read at points of the curve and no guarantee "
+        "between them"
     )
     return _table("Risks: no attack exceeds", risks, cells, caption)
 
@@ -208,7 +211,7 @@ def check_table(verdict: Verdict) -> Table:
         "result": lambda one: "FAILED" if one.outcome == "failed" else one.outcome,
         "what was found": lambda one: one.reason,
     }
-    return _table("checks", verdict.checks, cells)
+    return _table("checks", verdict.checks, cells, verdict.identity)
 
 
 def group_table(verdict: Verdict) -> Table:
@@ -237,8 +240,8 @@ def group_table(verdict: Verdict) -> Table:
         "verdict": lambda group: within if group.kept else "EXCEEDED",
     }
     caption = (
-        f"epsilon at delta, {first.sampling} sampling, {first.relation} neighbours; "
-        f"realised by {first.accountant} from the ledger alone"
+        f"epsilon at delta, {named_law(first.sampling, verdict.unit)} sampling; "
+        f"{verdict.identity}; realised by {first.accountant} from the ledger alone"
     )
     if not single:
         caption += ", for the best of the runs of tuning; one run, pld: this run alone"
@@ -259,8 +262,8 @@ def audit_table(verdict: Verdict) -> Table:
             rows.append([group.group, view, f"{audits[0].canaries}", upper, *values])
     caption = (
         f"lower bounds on epsilon at delta, each with confidence "
-        f"{100 * first.audit[0].confidence:g}%; {first.sampling} sampling, "
-        f"{first.relation} neighbours; realised upper by {first.accountant}"
+        f"{100 * first.audit[0].confidence:g}%; {first.sampling} sampling; "
+        f"{verdict.identity}; realised upper by {first.accountant}"
     )
     columns = ["group", "observer sees", "canaries", "realised upper", *named.values()]
     return "what canaries say", columns, rows, caption
@@ -299,13 +302,15 @@ def worst_line(verdict: Verdict) -> str:
     """Whom the plan protects, and the realised epsilon of the worst off, one line."""
     worst = verdict.worst
     who = f"any {verdict.unit}" if worst.client is None else f"client {worst.client}"
+    if worst.client is not None and verdict.unit != "client":
+        who = f"a {verdict.unit} of {who}"
     two_sided = verdict.groups[0].one_run is None
     lower = f"between {number(worst.realised_lower)} and" if two_sided else "at most"
     return (
         f"worst off: {who} of {worst.group}, epsilon {lower} {number(worst.realised_upper)} of "
         f"a budget of {worst.budget:g} (planned {number(worst.planned)}) at delta "
-        f"{worst.delta:.3g}, {worst.sampling} sampling, {worst.relation} neighbours, accountant "
-        f"{worst.accountant}"
+        f"{worst.delta:.3g}, {named_law(worst.sampling, verdict.unit)} sampling, "
+        f"{worst.relation} neighbours, accountant {worst.accountant}"
     )
 
 
@@ -328,7 +333,7 @@ def closing_lines(verdict: Verdict) -> list[str]:
     approved = any("is the approved one" in one.reason for one in verdict.checks[:1])
     asked = "the approved one" if approved else "compare it with the one that was approved"
     return [
-        f"plan {verdict.plan_digest[:12]}, protects each {verdict.unit}: {asked}",
+        f"plan {verdict.plan_digest[:SHORT]}, protects each {verdict.unit}: {asked}",
         f"evidence: {levels}{noise if verdict.simulation_only else ''}",
         f"test {verdict.metric} {found} ({run_name(verdict)})",
     ]
@@ -379,6 +384,7 @@ def spending_table(spent: Sequence[Spending]) -> Table:
         "law": lambda one: one.sampling,
         "relation": lambda one: one.relation,
         "accountant": lambda one: one.accountant,
+        "plans": lambda one: ", ".join(name[:SHORT] for name in one.plans),
     }
     caption = (
         "epsilon of all releases of all runs, composed at once (at least, at most); naive sum: the "

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from pydantic import Field, computed_field
 
 from privplan.accounting.accountant import Interval, accountant
-from privplan.accounting.release import History, Relation, SamplingLaw, Unit
+from privplan.accounting.release import History, Relation, SamplingLaw, Unit, identity
 from privplan.auditing import (
     AuditEvidence,
     EmpiricalEpsilon,
@@ -201,6 +201,11 @@ class Verdict(Value):
     def simulation_only(self) -> bool:
         """Whether the noise can be drawn again from the run's record."""
         return self.noise == "seeded"
+
+    @property
+    def identity(self) -> str:
+        """Which plan, whom it protects and under which relation, as tables state it."""
+        return identity(self.plan_digest, self.unit, self.worst.relation)
 
     @property
     def failed(self) -> tuple[Check, ...]:

@@ -148,16 +148,19 @@ def simulate_command(
 def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
     """Train, and show the result."""
     from privplan.cli import render
-    from privplan.record import ACCURACY
+    from privplan.plan import Plan
+    from privplan.record import ACCURACY, PLAN
     from simulate.runs.run import PLOT, execute
 
     with render.progress(f"{request.algorithm} on {request.dataset}") as report:
         outcome = execute(request, report, ranks)
     record, output = outcome.record, request.folder
+    plan = Plan.load(output / PLAN)
     if outcome.reused:
         render.warn(f"{output} holds this very run, finished; nothing was trained")
     if form == "json":
         shown = {"folder": str(output), "reused": outcome.reused, "plot": str(output / PLOT)}
+        shown |= {"unit": plan.unit, "relation": str(plan.spec.relation)}
         render.data({**shown, **record.model_dump(mode="json")})
         return
     found = f"{100 * (record.accuracy or 0.0):.2f}%"
@@ -165,7 +168,7 @@ def _execute_main_rank(request: Request, ranks: Ranks, form: str) -> None:
         found = "not finite" if record.accuracy is None else f"{record.accuracy:.4g}"
     render.text(
         f"{record.algorithm} on {record.dataset}: test {record.metric} {found} after "
-        f"{record.rounds_done} rounds, {record.wall_seconds:.1f} s"
+        f"{record.rounds_done} rounds, {record.wall_seconds:.1f} s ({plan.identity})"
     )
     render.text(f"plot: {output / PLOT}")
     render.text(f"what was spent: privplan verify {shlex.quote(str(output))}")

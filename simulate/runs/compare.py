@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from privplan.accounting.release import SHORT
 from privplan.errors import Fault, InputError
 from privplan.files import csv_cell, load_json, read_lines, write_text
 from privplan.plan import Plan
@@ -96,6 +97,7 @@ class ComparisonRow:
 COLUMNS = (
     "algorithm", "unit", "seed", "accuracy", "group", "group_accuracy", "budget",
     "realised_lower", "realised_upper", "delta", "sampling", "relation", "accountant", "verdict",
+    "plan",
 )  # fmt: skip
 
 
@@ -120,7 +122,8 @@ def _line(
     ]
     law = [group.delta, str(group.sampling), str(group.relation), group.accountant]
     score = [record.accuracy, group.group, group.accuracy, group.budget]
-    return [row.algorithm, row.unit, record.seed, *score, *bounds, *law, verdict.outcome]
+    told = [verdict.outcome, verdict.plan_digest[:SHORT]]
+    return [row.algorithm, row.unit, record.seed, *score, *bounds, *law, *told]
 
 
 def curves_csv(rows: Sequence[ComparisonRow]) -> str:
@@ -156,6 +159,7 @@ def printed_table(
         *(f"{name} {short}" for name in groups),
         *(f"{name} epsilon" for name in groups),
         "kept",
+        "plan",
     ]
     return title, columns, [_cells(row) for row in rows], _caption(rows)
 
@@ -172,7 +176,8 @@ def finished_line(row: ComparisonRow) -> str:
     laws = "; ".join(dict.fromkeys(map(_law, row.verdicts[0].groups)))
     return (
         f"{row.algorithm}: {row.metric} {mean} (sd {deviation}), "
-        f"epsilon {epsilons} ({laws}; unit {row.unit}), kept {_outcomes(row.verdicts)}"
+        f"epsilon {epsilons} ({laws}; unit {row.unit}; "
+        f"plan {_plans(row)}), kept {_outcomes(row.verdicts)}"
     )
 
 
@@ -191,7 +196,13 @@ def _cells(row: ComparisonRow) -> list[str]:
         *(_measured(row, row.accuracy_of(name)) for name in row.groups),
         *epsilon_cells(row),
         _outcomes(row.verdicts),
+        _plans(row),
     ]
+
+
+def _plans(row: ComparisonRow) -> str:
+    """First letters of the digests of the plans that the row's runs executed."""
+    return ", ".join(dict.fromkeys(one.plan_digest[:SHORT] for one in row.verdicts))
 
 
 def _measured(row: ComparisonRow, value: float) -> str:
@@ -340,7 +351,7 @@ def _record_level(plan: Plan, algorithms: Sequence[str]) -> list[str]:
 def request_for(base: Request, name: str, seed: int) -> Request:
     """The request of one run of a comparison."""
     folder = base.folder / name / f"seed-{seed}"
-    return replace(base, algorithm=name, seed=seed, folder=folder)
+    return replace(base, algorithm=name, seed=seed, folder=folder, own_unit=True)
 
 
 def run_here(request: Request) -> None:

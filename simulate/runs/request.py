@@ -66,6 +66,8 @@ class Request:
     witnessing: Witnessing | None = None  # opens what testifies to the run
     # share of the training records that stand in for the test records, in tuning
     validation_share: float | None = None
+    # whether a method that protects records may plan by itself under a plan that protects clients
+    own_unit: bool = False
 
     @property
     def task(self) -> str:
@@ -93,6 +95,9 @@ def prepare(request: Request, ranks: Ranks = SINGLE_PROCESS) -> Experiment:
     device = device_of(request.device, ranks)
     data, assigned = _data(request, chosen)
     unit = entry.unit_under(request.plan)
+    if unit == "record" and request.plan.unit != unit and not request.own_unit:
+        rule = f"must be record for {entry.name}, which protects single records: write unit: record"
+        raise InputError.one("plan.unit", f"{rule} in the spec", request.plan.unit)
     if unit == "record":
         require_disjoint(request.algorithm, chosen, assigned, len(data.train_y))
     records = None

@@ -104,7 +104,7 @@ def honest(algorithm: str, sampling: str, seed: int) -> Verdict:
     """
     with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
         folder = Path(parent) / "run"
-        request = Request(plan(sampling), algorithm, "digits", folder, seed=seed)
+        request = Request(plan(sampling), algorithm, "digits", folder, seed=seed, own_unit=True)
         try:
             experiment = prepare(request)
         except InputError:
@@ -116,7 +116,9 @@ def honest(algorithm: str, sampling: str, seed: int) -> Verdict:
 
 def planted(fault: Fault, folder: Path, seed: int = 1, canaries: int = 0) -> Run:
     """A run with a fault in it, as its folder tells it."""
-    request = Request(plan(), fault.algorithm, "digits", folder, seed=seed, canaries=canaries)
+    request = Request(
+        plan(), fault.algorithm, "digits", folder, seed, canaries=canaries, own_unit=True
+    )
     experiment = replace(prepare(request), workers=1)
     with patched(fault.patches):
         run_prepared(request, fault.breaks(experiment))

@@ -14,6 +14,7 @@ from typing import Any
 from privplan.accounting.release import named_law
 from privplan.errors import InputError
 from privplan.plan import Plan
+from privplan.verification.checks.check import Run
 from privplan.verification.verify import Verdict, judge, load_run
 
 FORMAT = "privplan.registry/1"
@@ -39,10 +40,10 @@ def registry_report(path: Path | str) -> dict[str, Any]:
     if not where.is_dir():
         return _report(Plan.load(where), None)
     run = load_run(where)
-    return _report(run.plan, judge(run))
+    return _report(run.plan, judge(run), run)
 
 
-def _report(plan: Plan, verdict: Verdict | None) -> dict[str, Any]:
+def _report(plan: Plan, verdict: Verdict | None, run: Run | None = None) -> dict[str, Any]:
     spec = plan.spec
     realised = {} if verdict is None else {group.group: group for group in verdict.groups}
     groups = []
@@ -84,9 +85,7 @@ def _report(plan: Plan, verdict: Verdict | None) -> dict[str, Any]:
             "groups": groups,
         },
         "mechanism": {
-            "noise": "Gaussian, on the sum of clipped updates" + _correlated(plan),
-            "release": {"joint": "one noisy sum of all groups per round",
-                        "per_group": "one noisy sum per group and round"}[plan.release],
+            **_mechanism(plan, run),
             "law": named_law(str(spec.sampling), plan.unit),
             "clipping": "fixed norm" if plan.clipping is None
             else "follows a quantile, which is released with noise and paid for",
@@ -112,6 +111,34 @@ def _report(plan: Plan, verdict: Verdict | None) -> dict[str, Any]:
         ],
         "plan_digest": plan.digest,
     }  # fmt: skip
+
+
+_RELEASED = {
+    "joint": "one noisy sum of all groups per round",
+    "per_group": "one noisy sum per group and round",
+    "record": "each participant's own update in each of its rounds",
+}
+
+
+def _mechanism(plan: Plan, run: Run | None) -> dict[str, str]:
+    """Noise and releases: those that the ledger of a run states, else what the plan asks for."""
+    found = [("record" if plan.unit == "record" else plan.release, "gaussian", True)]
+    if run is not None:
+        found = []
+        for one in run.ledger.records:
+            kind = "joint" if len(one.shares) > 1 else "per_group"
+            of = "record" if one.unit == "record" else kind
+            found.append((of, one.family, one.noise.noisy))
+    own = "each step's sum of clipped gradients of records, at the client"
+    noises = []
+    for kind, family, noisy in found:
+        where = own if kind == "record" else "the sum of clipped updates"
+        named = f"{family.capitalize().replace('_', ' ')}, on {where}"
+        noises.append(named if noisy else "none")
+    return {
+        "noise": "; ".join(dict.fromkeys(noises)) + _correlated(plan),
+        "release": "; ".join(dict.fromkeys(_RELEASED[kind] for kind, _, _ in found)),
+    }
 
 
 def _correlated(plan: Plan) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from privplan.accounting.release import SHORT
 from privplan.errors import Fault
 from privplan.evidence import CLIENTS, ReplayReport, clients_digest, read_clients
 from privplan.plan import GroupPlan, Plan
@@ -38,9 +39,9 @@ def same_plan(run: Run) -> Check:
         return failed("plan", "the record is of another plan")
     for approved in (one for one in run.trusted if isinstance(one, Plan)):
         if approved.digest != digest:
-            found = f"the run has plan {digest[:12]}, approved was {approved.digest[:12]}"
+            found = f"the run has plan {digest[:SHORT]}, approved was {approved.digest[:SHORT]}"
             return failed("plan", found)
-        return passed("plan", f"plan {digest[:12]} is the approved one")
+        return passed("plan", f"plan {digest[:SHORT]} is the approved one")
     return passed("plan", "the record names the plan's digest")
 
 

@@ -97,7 +97,7 @@ def bench_experiment(
         raise InputError.one("plan.rounds", "must be 2 or more", plan.spec.rounds)
     chosen = hyperparameters or Hyperparameters()
     request = Request(
-        plan, algorithm, DATASET, Path(), seed=seed, device="cpu", hyperparameters=chosen
+        plan, algorithm, DATASET, Path(), seed, "cpu", hyperparameters=chosen, own_unit=True
     )
     return prepare(request)
 

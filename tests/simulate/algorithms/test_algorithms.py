@@ -73,7 +73,7 @@ def test_trains_far_above_chance_and_spends_what_its_plan_says(
 ):
     short = ALGORITHMS.get(name).unit == "record" or name == "HyperFL-LPM"
     plan = middle_plan if short else digits_plan
-    outcome = execute(Request(plan, name, "digits", tmp_path / "run", seed=11))
+    outcome = execute(Request(plan, name, "digits", tmp_path / "run", seed=11, own_unit=True))
     assert outcome.record.accuracy > REACHES[name] > CHANCE
     verdict = judge(load_run(tmp_path / "run"))
     assert verdict.kept is (ALGORITHMS.get(name).unit != "none"), verdict.checks

@@ -144,7 +144,7 @@ def test_methods_that_protect_records_refuse_shared_ones(name, short_plan, tmp_p
         prepare(Request(plan, name, "digits", tmp_path, partition="iid:40"))
         plan = by_record(plan, {group.name: 40 for group in plan.groups}, weights="population")
     with pytest.raises(InputError, match="partition: must leave each record with one client"):
-        prepare(Request(plan, name, "digits", tmp_path, partition="iid:40"))
+        prepare(Request(plan, name, "digits", tmp_path, partition="iid:40", own_unit=True))
 
 
 def test_natural_clients_are_whole_people():

@@ -75,7 +75,7 @@ def _environment() -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_two_processes_give_what_one_gives(name, plan, distributed_folder, tmp_path):
-    execute(Request(plan, name, "digits", tmp_path / "one", seed=5))
+    execute(Request(plan, name, "digits", tmp_path / "one", seed=5, own_unit=True))
     folders = (distributed_folder / name, tmp_path / "one")
     states = [torch.load(folder / CHECKPOINT, weights_only=True) for folder in folders]
     _close(states[0]["theta"], states[1]["theta"])

@@ -159,7 +159,7 @@ def test_without_evidence_nothing_is_shown_and_nothing_differs(run):
 
 
 def test_an_algorithm_that_is_not_supported_is_not_shown(tmp_path):
-    execute(Request(short_plan(), "CENTAUR", "digits", tmp_path / "run"))
+    execute(Request(short_plan(), "CENTAUR", "digits", tmp_path / "run", own_unit=True))
     report = replayed(tmp_path / "run")
     assert (report.outcome, report.exit_code) == ("not shown", 5)
     assert "a run with CENTAUR" in report.reason

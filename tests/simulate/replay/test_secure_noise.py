@@ -26,7 +26,7 @@ def request(
 ) -> Request:
     plan = short_plan(**planned)
     return Request(
-        plan, name, "digits", tmp_path / "run", seed=3, noise=noise,
+        plan, name, "digits", tmp_path / "run", seed=3, noise=noise, own_unit=True,
         noise_key_file=tmp_path / "noise.key",
     )  # fmt: skip
 
