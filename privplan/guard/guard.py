@@ -35,6 +35,7 @@ from privplan.guard.rounds import (
     evidenced,
     failed_lines,
     length_of,
+    measured_noise,
     noised_line,
     noisy_sum,
     planned_noise_std,
@@ -447,15 +448,18 @@ class Guard:
         if drawn is None:
             rule = "must be drawn by the guard before it is released"
             raise InputError.one("round", rule, round_)
-        records, vectors = [], []
-        for members in sums_of(self.plan):
+        records, vectors, measured = [], [], []
+        for index, members in enumerate(sums_of(self.plan)):
             std = self.noise_std(round_, None if self.plan.release == "joint" else members[0].name)
-            record, vector = noisy_sum(
-                self.plan, round_, members, given, drawn, std, size, evidence, secure_stream()
-            )
+            record, vector, noise = noisy_sum(
+                self.plan, round_, index, members, given, drawn, std, size, evidence,
+                secure_stream(),
+            )  # fmt: skip
+            measured += [] if noise is None else [noise]
             records.append(record)
             vectors.append(vector)
         self._declare(size)
+        self._storage.measure(measured)
         self._storage.save_release(round_, records, vectors)
         self._stored, self._vectors = records, vectors
         self._totals = {}
@@ -526,6 +530,7 @@ class Guard:
             summed = np.zeros(dimension) if total.total is None else total.total
             given = {self.plan.groups[0].name: total}
             line = evidenced(line, given, drawn, summed, noise, noise)
+            self._storage.measure([measured_noise(line, 0, summed, noise)])
         self._declare(dimension)
         self._append([line])
 

@@ -12,6 +12,7 @@ import numpy as np
 from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.release import GAUSSIAN, History, Relation, Release
 from privplan.errors import InfeasibleError, InputError
+from privplan.evidence import NoiseEvidence, measure_noise
 from privplan.guard.storage import GroupTotal, keep_largest
 from privplan.plan import GroupPlan, Plan
 from privplan.planning.error import RULES
@@ -183,6 +184,7 @@ def planned_shares(plan: Plan, round_: int, groups: Sequence[GroupPlan]) -> tupl
 def noisy_sum(
     plan: Plan,
     round_: int,
+    index: int,
     groups: Sequence[GroupPlan],
     given: Sums,
     drawn: Mapping[str, Sequence[int]],
@@ -190,8 +192,8 @@ def noisy_sum(
     size: int,
     evidence: Evidence,
     generator: SecureStream,
-) -> tuple[ReleaseRecord, np.ndarray]:
-    """One release of groups: its line, and the noisy sum [d], float64.
+) -> tuple[ReleaseRecord, np.ndarray, NoiseEvidence | None]:
+    """One release of groups: its line, the noisy sum [d], float64, and its noise as measured.
 
     A group without updates may be missing in the sums that were given.
     """
@@ -213,8 +215,21 @@ def noisy_sum(
         shares=planned_shares(plan, round_, groups),
     )
     if evidence == "public":
-        return record, vector
-    return evidenced(record, given, drawn, total, noise, vector - total), vector
+        return record, vector, None
+    rest = vector - total
+    return (
+        evidenced(record, given, drawn, total, noise, rest),
+        vector,
+        measured_noise(record, index, total, rest),
+    )
+
+
+def measured_noise(
+    record: ReleaseRecord, index: int, total: np.ndarray, rest: np.ndarray
+) -> NoiseEvidence:
+    """What ``noise.jsonl`` holds of a release: functions of its noise [d], none of its values."""
+    norm = float(np.linalg.norm(total))
+    return measure_noise(rest, record.noise_std, round_=record.round, index=index, sum_norm=norm)
 
 
 def evidenced(

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from privplan.errors import InputError
-from privplan.files import append_bytes, load_json
+from privplan.evidence import NOISE_EVIDENCE, NoiseEvidence, read_noise_evidence
+from privplan.files import append_bytes, load_json, write_text
 from privplan.ledger import chained, read_ledger, repaired_lines
 from privplan.record import LEDGER, ReleaseRecord
 from privplan.values import parse
@@ -69,6 +70,16 @@ class Storage:
             ledger = read_ledger(folder, digest)
             self.records, self.chain = list(ledger.records), ledger.chain
         self._book_stored()
+        measured, _ = read_noise_evidence(folder)  # a round that was never released is drawn anew
+        kept = [one for one in measured.values() if one.round <= self.round]
+        if (folder / NOISE_EVIDENCE).exists():
+            write_text(folder / NOISE_EVIDENCE, "".join(one.line for one in kept))
+
+    def measure(self, found: Sequence[NoiseEvidence]) -> None:
+        """Append measurements of the noise of a round, before its release is stored."""
+        if found:
+            text = "".join(one.line for one in found)
+            append_bytes(self._ledger.with_name(NOISE_EVIDENCE), text.encode(), "noise evidence")
 
     def _book_stored(self) -> None:
         """Append the lines of a stored release that the ledger lacks."""

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, kstest
 
+from privplan.book.entry import booking_of
 from privplan.errors import InputError
+from privplan.evidence import NOISE_EVIDENCE
 from privplan.guard import BudgetExceededError, GroupTotal, Guard, Layout, clip
 from privplan.ledger import history_of
 from privplan.record import RECORD, RunRecord
 from privplan.report.tables import group_table
 from privplan.verification.checks.check import Check
+from privplan.verification.verify import judge, load_run
 from tests.guard.plans import SIZE, files, ledger_of, plan_of, train, two_groups
 
 
@@ -54,6 +57,9 @@ def test_public_evidence_has_nothing_that_no_noise_protects(tmp_path: Path) -> N
     verdict = Guard(plan, tmp_path, evidence="public").verdict()
     assert verdict.outcome == "unverified"
     assert {check.name for check in verdict.not_shown} == {
+        "noise coverage",
+        "noise distribution",
+        "noise independence",
         "clipping",
         "noise drawn",
         "sums",
@@ -273,3 +279,27 @@ def test_a_sum_of_zeros_says_that_nobody_contributed(tmp_path: Path) -> None:
     empty = [share for record in ledger_of(tmp_path / "run", plan)[:3] for share in record.shares]
     assert {(share.cohort, share.largest_norm, share.clipped) for share in empty} == {(0, 0.0, 0)}
     assert verdict.outcome == "kept"
+
+
+def test_a_ledger_of_numbers_alone_shows_nothing_and_costs_infinite_epsilon(tmp_path: Path) -> None:
+    with Guard(two_groups(), tmp_path / "run") as guard:
+        train(guard)
+    assert booking_of(tmp_path / "run", "").run.cost == "recorded"
+    (tmp_path / "run" / NOISE_EVIDENCE).unlink()  # as a deployment made up from its plan
+    verdict = judge(load_run(tmp_path / "run"))
+    assert (verdict.level, verdict.exit_code) == ("unverified", 5)
+    assert {check.name for check in verdict.not_shown} == {
+        "noise coverage", "noise distribution", "noise independence",
+    }  # fmt: skip
+    assert booking_of(tmp_path / "run", "").run.cost == "infinite"
+
+
+def test_measurements_of_a_round_that_was_never_released_are_dropped(tmp_path: Path) -> None:
+    with Guard(two_groups(), tmp_path) as guard:
+        train(guard, most=2)
+    path = tmp_path / NOISE_EVIDENCE
+    last = path.read_text().splitlines(keepends=True)[-1]
+    path.write_text(path.read_text() + last.replace('"round":2', '"round":3') + last[:40])
+    with Guard(two_groups(), tmp_path) as guard:
+        train(guard)
+    assert judge(load_run(tmp_path)).outcome == "kept"

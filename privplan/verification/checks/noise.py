@@ -226,16 +226,20 @@ def _of_release(one: NoiseEvidence, release: ReleaseRecord) -> bool:
 
 def _check(run: Run, name: str, problems: Problems, reason: str) -> Check:
     """A check of measured noise; not shown where a release was not measured."""
+    made_known = run.record.seed is not None  # the noise of a deployment nobody can draw again
     if not run.once(_gaussian_sums):
-        return passed(name, NO_GAUSSIAN)
+        noisy = sum(release.noise.noisy for release in run.ledger.records)
+        if made_known or not noisy:
+            return passed(name, NO_GAUSSIAN)
+        return not_shown(name, [f"measurements of the noise ({noisy} of {noisy})"])
     measured, missing, fault = run.once(_measurements)
     faults = problems(measured, EVIDENCE_FALSE_ALARM) if measured else iter(())
     reason = f"{reason}, false alarms at most {EVIDENCE_FALSE_ALARM:g}"
     # Without the seed these measurements are the only evidence of the noise's distribution.
-    keyed = run.record.noise == "secure" and run.record.seed is not None
+    keyed = run.record.noise == "secure"
     if run.once(_is_of_seed):  # the draw is known, so how likely it was is no evidence
         faults, reason = iter(()), "the noise of every release is the seed's"
-    required = keyed or run.writes_evidence
+    required = keyed or run.writes_evidence or not made_known
     return first(faults if fault is None else [fault], name, reason, missing, required=required)
 
 

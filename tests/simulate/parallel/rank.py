@@ -18,8 +18,8 @@ def main(plan: str, folder: str, *algorithms: str) -> None:
         for argument in algorithms:
             name, _, noise = argument.partition(":")
             request = Request(
-                Plan.load(Path(plan)), name, "digits", Path(folder) / argument, seed=5, own_unit=True,
-                noise=noise or "seeded",
+                Plan.load(Path(plan)), name, "digits", Path(folder) / argument, seed=5,
+                own_unit=True, noise=noise or "seeded",
                 noise_key_file=Path(folder) / f"{argument}.key" if noise else None,
             )  # fmt: skip
             if ranks.is_main:

@@ -20,7 +20,9 @@ from tests.simulate.replay.runs import ROUNDS, comparison, replayed, short_plan
     ],
 )  # fmt: skip
 def test_an_honest_run_passes(algorithm, sampling, tmp_path):
-    execute(Request(short_plan(sampling), algorithm, "digits", tmp_path / "run", seed=3, own_unit=True))
+    execute(
+        Request(short_plan(sampling), algorithm, "digits", tmp_path / "run", seed=3, own_unit=True)
+    )
     rounds = 1 if algorithm == "DPFedAvg" else ROUNDS
     report = replayed(tmp_path / "run", rounds)
     assert report.outcome == "passed", report.reason
