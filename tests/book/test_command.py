@@ -8,25 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
-from privplan.cli import main
 from privplan.plan import Plan
 from tests.book.runs import run
+from tests.command import answer, privplan, refused
 from tests.verification.honest_run import spec
-
-
-def privplan(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
-def refused(*arguments: object, code: int = 2) -> str:
-    """The one line of a command that must fail."""
-    done = privplan(*arguments)
-    assert done.exit_code == code, done.output
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    assert done.stdout == ""
-    return str(done.stderr)
 
 
 @pytest.fixture
@@ -35,30 +21,21 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     address = str(tmp_path / "book.sqlite")
     monkeypatch.setenv("PRIVPLAN_BOOK", address)
     for seed in (1, 2):
-        done = privplan("book", "add", run(tmp_path / f"run{seed}", seed))
-        assert done.exit_code == 0, done.output
-        assert "60 releases of loose, strict" in done.stdout
+        added = answer("book", "add", run(tmp_path / f"run{seed}", seed))
+        assert "60 releases of loose, strict" in added
     return address
 
 
-def _spec_file(folder: Path, **changes: object) -> Path:
-    path = folder / "spec.yaml"
-    data = spec(**changes).model_dump(mode="json", include=set(_FIELDS))
-    path.write_text(yaml.safe_dump(data))
-    return path
-
-
-_FIELDS = ("name", "rounds", "cohort", "delta", "clipping_norm", "model", "groups")
-
-
 def test_solve_starts_from_the_book(book: str, tmp_path: Path) -> None:
-    spec_file, plan = _spec_file(tmp_path), tmp_path / "plan.json"
+    spec_file, plan = tmp_path / "spec.yaml", tmp_path / "plan.json"
+    fields = {"name", "rounds", "cohort", "delta", "clipping_norm", "model", "groups"}
+    spec_file.write_text(yaml.safe_dump(spec().model_dump(mode="json", include=fields)))
     done = privplan("solve", spec_file, "--from-book", "-o", plan)
     assert done.exit_code == 0, done.stderr
     assert "with the 2 in the book" in done.stderr
     assert Plan.load(plan).group("strict").epsilon < 1.0
-    named = privplan("solve", spec_file, "--from-book", book, "--format", "json")
-    assert Plan.parse(json.loads(named.stdout)) == Plan.load(plan)
+    named = answer("solve", spec_file, "--from-book", book, "--format", "json")
+    assert Plan.parse(json.loads(named)) == Plan.load(plan)
 
 
 def _corrupt(folder: Path) -> Path:
@@ -140,11 +117,9 @@ def test_a_use_of_accounts_that_fails_makes_no_book(tmp_path: Path, use: tuple[s
 
 def test_a_book_of_runs_has_no_accounts_and_gets_none(tmp_path: Path) -> None:
     folder, book = run(tmp_path / "run"), tmp_path / "book.sqlite"
-    assert privplan("book", "add", folder, "--address", book).exit_code == 0
+    answer("book", "add", folder, "--address", book)
     before = book.read_bytes()
-    assert (
-        json.loads(privplan("book", "budgets", "--format", "json", "--address", book).stdout) == []
-    )
+    assert json.loads(answer("book", "budgets", "--format", "json", "--address", book)) == []
     line = refused("book", "reserve", folder / "plan.json", "--run=a", "--address", book)
     assert "must be a book with budget accounts (privplan book open makes them)" in line
     assert book.read_bytes() == before
@@ -162,7 +137,7 @@ def test_sqlalchemy_is_loaded_only_by_a_command_that_opens_a_book() -> None:
 
 def test_an_export_does_not_replace_the_book(tmp_path: Path) -> None:
     book = tmp_path / "book.sqlite"
-    assert privplan("book", "add", run(tmp_path / "run", 1), "--address", book).exit_code == 0
+    answer("book", "add", run(tmp_path / "run", 1), "--address", book)
     before = book.read_bytes()
     line = refused("book", "export", "--address", book, "-o", book)
     assert "output: must be another file" in line

@@ -6,23 +6,18 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from privplan.accounting.release import Release, SamplingLaw
 from privplan.book.entry import booking_of
 from privplan.book.store import add, address_of, runs
-from privplan.cli import main
 from privplan.errors import BrokenRunError, InputError
 from privplan.record import ReleaseRecord
 from tests.book.runs import run, two_groups
+from tests.command import answer, privplan, refused
 from tests.verification.honest_run import GROUPS, releases
 from tests.verification.test_outcomes import edit_record, forged
 
 Made = list[ReleaseRecord]
-
-
-def _book(*words: object) -> Result:
-    return CliRunner().invoke(main, ["book", *map(str, words)])
 
 
 def _halved(made: Made) -> Made:
@@ -40,10 +35,8 @@ def _without_participants(made: Made) -> Made:
 
 def test_a_broken_run_is_refused_with_exit_code_4_in_one_line(tmp_path: Path) -> None:
     folder, book = run(tmp_path / "run", made=_halved(releases(two_groups()))), tmp_path / "b"
-    done = _book("add", folder, "--address", book)
-    assert done.exit_code == 4
-    [line] = done.stderr.splitlines()
-    assert line.startswith("privplan: run: must not be broken, found")
+    line = refused("book", "add", folder, "--address", book, code=4)
+    assert line.startswith("run: must not be broken, found")
     assert "noise drawn: round 1" in line
     assert not book.exists()
     with pytest.raises(BrokenRunError):
@@ -52,12 +45,11 @@ def test_a_broken_run_is_refused_with_exit_code_4_in_one_line(tmp_path: Path) ->
 
 def test_a_broken_run_can_be_booked_at_infinite_epsilon(tmp_path: Path) -> None:
     folder, book = run(tmp_path / "run", made=_halved(releases(two_groups()))), tmp_path / "b"
-    done = _book("add", folder, "--infinite", "--address", book)
+    done = privplan("book", "add", folder, "--infinite", "--address", book)
     assert done.exit_code == 0
     assert "is broken: its releases are booked at infinite epsilon" in done.stderr
-    left = _book("left", "--group", "strict", "--epsilon", 40, "--address", book)
-    assert left.exit_code == 3
-    assert "nothing is left" in left.stderr
+    left = ("book", "left", "--group", "strict", "--epsilon", 40, "--address", book)
+    assert "nothing is left" in refused(*left, code=3)
 
 
 def test_a_forged_run_costs_infinite_epsilon_for_every_group(tmp_path: Path) -> None:
@@ -92,10 +84,8 @@ def test_equal_noise_in_two_runs_is_refused_in_one_line(tmp_path: Path) -> None:
         release.model_copy(update={"noise_state": state})
         for release, state in zip(releases(two_groups(), 2), states, strict=True)
     ]
-    assert _book("add", run(tmp_path / "one", made=first), "--address", book).exit_code == 0
-    done = _book("add", run(tmp_path / "two", 2, made=other), "--address", book)
-    assert done.exit_code == 2
-    [line] = done.stderr.splitlines()
+    answer("book", "add", run(tmp_path / "one", made=first), "--address", book)
+    line = refused("book", "add", run(tmp_path / "two", 2, made=other), "--address", book)
     assert "run: must have noise of its own" in line
     assert "60 equal noise states" in line
     assert len(runs(address_of(str(book)))) == 1
@@ -123,8 +113,8 @@ def test_a_book_of_version_1_is_read_and_upgraded(tmp_path: Path) -> None:
     second = booking_of(run(tmp_path / "second", 2), "")
     assert add(address_of(str(file)), second).outcome == "added"
     assert runs(address_of(str(file))) == (old, second.run)
-    shown = _book("show", "--group", "strict", "--address", file, "--format", "json")
-    assert '"kept": 1' in shown.stdout
+    shown = answer("book", "show", "--group", "strict", "--address", file, "--format", "json")
+    assert '"kept": 1' in shown
 
 
 def test_an_edited_verdict_is_found(tmp_path: Path) -> None:

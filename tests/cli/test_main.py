@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from privplan.cli import COMMANDS, main
+from tests.command import answer, privplan, refused
 
 BACKEND = ("simulate", "compare", "attack", "replay", "check-data", "proxy")
 DECLARED = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
@@ -76,29 +76,29 @@ def third_party(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("third_party")
 def test_a_command_of_another_package_is_listed_and_called() -> None:
-    assert CliRunner().invoke(main, ["hello"]).stdout == "hello\n"
-    shown = CliRunner().invoke(main, ["--help"]).stdout
+    assert privplan("hello").stdout == "hello\n"
+    shown = privplan("--help").stdout
     assert "Say hello." in shown
     assert "Nothing else" not in shown
-    solve = CliRunner().invoke(main, ["solve", "--help"]).stdout
+    solve = privplan("solve", "--help").stdout
     assert "certificate" in solve  # a command of this project is never replaced
 
 
 @pytest.mark.usefixtures("third_party")
 def test_an_entry_point_with_a_dot_is_a_command_of_a_group() -> None:
-    assert CliRunner().invoke(main, ["book", "hello"]).stdout == "hello\n"
-    assert "book.hello" not in CliRunner().invoke(main, ["--help"]).stdout
-    shown = CliRunner().invoke(main, ["book", "--help"]).stdout
+    assert privplan("book", "hello").stdout == "hello\n"
+    assert "book.hello" not in privplan("--help").stdout
+    shown = privplan("book", "--help").stdout
     assert "Say hello." in shown
     assert "must be a click command, found str" in shown
     assert "Verify RUN" in shown  # its own commands stay
-    assert CliRunner().invoke(main, ["book", "broken"]).exit_code == 2
-    assert CliRunner().invoke(main, ["book.hello"]).exit_code == 2
+    assert privplan("book", "broken").exit_code == 2
+    assert privplan("book.hello").exit_code == 2
 
 
 @pytest.mark.usefixtures("third_party")
 def test_help_shows_the_commands_in_sections() -> None:
-    shown = CliRunner().invoke(main, ["--help"]).stdout
+    shown = privplan("--help").stdout
     places = [shown.index(f"\n{section.capitalize()}:") for section in ("plan", "verify", "tools")]
     assert places == sorted(places)
     assert shown.index("  solve ") < places[1] < shown.index("  book ") < places[2]
@@ -116,10 +116,8 @@ def test_help_shows_the_commands_in_sections() -> None:
     ],
 )
 def test_a_command_that_cannot_be_loaded_is_one_line(name: str, said: str) -> None:
-    done = CliRunner().invoke(main, [name])
-    assert done.exit_code == 2
-    [line] = done.stderr.splitlines()
-    assert line.startswith(f"privplan: {name}: ")
+    line = refused(name)
+    assert line.startswith(f"{name}: ")
     assert said in line
 
 
@@ -137,9 +135,7 @@ def test_a_command_that_cannot_be_loaded_is_one_line(name: str, said: str) -> No
     ],
 )  # fmt: skip
 def test_an_old_spelling_is_one_line_that_names_the_new_one(words: str, line: str) -> None:
-    done = CliRunner().invoke(main, words.split())
-    assert done.exit_code == 2
-    assert done.stderr == f"privplan: {line}\n"
+    assert refused(*words.split()) == line
 
 
 @pytest.mark.parametrize(("words", "command"), _own_commands(main))
@@ -152,9 +148,7 @@ def test_the_example_in_the_help_of_a_command_is_one_of_it(
     options = {word for one in command.params for word in (*one.opts, *one.secondary_opts)}
     named = {word.partition("=")[0] for word in example.split() if word.startswith("-")}
     assert named <= options
-    shown = CliRunner().invoke(main, [*words.split()[1:], "--help"])
-    assert shown.exit_code == 0, shown.stderr
-    assert "Usage:" in shown.stdout
+    assert "Usage:" in answer(*words.split()[1:], "--help")
 
 
 def test_every_command_with_a_result_prints_json() -> None:

@@ -1,4 +1,4 @@
-"""``privplan solve``: tables, JSON, pictures, and bad input in one line."""
+"""``privplan solve``: JSON, options, and what ends in one line."""
 
 import json
 from pathlib import Path
@@ -6,29 +6,28 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
 from privplan.cli import main
 from privplan.plan import Plan
 from privplan.spec.spec import Spec
+from tests.command import answer, privplan, refused
 from tests.planning.problems import spec_data
 
 
-def solve(folder: Path, *arguments: str, **changes: object) -> Result:
+def spec_in(folder: Path, **changes: object) -> Path:
     path = folder / "spec.yaml"
     path.write_text(yaml.safe_dump(spec_data(**changes)))
-    return CliRunner().invoke(main, ["solve", str(path), *arguments])
+    return path
 
 
 def test_json_is_the_plan(tmp_path: Path) -> None:
     output = tmp_path / "plan.json"
-    done = solve(tmp_path, "--format", "json", "-o", str(output))
-    assert done.exit_code == 0, done.stderr
-    assert Plan.parse(json.loads(done.stdout)) == Plan.load(output)
+    text = answer("solve", spec_in(tmp_path), "--format", "json", "-o", output)
+    assert Plan.parse(json.loads(text)) == Plan.load(output)
 
 
 def test_warnings_go_to_standard_error(tmp_path: Path) -> None:
-    done = solve(tmp_path, "--format", "json", delta=0.01)
+    done = privplan("solve", spec_in(tmp_path, delta=0.01), "--format", "json")
     assert "warning: groups.loose.delta" in done.stderr
     json.loads(done.stdout)
 
@@ -39,24 +38,19 @@ def test_warnings_go_to_standard_error(tmp_path: Path) -> None:
 def test_a_risk_that_cannot_be_met_is_named(risk: dict[str, float], tmp_path: Path) -> None:
     output = tmp_path / "plan.json"
     groups = [{"name": "strict", "clients": 200, "risk": risk}]
-    done = solve(tmp_path, "-o", str(output), groups=groups)
-    assert done.exit_code == 3
-    [line] = done.stderr.splitlines()
-    assert line.startswith(f"privplan: groups.strict.risk: {next(iter(risk))}")
+    line = refused("solve", spec_in(tmp_path, groups=groups), "-o", output, code=3)
+    assert line.startswith(f"groups.strict.risk: {next(iter(risk))}")
     assert not output.exists()
 
 
 def test_nothing_is_written_when_solve_fails(tmp_path: Path) -> None:
     output = tmp_path / "plan.json"
     for words, changes, said in (
-        (["-o", str(tmp_path)], {}, "output: must be writable"),
-        (["-o", str(output)], {"rounds": 0}, "rounds: must be 1 or more, found 0"),
-        (["-o", str(output), "--plot", str(tmp_path / "plan.doc")], {}, "plot: must end in"),
+        (["-o", tmp_path], {}, "output: must be writable"),
+        (["-o", output], {"rounds": 0}, "rounds: must be 1 or more, found 0"),
+        (["-o", output, "--plot", tmp_path / "plan.doc"], {}, "plot: must end in"),
     ):
-        done = solve(tmp_path, *words, **changes)
-        assert done.exit_code == 2
-        [line] = done.stderr.splitlines()
-        assert said in line
+        assert said in refused("solve", spec_in(tmp_path, **changes), *words)
         assert not output.exists()
 
 
@@ -67,10 +61,9 @@ def test_no_file_that_is_read_is_written_over(option: str, tmp_path: Path) -> No
     spec, link = tmp_path / "spec.yaml", tmp_path / "link.png"
     link.symlink_to(spec)
     for place in (spec, link, tmp_path / "." / "spec.yaml", budgets):
-        done = solve(tmp_path, option, str(place), groups=[], groups_from="budgets.png")
-        assert done.exit_code == 2
-        [line] = done.stderr.splitlines()
-        assert line.startswith("privplan: output: must be another file than what is read")
+        spec_in(tmp_path, groups=[], groups_from="budgets.png")
+        line = refused("solve", spec, option, place)
+        assert line.startswith("output: must be another file than what is read")
         assert Spec.load(spec).population == 500
 
 
@@ -82,21 +75,18 @@ def test_budgets_that_are_too_far_apart_are_named(
         {"name": "strict", "clients": 200, "epsilon": least},
         {"name": "loose", "clients": 300, "epsilon": most},
     ]
-    done = solve(tmp_path, groups=groups)
-    assert done.exit_code == 3
-    [line] = done.stderr.splitlines()
+    line = refused("solve", spec_in(tmp_path, groups=groups), code=3)
     said = f"groups.strict.epsilon: {least:g} among budgets from {least:g} to {most:g}"
-    assert line.startswith(f"privplan: {said} leaves the group a sampling ratio of")
+    assert line.startswith(f"{said} leaves the group a sampling ratio of")
 
 
 def test_an_edited_certificate_is_named_in_a_short_line(tmp_path: Path) -> None:
     output = tmp_path / "plan.json"
-    assert solve(tmp_path, "-o", str(output)).exit_code == 0
+    answer("solve", spec_in(tmp_path), "-o", output)
     data = json.loads(output.read_text())
     data["certificate"][0]["epsilon_upper"] = 1e-9
     output.write_text(json.dumps(data))
-    done = CliRunner().invoke(main, ["explain", str(output)])
-    [line] = done.stderr.splitlines()
+    line = refused("explain", output)
     assert "certificate.0: epsilon_lower: must be at most" in line
     assert line.count("found") == 1
     assert len(line) < 260
@@ -117,16 +107,12 @@ def test_an_edited_certificate_is_named_in_a_short_line(tmp_path: Path) -> None:
 def test_options_that_need_another_one_or_are_gone_are_refused(
     options: str, rule: str, tmp_path: Path
 ) -> None:
-    failed = solve(tmp_path, *options.split())
-    assert failed.exit_code == 2
-    [line] = failed.stderr.splitlines()
-    assert line.startswith(f"privplan: {rule}")
+    assert refused("solve", spec_in(tmp_path), *options.split()).startswith(rule)
 
 
 def test_uploads_and_noise_are_kept(tmp_path: Path) -> None:
     for target in ("uploads=300", "noise=5"):
-        done = solve(tmp_path, "--for", target, "-o", str(tmp_path / "plan.json"))
-        assert done.exit_code == 0, done.stderr
+        answer("solve", spec_in(tmp_path), "--for", target, "-o", tmp_path / "plan.json")
         plan, (name, _, value) = Plan.load(tmp_path / "plan.json"), target.partition("=")
         noise = plan.mean_noise_std * plan.spec.model.parameters**0.5
         found = plan.spec.rounds * plan.spec.expected_cohort if name == "uploads" else noise

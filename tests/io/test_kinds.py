@@ -6,16 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from privplan import files as kinds
-from privplan.cli import main
 from privplan.forecast.features import ProxyTable
 from privplan.plan import Plan
 from privplan.planning.solver import solve
 from privplan.record import RunRecord
 from privplan.spec.spec import Spec
 from privplan.verification.verify import Verdict
+from tests.command import refused
 from tests.planning.problems import make_spec, spec_data
 
 CLASSES = {
@@ -66,9 +65,7 @@ def test_a_file_of_another_kind_is_one_line(
 ) -> None:
     monkeypatch.chdir(folder)
     arguments = [f"{file}.json" if word == "FILE" else word for word in READERS[wanted]]
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 2
-    [line] = done.stderr.splitlines()
+    line = refused(*arguments)
     assert f": must be {wanted}, not {FILES[file]}" in line
     assert ", found 'fields " in line
 
@@ -76,9 +73,6 @@ def test_a_file_of_another_kind_is_one_line(
 def test_a_spec_in_yaml_for_a_plan_is_named(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text("name: a\nrounds: 3\nmodel: {name: own, parameters: 3}\n")
-    done = CliRunner().invoke(main, ["explain", str(path)])
-    assert done.exit_code == 2
-    assert done.stderr.startswith("privplan: plan: must be a plan, not a spec, found ")
+    assert refused("explain", path).startswith("plan: must be a plan, not a spec, found ")
     path.write_text("rounds: 3\n")
-    done = CliRunner().invoke(main, ["explain", str(path)])
-    assert done.stderr == f"privplan: plan: must be JSON, found '{path}'\n"
+    assert refused("explain", path) == f"plan: must be JSON, found '{path}'"

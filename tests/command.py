@@ -1,0 +1,27 @@
+"""Commands of ``privplan`` in this process, as the tests call them."""
+
+from __future__ import annotations
+
+from click.testing import CliRunner, Result
+
+from privplan.cli import main
+
+
+def privplan(*words: object) -> Result:
+    """What a command answered."""
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def answer(*words: object) -> str:
+    """What a command that must succeed prints."""
+    done = privplan(*words)
+    assert done.exit_code == 0, done.output
+    return str(done.stdout)
+
+
+def refused(*words: object, code: int = 2) -> str:
+    """The one line of a command that must fail, without the name of the program."""
+    done = privplan(*words)
+    assert (done.exit_code, done.stdout) == (code, ""), done.output
+    [line] = done.stderr.splitlines()
+    return str(line).removeprefix("privplan: ")
