@@ -1,19 +1,17 @@
-"""A law and an accountant of another distribution, by entry points, through every command."""
+"""Components of another distribution, by entry points, through the commands."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import privplan
+from privplan.files import load_yaml
+from privplan.spec.presets import preset
 from tests.extensions import toy_package
+from tests.extensions.installed import install, run
 
-ROOT = Path(privplan.__file__).parents[1]
 SPEC = """
 name: toy
 groups:
@@ -36,31 +34,15 @@ doubled = toy_package:Doubled
 broken = no_such_package:Accountant
 [privplan.server_optimisers]
 sign = toy_package:sign
+[privplan.objectives]
+near_population = toy_package:NearPopulation
 """
 MECHANISM = ["--noise-multiplier=1.5", "--rounds=50", "--delta=1e-5", "--sampling-ratio=.02"]
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> Path:
-    """A folder as pip leaves it: the module, and metadata with its entry points."""
-    folder = tmp_path_factory.mktemp("site")
-    (folder / "toy_package.py").write_text(Path(toy_package.__file__).read_text())
-    metadata = folder / "toy_package-1.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-package\nVersion: 1\n")
-    (metadata / "entry_points.txt").write_text(POINTS)
-    return folder
-
-
-def run(installed: Path, cwd: Path, *arguments: str, code: int = 0) -> str:
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{installed}"}
-    done = subprocess.run(
-        [sys.executable, "-m", "privplan", *arguments], capture_output=True, text=True, cwd=cwd,
-        env=environment, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout if code == 0 else done.stderr
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install(tmp_path_factory.mktemp("site"), Path(toy_package.__file__), POINTS)
 
 
 def epsilons(text: str) -> dict[str, float]:
@@ -95,23 +77,38 @@ def test_a_broken_entry_point_fails_only_where_it_is_asked_for(installed, tmp_pa
     assert message.count("\n") == 1
 
 
-def test_solve_simulate_and_verify(installed, tmp_path):
-    plans = {}
-    for sampling, accountant in (("coins", "pld"), ("poisson", "pld"), ("coins", "doubled")):
-        text = SPEC.replace("SAMPLING", sampling).replace("ACCOUNTANT", accountant)
-        (tmp_path / "spec.yaml").write_text(text)
-        plan = tmp_path / f"{sampling}-{accountant}.json"
-        run(installed, tmp_path, "solve", "spec.yaml", "-o", str(plan))
-        plans[sampling, accountant] = json.loads(plan.read_text())
-    noise = {key: [g["noise_multiplier"] for g in p["groups"]] for key, p in plans.items()}
-    assert noise["coins", "pld"] == pytest.approx(noise["poisson", "pld"], rel=2e-4)
-    assert min(noise["coins", "doubled"]) > max(noise["coins", "pld"]) * 0.5
-    assert noise["coins", "doubled"][0] > noise["coins", "pld"][0]
-    simulated = ("simulate", "coins-pld.json", "--algorithm=planned", "--seed=3", "--device=cpu")
-    run(installed, tmp_path, *simulated, "-o", "run")
-    verdict = json.loads(run(installed, tmp_path, "verify", "run", "--format=json"))
-    assert verdict["kept"]
-    assert {group["sampling"] for group in verdict["groups"]} == {"coins"}
+def test_an_objective_is_minimised_and_explained(installed, tmp_path):
+    data = load_yaml(preset("gdpfed-fmnist"), "preset")
+    constants = {"smoothness": 2.0, "initial_gap": 1.0}
+    planning = {"accountant": "rdp", "ratios": "near_population", "constants": constants}
+    (tmp_path / "spec.json").write_text(json.dumps({**data, "planning": planning}))
+    solved = run(installed, tmp_path, "solve", "spec.json", "-o", "plan.json")
+    assert "near-population error: mean_noise_std" in solved
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["release"] == "per_group"
+    assert plan["objective"]["name"] == "near_population"
+    assert plan["objective"]["value"] == pytest.approx(plan["mean_noise_std"], rel=1e-3)
+    people = sum(group["clients"] for group in plan["groups"])
+    for group in plan["groups"]:
+        assert group["weight"] == pytest.approx(group["clients"] / people, rel=1e-4)
+    shown = run(installed, tmp_path, "explain", "plan.json", "--bound", "near_population")
+    assert "2*toy_factor" in shown
+    schema = json.loads(run(installed, tmp_path, "init", "--schema"))
+    assert "near_population" in schema["$defs"]["Planning"]["properties"]["ratios"]["enum"]
+
+
+@pytest.mark.slow
+def test_frontier_varies_the_assumed_constant_of_an_objective(installed, tmp_path):
+    text = SPEC.replace("SAMPLING", "poisson").replace("ACCOUNTANT", "rdp")
+    chosen = "ratios: near_population, constants: {smoothness: 2.0, initial_gap: 1.0}"
+    (tmp_path / "spec.yaml").write_text(text.replace("ratios: uniform", chosen))
+    asked = ("what-if", "spec.yaml", "--frontier", "--format", "json")
+    answers = json.loads(run(installed, tmp_path, *asked))
+    wrong = {answer["what"] for answer in answers if answer["question"] == "wrong_constant"}
+    assert wrong == {"b x 0.5", "b x 2"}
+    rounds = [answer["noise"] for answer in answers if answer["question"] == "rounds"]
+    assert len(rounds) == 5
+    assert min(rounds) > 0
 
 
 def test_a_server_optimiser_trains_and_is_not_shown_by_replay(installed, tmp_path):

@@ -1,9 +1,9 @@
-"""A package of a third party: a law, an accountant, a server optimiser, named by entry points."""
+"""A package of a third party: one component of each of four kinds, named by entry points."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -11,9 +11,14 @@ from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.release import History
 from privplan.laws.law import DominatingPairs, Kind, Law, Pair, Relation, exact
 from privplan.laws.participation import total_p_value
+from privplan.planning.bounds import Bound, symbols
+from privplan.planning.error import Coefficients
+from privplan.planning.objectives import Noise
 from privplan.spec.training import ServerOptimiser
 
 if TYPE_CHECKING:
+    from privplan.planning.problem import Problem
+    from privplan.spec.spec import Spec
     from simulate.components import Server
 
 
@@ -57,6 +62,32 @@ class Doubled:
     def epsilon(self, history: History, delta: float, relation: Relation) -> Interval:
         """Twice the upper bound of rdp."""
         return Interval(0.0, 2 * accountant("rdp").epsilon(history, delta, relation).upper)
+
+
+FACTOR = 1e6
+
+
+class NearPopulation(Noise):
+    """Noise, with a bias so expensive that the weights are the population's."""
+
+    unit = "near-population error"
+    default_release = "per_group"
+    required = ("constants",)
+    assumed: ClassVar = {"bias": "b"}
+
+    def coefficients(self, spec: Spec, problem: Problem) -> Coefficients:
+        """Those of the noise, and the bias."""
+        noise = super().coefficients(spec, problem)
+        return Coefficients(noise.noise, 0.0, FACTOR * noise.noise, noise.shares)
+
+    def bound(self, groups: int, joint: bool) -> Bound:
+        """A bound with a symbol of its own."""
+        (factor,) = symbols("toy_factor")
+        return Bound("near_population", "nowhere", "no unit", {"twice": 2 * factor})
+
+    def symbols(self, spec: Spec) -> dict[str, float]:
+        """The value of its symbol."""
+        return {"toy_factor": FACTOR}
 
 
 def sign(options: ServerOptimiser) -> Server:
