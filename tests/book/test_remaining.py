@@ -9,7 +9,7 @@ from privplan.accounting.rdp import ORDERS
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.book import spending as filters
 from privplan.book.spending import Account, remaining
-from privplan.errors import InfeasibleError, InputError
+from privplan.errors import InfeasibleError
 
 DELTA = 1e-5
 
@@ -93,9 +93,3 @@ def test_a_refusal_by_a_filter_names_what_it_counts() -> None:
     with pytest.raises(InfeasibleError, match="nothing is left") as refused:
         remaining(account, total, DELTA, rule="renyi")
     assert float(str(refused.value).split(" counts ")[1]) > total
-
-
-def test_bad_input_names_every_field() -> None:
-    with pytest.raises(InputError) as refused:
-        remaining(_account(_full(10.0, 30)), -1.0, DELTA, sampling_ratio=1.0, rounds=0)
-    assert [fault.field for fault in refused.value.faults] == ["epsilon", "rounds"]

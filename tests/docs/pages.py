@@ -23,25 +23,19 @@ SHORT = {"rounds: 60 ": "rounds: 3 "}
 
 @dataclass(frozen=True)
 class Page:
-    """How a page is executed.
+    """How a page is executed."""
 
-    Attributes:
-        before: commands of privplan before the first block.
-        edits: replacements in spec.yaml, applied before each command.
-        words: replacements in the text of commands, for sizes only.
-        names: makes names for python blocks, given the folder.
-        codes: accepted exit codes of commands that start with these words; 0 otherwise.
-        slow: whether the page takes more than a few seconds.
-        needs: a package without which the page is skipped.
-    """
-
-    before: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()  # commands of privplan before the first block
+    # replacements in spec.yaml, applied before each command
     edits: Mapping[str, str] = field(default_factory=dict)
+    # replacements in the text of commands, for sizes only
     words: Mapping[str, str] = field(default_factory=dict)
+    # makes names for python blocks, given the folder
     names: Callable[[Path], dict[str, Any]] | None = None
+    # accepted exit codes of commands that start with these words; 0 otherwise
     codes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    slow: bool = False
-    needs: str = ""
+    slow: bool = False  # whether the page takes more than a few seconds
+    needs: str = ""  # a package without which the page is skipped
 
 
 ELSEWHERE = {
@@ -53,7 +47,6 @@ ELSEWHERE = {
     "docs/pretraining.md": "test_recipe.py",
     "docs/recipe.md": "test_recipe.py",
     "docs/sensitivity-tests.md": "../contrib/sensitivity/test_sensitivity.py",
-    "docs/threat-model.md": "test_threat_model.py",
 }
 """Pages whose blocks another test executes."""
 
@@ -145,6 +138,7 @@ PAGES = {
                "--nproc-per-node 4": "--nproc-per-node 2"},
         slow=True,
     ),
+    "docs/threat-model.md": Page(edits=SHORT),
     "docs/tracking.md": Page(before=DIGITS, edits=SHORT, names=_tracking),
 }  # fmt: skip
 """Pages with blocks; a page that is in neither table fails the test."""

@@ -63,7 +63,8 @@ def _edit(page: Page) -> None:
 def _privplan(page: Page, line: str) -> None:
     _edit(page)
     done = CliRunner().invoke(main, shlex.split(line, comments=True))
-    codes = next((codes for start, codes in page.codes.items() if line.startswith(start)), (0,))
+    stated = [int(code) for code in re.findall(r"# exit code (\d)", line)] or (0,)
+    codes = next((codes for start, codes in page.codes.items() if line.startswith(start)), stated)
     assert done.exit_code in codes, (line, done.output, done.exception)
     _edit(page)
 

@@ -34,13 +34,7 @@ def _call(arguments: Arguments, said: Path, save_seconds: float) -> None:
 
 
 def started(arguments: Arguments, said: Path, save_seconds: float = 2.0) -> BaseProcess:
-    """A command that has begun.
-
-    Args:
-        arguments: what follows ``privplan``.
-        said: file for what it prints.
-        save_seconds: least time between two checkpoints of a run.
-    """
+    """A command that has begun."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     process = context.Process(target=_call, args=(arguments, said, save_seconds))

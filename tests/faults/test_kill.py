@@ -28,19 +28,13 @@ PROCESSES = "compare in processes"
 
 @dataclass(frozen=True)
 class Work:
-    """One command that may be killed.
+    """One command that may be killed."""
 
-    Attributes:
-        arguments: its arguments for an output.
-        sound: checks what a killed process left, against an output that nothing disturbed.
-        same: checks the output in the end against the same.
-        kills: how many processes the long suite kills at work.
-    """
-
-    arguments: Callable[[Path, Path], Arguments]
+    arguments: Callable[[Path, Path], Arguments]  # its arguments for an output
+    # checks what a killed process left, against an output that nothing disturbed
     sound: Callable[[Path, Path], None]
-    same: Callable[[Path, Path], None]
-    kills: int
+    same: Callable[[Path, Path], None]  # checks the output in the end against the same
+    kills: int  # how many processes the long suite kills at work
 
 
 def _simulate(inputs: Path, output: Path) -> Arguments:
@@ -173,17 +167,11 @@ CHAIN = 3
 
 @dataclass
 class Count:
-    """What a number of kills came to.
+    """What a number of kills came to."""
 
-    Attributes:
-        killed: processes killed before they had ended.
-        begun: those of them that had written something.
-        compared: outputs brought to their end and compared.
-    """
-
-    killed: int = 0
-    begun: int = 0
-    compared: int = 0
+    killed: int = 0  # processes killed before they had ended
+    begun: int = 0  # those of them that had written something
+    compared: int = 0  # outputs brought to their end and compared
 
 
 def killed(name: str, kills: int, inputs: Path, folder: Path, generator: random.Random) -> Count:

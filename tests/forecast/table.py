@@ -20,14 +20,7 @@ TRUTH = Curve(np.log([*_VALUES, 1.2, 0.8, 1.0, 1.0]), (20.0, 1.0))
 
 
 def runs(count: int, seed: int, noise: float = 0.1, shift: float = 0.0) -> tuple[ProxyRun, ...]:
-    """Random plans of two groups on four classes, with errors in log odds.
-
-    Args:
-        count: number of runs.
-        seed: seed of plans and errors.
-        noise: standard deviation of the errors.
-        shift: added to all log odds.
-    """
+    """Random plans of two groups on four classes, with errors in log odds."""
     source = np.random.default_rng(seed)
     found = []
     for number in range(count):

@@ -100,14 +100,3 @@ def test_coverages_that_no_run_has_are_a_category_of_their_own() -> None:
     known = fitted.forecast(found[0].plan, found[0].coverage, ["a", "b"])
     other = fitted.forecast(found[0].plan, new, ["a", "b"])
     assert other.upper - other.lower > 1.5 * (known.upper - known.lower)
-
-
-def test_accuracies_of_classes_show_which_are_hard() -> None:
-    found = runs(30, seed=12, noise=0.02)
-    by_class = [(0.9, 0.5, 0.5, 0.5) if run.accuracy > 0.5 else None for run in found]
-    rows = tuple(
-        run.model_copy(update={"accuracy_by_class": one})
-        for run, one in zip(found, by_class, strict=True)
-    )
-    fitted = Forecaster(ProxyTable(dataset="made", model="none", classes=4, runs=rows))
-    assert fitted._curve.theta[-4] == min(fitted._curve.theta[-4:])

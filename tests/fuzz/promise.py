@@ -52,19 +52,12 @@ EXIT_CODES = {0, 2, 3, 4, 130}
 
 @dataclass(frozen=True)
 class Property:
-    """One reader, what it is fed with, and how often.
+    """One reader, what it is fed with, and how often."""
 
-    Attributes:
-        inputs: strategy of malformed inputs.
-        check: raises anything but a PrivplanError when the promise is broken.
-        quick: inputs in the quick suite.
-        long: inputs in the long suite.
-    """
-
-    inputs: st.SearchStrategy[Any]
-    check: Callable[[Any], None]
-    quick: int = 60
-    long: int = 1000
+    inputs: st.SearchStrategy[Any]  # strategy of malformed inputs
+    check: Callable[[Any], None]  # raises anything but a PrivplanError when the promise is broken
+    quick: int = 60  # inputs in the quick suite
+    long: int = 1000  # inputs in the long suite
 
 
 def refused(error: PrivplanError) -> None:

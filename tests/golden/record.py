@@ -118,12 +118,7 @@ def _working_in(folder: Path) -> Iterator[None]:
 
 
 def answer(case: Case, folder: Path) -> str:
-    """Everything that the case's calls say and write, as text.
-
-    Args:
-        case: the case.
-        folder: an empty folder to work in.
-    """
+    """Everything that the case's calls say and write, as text."""
     parts = []
     with _working_in(folder):
         for step in case.steps:
@@ -186,13 +181,7 @@ def close(found: str, stored: str, tolerance: float) -> bool:
 
 
 def difference(name: str, found: str, exact: bool = False) -> str:
-    """A unified diff between the stored answer and the one found; empty when they agree.
-
-    Args:
-        name: of the case.
-        found: its answer.
-        exact: whether every digit counts.
-    """
+    """A unified diff between the stored answer and the one found; empty when they agree."""
     stored = expected(name)
     calls = [step for step in CASES[name].steps if isinstance(step, Call)]
     trains = any(call.arguments[0] in TRAINING for call in calls)

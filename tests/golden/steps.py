@@ -10,15 +10,11 @@ SPECS = Path(__file__).parent / "specs"
 
 @dataclass(frozen=True)
 class Call:
-    """One call of ``privplan``.
+    """One call of ``privplan``."""
 
-    Attributes:
-        arguments: what follows ``privplan``.
-        files: files, relative to the case's folder, that are recorded after the call; a name
-            that ends in ``/`` is a folder whose listing is recorded.
-    """
-
-    arguments: tuple[str, ...]
+    arguments: tuple[str, ...]  # what follows ``privplan``
+    # files, relative to the case's folder, that are recorded after the call; a name that ends in
+    # ``/`` is a folder whose listing is recorded
     files: tuple[str, ...] = ()
 
 
@@ -44,17 +40,11 @@ Step = Call | Put | Edit
 
 @dataclass(frozen=True)
 class Case:
-    """Steps that are carried out in an empty folder, which is the working directory.
+    """Steps that are carried out in an empty folder, which is the working directory."""
 
-    Attributes:
-        name: stable identifier; also the name of the file with the expected output.
-        steps: in this order.
-        slow: whether the quick test suite leaves it out.
-    """
-
-    name: str
-    steps: tuple[Step, ...]
-    slow: bool = False
+    name: str  # stable identifier; also the name of the file with the expected output
+    steps: tuple[Step, ...]  # in this order
+    slow: bool = False  # whether the quick test suite leaves it out
 
 
 def call(line: str, *files: str) -> Call:

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from privplan.accounting.certificate import certify
-from privplan.accounting.release import History, Relation, Release
 from privplan.guard import Guard
 from privplan.ledger import read_ledger
-from privplan.plan import GroupPlan, ObjectiveValue, Plan
+from privplan.plan import Plan
 from privplan.spec.spec import Spec
+from tests.planning.problems import given_plan
 
 SIZE = 40
 
@@ -29,53 +28,14 @@ def plan_of(
     """A certified plan; groups map a name to clients, epsilon, ratio and noise multiplier."""
     spec = Spec.parse(
         {
-            "name": "guarded",
+            "name": "guarded", "rounds": rounds, "sampling": sampling, "delta": delta,
             "groups": [{"name": k, "clients": v[0], "epsilon": v[1]} for k, v in groups.items()],
-            "rounds": rounds,
-            "cohort": sum(v[0] * v[2] for v in groups.values()),
-            "sampling": sampling,
-            "delta": delta,
-            "clipping_norm": 0.5,
+            "cohort": sum(v[0] * v[2] for v in groups.values()), "clipping_norm": 0.5,
             "model": {"name": "cnn-digits", "parameters": SIZE},
             **({"signers": list(signers)} if signers else {}),
         }
-    )
-    least = min(v[3] for v in groups.values())
-    parts, rows = [], []
-    for group in spec.groups:
-        clients, _, ratio, sigma = groups[group.name]
-        history = History.repeated(Release(sigma, ratio, spec.sampling), rounds)
-        rows += certify(
-            history,
-            group=group.name,
-            delta=delta,
-            relation=Relation(spec.relation),
-            accountants=("pld",),
-        )
-        parts.append(
-            GroupPlan(
-                name=group.name,
-                clients=clients,
-                epsilon=group.epsilon,
-                delta=delta,
-                sampling_ratio=ratio,
-                expected_cohort=ratio * clients,
-                noise_multiplier=sigma,
-                kept_fraction=1.0,
-                weight=1 / len(groups),
-                scale=least / sigma if release == "joint" else 1.0,
-            )
-        )
-    return Plan(
-        spec=spec,
-        release=release,
-        groups=tuple(parts),
-        objective=ObjectiveValue(name="given", value=0.0),
-        bound={},
-        mean_noise_std=0.1,
-        status="given",
-        certificate=tuple(rows),
-    )
+    )  # fmt: skip
+    return given_plan(spec, {name: row[2:] for name, row in groups.items()}, release)
 
 
 def two_groups(rounds: int = 12, **changes: Any) -> Plan:

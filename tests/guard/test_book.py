@@ -33,18 +33,11 @@ def spec(epsilon: float, rounds: int = 12, **changes: object) -> Spec:
         {"name": "strict", "clients": 300, "epsilon": epsilon},
         {"name": "loose", "clients": 200, "epsilon": 3 * epsilon},
     ]
-    return Spec.parse(
-        {
-            "name": "guarded",
-            "groups": groups,
-            "rounds": rounds,
-            "cohort": 30,
-            "delta": DELTA,
-            "clipping_norm": 0.5,
-            "model": {"name": "cnn-digits", "parameters": SIZE},
-            **changes,
-        }
-    )
+    data = {
+        "name": "guarded", "groups": groups, "rounds": rounds, "cohort": 30, "delta": DELTA,
+        "clipping_norm": 0.5, "model": {"name": "cnn-digits", "parameters": SIZE},
+    }  # fmt: skip
+    return Spec.parse({**data, **changes})
 
 
 def train(

@@ -3,7 +3,9 @@
 from typing import Any
 
 from privplan.accounting.calibrate import noise_multiplier
-from privplan.accounting.release import Relation, SamplingLaw
+from privplan.accounting.certificate import certify
+from privplan.accounting.release import History, Relation, Release, SamplingLaw
+from privplan.plan import GroupPlan, ObjectiveValue, Plan
 from privplan.planning.bounds import step_constants
 from privplan.planning.noise import Budget
 from privplan.planning.problem import Problem
@@ -54,6 +56,31 @@ def make_spec(**changes: Any) -> Spec:
     data = spec_data()
     data["planning"] = {**data["planning"], **changes.pop("planning", {})}
     return Spec.parse({**data, **changes})
+
+
+def given_plan(
+    spec: Spec, numbers: dict[str, tuple[float, float]], release: str = "per_group"
+) -> Plan:
+    """A certified plan of each group's sampling ratio and noise multiplier."""
+    groups, rows = [], []
+    least = min(sigma for _, sigma in numbers.values())
+    for group in spec.groups:
+        ratio, sigma = numbers[group.name]
+        named: dict[str, Any] = {"delta": spec.delta_of(group), "relation": Relation(spec.relation)}
+        history = History.repeated(Release(sigma, ratio, spec.sampling), spec.rounds)
+        rows += certify(history, group=group.name, accountants=("pld",), **named)
+        groups.append(
+            GroupPlan(
+                name=group.name, clients=group.clients, epsilon=group.epsilon,
+                delta=named["delta"], sampling_ratio=ratio, expected_cohort=ratio * group.clients,
+                noise_multiplier=sigma, kept_fraction=1.0, weight=1 / len(spec.groups),
+                scale=least / sigma if release == "joint" else 1.0,
+            )
+        )  # fmt: skip
+    return Plan(
+        spec=spec, release=release, groups=tuple(groups), bound={}, mean_noise_std=0.1,
+        objective=ObjectiveValue(name="given", value=0.0), status="given", certificate=tuple(rows),
+    )  # fmt: skip
 
 
 def calibrated(budget: Budget, ratio: float) -> float:

@@ -9,7 +9,6 @@ from privplan.errors import InfeasibleError, InputError
 from privplan.planning.choices import (
     decide_free_choices,
     lost_signal,
-    minimiser,
     total_error,
 )
 from privplan.planning.objectives import clip_bias
@@ -118,21 +117,6 @@ def test_clipping_norm_is_the_best_of_a_scan() -> None:
     for clip in np.linspace(0.1, 1.0, 10):
         other = Spec.parse({**base, "clipping_norm": float(clip)})
         assert total_error(settled) <= total_error(other) * (1 + 1e-3)
-
-
-@pytest.mark.parametrize("least", [0.0, 0.2, 0.5, 0.77, 1.0])
-def test_a_minimiser_is_found_without_evaluating_what_is_far_above_it(least: float) -> None:
-    places: list[float] = []
-
-    def cost(x: float) -> float:
-        places.append(x)
-        return 1 + 20 * (x - least) ** 2
-
-    assert minimiser(cost, 0.0, 1.0) == pytest.approx(least, abs=0.01)
-    assert len(places) <= 21
-    if least == 0.5:
-        assert min(places) > 0.2
-        assert max(places) < 0.8
 
 
 def test_clip_bias_is_the_mean_excess() -> None:

@@ -1,9 +1,5 @@
 """The local search against a general solver, and what makes planning quick."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +7,6 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from privplan.planning.search import descend, differences
-from privplan.spec.presets import preset
 
 
 @settings(max_examples=30, deadline=None)
@@ -41,20 +36,3 @@ def test_descent_reaches_what_scipy_reaches(size: int, seed: int) -> None:
     assert found.sum() == pytest.approx(total)
     assert np.all((found >= lower - 1e-12) & (found <= upper + 1e-9))
     assert objective(found) <= theirs.fun * (1 + 1e-7)
-
-
-def test_planning_loads_no_general_solver(tmp_path: Path) -> None:
-    """Loading scipy.optimize takes about as long as planning three groups."""
-    spec = tmp_path / "spec.yaml"
-    text = preset("gdpfed-fmnist")
-    spec.write_text(text[: text.index("planning:")])
-    code = (
-        "import sys; from privplan.cli import main\n"
-        "try: main(['solve', sys.argv[1], '--format', 'json'])\n"
-        "except SystemExit: pass\n"
-        "heavy = ('scipy.optimize', 'scipy.stats', 'sympy', 'matplotlib', 'rich', 'torch')\n"
-        "print([name for name in heavy if name in sys.modules], file=sys.stderr)"
-    )
-    command = [sys.executable, "-c", code, str(spec)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert done.stderr.strip() == "[]"

@@ -11,7 +11,6 @@ from privplan.planning.bounds import step_constants
 from privplan.planning.error import WEIGHTS, weights
 from privplan.planning.problem import drawable, uniform_cohorts, whole_cohorts
 from privplan.planning.published import best_kept, sparsification_error
-from privplan.planning.search import project
 from tests.planning.problems import make_problem
 
 
@@ -32,11 +31,6 @@ def test_whole_cohorts_sum_and_stay_in_range(
     assert np.all((whole >= 1) & (whole <= clients) & (whole == np.round(whole)))
 
 
-def test_whole_cohorts_move_less_than_one_client() -> None:
-    whole = whole_cohorts(np.array([12.53, 36.67, 70.8]), np.array([2000.0] * 3), 120)
-    assert whole.tolist() == [12, 37, 71]
-
-
 def test_too_few_clients_for_a_whole_cohort_names_the_nearest() -> None:
     with pytest.raises(InfeasibleError, match="the nearest that can is 3"):
         whole_cohorts(np.array([0.5, 0.5, 1.0]), np.array([9.0] * 3), 2)
@@ -51,19 +45,6 @@ def test_laws() -> None:
     assert drawable(fixed, cohorts).tolist() == [11, 20, 29]
     full = make_problem(sampling=SamplingLaw.FULL)
     assert drawable(full, cohorts).tolist() == [200, 200, 200]
-
-
-@given(
-    st.lists(st.floats(-10, 10), min_size=1, max_size=5),
-    st.floats(0.01, 0.99),
-)
-def test_projection_keeps_bounds_and_sum(values: list[float], part: float) -> None:
-    size = len(values)
-    lower, upper = np.full(size, 0.5), np.arange(1.0, size + 1)
-    total = float(lower.sum() + part * (upper - lower).sum())
-    found = project(np.array(values), lower, upper, total)
-    assert found.sum() == pytest.approx(total, rel=1e-12)
-    assert np.all((found >= lower) & (found <= upper))
 
 
 @pytest.mark.parametrize("rule", WEIGHTS)

@@ -43,27 +43,19 @@ that differs between groups."""
 
 @dataclass(frozen=True)
 class Finding:
-    """What a verdict said of a broken run.
+    """What a verdict said of a broken run."""
 
-    Attributes:
-        fault: what was planted.
-        caught: whether the right check failed for the right reason; of a fault that the declared
-            evidence should not show, whether any check failed.
-        reason: the reason that the check gave.
-        seen: what canaries alone say against the planned epsilon; empty when they say nothing,
-            None when none were asked.
-        missing: whether the right check names the right missing evidence.
-        replayed: outcome of ``privplan replay --rounds all``; empty when it was not asked.
-        difference: what the replay says.
-    """
-
-    fault: Fault
+    fault: Fault  # what was planted
+    # whether the right check failed for the right reason; of a fault that the declared evidence
+    # should not show, whether any check failed
     caught: bool
-    reason: str
+    reason: str  # the reason that the check gave
+    # what canaries alone say against the planned epsilon; empty when they say nothing, None when
+    # none were asked
     seen: str | None = None
-    missing: bool = False
-    replayed: str = ""
-    difference: str = ""
+    missing: bool = False  # whether the right check names the right missing evidence
+    replayed: str = ""  # outcome of ``privplan replay --rounds all``; empty when it was not asked
+    difference: str = ""  # what the replay says
 
     @property
     def as_documented(self) -> bool:
@@ -127,16 +119,7 @@ def planted(fault: Fault, folder: Path, seed: int = 1, canaries: int = 0) -> Run
 
 
 def tried(fault: Fault, seed: int = 1, canaries: int = 0, *, replay: bool = False) -> Finding:
-    """Plant a fault in a folder of its own, and see what the verdict says.
-
-    Args:
-        fault: what is planted.
-        seed: seed of the run.
-        canaries: canaries per group in a second run with the same fault, if it weakens privacy
-            and its clients do not send for themselves.
-        replay: whether all rounds are executed again, if declared evidence should not show the
-            fault.
-    """
+    """Plant a fault in a folder of its own, and see what the verdict says."""
     with tempfile.TemporaryDirectory(prefix="privplan-") as parent:
         folder = Path(parent) / "run"
         found = _judged(fault, judge(planted(fault, folder, seed)))

@@ -9,9 +9,9 @@ import numpy as np
 
 from privplan.accounting.release import SamplingLaw
 from simulate.algorithm import by_law
-from simulate.components import GroupSum, Noise, Released
+from simulate.components import GroupSum, Released
 from simulate.engine.experiment import Experiment
-from tests.sabotage.fault import Break, Fault, with_components
+from tests.sabotage.fault import Break, Fault, released, with_components
 
 Draw = Callable[[np.random.Generator, int, float, int], np.ndarray]
 
@@ -78,28 +78,17 @@ def repeated(
 ) -> Break:
     """Release the sums once for each set of weights, with fresh noise each time."""
 
-    def breaks(experiment: Experiment) -> Experiment:
-        mechanism = experiment.algorithm.mechanism
+    def release(honest, round_, sums, weights, noise):
+        releases: list[Released] = []
+        for factors in change(round_, sums, weights):
+            shift = len(releases)
+            releases += honest.release(round_, sums, factors, lambda i, s=shift: noise(i + s))
+        return tuple(releases)
 
-        def release(
-            round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
-        ) -> tuple[Released, ...]:
-            releases: list[Released] = []
-            for factors in change(round_, sums, weights):
-                shift = len(releases)
-                releases += mechanism.release(
-                    round_, sums, factors, lambda i, s=shift: noise(i + s)
-                )
-            return tuple(releases)
-
-        return with_components(experiment, mechanism=replace(mechanism, release=release))
-
-    return breaks
+    return released(release)
 
 
-def _over_who_came(
-    round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float]
-) -> Sequence[Mapping[str, float]]:
+def _over_who_came(round_, sums, weights):
     realised = {
         part.group.name: part.group.expected_cohort / max(1, len(part.participants))
         for part in sums
@@ -107,11 +96,8 @@ def _over_who_came(
     return [{name: factor * realised[name] for name, factor in weights.items()}]
 
 
-def _shuffled(
-    round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float]
-) -> Sequence[Mapping[str, float]]:
-    names = list(weights)
-    return [dict(zip(names, [weights[name] for name in reversed(names)], strict=True))]
+def _shuffled(round_, sums, weights):
+    return [dict(zip(weights, [weights[name] for name in reversed(weights)], strict=True))]
 
 
 COHORTS = (

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from simulate.components import GroupSum, Noise, Released, Transform, TransformContext
+from simulate.components import GroupSum, Released, Transform, TransformContext
 from simulate.engine import loop
 from simulate.engine.experiment import Experiment
 from simulate.transforms import clip
-from tests.sabotage.fault import Break, Fault, with_components
+from tests.sabotage.fault import Break, Fault, each_released, with_components
 
-Apply = Callable[[Tensor, TransformContext], tuple[Tensor, Tensor | None]]
+Clipped = tuple[Tensor, Tensor | None]
+Apply = Callable[[Tensor, TransformContext], Clipped]
 REACH = 50
 """Factor that lifts a norm above any bound of these runs."""
 
 
-def clipped_by(change: Callable[[Apply, Experiment], Apply]) -> Break:
-    """Change what the clipping does; it still claims its bound."""
+def clipped_by(change: Callable[[Apply, Tensor, TransformContext], Clipped]) -> Break:
+    """Change what the clipping does, given the honest one; it still claims its bound."""
 
     def breaks(experiment: Experiment) -> Experiment:
         parts = tuple(
-            replace(part, apply=change(part.apply, experiment)) if part.name == "clip" else part
+            replace(part, apply=partial(change, part.apply)) if part.name == "clip" else part
             for part in experiment.algorithm.transforms
         )
         return with_components(experiment, transforms=parts)
@@ -33,30 +35,23 @@ def clipped_by(change: Callable[[Apply, Experiment], Apply]) -> Break:
     return breaks
 
 
-def _one_client(honest: Apply, experiment: Experiment) -> Apply:
-    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
-        clipped, long = honest(updates, context)
-        largest = updates.norm(dim=1).argmax()
-        return clipped.index_copy(0, largest[None], updates[largest][None]), long
-
-    return apply
+def _one_client(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+    clipped, long = honest(updates, context)
+    largest = updates.norm(dim=1).argmax()
+    return clipped.index_copy(0, largest[None], updates[largest][None]), long
 
 
-def _where(skipped: Callable[[TransformContext], bool]) -> Callable[[Apply, Experiment], Apply]:
-    def change(honest: Apply, experiment: Experiment) -> Apply:
-        def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
-            return (updates, None) if skipped(context) else honest(updates, context)
+def unclipped(skipped: Callable[[TransformContext], bool]) -> Break:
+    """Clip nothing of some groups and rounds."""
+    return clipped_by(
+        lambda honest, updates, context: (
+            (updates, None) if skipped(context) else honest(updates, context)
+        )
+    )
 
-        return apply
 
-    return change
-
-
-def _half_median(honest: Apply, experiment: Experiment) -> Apply:
-    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
-        return clip(float(updates.norm(dim=1).median()) / 2).apply(updates, context)
-
-    return apply
+def _half_median(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+    return clip(float(updates.norm(dim=1).median()) / 2).apply(updates, context)
 
 
 def _by_learning_rate(experiment: Experiment) -> Experiment:
@@ -71,20 +66,12 @@ def _by_learning_rate(experiment: Experiment) -> Experiment:
 
 def _after_the_noise(experiment: Experiment) -> Experiment:
     """The sum of whole updates is noised first, and shortened then."""
-    mechanism = experiment.algorithm.mechanism
 
-    def release(
-        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
-    ) -> tuple[Released, ...]:
-        releases = mechanism.release(round_, sums, weights, noise)
-        return tuple(_shortened(one, part) for one, part in zip(releases, sums, strict=True))
-
-    def _shortened(one: Released, part: GroupSum) -> Released:
+    def shortened(one: Released, part: GroupSum) -> Released:
         most = (part.bound or 0.0) * part.group.expected_cohort
         return replace(one, vector=one.vector * (most / one.vector.norm()).clamp(max=1.0))
 
-    unclipped = clipped_by(_where(lambda context: True))(experiment)
-    return with_components(unclipped, mechanism=replace(mechanism, release=release))
+    return each_released(shortened)(unclipped(lambda context: True)(experiment))
 
 
 def _everything(experiment: Experiment, round_: int) -> None:
@@ -110,11 +97,11 @@ CONTRIBUTIONS = (
     Fault(
         "clipping skipped for one group", "The strict group's updates are not clipped.", "clipping",
         "strict: an update of norm",
-        breaks=clipped_by(_where(lambda context: context.group.name == "strict")),
+        breaks=unclipped(lambda context: context.group.name == "strict"),
     ),
     Fault(
         "clipping skipped in one round", "In round 5 nothing is clipped.", "clipping", "round 5",
-        breaks=clipped_by(_where(lambda context: context.round == 5)),
+        breaks=unclipped(lambda context: context.round == 5),
     ),
     Fault(
         "clip after noise", "Whole updates are summed and noised, and the noisy sum is clipped.",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from simulate.components import GroupSum, Noise, Released
 from simulate.engine.experiment import Experiment
 
 Break = Callable[[Experiment], Experiment]
@@ -21,38 +23,51 @@ EXTERNAL = "external"
 
 @dataclass(frozen=True)
 class Fault:
-    """One way to break a run.
+    """One way to break a run."""
 
-    Attributes:
-        name: a few words; unique.
-        what: how the run is broken, in a sentence.
-        check: name of the check that must fail; empty if none of the declared evidence can show
-            the fault.
-        words: part of the reason that it must give.
-        weakens: whether clients are protected less than the plan promises; a fault of the
-            books alone does not.
-        breaks: from the experiment to the experiment with the fault.
-        tampers: what is done to the run folder afterwards.
-        patches: (module, attribute, replacement) while the run lasts, for faults outside the
-            components of an algorithm.
-        algorithm: the method that is broken.
-        author: who described the fault.
-        level: lowest level of evidence that detects it.
-        why: why the declared evidence does not show it; empty if it does.
-    """
-
-    name: str
-    what: str
+    name: str  # a few words; unique
+    what: str  # how the run is broken, in a sentence
+    # name of the check that must fail; empty if none of the declared evidence can show the fault
     check: str = ""
-    words: str = ""
+    words: str = ""  # part of the reason that it must give
+    # whether clients are protected less than the plan promises; a fault of the books alone does not
     weakens: bool = True
+    # from the experiment to the experiment with the fault
     breaks: Break = lambda experiment: experiment
-    tampers: Tamper = lambda folder: None
+    tampers: Tamper = lambda folder: None  # what is done to the run folder afterwards
+    # (module, attribute, replacement) while the run lasts, for faults outside the components of an
+    # algorithm
     patches: tuple[tuple[Any, str, Any], ...] = ()
-    algorithm: str = "planned"
-    author: str = OURS
-    level: Level = "declared"
-    why: str = ""
+    algorithm: str = "planned"  # the method that is broken
+    author: str = OURS  # who described the fault
+    level: Level = "declared"  # lowest level of evidence that detects it
+    why: str = ""  # why the declared evidence does not show it; empty if it does
+
+
+Release = Callable[[Any, int, Sequence[GroupSum], Any, Noise], tuple[Released, ...]]
+"""Of the honest mechanism and what it is given: the round, sums, weights, and generators."""
+
+
+def released(release: Release) -> Break:
+    """Change what the mechanism releases."""
+
+    def breaks(experiment: Experiment) -> Experiment:
+        honest = experiment.algorithm.mechanism
+        return with_components(
+            experiment, mechanism=replace(honest, release=partial(release, honest))
+        )
+
+    return breaks
+
+
+def each_released(change: Callable[[Released, GroupSum], Released]) -> Break:
+    """Change every release on its own, given the sum that it holds."""
+
+    def release(honest: Any, round_: int, sums: Any, *given: Any) -> tuple[Released, ...]:
+        pairs = zip(honest.release(round_, sums, *given), sums, strict=True)
+        return tuple(change(one, part) for one, part in pairs)
+
+    return released(release)
 
 
 def with_components(experiment: Experiment, **components: Any) -> Experiment:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from privplan.record import ReleaseRecord
 from privplan.streams import Purpose, stream
-from simulate.components import GroupSum, Noise, Released
+from simulate.components import GroupSum, Released
 from simulate.engine.experiment import Experiment
 from simulate.mechanisms import unprotected
-from tests.sabotage.fault import Break, Fault, with_components
+from tests.sabotage.fault import Break, Fault, each_released, released, with_components
 
 Change = Callable[[Tensor, Released, GroupSum], Tensor]
 """(noise, honest release, sum) to the noise that is really added."""
@@ -43,24 +43,11 @@ def rebooked(record: ReleaseRecord, noise: Tensor) -> ReleaseRecord:
 def noised(change: Change, book: Book = evidence_of_drawn) -> Break:
     """Change the noise of each group's sum."""
 
-    def breaks(experiment: Experiment) -> Experiment:
-        mechanism = experiment.algorithm.mechanism
+    def other(one: Released, part: GroupSum) -> Released:
+        really = change(one.vector.double() - part.total, one, part)
+        return replace(one, vector=(part.total + really).float(), record=book(one.record, really))
 
-        def release(
-            round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
-        ) -> tuple[Released, ...]:
-            releases = mechanism.release(round_, sums, weights, noise)
-            return tuple(_other(one, part) for one, part in zip(releases, sums, strict=True))
-
-        def _other(one: Released, part: GroupSum) -> Released:
-            really = change(one.vector.double() - part.total, one, part)
-            return replace(
-                one, vector=(part.total + really).float(), record=book(one.record, really)
-            )
-
-        return with_components(experiment, mechanism=replace(mechanism, release=release))
-
-    return breaks
+    return each_released(other)
 
 
 def _half_of_the_coordinates(noise: Tensor, one: Released, part: GroupSum) -> Tensor:
@@ -86,34 +73,21 @@ def _shares(noise: Tensor, one: Released, part: GroupSum) -> Tensor:
     return noise * math.sqrt(min(1.0, reported / part.group.expected_cohort))
 
 
-def _next_group(experiment: Experiment) -> Experiment:
-    mechanism = experiment.algorithm.mechanism
-
-    def release(
-        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
-    ) -> tuple[Released, ...]:
-        found = [part.group.noise_multiplier for part in sums]
-        wrong = [
-            replace(part, group=part.group.model_copy(update={"noise_multiplier": other}))
-            for part, other in zip(sums, [*found[1:], found[0]], strict=True)
-        ]
-        return mechanism.release(round_, wrong, weights, noise)
-
-    return with_components(experiment, mechanism=replace(mechanism, release=release))
+def _next_group(honest, round_, sums, weights, noise):
+    found = [part.group.noise_multiplier for part in sums]
+    wrong = [
+        replace(part, group=part.group.model_copy(update={"noise_multiplier": other}))
+        for part, other in zip(sums, [*found[1:], found[0]], strict=True)
+    ]
+    return honest.release(round_, wrong, weights, noise)
 
 
 def _same_noise(experiment: Experiment) -> Experiment:
-    mechanism = experiment.algorithm.mechanism
+    def release(honest, round_, sums, weights, noise):
+        again = partial(stream, experiment.seed, Purpose.NOISE, 1)
+        return honest.release(round_, sums, weights, again)
 
-    def release(
-        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
-    ) -> tuple[Released, ...]:
-        def again(index: int) -> np.random.Generator:
-            return stream(experiment.seed, Purpose.NOISE, 1, index)
-
-        return mechanism.release(round_, sums, weights, again)
-
-    return with_components(experiment, mechanism=replace(mechanism, release=release))
+    return released(release)(experiment)
 
 
 def _mean_of_who_came(experiment: Experiment) -> Experiment:
@@ -128,16 +102,9 @@ def _unprotected(experiment: Experiment) -> Experiment:
     return with_components(experiment, mechanism=replace(unprotected(), joint=False))
 
 
-def _in_the_clear_too(experiment: Experiment) -> Experiment:
-    mechanism = experiment.algorithm.mechanism
-
-    def release(
-        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
-    ) -> tuple[Released, ...]:
-        releases = mechanism.release(round_, sums, weights, noise)
-        return (*releases, *unprotected().release(round_, sums[:1], weights, noise))
-
-    return with_components(experiment, mechanism=replace(mechanism, release=release))
+def _in_the_clear_too(honest, round_, sums, weights, noise):
+    releases = honest.release(round_, sums, weights, noise)
+    return (*releases, *unprotected().release(round_, sums[:1], weights, noise))
 
 
 NOISE = (
@@ -162,7 +129,7 @@ NOISE = (
     ),
     Fault(
         "wrong group's noise", "Each group gets the noise multiplier of the next one.",
-        "noise planned", "noise multiplier", breaks=_next_group,
+        "noise planned", "noise multiplier", breaks=released(_next_group),
     ),
     Fault(
         "noise on half of the coordinates", "Every second coordinate is released without noise.",
@@ -180,7 +147,7 @@ NOISE = (
     Fault(
         "released in the clear too",
         "Beside the noisy sums one group's sum leaves without noise, for a log.", "budget",
-        "epsilon infinite", breaks=_in_the_clear_too,
+        "epsilon infinite", breaks=released(_in_the_clear_too),
     ),
     Fault(
         "noise reused between rounds", "The stream of the noise is named without the round.",

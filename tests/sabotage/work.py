@@ -20,21 +20,13 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Task:
-    """One run, with its verdict.
+    """One run, with its verdict."""
 
-    Attributes:
-        name: of the fault, or of the algorithm of an honest run.
-        seed: seed of the run.
-        sampling: sampling law of an honest run; empty for a fault.
-        canaries: canaries a group in a second run with the fault.
-        replay: whether the run is executed again.
-    """
-
-    name: str
-    seed: int
-    sampling: str = ""
-    canaries: int = 0
-    replay: bool = False
+    name: str  # of the fault, or of the algorithm of an honest run
+    seed: int  # seed of the run
+    sampling: str = ""  # sampling law of an honest run; empty for a fault
+    canaries: int = 0  # canaries a group in a second run with the fault
+    replay: bool = False  # whether the run is executed again
 
     def run(self) -> Result:
         """Execute the run and judge it."""
@@ -55,14 +47,7 @@ class Task:
 def results(
     tasks: Sequence[Task], jobs: int, journal: Path | None, report: Callable[[int, int], None]
 ) -> list[Result]:
-    """Results of tasks in their order.
-
-    Args:
-        tasks: what is done.
-        jobs: number of processes.
-        journal: file of results, one JSON line each; those that it holds are not executed again.
-        report: called with the number of results and their total.
-    """
+    """Results of tasks in their order."""
     done: dict[Task, Result] = dict(_read(journal))
     left = [task for task in tasks if task not in done]
     report(len(tasks) - len(left), len(tasks))

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from privplan.accounting.certificate import certify
-from privplan.accounting.release import History, Relation, Release
 from privplan.evidence import CLIENTS, EVIDENCE, EvidenceHeader, clients_digest
 from privplan.ledger import chained
-from privplan.plan import GroupPlan, ObjectiveValue, Plan
+from privplan.plan import Plan
 from privplan.planning.error import RULES
 from privplan.record import (
     LEDGER,
@@ -23,6 +21,7 @@ from privplan.record import (
     RunRecord,
 )
 from privplan.spec.spec import Spec
+from tests.planning.problems import given_plan
 
 DIMENSION = 400
 NORM = 0.5
@@ -41,27 +40,7 @@ def spec(**changes: object) -> Spec:
 
 def plan(the_spec: Spec | None = None) -> Plan:
     """A plan with the numbers of ``GROUPS``, certified."""
-    the_spec = the_spec or spec()
-    groups, rows = [], []
-    for group in the_spec.groups:
-        _, _, ratio, sigma = GROUPS[group.name]
-        delta = the_spec.delta_of(group)
-        groups.append(
-            GroupPlan(
-                name=group.name, clients=group.clients, epsilon=group.epsilon, delta=delta,
-                sampling_ratio=ratio, expected_cohort=ratio * group.clients, noise_multiplier=sigma,
-                kept_fraction=1.0, weight=0.5,
-            )
-        )  # fmt: skip
-        history = History.repeated(Release(sigma, ratio, the_spec.sampling), the_spec.rounds)
-        relation = Relation(the_spec.relation)
-        rows += certify(
-            history, group=group.name, delta=delta, relation=relation, accountants=("pld",)
-        )
-    return Plan(
-        spec=the_spec, groups=tuple(groups), objective=ObjectiveValue(name="given", value=0.0),
-        bound={}, mean_noise_std=0.1, status="given", certificate=tuple(rows),
-    )  # fmt: skip
+    return given_plan(the_spec or spec(), {name: row[2:] for name, row in GROUPS.items()})
 
 
 def releases(the_plan: Plan, seed: int = 1) -> list[ReleaseRecord]:
@@ -126,32 +105,18 @@ def write_run(
     the_plan.save(folder / PLAN)
     chain = write_ledger(folder, the_plan, releases(the_plan) if made is None else made)
     write_evidence(folder, the_plan)
+    rounds = the_plan.spec.rounds
+    configuration = {
+        "aggregation": "paper", "numbers": {}, "data": "0" * 64, "rounds": rounds, "canaries": 0,
+        "clients": the_plan.spec.population, "processes": 1,
+    }  # fmt: skip
     RunRecord(
-        plan_digest=the_plan.digest,
-        algorithm="GDPFed",
-        dataset="digits",
-        partition="iid",
-        model="cnn-digits",
-        seed=1,
-        device="cpu",
-        configuration={
-            "aggregation": "paper",
-            "numbers": {},
-            "data": "0" * 64,
-            "clients": the_plan.spec.population,
-            "rounds": the_plan.spec.rounds,
-            "processes": 1,
-            "canaries": 0,
-        },
-        versions={},
-        status="complete",
-        rounds_done=the_plan.spec.rounds,
-        metrics=(RoundMetrics(round=the_plan.spec.rounds, accuracy=0.9, loss=0.4),),
-        accuracy=0.9,
-        accuracy_by_class={"0": 0.9},
-        accuracy_by_group={"strict": 0.9, "loose": 0.9},
-        wall_seconds=1.0,
-        chain=chain,
+        plan_digest=the_plan.digest, algorithm="GDPFed", dataset="digits", partition="iid",
+        model="cnn-digits", seed=1, device="cpu", configuration=configuration, versions={},
+        status="complete", rounds_done=rounds,
+        metrics=(RoundMetrics(round=rounds, accuracy=0.9, loss=0.4),),
+        accuracy=0.9, accuracy_by_class={"0": 0.9},
+        accuracy_by_group={"strict": 0.9, "loose": 0.9}, wall_seconds=1.0, chain=chain,
         executed=Executed(aggregator="mean", coordinates=DIMENSION, shared=DIMENSION),
-    ).save(folder)
+    ).save(folder)  # fmt: skip
     return the_plan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -70,13 +69,3 @@ def test_a_registered_check_is_part_of_the_verdict(
     assert code == 4
     assert rows[place] == ("few releases", "failed")
     assert [name for name, outcome in rows if outcome == "passed"] == PASSED
-
-
-def test_a_check_of_another_distribution_is_part_of_the_verdict(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    point = EntryPoint("few releases", f"{__name__}:few_releases", "privplan.checks")
-    monkeypatch.setattr("privplan.registry.entry_points", lambda group: [point])
-    code, rows, _ = verified(tmp_path)
-    assert code == 4
-    assert rows[-3] == ("few releases", "failed")

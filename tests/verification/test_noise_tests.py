@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchmarks import power
 from privplan.evidence import (
     NOISE_EVIDENCE,
     TAILS,
@@ -18,7 +19,6 @@ from privplan.evidence import (
 from privplan.verification.checks import noise, sampling
 from privplan.verification.checks.check import EVIDENCE_FALSE_ALARM
 from privplan.verification.verify import judge, load_run
-from tests.verification import power
 from tests.verification.honest_run import releases, write_run
 
 DOCS = Path(__file__).parents[2] / "docs" / "verification.md"
@@ -77,16 +77,6 @@ def test_power_of_a_smaller_deviation_agrees_with_a_simulation() -> None:
     found = float((rejected < EVIDENCE_FALSE_ALARM / 5).mean())
     assert 0.1 < found < 0.99
     assert power.scale(0.97, count) == pytest.approx(found, abs=0.03)
-
-
-def test_power_of_a_wrong_ratio_agrees_with_a_simulation() -> None:
-    totals = np.random.default_rng(4).binomial(100 * 50, 0.3 * 1.1, 4_000)
-    chances = 2 * np.minimum(
-        stats.binom.cdf(totals, 5_000, 0.3), stats.binom.sf(totals - 1, 5_000, 0.3)
-    )
-    found = float((chances < EVIDENCE_FALSE_ALARM / 15).mean())
-    assert 0.1 < found < 0.99
-    assert power.sampling_ratio(1.1, 100, 0.3, 50, 3) == pytest.approx(found, abs=0.03)
 
 
 def test_power_of_a_correlation_agrees_with_a_simulation() -> None:

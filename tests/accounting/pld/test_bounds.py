@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 from privplan.accounting.accountant import Interval, accountant
 from privplan.accounting.pld import lattice as lattices
-from privplan.accounting.pld.accountant import PldAccountant, compose
+from privplan.accounting.pld.accountant import PldAccountant
 from privplan.accounting.pld.pairs import Rows, log_mixture
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.laws.law import Kind
@@ -232,15 +232,6 @@ def test_laws_mix_in_one_history() -> None:
         assert alone.upper < found.lower <= found.upper
 
 
-def test_without_noise_epsilon_is_infinite_and_without_clients_zero() -> None:
-    for relation in Relation:
-        bare = PLD.epsilon(History.repeated(Release(0.0, 0.1), 1), 1e-5, relation)
-        assert bare.lower == bare.upper == math.inf
-        for release in (Release(math.inf, 0.5), Release(0.0, 0.0)):
-            none = PLD.epsilon(History.repeated(release, 9), 1e-5, relation)
-            assert none.lower == none.upper == 0
-
-
 def test_open_cells_keep_their_order() -> None:
     """Fixed size, replace-one: at least add/remove at half the noise, and not far above."""
     history = History.repeated(Release(1.5, 0.02, SamplingLaw.FIXED_SIZE), 50)
@@ -248,11 +239,3 @@ def test_open_cells_keep_their_order() -> None:
     wide = PLD.epsilon(history, 1e-5, Relation.REPLACE_ONE)
     assert tight.lower <= wide.upper
     assert wide.lower < wide.upper < 1.2 * tight.upper
-
-
-def test_delta_inverts_epsilon() -> None:
-    composed = compose(History.repeated(Release(1.2, 0.05), 100), Relation.ADD_REMOVE)
-    for delta in (1e-3, 1e-6, 1e-9):
-        epsilon = composed.epsilon(delta)
-        assert composed.delta(epsilon.upper).lower <= delta
-        assert composed.delta(epsilon.lower).upper >= delta

@@ -20,13 +20,6 @@ OPTIMISED = {
     "gdpfed-shakespeare": (4.45, 3.18, 2.46),
     "gdpfed-cifar10": (0.98, 0.91, 0.83),
 }
-# name: clipping norms (Scale) and sampling ratios in percent (Sample) of IDP-FedAvg, Appendix B.2
-IDP_CLIPS = {
-    "gdpfed-fmnist": (1.15, 1.51, 2.12),
-    "gdpfed-svhn": (0.35, 0.53, 0.81),
-    "gdpfed-cifar10": (0.72, 1.03, 1.55),
-    "gdpfed-shakespeare": (0.73, 1.02, 1.52),
-}
 IDP_RATIOS = {
     "gdpfed-fmnist": (0.82, 2.80, 2.38),
     "gdpfed-svhn": (4.07, 4.93, 6.00),

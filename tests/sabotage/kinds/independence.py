@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from simulate.components import GroupSum, Noise, Released
+from simulate.components import GroupSum, Released
 from simulate.engine.experiment import Experiment
-from tests.sabotage.fault import EXTERNAL, Break, Fault, with_components
+from tests.sabotage.fault import EXTERNAL, Break, Fault, released
 from tests.sabotage.kinds.distribution import fresh, standard
 from tests.sabotage.noise import Change
 
@@ -84,20 +83,13 @@ def _permuted(z: Tensor, round_: int, past: list[Tensor]) -> Tensor:
 def _seeded_by(words: Callable[[int, int], list[int]]) -> Break:
     """Generators of the noise that do not depend on the run's seed."""
 
-    def breaks(experiment: Experiment) -> Experiment:
-        mechanism = experiment.algorithm.mechanism
+    def release(honest, round_, sums, weights, noise):
+        def own(index: int) -> np.random.Generator:
+            return np.random.Generator(np.random.Philox(words(round_, index)))
 
-        def release(
-            round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
-        ) -> tuple[Released, ...]:
-            def own(index: int) -> np.random.Generator:
-                return np.random.Generator(np.random.Philox(words(round_, index)))
+        return honest.release(round_, sums, weights, own)
 
-            return mechanism.release(round_, sums, weights, own)
-
-        return with_components(experiment, mechanism=replace(mechanism, release=release))
-
-    return breaks
+    return released(release)
 
 
 def _other(z: Tensor, one: Released, part: GroupSum) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from privplan.record import RunRecord
-from simulate.components import GroupSum, Noise, Released, State
+from simulate.components import GroupSum, Released, State
 from simulate.engine.experiment import Experiment
-from tests.sabotage.fault import EXTERNAL, Break, Fault, with_components
+from tests.sabotage.fault import EXTERNAL, Break, Fault, released, with_components
 
 WHY = "the releases are honest; that the model uses something else shows in the model only"
 HEAD = slice(2080, 2410)
@@ -22,34 +22,24 @@ def beside(change: Callable[[Released, GroupSum], Tensor]) -> Break:
     """Change what the aggregator receives, not what the ledger books."""
 
     def breaks(experiment: Experiment) -> Experiment:
-        mechanism, aggregator = experiment.algorithm.mechanism, experiment.algorithm.aggregator
-        last: list[Sequence[GroupSum]] = []
+        aggregator, last = experiment.algorithm.aggregator, list[Sequence[GroupSum]]()
 
-        def release(
-            round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
-        ) -> tuple[Released, ...]:
+        def release(honest, round_, sums, weights, noise):
             last[:] = [sums]
-            return mechanism.release(round_, sums, weights, noise)
+            return honest.release(round_, sums, weights, noise)
 
-        def combine(
-            releases: Sequence[Released], theta: Tensor, state: State
-        ) -> tuple[Tensor, State]:
+        def combine(releases, theta, state):
             pairs = zip(releases, last[0], strict=True)
             changed = [replace(one, vector=change(one, part)) for one, part in pairs]
             return aggregator.combine(changed, theta, state)
 
-        return with_components(
-            experiment,
-            mechanism=replace(mechanism, release=release),
-            aggregator=replace(aggregator, combine=combine),
-        )
+        noted = released(release)(experiment)
+        return with_components(noted, aggregator=replace(aggregator, combine=combine))
 
     return breaks
 
 
-def stepped(
-    change: Callable[[Experiment, Tensor, Tensor, int], Tensor],
-) -> Break:
+def stepped(change: Callable[[Experiment, Tensor, Tensor, int], Tensor]) -> Break:
     """Change the global vector after a step: (experiment, before, after, round)."""
 
     def breaks(experiment: Experiment) -> Experiment:
@@ -95,25 +85,15 @@ def _one_more(experiment: Experiment, before: Tensor, after: Tensor, round_: int
     return 2 * after - before if round_ == experiment.rounds else after
 
 
-def _second_try(experiment: Experiment) -> Experiment:
+def _second_try(honest, round_, sums, weights, noise):
     """Each release is made twice from one generator, and the second is used."""
-    mechanism = experiment.algorithm.mechanism
-
-    def release(
-        round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
-    ) -> tuple[Released, ...]:
-        sources = [noise(index) for index in range(len(sums))]
-        first = mechanism.release(round_, sums, weights, sources.__getitem__)
-        again = mechanism.release(round_, sums, weights, sources.__getitem__)
-        return tuple(
-            replace(
-                late,
-                record=late.record.model_copy(update={"noise_state": early.record.noise_state}),
-            )
-            for early, late in zip(first, again, strict=True)
-        )
-
-    return with_components(experiment, mechanism=replace(mechanism, release=release))
+    sources = [noise(index) for index in range(len(sums))]
+    first, again = (honest.release(round_, sums, weights, sources.__getitem__) for _ in range(2))
+    states = [{"noise_state": early.record.noise_state} for early in first]
+    return tuple(
+        replace(late, record=late.record.model_copy(update=state))
+        for late, state in zip(again, states, strict=True)
+    )
 
 
 def _better_figures(folder: Path) -> None:
@@ -148,7 +128,7 @@ FAULTS = (
     Fault(
         "a repeated release",
         "Each release is made twice, and the second one is used and booked as the first.",
-        "noise regenerated", "the seed's", breaks=_second_try, author=EXTERNAL,
+        "noise regenerated", "the seed's", breaks=released(_second_try), author=EXTERNAL,
     ),
     Fault(
         "accuracy invented", "The record names an accuracy that was not measured.", weakens=False,

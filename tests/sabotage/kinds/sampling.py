@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from privplan.streams import Purpose, stream
-from simulate.components import GroupSum, Noise, Released
+from simulate.components import GroupSum
 from simulate.engine.experiment import Experiment
 from tests.sabotage.cohorts import Draw, drawn, more
-from tests.sabotage.fault import EXTERNAL, Break, Fault, with_components
+from tests.sabotage.fault import EXTERNAL, Break, Fault, released
 
 
 def by_round(change: Callable[[np.random.Generator, int, float, int, list[int]], object]) -> Break:
@@ -25,9 +25,7 @@ def by_round(change: Callable[[np.random.Generator, int, float, int, list[int]],
         known: dict[tuple[int, str], np.ndarray] = {}
         calls: dict[int, dict[str, int]] = {}
 
-        def draw(
-            source: np.random.Generator, clients: int, ratio: float, round_: int
-        ) -> np.ndarray:
+        def draw(source, clients, ratio, round_):
             stream = str(source.bit_generator.state["state"]["key"].tolist())
             places = calls.setdefault(round_, {})
             place = places.setdefault(stream, len(places))
@@ -46,36 +44,26 @@ def _poisson(source: np.random.Generator, clients: int, ratio: float) -> np.ndar
     return np.flatnonzero(source.random(clients) < ratio)
 
 
-def _two_rounds(
-    source: np.random.Generator, clients: int, ratio: float, round_: int, before: list[int]
-) -> object:
+def _two_rounds(source, clients, ratio, round_, before):
     return before if round_ % 2 == 0 else _poisson(source, clients, ratio)
 
 
-def _never_in_a_row(
-    source: np.random.Generator, clients: int, ratio: float, round_: int, before: list[int]
-) -> object:
+def _never_in_a_row(source, clients, ratio, round_, before):
     rest = np.setdiff1d(np.arange(clients), before)
     size = min(len(rest), int(source.binomial(clients, ratio)))
     return source.choice(rest, size, replace=False)
 
 
-def _in_pairs(
-    source: np.random.Generator, clients: int, ratio: float, round_: int, before: list[int]
-) -> object:
+def _in_pairs(source, clients, ratio, round_, before):
     first = 2 * _poisson(source, clients // 2, ratio)
     return np.concatenate([first, first + 1])
 
 
-def _halves(
-    source: np.random.Generator, clients: int, ratio: float, round_: int, before: list[int]
-) -> object:
+def _halves(source, clients, ratio, round_, before):
     return round_ % 2 * (clients // 2) + _poisson(source, clients // 2, 2 * ratio)
 
 
-def _sticky(
-    source: np.random.Generator, clients: int, ratio: float, round_: int, before: list[int]
-) -> object:
+def _sticky(source, clients, ratio, round_, before):
     """Half of the clients of the round before come again."""
     if not before:
         return _poisson(source, clients, ratio)
@@ -99,36 +87,27 @@ def _preferred(honest: Draw) -> Draw:
     return draw
 
 
-def rebooked(
-    change: Callable[[Experiment, int, int, GroupSum], tuple[int, ...] | None],
-) -> Break:
+def rebooked(change: Callable[[Experiment, int, int, GroupSum], tuple[int, ...] | None]) -> Break:
     """Change the participants that the ledger names: (experiment, round, group, sum)."""
 
     def breaks(experiment: Experiment) -> Experiment:
-        mechanism = experiment.algorithm.mechanism
-
-        def release(
-            round_: int, sums: Sequence[GroupSum], weights: Mapping[str, float], noise: Noise
-        ) -> tuple[Released, ...]:
-            releases = mechanism.release(round_, sums, weights, noise)
+        def release(honest, round_, sums, weights, noise):
             found = []
-            for index, (one, part) in enumerate(zip(releases, sums, strict=True)):
-                who = change(experiment, round_, index, part)
+            for index, one in enumerate(honest.release(round_, sums, weights, noise)):
+                who = change(experiment, round_, index, sums[index])
                 [share] = one.record.shares
-                size = len(part.participants) if who is None else len(who)
+                size = len(sums[index].participants) if who is None else len(who)
                 share = share.model_copy(update={"participants": who, "cohort": size})
                 record = one.record.model_copy(update={"shares": (share,)})
                 found.append(replace(one, record=record))
             return tuple(found)
 
-        return with_components(experiment, mechanism=replace(mechanism, release=release))
+        return released(release)(experiment)
 
     return breaks
 
 
-def _honest_names(
-    experiment: Experiment, round_: int, index: int, part: GroupSum
-) -> tuple[int, ...]:
+def _honest_names(experiment, round_, index, part):
     law, group = experiment.algorithm.plan.spec.sampling.law, part.group
     source = stream(experiment.seed, Purpose.SAMPLING, round_, index)
     names = law.draw(source, group.clients, group.sampling_ratio, round_)

@@ -12,7 +12,7 @@ from simulate.engine import cohort
 from simulate.engine.experiment import Experiment
 from simulate.norms import add_sum
 from simulate.transforms import clip
-from tests.sabotage.contributions import Apply, clipped_by
+from tests.sabotage.contributions import Apply, Clipped, clipped_by
 from tests.sabotage.fault import EXTERNAL, Break, Fault, with_components
 
 WHY = "the loop measures each update before the sum, and not what the sum adds"
@@ -53,30 +53,21 @@ def _one_ten_times(updates: Tensor) -> Tensor:
     return torch.cat([updates, updates[:1].repeat(9, 1)])
 
 
-def _by_layers(honest: Apply, experiment: Experiment) -> Apply:
-    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
-        parts = [honest(part, context)[0] for part in (updates[:, :2080], updates[:, 2080:])]
-        return torch.cat(parts, 1), None
-
-    return apply
+def _by_layers(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+    parts = [honest(part, context)[0] for part in (updates[:, :2080], updates[:, 2080:])]
+    return torch.cat(parts, 1), None
 
 
-def _largest_coordinate(honest: Apply, experiment: Experiment) -> Apply:
-    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
-        return updates.clamp(-0.5, 0.5), None
-
-    return apply
+def _largest_coordinate(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+    return updates.clamp(-0.5, 0.5), None
 
 
-def _mean_norm(honest: Apply, experiment: Experiment) -> Apply:
-    def apply(updates: Tensor, context: TransformContext) -> tuple[Tensor, Tensor | None]:
-        return updates * (0.5 / updates.norm(dim=1).mean()).clamp(max=1), None
-
-    return apply
+def _mean_norm(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+    return updates * (0.5 / updates.norm(dim=1).mean()).clamp(max=1), None
 
 
-def _twice_the_bound(honest: Apply, experiment: Experiment) -> Apply:
-    return lambda updates, context: clip(1.0).apply(updates, context)
+def _twice_the_bound(honest: Apply, updates: Tensor, context: TransformContext) -> Clipped:
+    return clip(1.0).apply(updates, context)
 
 
 FAULTS = (
