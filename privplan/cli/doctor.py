@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
 import click
+from packaging.requirements import Requirement
 
 PLACES = {"PRIVPLAN_DATA": "folder with data sets", "PRIVPLAN_BOOK": "budget book"}
 """Environment variables of the project."""
@@ -22,7 +24,8 @@ PLACES = {"PRIVPLAN_DATA": "folder with data sets", "PRIVPLAN_BOOK": "budget boo
 def doctor_command(ctx: click.Context, form: str) -> None:
     """Show versions, extras, devices, and what is missing.
 
-    Exit code 0: every required package is there (extras may be missing). 2: one is not.
+    Exit code 0: every required package is there, with what it needs itself (extras may be missing).
+    2: one is not.
     """
     from privplan.cli import render
 
@@ -42,7 +45,7 @@ def doctor_command(ctx: click.Context, form: str) -> None:
              one["extra"] or "every installation", one["problem"] or "ok"]
             for one in found
         ]  # fmt: skip
-        columns = ["package", "found", "at least", "needed by", "result"]
+        columns = ["package", "found", "needed", "needed by", "result"]
         render.table("packages", columns, rows, words=True)
         cuda = ", ".join(seen.get("cuda", ())) or "none"
         torch = seen["torch"] or f"not usable ({seen['reason']})"
@@ -53,7 +56,7 @@ def doctor_command(ctx: click.Context, form: str) -> None:
         for extra, names in missing.items():
             what = "-U privplan" if extra == "required" else f"'privplan[{extra}]'"
             which = extra if extra == "required" else f"extra {extra}"
-            render.text(f"missing, {which}: {', '.join(names)}; pip install {what}")
+            render.text(f"missing or broken, {which}: {', '.join(names)}; pip install {what}")
         if not missing:
             render.text("nothing is missing")
     ctx.exit(2 if "required" in missing else 0)
@@ -61,8 +64,6 @@ def doctor_command(ctx: click.Context, form: str) -> None:
 
 # --- What is installed: versions of required packages and extras, and devices for training. ------
 
-_REQUIREMENT = re.compile(r"^([\w.-]+)(?:\[[^]]*\])?\s*(?:>=\s*([\w.]+))?")
-_EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 _DEVELOPMENT = ("dev", "fuzz", "notebooks")
 """Extras that no command needs."""
 
@@ -70,28 +71,39 @@ _DEVELOPMENT = ("dev", "fuzz", "notebooks")
 def packages() -> list[dict[str, Any]]:
     """Packages that privplan and its extras need, as its metadata say; those of tools left out.
 
-    A package that several extras need is listed under each.
+    A package that several extras need is listed under each. A package whose own requirements are
+    not met says so: pip leaves such an environment behind when something else is installed later.
     """
     listed = []
     for line in requires("privplan") or ():
-        match, extra = _REQUIREMENT.match(line), _EXTRA.search(line)
+        needed, extra = Requirement(line), re.search(r"extra\s*==\s*['\"]([\w-]+)", line)
         group = extra[1] if extra else None
-        if match is not None and group not in _DEVELOPMENT:
-            found = _version(match[1])
-            row = {"package": match[1], "extra": group, "needed": match[2], "found": found}
-            listed.append({**row, "problem": problem(found, match[2])})
+        if group not in _DEVELOPMENT:
+            wrong = problem(needed) or "; ".join(_unmet(needed.name, {needed.name}))
+            row = {"package": needed.name, "extra": group, "needed": str(needed.specifier) or None}
+            listed.append({**row, "found": _version(needed.name), "problem": wrong or None})
     return listed
 
 
-def problem(found: str | None, needed: str | None) -> str | None:
-    """What is wrong with the version that was found."""
-
-    def numbers(text: str) -> tuple[int, ...]:
-        return tuple(int(word) for word in re.findall(r"\d+", text.partition("+")[0])[:3])
-
+def problem(needed: Requirement) -> str | None:
+    """What is wrong with the version that is installed."""
+    found = _version(needed.name)
     if found is None:
         return "missing"
-    return "too old" if numbers(found) < numbers(needed or "") else None
+    return None if needed.specifier.contains(found, prereleases=True) else f"not {needed.specifier}"
+
+
+def _unmet(name: str, seen: set[str]) -> Iterator[str]:
+    """Requirements of an installed package, and of what it requires, that are not met."""
+    for line in requires(name) or ():
+        needed = Requirement(line)
+        if needed.marker is not None and not needed.marker.evaluate({"extra": ""}):
+            continue
+        if problem(needed) is not None:
+            yield f"{name} needs {needed.name}{needed.specifier}, found {_version(needed.name)}"
+        elif needed.name not in seen:
+            seen.add(needed.name)
+            yield from _unmet(needed.name, seen)
 
 
 def versions() -> dict[str, str]:

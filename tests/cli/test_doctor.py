@@ -7,6 +7,7 @@ import json
 import numpy
 import pytest
 from click.testing import CliRunner
+from packaging.requirements import Requirement
 
 import privplan.cli.doctor as environment
 from privplan.cli import main
@@ -22,7 +23,7 @@ REQUIRED = [
 
 @pytest.fixture(autouse=True)
 def _requirements(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "requires", lambda name: REQUIRED)
+    monkeypatch.setattr(environment, "requires", {"privplan": REQUIRED}.get)
 
 
 def test_a_missing_required_package_is_exit_code_2() -> None:
@@ -33,7 +34,7 @@ def test_a_missing_required_package_is_exit_code_2() -> None:
     assert set(by_name) == {"numpy", "nosuchpackage", "torch", "elsewhere"}
     assert by_name["numpy"]["found"] == numpy.__version__
     assert by_name["nosuchpackage"] == {
-        "package": "nosuchpackage", "extra": None, "needed": "3.1", "found": None,
+        "package": "nosuchpackage", "extra": None, "needed": ">=3.1", "found": None,
         "problem": "missing",
     }  # fmt: skip
     assert found["missing"] == {"required": ["nosuchpackage"], "cluster": ["elsewhere"]}
@@ -41,21 +42,36 @@ def test_a_missing_required_package_is_exit_code_2() -> None:
 
 
 def test_a_missing_extra_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "requires", lambda name: [REQUIRED[0], REQUIRED[3]])
+    monkeypatch.setattr(environment, "requires", {"privplan": [REQUIRED[0], REQUIRED[3]]}.get)
     done = CliRunner().invoke(main, ["doctor"])
     assert done.exit_code == 0
-    assert "missing, extra cluster: elsewhere; pip install 'privplan[cluster]'" in done.stdout
+    assert (
+        "missing or broken, extra cluster: elsewhere; pip install 'privplan[cluster]'"
+        in done.stdout
+    )
 
 
 @pytest.mark.parametrize(
     ("found", "needed", "problem"),
     [
-        ("2.10.0", "2.9", ""),
-        ("2.6.0+cpu", "2.6", ""),
-        ("1.13.1", "2", "too old"),
-        (None, "", "missing"),
-        ("0.6.0rc1", "0.6", ""),
+        ("2.10.0", "a>=2.9", None),
+        ("2.6.0+cpu", "a>=2.6", None),
+        ("1.13.1", "a>=2", "not >=2"),
+        (None, "a", "missing"),
+        ("0.6.0rc1", "a>=0.5", None),
     ],
 )
-def test_versions_are_compared_as_numbers(found: str | None, needed: str, problem: str) -> None:
-    assert environment.problem(found, needed) == (problem or None)
+def test_versions_are_compared_as_numbers(monkeypatch, found, needed, problem):
+    monkeypatch.setattr(environment, "_version", lambda name: found)
+    assert environment.problem(Requirement(needed)) == problem
+
+
+def test_a_pin_that_another_installation_broke_is_seen(monkeypatch):
+    needs = {
+        "privplan": ["outer>=1"],
+        "outer": ["inner<2; python_version > '3'", "x; extra == 'y'"],
+    }
+    monkeypatch.setattr(environment, "requires", needs.get)
+    monkeypatch.setattr(environment, "_version", {"outer": "1.0", "inner": "2.1"}.get)
+    [row] = environment.packages()
+    assert row["problem"] == "outer needs inner<2, found 2.1"
