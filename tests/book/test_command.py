@@ -63,7 +63,7 @@ def _empty(folder: Path) -> Path:
         (_half, "must be"),
         (_empty, "no table of runs"),
         (lambda folder: folder, "unable to open"),
-        (lambda folder: folder / "nosuch.sqlite", "privplan book add makes it"),
+        (lambda folder: folder / "nosuch.sqlite", "book add RUN begins one"),
         (lambda folder: "sqlite://", "in memory"),
         (lambda folder: "nosuch://host/db", "SQLAlchemy knows"),
         (lambda folder: "mysql+pymysql://me:secret@host/db", "needs the driver"),
