@@ -8,13 +8,10 @@ from hypothesis import strategies as st
 
 from privplan.accounting.accountant import accountant
 from privplan.accounting.calibrate import (
-    CalibrationTarget,
     calibrate,
     least_certified,
     noise_multiplier,
-    solve,
 )
-from privplan.accounting.gdp import largest_affordable
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
 from privplan.errors import InfeasibleError, InputError, TooLittleNoiseError, UnsupportedError
 
@@ -145,50 +142,3 @@ def test_bad_input_names_every_field():
         noise_multiplier(
             1, 1e-5, sampling_ratio=0.1, rounds=2, relation="replace_one", accountant="closed_form"
         )
-
-
-@pytest.mark.parametrize("name", ["rdp", "pld"])
-@pytest.mark.parametrize("start_is_close", [False, True])
-def test_solver_takes_any_history(name, start_is_close):
-    """Two phases of rounds whose ratios are scaled by one unknown."""
-    target = CalibrationTarget(
-        2.0, 1e-5, SamplingLaw.POISSON, Relation.ADD_REMOVE, accountant(name)
-    )
-
-    def history(log_ratio):
-        ratio = math.exp(log_ratio)
-        return History([(Release(1.1, ratio / 3, target.sampling), 40), (Release(0.9, ratio), 20)])
-
-    result = solve(
-        target,
-        history,
-        start=math.log(0.02),
-        low=math.log(1e-9),
-        high=0.0,
-        tolerance=1e-4,
-        start_is_close=start_is_close,
-    )
-    assert target.spent(history(result.feasible)) <= 2.0
-    assert target.spent(history(result.feasible + 1.01e-4)) > 2.0
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.floats(-20, 20), st.floats(0.05, 8), st.floats(-20, 20))
-def test_search_of_a_power_law_in_few_evaluations(zero, slope, start):
-    result = largest_affordable(
-        lambda x: math.exp(slope * (x - zero)), 1.0, start=start, low=-25, high=25, tolerance=1e-4
-    )
-    assert result.feasible <= zero + 1e-9
-    assert result.infeasible > zero - 1e-9
-    assert result.infeasible - result.feasible <= 1e-4
-    assert result.evaluations <= 12
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.floats(-9, 9), st.floats(-9, 9))
-def test_search_survives_jumps_and_infinities(zero, start):
-    def cost(x):
-        return 0.0 if x < zero - 1 else 0.5 if x <= zero else 2.0 if x < zero + 1 else math.inf
-
-    result = largest_affordable(cost, 1.0, start=start, low=-10, high=10, tolerance=1e-4)
-    assert result.feasible <= zero < result.infeasible <= result.feasible + 1e-4

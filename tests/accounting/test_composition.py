@@ -1,14 +1,11 @@
 """Compositions of equal releases: every fault at once, default delta, calibrated unknowns."""
 
-import math
-
 import pytest
 from scipy.special import ndtr
 
 from privplan.accounting.calibrate import MOST_ROUNDS
 from privplan.accounting.certificate import (
     Composition,
-    calibrated_composition,
     composition,
 )
 from privplan.accounting.release import History, Relation, Release, SamplingLaw
@@ -49,38 +46,6 @@ def test_a_guarantee_that_is_looser_than_another_bound_says_so() -> None:
     ]
     usual = composition(1.5, 0.02, 50, delta=1e-5, clients=None, **CELL)
     assert usual.certify(["pld", "rdp"])[2] == []
-
-
-@pytest.mark.parametrize(
-    ("unknown", "given"),
-    [
-        ("noise_multiplier", {"sampling_ratio": 0.02, "rounds": 50}),
-        ("sampling_ratio", {"noise_multiplier": 1.5, "rounds": 50}),
-        ("rounds", {"noise_multiplier": 1.5, "sampling_ratio": 0.02}),
-        ("cohort", {"noise_multiplier": 1.5, "rounds": 50, "clients": 6000}),
-        ("delta", {"noise_multiplier": 1.5, "sampling_ratio": 0.02, "rounds": 50}),
-    ],
-)
-def test_the_calibrated_composition_keeps_the_budget(unknown, given) -> None:
-    values = dict.fromkeys(
-        ("noise_multiplier", "sampling_ratio", "rounds", "delta", "clients"), None
-    )
-    values |= {"delta": None if unknown == "delta" else 1e-5, **given}
-    value, solved = calibrated_composition(unknown, 0.5, **values, **CELL, accountant="rdp")
-    rows, _, _ = solved.certify(["rdp", "pld"])
-    assert 0.45 < rows[0].epsilon_upper <= 0.5
-    assert rows[1].epsilon_upper <= rows[0].epsilon_upper
-    ((release, count),) = solved.history
-    cohort = release.sampling_ratio * (solved.clients or math.nan)
-    reached = {
-        "noise_multiplier": release.noise_multiplier,
-        "sampling_ratio": release.sampling_ratio,
-        "rounds": count,
-        "cohort": pytest.approx(cohort),
-        "delta": solved.delta,
-    }
-    assert value == reached[unknown]
-    assert isinstance(value, int) == (unknown in ("rounds", "cohort"))
 
 
 def test_bounds_on_attacks_of_one_gaussian_release() -> None:

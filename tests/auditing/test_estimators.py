@@ -87,17 +87,6 @@ def test_f_dp_matches_a_linear_program(epsilon: float, delta: float) -> None:
         assert answer.tolist() == [[refuted]]
 
 
-@pytest.mark.parametrize("inverse", [auditing.family(0.02), auditing.gaussian_family])
-def test_inverses_of_trade_off_curves(inverse: auditing.Inverse) -> None:
-    """(1 - f)(x) = y: a grid of x through the curves themselves."""
-    x, parameter = np.linspace(0.01, 0.9, 30), 0.8
-    if inverse is auditing.gaussian_family:
-        y = stats.norm.cdf(stats.norm.ppf(x) + parameter)
-    else:
-        y = np.minimum(0.02 + np.exp(parameter) * x, 1 - np.exp(-parameter) * (0.98 - x))
-    np.testing.assert_allclose(inverse(np.array(parameter))(y), x, atol=1e-9)
-
-
 @pytest.mark.parametrize(("hits", "trials"), [(0, 50), (7, 50), (50, 50)])
 def test_rates_are_bounded_as_by_clopper_and_pearson(hits: int, trials: int) -> None:
     exact = stats.binomtest(hits, trials, alternative="less").proportion_ci(0.99, "exact").high

@@ -15,6 +15,7 @@ from tests.planning.problems import spec_data
 
 
 def spec_in(folder: Path, **changes: object) -> Path:
+    folder.mkdir(exist_ok=True)
     path = folder / "spec.yaml"
     path.write_text(yaml.safe_dump(spec_data(**changes)))
     return path
@@ -30,6 +31,18 @@ def test_warnings_go_to_standard_error(tmp_path: Path) -> None:
     done = privplan("solve", spec_in(tmp_path, delta=0.01), "--format", "json")
     assert "warning: groups.loose.delta" in done.stderr
     json.loads(done.stdout)
+
+
+def test_a_value_that_the_recipe_replaces_is_named_once(tmp_path: Path) -> None:
+    decides = ["clipping_norm", "server", "averaging"]
+    changes = {"planning": {"accountant": "rdp"}, "clipping_norm": 5.0}
+    path = spec_in(tmp_path, recipe={"source": "default", "decides": decides}, **changes)
+    said = privplan("solve", path, "-o", tmp_path / "plan.json").stderr.splitlines()
+    [line] = [one for one in said if "is replaced by" in one]
+    assert line.startswith("warning: clipping_norm: 5.0 in the spec is replaced by 0.1, which the")
+    path.write_text(Plan.load(tmp_path / "plan.json").spec.model_dump_json())
+    for again in (path, spec_in(tmp_path / "plain", **changes)):
+        assert "is replaced by" not in privplan("solve", again).stderr
 
 
 @pytest.mark.parametrize(

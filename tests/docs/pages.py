@@ -2,9 +2,9 @@
 
 Blocks of a page are executed in their order, in one folder. ``sh`` and ``console`` blocks: lines
 of ``privplan`` in this process, those of ``python`` and ``torchrun`` as processes; ``make`` is
-checked against the Makefile. ``python`` blocks: in one namespace. ``yaml`` blocks: parsed, and
-written to the file that follows the word, or to ``spec.yaml``. ``toml`` blocks: entry points of
-registries of the project. ``json`` blocks: parsed.
+checked against the Makefile. ``python`` blocks: in one namespace, or written to the file that
+follows the word. ``yaml`` blocks: parsed, and written to that file or to ``spec.yaml``. ``toml``
+blocks: entry points of registries of the project. ``json`` blocks: parsed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ ELSEWHERE = {
     "docs/adapters.md": "test_guard.py",
     "docs/guard.md": "test_guard.py",
     "docs/attestation.md": "../contrib/attestation/test_runs.py",
-    "docs/own-data.md": "test_own_data.py",
     "docs/pretraining.md": "test_recipe.py",
     "docs/recipe.md": "test_recipe.py",
     "docs/sensitivity-tests.md": "../contrib/sensitivity/test_sensitivity.py",
@@ -80,6 +79,23 @@ def _models(folder: Path) -> dict[str, Any]:
     import torch
 
     return {"generator": torch.Generator().manual_seed(0), "images": torch.zeros(1, 3, 32, 32)}
+
+
+def _own_data(folder: Path) -> dict[str, Any]:
+    """A folder of 20 patients with 20 records each, and the statistics that the page prints."""
+    x, client = np.random.default_rng(0).normal(size=(400, 4)), np.arange(400) % 20
+    group, y = np.where(client < 12, "strict", "loose"), (x[:, 0] > 0).astype(int)
+    np.savez(folder / "patients.npz", x=x, y=y, client=client, group=group)
+    rows = [
+        f"{50 + 10 * x[i, 0]:.2f},{('f', 'm', '')[i % 3]},{25 + x[i, 1]:.2f},{y[i]},p{client[i]},"
+        f"{group[i]}"
+        for i in range(400)
+    ]
+    (folder / "patients.csv").write_text("\n".join(["age,sex,bmi,ill,patient,unit", *rows]))
+    page = (Path(__file__).parents[2] / "docs" / "own-data.md").read_text(encoding="utf-8")
+    statistics = page.partition("```json\n")[2].partition("```")[0]
+    (folder / "statistics.json").write_text(statistics)
+    return {}
 
 
 def _view(folder: Path) -> dict[str, Any]:
@@ -126,6 +142,7 @@ PAGES = {
     "docs/inverse.md": Page(slow=True),
     "docs/lint.md": Page(words={"server.py": "--help", "train.py": "--help"}),
     "docs/models.md": Page(names=_models),
+    "docs/own-data.md": Page(names=_own_data),
     "docs/planning.md": Page(slow=True, words={"--seeds 5 --data-dir DATA": "--help"}),
     "docs/replay.md": Page(before=DIGITS, edits=SHORT),
     "docs/reproduction.md": Page(edits={"rounds: 50 ": "rounds: 1 "}, slow=True),

@@ -113,6 +113,8 @@ def test_the_blocks_of_the_page_run(
     if page.needs:
         pytest.importorskip(page.needs)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "nets", raising=False)
     monkeypatch.setenv("PRIVPLAN_DATA", str(tmp_path / "DATA"))
     monkeypatch.delenv("PRIVPLAN_BOOK", raising=False)
     if page.slow:
@@ -126,6 +128,8 @@ def test_the_blocks_of_the_page_run(
     for kind, file, text in _blocks(name):
         if kind in ("sh", "bash", "console"):
             _shell(page, text)
+        elif kind == "python" and file:
+            Path(file).write_text(text, encoding="utf-8")
         elif kind == "python":
             exec(compile(text, name, "exec"), names)
         elif kind == "yaml":

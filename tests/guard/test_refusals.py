@@ -54,18 +54,6 @@ def test_one_process_holds_a_run(tmp_path: Path) -> None:
         Guard(plan, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"evidence": "some"}, "evidence: must be public or internal, found 'some'"),
-        ({"keep": 0}, "keep: must be 1 or more, found 0"),
-    ],
-)
-def test_wrong_settings_are_refused(tmp_path: Path, change: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Guard(two_groups(2), tmp_path, **change)
-
-
 def test_wrong_input_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     plan = two_groups(2)
     (tmp_path / "notes.txt").write_text("mine")

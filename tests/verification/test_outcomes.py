@@ -14,7 +14,6 @@ from privplan.cli import main
 from privplan.plan import Plan
 from privplan.record import RECORD, REPLAY, GroupShare, ReleaseRecord
 from privplan.streams import Purpose, fingerprint, stream
-from privplan.verification.checks.check import failed, first, lacking, not_shown, passed
 from privplan.verification.verify import Verdict, judge, load_run
 from tests.verification import honest_run
 
@@ -238,11 +237,3 @@ def test_a_damaged_replay_is_bad_input(text: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["verify", "--rounds=0", "--details", str(tmp_path)])
     assert done.exit_code == 2
     assert done.stderr.startswith("privplan: ")
-
-
-def test_first_prefers_a_problem_then_what_is_missing() -> None:
-    assert first(["a fault"], "x", "fine", ["a file"]) == failed("x", "a fault")
-    assert first([], "x", "fine", ["a file", "a line"]) == not_shown("x", ["a file", "a line"])
-    assert first([], "x", "fine") == passed("x", "fine")
-    assert list(lacking("states", [True, False, True])) == ["states (2 of 3)"]
-    assert list(lacking("states", [])) == []
