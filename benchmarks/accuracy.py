@@ -19,7 +19,7 @@ from typing import Any
 from privplan.files import load_yaml, write_bytes
 from privplan.plan import Plan
 from privplan.planning.solver import solve
-from privplan.report.plots import figure, picture, tidy
+from privplan.report.style import LIGHT, figure, saved, styled
 from privplan.spec.measured import provisional, written
 from privplan.spec.presets import preset
 from privplan.spec.spec import Spec
@@ -132,28 +132,29 @@ def said(runs: list[dict[str, Any]]) -> str:
 
 def draw(records: Records, path: Path) -> None:
     """Accuracy by method with every group as a mark, one panel per split; and one dot per seed."""
-    page = figure(10.0, 3.4)
-    panels = page.subplots(1, len(SPLITS), sharey=True)
-    marks = dict(zip(GROUPS, "v^s", strict=True))
-    for axes, (split, partition) in zip(panels, SPLITS.items(), strict=True):
-        shown = [method for method in METHODS if (method, split) in records]
-        for place, method in enumerate(shown):
-            runs = records[method, split]
-            values = scores(runs)
-            axes.bar(place, statistics.fmean(values), color="#3b6ea5", width=0.6, alpha=0.5)
-            axes.plot([place] * len(values), values, ".", color="black", markersize=3)
-            for name, mark in marks.items():
-                label = f"{name} group" if place == 0 else None
-                level = mean(runs, "accuracy_by_group", name)
-                axes.plot(place + 0.2, max(level, 51), mark, color="#d9822b", ms=4, label=label)
-                if level < LOWEST:
-                    axes.annotate(f" {level:.1f}", (place + 0.2, 51), fontsize=7, va="center")
-        tidy(axes, partition)
-        axes.set_xticks(range(len(shown)), [METHOD_LINES[name] for name in shown], fontsize=7)
-    panels[0].set_ylabel("test accuracy (%)")
-    panels[0].set_ylim(LOWEST, 90)
-    panels[0].legend(fontsize=7, frameon=False, loc="upper left")
-    write_bytes(path, picture(page, "png"))
+    with styled(LIGHT):
+        page = figure(10.0, 3.4)
+        panels = page.subplots(1, len(SPLITS), sharey=True)
+        marks = dict(zip(GROUPS, "v^s", strict=True))
+        for axes, (split, partition) in zip(panels, SPLITS.items(), strict=True):
+            shown = [method for method in METHODS if (method, split) in records]
+            for place, method in enumerate(shown):
+                runs = records[method, split]
+                values = scores(runs)
+                axes.bar(place, statistics.fmean(values), color=LIGHT.good, width=0.6, alpha=0.5)
+                axes.plot([place] * len(values), values, ".", color=LIGHT.ink, markersize=3)
+                for name, mark in marks.items():
+                    label = f"{name} group" if place == 0 else None
+                    level = mean(runs, "accuracy_by_group", name)
+                    axes.plot(place + 0.2, max(level, 51), mark, color=LIGHT.bad, ms=4, label=label)
+                    if level < LOWEST:
+                        axes.annotate(f" {level:.1f}", (place + 0.2, 51), fontsize=7, va="center")
+            axes.set_title(partition)
+            axes.set_xticks(range(len(shown)), [METHOD_LINES[name] for name in shown], fontsize=7)
+        panels[0].set_ylabel("test accuracy (%)")
+        panels[0].set_ylim(LOWEST, 90)
+        panels[0].legend(fontsize=7, frameon=False, loc="upper left")
+        write_bytes(path, saved(page, "png"))
 
 
 def main() -> None:

@@ -118,14 +118,16 @@ def _tradeoff(form: str, picture: str, releases: dict[str, Any]) -> None:
     from privplan.accounting.certificate import composition
     from privplan.cli import render
     from privplan.files import write_bytes
-    from privplan.report.plots import picture_name, tradeoff_picture
+    from privplan.report.plots import tradeoff_panels
+    from privplan.report.style import picture as drawn
+    from privplan.report.style import picture_name
 
     kind = picture_name(picture) if picture else ""
     composed = composition(**releases)
     row, curve, warnings = composed.tradeoff()
     named = curve.to_dict()
     if picture:
-        write_bytes(picture, tradeoff_picture(curve, composed.title, kind))
+        write_bytes(picture, drawn(tradeoff_panels(curve, composed.title), kind))
     if form == "json":
         render.data([{**row.model_dump(mode="json"), **named}])
     else:

@@ -166,7 +166,8 @@ def solve_command(
         inputs.append(shown_address(address_of(book)))
     refuse_overwriting(inputs, (output, plot))
     if plot is not None:
-        from privplan.report.plots import picture_name, plan_picture
+        from privplan.report.plots import plan_picture
+        from privplan.report.style import picture_name
 
         kind = picture_name(plot)
     model: Any = None
@@ -472,7 +473,7 @@ def what_if_command(
         found = "both" if whole else "neither"
         raise InputError.one("vary", "exactly one of --vary and --frontier must be named", found)
     from privplan.files import write_bytes
-    from privplan.report import plots, tables
+    from privplan.report import plots, style, tables
 
     folder = Path(output) if output else None
     if whole:
@@ -482,7 +483,7 @@ def what_if_command(
         with render.progress("frontier") as progress:
             points = frontier(problem, progress)
         plain, table = [one.plain() for one in points], tables.frontier_table(problem.name, points)
-        drawn = None if folder is None else plots.frontier_picture(points, "png")
+        panels = plots.frontier_panels(points)
         files, warnings = [FRONTIER], unscaled_lines(problem)
     else:
         from privplan.planning.sweep import TABLE, parse_vary, spec_data, sweep
@@ -492,12 +493,10 @@ def what_if_command(
         with render.progress("what-if") as progress:
             plain = sweep(data, varies, folder, workers=workers, progress=progress)
         table, logarithmic = tables.sweep_table(plain, paths), varied[0].endswith(":log")
-        drawn = None
-        if folder is not None:
-            drawn = plots.sweep_picture(plain, paths, logarithmic=logarithmic)
+        panels = plots.sweep_panels(plain, paths, logarithmic=logarithmic)
         files = [TABLE, PICTURE]
-    if folder is not None and drawn:
-        write_bytes(folder / files[-1], drawn)
+    if folder is not None and panels:
+        write_bytes(folder / files[-1], style.picture(panels, columns=2))
     if form == "json":
         render.data(plain)
     else:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from privplan.files import write_bytes, write_text
 from privplan.processes import Journal, finish, in_jobs, key_of, resumable
-from privplan.report.plots import figure, picture, verbatim
+from privplan.report.style import Panel, Theme, name_lines, picture
 from privplan.values import digest
 from simulate.attacks.measures import (
     OTHER,
@@ -28,6 +28,7 @@ from simulate.attacks.measures import (
     guarantee,
     matched,
     null_scores,
+    psnr,
     scores,
 )
 from simulate.attacks.settings import PlanRound, RunRound
@@ -470,23 +471,38 @@ def contact_sheet(results: Sequence[Result]) -> bytes:
 
     A single release has no other update: its null is blank.
     """
-    blocks = [(_name(result), _strip(result)) for result in results]
-    columns = max(len(strip[0]) for _, strip in blocks)
-    height = 0.62 * 3 * len(blocks) + 0.32 * len(blocks) + 0.2
-    sheet = figure(max(4.0, 0.62 * columns + 1.6), height)
-    engine = sheet.get_layout_engine()
-    if engine is not None:
-        engine.set(w_pad=0.12)  # type: ignore[call-arg]  # the labels of the rows need it
-    axes = np.atleast_1d(sheet.subplots(len(blocks), 1))
-    for axis, (name, strip) in zip(axes, blocks, strict=True):
-        axis.imshow(_mosaic(strip, columns), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-        axis.set_title(name, fontsize=8, loc="left")
-        side = strip[0][0].shape[1]
-        axis.set_yticks([side * (row + 0.5) for row in range(3)])
-        axis.set_yticklabels(["original", "reconstruction", "null"], fontsize=7)
-        axis.set_xticks([])
-    verbatim(sheet)
-    return picture(sheet, "png")
+    panels = []
+    for number, result in enumerate(results):
+        strip = _strip(result)
+        found = [psnr(torch.stack(row), torch.stack(strip[0])) for row in strip[1:]]
+        said = ", ".join(f"{value:.1f}" for value in found[0])
+        alt = f"Reconstructions by {_name(result)}, PSNR in dB: {said}."
+        draw = partial(_images, strip, found)
+        panels.append(Panel(f"images-{number}", _name(result), alt, draw, 1.85))
+    return picture(panels, "png", columns=1 if len(panels) < 3 else 2)
+
+
+def _images(
+    strip: tuple[list[Tensor], ...], found: Sequence[np.ndarray], axes: Any, theme: Theme
+) -> None:
+    """Rows of images, with the PSNR to the original below a reconstruction or a null."""
+    step = 1.45
+    for row, images in enumerate(strip):
+        tiles = np.concatenate([image.permute(1, 2, 0).numpy() for image in images], 1)
+        place = (0, len(images), -step * row - 1, -step * row)
+        axes.imshow(tiles, cmap="gray", vmin=0, vmax=1, interpolation="nearest", extent=place)
+        for column, value in enumerate(found[row - 1] if row else ()):
+            if torch.any(images[column] != 1):  # not the blank null of a single release
+                said = f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"
+                axes.text(column + 0.5, place[2] - 0.06, said, ha="center", va="top",
+                          fontsize=8, color=theme.ink)  # fmt: skip
+    axes.vlines(range(1, SHOWN), -2 * step - 1, 0, color=theme.ground, lw=2)
+    axes.set(xlim=(0, SHOWN), ylim=(-2 * step - 1.5, 0.05), aspect="equal", xticks=[])
+    rows = ("original", "reconstruction,\nPSNR (dB)", "null,\nPSNR (dB)")
+    axes.set_yticks([-step * row - 0.5 for row in range(3)], rows)
+    axes.tick_params(axis="y", length=0, labelcolor=theme.ink)
+    axes.spines[:].set_visible(False)
+    axes.grid(visible=False)
 
 
 def _name(result: Result) -> str:
@@ -513,47 +529,53 @@ def _strip(result: Result) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     return rows
 
 
-def _mosaic(strip: tuple[list[Tensor], ...], columns: int) -> np.ndarray:
-    """Rows of images side by side [height, width] or [height, width, 3]."""
-    blank = strip[0][0] * 0 + 1
-    lines = []
-    for images in strip:
-        padded = [*images, *[blank] * (columns - len(images))]
-        lines.append(np.concatenate([image.permute(1, 2, 0).numpy() for image in padded], 1))
-    mosaic: np.ndarray = np.concatenate(lines, 0)
-    return mosaic[..., 0] if mosaic.shape[2] == 1 else mosaic
-
-
 def sweep_picture(lines: Sequence[Mapping[str, Any]]) -> bytes:
     """PNG: PSNR, re-identification and labels by epsilon, with the best null row."""
-    sheet = figure(12.0, 3.6)
-    panels = sheet.subplots(1, 3)
     measures: tuple[tuple[str, Callable[[Mapping[str, Any]], tuple[float, ...] | None]], ...] = (
         ("PSNR (dB)", partial(_measure, name="psnr")),
-        ("re-identified among 1,000", partial(_measure, name="identified")),
-        ("correct labels", _labels),
+        ("re-identified among 1,000 (share)", partial(_measure, name="identified")),
+        ("correct labels (share)", _labels),
     )
-    for name in dict.fromkeys((line["algorithm"], line["attack"]) for line in lines):
+    panels = [
+        Panel(f"attack-{at}", label.partition(" (")[0], f"{label} by epsilon, with the best null.",
+              partial(_swept, lines, label, measure), 3.2)
+        for at, (label, measure) in enumerate(measures)
+        if any(measure(line) for line in lines)
+    ]  # fmt: skip
+    return picture(panels, "png")
+
+
+def _swept(
+    lines: Sequence[Mapping[str, Any]],
+    label: str,
+    measure: Callable[[Mapping[str, Any]], tuple[float, ...] | None],
+    axes: Any,
+    theme: Theme,
+) -> None:
+    """A measure with its intervals by epsilon, a line for each attack on an algorithm."""
+    ends = []
+    names = dict.fromkeys((line["algorithm"], line["attack"]) for line in lines)
+    for number, name in enumerate(names):
         own = [line for line in lines if (line["algorithm"], line["attack"]) == name]
         own = sorted((line for line in own if not isinstance(line["epsilon"], str)), key=_epsilon)
-        for axes, (_, measure) in zip(panels, measures, strict=True):
-            found = [(_epsilon(line), *value) for line in own if (value := measure(line))]
-            if not found:
-                continue
-            x, values, lows, highs, best = (np.array(column) for column in zip(*found, strict=True))
-            spread = np.stack([values - lows, highs - values])
-            axes.errorbar(x, values, spread, marker="o", capsize=2, label=", ".join(name))
-            axes.plot(x, best, "k--", lw=1)
-    for axes, (label, _) in zip(panels, measures, strict=True):
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
-        axes.set_xlabel("epsilon (upper bound)")
-        axes.set_ylabel(label)
-        axes.grid(alpha=0.3)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=7, title="dashed: best null row", title_fontsize=7)
-    verbatim(sheet)
-    return picture(sheet, "png")
+        found = [(_epsilon(line), *value) for line in own if (value := measure(line))]
+        if not found:
+            continue
+        x, values, lows, highs, best = (np.array(column) for column in zip(*found, strict=True))
+        colour = theme.line(number)[0]
+        spread = np.stack([values - lows, highs - values])
+        axes.errorbar(x, values, spread, marker="o", capsize=2, color=colour)
+        axes.plot(x, best, "--", color=theme.quiet, lw=1)
+        ends.append((x[-1], values[-1], ", ".join(name), colour))
+        if not number:
+            ends.append((x[-1], best[-1], "best null", theme.quiet))
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    axes.xaxis.get_major_locator().set_params(numticks=5)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}".replace("e+0", "e"))
+    axes.set_xlabel(f"epsilon over all rounds, at most ({TABLE} says by which law)")
+    axes.set_ylabel(label)
+    name_lines(axes, ends)
 
 
 def _epsilon(line: Mapping[str, Any]) -> float:

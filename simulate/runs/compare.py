@@ -18,10 +18,12 @@ import torch
 
 from privplan.accounting.release import SHORT
 from privplan.errors import Fault, InputError
-from privplan.files import csv_cell, load_json, read_lines, write_text
+from privplan.files import csv_cell, load_json, read_lines, write_bytes, write_text
 from privplan.plan import Plan
 from privplan.processes import Progress, finish, in_jobs, resumable
 from privplan.record import ACCURACY, LEDGER, RECORD, ReleaseRecord, RunRecord
+from privplan.report.plots import comparison_panels
+from privplan.report.style import picture
 from privplan.report.tables import no_score
 from privplan.streams import Purpose, stream
 from privplan.verification.verify import GroupVerdict, Verdict, judge, load_run
@@ -32,7 +34,6 @@ from simulate.engine.experiment import Experiment
 from simulate.engine.loop import one_core
 from simulate.engine.round import RoundContext, client_batch
 from simulate.runs import run as checkpoint
-from simulate.runs.plots import comparison
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
 
@@ -325,8 +326,17 @@ def compare(
         write_text(base.folder / TABLE, results_csv(found))
         write_text(base.folder / CURVES, curves_csv(found))
         title = f"{base.plan.spec.name}, {base.dataset}, {counted(len(seeds), 'seed')}"
-        comparison(base.folder / PLOT, {one.algorithm: one.records for one in found}, title)
+        runs = {one.algorithm: one.records for one in found}
+        notes = {one.algorithm: _note(one) for one in found}
+        write_bytes(base.folder / PLOT, picture(comparison_panels(runs, notes), title=title))
         return found
+
+
+def _note(row: ComparisonRow) -> str:
+    """What a picture says beside a method that does not keep the budgets."""
+    if all(row.spent(name) is None for name in row.groups):
+        return "not private"
+    return "" if all(verdict.outcome != "broken" for verdict in row.verdicts) else "budget broken"
 
 
 def require_own(folder: Path) -> None:

@@ -37,6 +37,7 @@ from privplan.files import locked, write_bytes, write_text
 from privplan.ledger import Witness, chained, history_of, read_ledger
 from privplan.plan import Plan
 from privplan.record import CHECKPOINT, LEDGER, PLAN, RECORD, RoundMetrics, RunRecord
+from privplan.report.plots import run_picture
 from simulate import audit as traces
 from simulate.algorithm import extra_coordinates
 from simulate.algorithms.registry import ALGORITHMS
@@ -55,7 +56,6 @@ from simulate.parallel import (
     on_all_ranks,
 )
 from simulate.runs.ledger_writer import FileLedger, LedgerWriter, RemoteLedger
-from simulate.runs.plots import accuracy_by_round
 from simulate.runs.request import Request, prepare
 from simulate.tasks import MULTI_CLASS, finite_or_none
 from simulate.tracking import Callback, opened
@@ -287,7 +287,7 @@ def write_finished(
             },
         }
     )
-    accuracy_by_round(folder / PLOT, finished, experiment.algorithm.plan, spent)
+    write_bytes(folder / PLOT, run_picture(finished, experiment.algorithm.plan, spent))
     finished.save(folder)
     return finished
 
