@@ -14,22 +14,15 @@ from privplan.spec.spec import Spec
 from simulate.replay.replay import Replay
 
 ROOT = Path(__file__).parents[3]
-
-
 ROUNDS = 3
-
-
 PLANNING = {
-    "per_group": {"ratios": "uniform", "weights": "inverse_variance", "accountant": "rdp"},
-    "joint": {"ratios": "balanced", "accountant": "rdp"},
-    "quantile": {"ratios": "balanced", "accountant": "rdp", "clipping": {"quantile": 0.6}},
+    "per_group": {"ratios": "uniform", "weights": "inverse_variance"},
+    "joint": {"ratios": "balanced"},
+    "quantile": {"ratios": "balanced", "clipping": {"quantile": 0.6}},
     "quantiles": {
-        "ratios": "uniform",
-        "accountant": "rdp",
-        "clipping": {"quantile": 0.6},
-        "sparsification": [0.5, 0.6, 0.7],
+        "ratios": "uniform", "clipping": {"quantile": 0.6}, "sparsification": [0.5, 0.6, 0.7],
     },
-}
+}  # fmt: skip
 
 
 @cache
@@ -39,7 +32,7 @@ def short_plan(
     """Three rounds on the digits with a bound that some updates exceed."""
     data = dict(load_yaml(preset("digits"), "spec"))
     data |= {"rounds": ROUNDS, "clipping_norm": 0.5, "sampling": sampling}
-    data["planning"] = PLANNING[planning]
+    data["planning"] = {"accountant": "rdp", **PLANNING[planning]}
     data |= {"server": {"optimizer": server}} if server else {}
     data |= {"averaging": {"method": averaging}} if averaging else {}
     if sampling == "full":

@@ -110,17 +110,6 @@ def test_the_private_quantile_is_tuned_at_equal_guarantees(name, short_plan, tmp
     assert fixed.point.quantile is None
 
 
-def test_a_method_that_follows_a_median_by_default_gets_its_own_quantile(short_plan, tmp_path):
-    base = Request(short_plan, "", "digits", tmp_path / "out", device="cpu")
-    found = tune(base, ["DP-FedPGN"], trials=3)["DP-FedPGN"]
-    assert found.point.quantile is not None
-    chosen = replace(found, point=found.point.model_copy(update={"quantile": 0.3}))
-    given = algorithm("DP-FedPGN", short_plan).plan
-    plan = algorithm("DP-FedPGN", tuned_request(base, chosen).plan).plan
-    assert plan.clipping == replace_quantile(given, 0.3)
-    assert [g.noise_multiplier for g in plan.groups] == [g.noise_multiplier for g in given.groups]
-
-
 def replace_quantile(plan: Plan, quantile: float) -> Clipping:
     """The plan's clipping with another quantile and the same noise."""
     return plan.clipping.model_copy(update={"quantile": quantile})

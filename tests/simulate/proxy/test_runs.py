@@ -1,0 +1,277 @@
+"""Proxy runs that forecasts are made from, and pilots that measure constants on public data."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import Tensor
+
+from privplan.errors import InputError
+from privplan.forecast.features import ProxyRun, ProxyTable
+from privplan.forecast.model import Forecaster
+from privplan.planning.choices import relative_noise
+from privplan.planning.solver import solve
+from privplan.spec.presets import preset
+from privplan.spec.spec import Spec
+from simulate.cli.proxy import forecast as forecast_command
+from simulate.cli.proxy import pilot as pilot_command
+from simulate.data.partition.schemes import scheme
+from simulate.engine.loop import initial_state, run_round
+from simulate.proxy import pilot as estimators
+from simulate.proxy.pilot import Estimate, Pilot, pilot_experiment, run
+from simulate.proxy.search import (
+    DRAWN,
+    PROXY_JOURNAL,
+    Variation,
+    label_skew,
+    proxy_run,
+    trained,
+    variations,
+    varied,
+)
+from simulate.runs.ledger_writer import MemoryLedger
+from tests.simulate.proxy.test_tuning import DATA, SETTING, TEXT
+
+PLAIN = Spec.parse(DATA).model_dump(mode="json", exclude={"groups_from"})
+
+
+def test_variations_are_drawn_by_the_seed_alone():
+    spec = Spec.parse(DATA)
+    first = variations(spec, ["iid", "dirichlet:0.3"], 12, 3, 0.5)
+    assert first == variations(spec, ["iid", "dirichlet:0.3"], 20, 3, 0.5)[:12]
+    assert first != variations(spec, ["iid", "dirichlet:0.3"], 12, 4, 0.5)
+    assert {one.partition for one in first[:2]} == {"iid", "dirichlet:0.3"}
+    assert {one.decay is None for one in first} == {True, False}
+
+
+def test_a_variation_changes_budgets_rounds_and_recipe():
+    own = solve(Spec.parse(PLAIN), second_opinion=False)
+    one = Variation(epsilons=(2.0, 2.0), rounds=4, partition="iid", seed=0, share=1.0)
+    plan = varied(PLAIN, one)
+    half = varied(PLAIN, one.model_copy(update={"cohort": 0.5}))
+    assert half.spec.cohort == pytest.approx((plan.spec.cohort or 0) / 2, abs=0.5)
+    assert [group.epsilon for group in plan.groups] == [4.0, 16.0]
+    assert relative_noise(plan) < relative_noise(own)
+    other = varied(PLAIN, one.model_copy(update={"decay": 0.0, "clip": 2.0, "step": 0.5}))
+    assert other.spec.clipping_norm == pytest.approx(2 * plan.spec.clipping_norm)
+    assert other.spec.averaging is None
+    assert other.spec.server.learning_rate == pytest.approx(
+        (plan.spec.server.learning_rate or 0) / 4, rel=1e-3
+    )
+
+
+def test_a_run_has_the_groups_classes_and_accuracies():
+    one = Variation(
+        epsilons=(1.0, 1.0), rounds=2, partition="by-class:strict=0,8,9", seed=1, share=0.3
+    )
+    run = proxy_run((SETTING.model_copy(update={"spec": PLAIN}), one))
+    strict, loose = run["coverage"]["shares"]
+    assert loose[0] == loose[8] == loose[9] == 0
+    assert sum(strict) == pytest.approx(1)
+    parts = zip(run["coverage"]["clients"], run["accuracy_by_group"], strict=True)
+    total = sum(share * value for share, value in parts)
+    assert total == pytest.approx(run["accuracy"], abs=0.05)
+
+
+def test_skew_is_nothing_for_iid_clients_and_one_for_clients_of_one_class():
+    plan = solve(Spec.parse({**PLAIN, "rounds": 1}), second_opinion=False)
+
+    def skew(partition):
+        setting = SETTING.model_copy(update={"partition": partition})
+        return label_skew(trained(setting, plan, 0.1, 0)[0])
+
+    assert skew("iid") < 0.03
+    assert skew("dirichlet:0.3") == pytest.approx(0.25, abs=0.06)  # (1.3 / 4 - 0.1) / 0.9
+    assert skew("shards:1") > 0.7
+
+
+def test_the_command_writes_a_table_and_resumes(tmp_path):
+    spec, out = tmp_path / "spec.yaml", tmp_path / "proxy.json"
+    spec.write_text(TEXT)
+    words = [str(spec), "--dataset=digits", "--runs=12", "--share=0.1", "-o", str(out)]
+    done = CliRunner().invoke(forecast_command, words)
+    assert done.exit_code == 0, done.output
+    table = ProxyTable.load(out)
+    assert len(table.runs) == 12
+    assert len(Forecaster(table).held_out()) == 12
+    journal = Path(f"{out}.runs") / PROXY_JOURNAL
+    lines = journal.read_text().splitlines()
+    first = json.loads(lines[0])
+    first["rows"]["accuracy"] = 0.123
+    journal.write_text("\n".join([json.dumps(first), *lines[1:]]) + "\n")
+    assert CliRunner().invoke(forecast_command, words).exit_code == 0
+    assert ProxyTable.load(out).runs[0].accuracy == 0.123  # not trained again
+
+
+def test_wrong_input_is_one_line(tmp_path):
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(TEXT)
+    words = [str(spec), "--dataset=digits", "--partition=apart", "-o", str(tmp_path / "p.json")]
+    done = CliRunner().invoke(forecast_command, words)
+    assert isinstance(done.exception, InputError)
+    assert "partition: must be" in str(done.exception)
+    done = CliRunner().invoke(
+        forecast_command, [*words[:2], "--runs=3", "-o", str(tmp_path / "p.json")]
+    )
+    assert done.exit_code == 2
+
+
+def test_drawn_partitions_are_of_all_kinds():
+    found = variations(Spec.parse(DATA), [DRAWN], 200, 3, 0.5, 10)
+    kinds = Counter(one.partition.partition(":")[0] for one in found)
+    assert kinds["iid"] > 20
+    assert kinds["dirichlet"] > 20
+    assert kinds["by-class"] > 80
+    held = [one.partition for one in found if one.partition.startswith("by-class")]
+    assert {text.count(",") for text in held} == {0, 1, 2, 3, 4}  # up to half of the classes
+    assert {text[9:].partition("=")[0] for text in held} == {"strict", "loose"}
+    for text in held:
+        scheme(text)
+    assert variations(Spec.parse(DATA), [DRAWN], 3, 3, 0.5, 10) == found[:3]
+
+
+def test_classes_count_by_their_records_and_not_by_the_clients_of_their_group():
+    one = Variation(
+        epsilons=(1.0, 1.0), rounds=1, partition="by-class:strict=0,1,2,3,4,5,6,7",
+        seed=1, share=0.1,
+    )  # fmt: skip
+    run = ProxyRun.model_validate(proxy_run((SETTING.model_copy(update={"spec": PLAIN}), one)))
+    assert run.coverage.overall() == pytest.approx([0.1] * 10, abs=0.01)
+    without = run.coverage.model_copy(update={"frequency": None})
+    assert without.overall()[0] < 0.08
+
+
+SPEC = preset("digits")
+SMALL = ["--dataset", "digits", "--rounds", "2", "--clients", "12"]
+
+
+def pilot_of(tmp_path: Path, **changes: object) -> Pilot:
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    asked = Pilot(Spec.load(tmp_path / "spec.yaml"), "digits", rounds=2, clients=12)
+    return replace(asked, **changes)
+
+
+def test_updates_that_are_seen_make_the_engine_s_step(tmp_path):
+    setting, seen = pilot_experiment(pilot_of(tmp_path))
+    begun = initial_state(setting)
+    after = run_round(setting, begun, MemoryLedger(setting.algorithm.plan.digest))
+    updates = torch.cat([part for parts in seen.values() for part in parts])
+    torch.testing.assert_close(after.theta - begun.theta, updates.mean(0), atol=1e-6, rtol=1e-4)
+
+
+def test_groups_that_hold_other_classes_differ(tmp_path):
+    """The intervals of h are apart, and one of groups alike reaches down to 0."""
+    asked = pilot_of(tmp_path, clients=60)
+    alike = run(asked).heterogeneity
+    names = [group.name for group in asked.spec.groups]
+    apart = run(replace(asked, partition=f"by-class:{names[0]}=0,8,9")).heterogeneity
+    assert alike.low == 0
+    assert apart.low > alike.high
+
+
+def test_measured_norms_are_quantiles_of_the_same_norms(tmp_path):
+    found = run(pilot_of(tmp_path))
+    assert list(found.update_norms) == sorted(found.update_norms)
+    square = float(np.mean(np.square(found.update_norms)))
+    assert square == pytest.approx(found.update_norm.value**2, rel=0.1)
+    assert found.update_norm.low < found.update_norm.value < found.update_norm.high
+    assert np.log(10) < found.initial_gap.value < np.log(10) + 0.6
+    assert found.noise_curvature.value < found.smoothness.value
+
+
+def test_command_writes_a_spec_that_solve_accepts(tmp_path):
+    source, target = tmp_path / "spec.yaml", tmp_path / "out.yaml"
+    source.write_text(SPEC)
+    done = CliRunner().invoke(pilot_command, [str(source), *SMALL, "-o", str(target)])
+    assert done.exit_code == 0, done.output
+    assert "nothing here is private" in done.stderr
+    text = target.read_text()
+    kept = [line for line in SPEC.splitlines() if line.startswith("#")]
+    assert all(line in text for line in kept)
+    spec = Spec.load(target)
+    assert spec.planning.update_norms
+    assert solve(spec, second_opinion=False).groups
+    again = CliRunner().invoke(pilot_command, [str(source), *SMALL])
+    assert again.stdout == text
+    assert source.read_text() == SPEC
+
+
+# Client i minimises (theta - c_i)' A (theta - c_i) / 2 with A diagonal: its gradient is
+# A (theta - c_i), the largest curvature is max A, the mean one tr A / d, and gradients of clients
+# with scattered c_i scatter by A times that. Bounds are five standard errors wide.
+CURVATURES = torch.tensor([4.0, 1.0, 0.5, 0.25, 0.25], dtype=torch.float64)
+SIZE = len(CURVATURES)
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def near(found: Estimate, truth: float) -> bool:
+    return found.error > 0 and abs(found.value - truth) <= 5 * found.error
+
+
+def quadratic(theta: Tensor) -> Tensor:
+    return CURVATURES * (theta - 1)
+
+
+def test_largest_curvature_of_a_quadratic_whatever_the_step():
+    for radius in (1e-3, 10.0):
+        found = estimators.largest_curvature(quadratic, torch.zeros(SIZE), drawn(SIZE), radius)
+        assert found == pytest.approx(4.0, rel=1e-6)
+
+
+def test_mean_curvature_is_the_trace_over_the_dimension():
+    directions = list(drawn(400, SIZE))
+    found = estimators.mean_curvature(quadratic, torch.zeros(SIZE), directions, 0.5)
+    assert near(found, float(CURVATURES.sum()) / SIZE)
+    along = [torch.eye(SIZE, dtype=torch.float64)[0]] * 2
+    assert estimators.mean_curvature(quadratic, torch.zeros(SIZE), along, 0.5).value == (
+        pytest.approx(4.0)
+    )
+
+
+def test_local_variance_of_known_gradient_noise():
+    zeta, clients = 0.3, 2000
+    mean = quadratic(drawn(clients, SIZE, seed=1))
+    pair = [mean + zeta * drawn(clients, SIZE, seed=seed) for seed in (2, 3)]
+    found = estimators.local_variance(*pair)
+    assert near(found, zeta**2)
+    assert found.error < 0.05 * zeta**2
+
+
+def test_dissimilarity_of_scattered_optima():
+    scatter = 0.7
+    optima = scatter * drawn(2000, SIZE)
+    found = estimators.dissimilarity(quadratic(torch.ones(SIZE) - optima))
+    assert near(found, scatter**2 * float((CURVATURES**2).sum()))
+
+
+def grouped(means: Tensor, per_group: int, seed: int) -> tuple[Tensor, np.ndarray]:
+    owners = np.repeat(np.arange(len(means)), per_group)
+    return means[owners] + drawn(len(owners), means.shape[1], seed=seed), owners
+
+
+def test_heterogeneity_does_not_count_the_scatter_of_clients():
+    """h^2 by the formula, far below the squared scatter d of single clients."""
+    means = 0.2 * drawn(3, 40, seed=5)
+    shares = np.array([0.5, 0.3, 0.2])
+    weighted = torch.tensor(shares) @ means
+    truth = float((torch.tensor(shares) * ((means - weighted) ** 2).sum(1)).sum())
+    found = estimators.heterogeneity(*grouped(means, 40, 6), shares)
+    assert near(found, truth)
+    many = [estimators.heterogeneity(*grouped(means, 10, seed), shares) for seed in range(200)]
+    average = estimators.mean_of(np.array([one.value for one in many]))
+    assert near(average, truth)
+    # the jackknife's error agrees with the scatter of 200 repetitions
+    spread = average.error * math.sqrt(200)
+    typical = math.sqrt(float(np.mean([one.error**2 for one in many])))
+    assert 0.8 * spread < typical < 1.4 * spread
