@@ -16,7 +16,7 @@ from simulate.runs.ledger_writer import MemoryLedger
 from simulate.transforms import clip, scale, sparsify
 from tests.simulate import tiny
 from tests.simulate.algorithms.references.records import context_of
-from tests.simulate.engine.test_round import build, one_round
+from tests.simulate.engine.test_engine import build, one_round
 
 FINITE = np.array([3.0, 4.0]) * (1 + 1 + 4) / 4
 """The mean without the second client, of pixels 1, 255, 1 and 4."""

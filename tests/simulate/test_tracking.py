@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 import privplan
-from privplan.files import load_yaml
 from privplan.plan import Plan
 from privplan.record import RunRecord
-from privplan.spec.presets import preset
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import run_prepared
 from simulate.tracking import TRACKERS, Callback
+from tests.simulate.conftest import digits_spec
 
 
 class Recorder(Callback):
@@ -44,9 +43,8 @@ class Recorder(Callback):
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
-    data = {**load_yaml(preset("digits"), "spec"), "rounds": 3}
     path = tmp_path_factory.mktemp("plan") / "plan.json"
-    privplan.solve(privplan.Spec.parse(data)).save(path)
+    privplan.solve(digits_spec(rounds=3)).save(path)
     return path
 
 

@@ -11,18 +11,16 @@ from click.testing import CliRunner
 
 import privplan
 from privplan.cli import main
-from privplan.files import load_yaml
 from privplan.record import RunRecord
-from privplan.spec.presets import preset
+from tests.simulate.conftest import digits_spec
 
 ROOT = Path(privplan.__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
-    data = {**load_yaml(preset("digits"), "spec"), "rounds": 3}
     path = tmp_path_factory.mktemp("plan") / "plan.json"
-    privplan.solve(privplan.Spec.parse(data)).save(path)
+    privplan.solve(digits_spec(rounds=3)).save(path)
     return path
 
 

@@ -9,23 +9,21 @@ import pytest
 import torch
 
 import privplan
-from privplan.files import load_yaml
 from privplan.ledger import read_ledger
-from privplan.spec.presets import preset
 from simulate.local.dp_sgd import clipped_sums
 from simulate.local.sgd import local_sgd
 from simulate.models.registry import model
 from simulate.runs import run as checkpoint
 from simulate.runs.request import Request
 from simulate.runs.run import execute
+from tests.simulate.conftest import digits_spec
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 @pytest.fixture(scope="module")
 def plan():
-    data = {**load_yaml(preset("digits"), "spec"), "rounds": 4}
-    return privplan.solve(privplan.Spec.parse(data))
+    return privplan.solve(digits_spec(rounds=4))
 
 
 def _theta(folder: Path) -> torch.Tensor:

@@ -14,11 +14,8 @@ from hypothesis import strategies as st
 
 from privplan.cli import main
 from privplan.errors import InputError
-from privplan.files import load_yaml
 from privplan.planning.baselines import by_record
 from privplan.planning.solver import solve
-from privplan.spec.presets import preset
-from privplan.spec.spec import Spec
 from simulate.data.dataset import personal_test_records
 from simulate.data.partition.clients import Partition, first_shared_record
 from simulate.data.partition.schemes import (
@@ -31,6 +28,7 @@ from simulate.data.registry import load
 from simulate.runs.request import Request, prepare
 from simulate.runs.run import execute
 from tests.simulate import tiny
+from tests.simulate.conftest import digits_spec
 
 LABELS = np.random.default_rng(0).integers(0, 10, 4000)
 GROUPS = tiny.plan().groups
@@ -313,8 +311,7 @@ def test_a_part_keeps_the_classes_and_the_test_records():
 
 
 def test_a_run_on_a_part_is_recorded_and_replayed(tmp_path):
-    spec = {**load_yaml(preset("digits"), "preset"), "rounds": 2}
-    solve(Spec.parse(spec)).save(tmp_path / "plan.json")
+    solve(digits_spec(rounds=2)).save(tmp_path / "plan.json")
     words = [str(tmp_path / "plan.json"), "--dataset=digits:300", f"--output={tmp_path / 'run'}"]
     ran = CliRunner().invoke(main, ["simulate", *words, "--algorithm=DP-FedAvg", "--format=json"])
     assert ran.exit_code == 0, ran.output

@@ -1,24 +1,142 @@
-"""The noise that is drawn is the noise that is booked. False alarms below 1e-6 each."""
+"""Components fit each other, samplers keep their laws, and the noise that is drawn is booked."""
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
+from scipy.linalg import toeplitz
 
+import simulate
+from privplan import judge, load_run
 from privplan.accounting.release import SamplingLaw
 from privplan.errors import InputError
+from privplan.evidence import EVIDENCE
+from privplan.laws.builtin import Poisson
+from privplan.laws.cyclic import CyclicPoisson, coefficients
+from privplan.planning.solver import solve
+from privplan.record import LEDGER
+from privplan.spec.spec import Spec
 from privplan.streams import Purpose, stream
-from simulate.algorithm import compose
-from simulate.components import GroupSum, Mechanism, Released
+from simulate.aggregators import literal, mean, unmixed
+from simulate.algorithm import by_law, compose
+from simulate.components import GroupSum, Mechanism, Released, Transform
 from simulate.engine.loop import initial_state, train
-from simulate.mechanisms import gaussian_joint, gaussian_per_group, unprotected
+from simulate.mechanisms import gaussian_joint, gaussian_per_group, mixed_sums, unprotected
 from simulate.runs import run as checkpoint
 from simulate.runs.ledger_writer import MemoryLedger
+from simulate.runs.request import Request
+from simulate.runs.run import InterruptedRunError, execute
+from simulate.transforms import clip
 from tests.simulate import tiny
+
+ROOT = Path(simulate.__file__).parent
+
+
+OPAQUE = Transform("opaque", lambda updates, context: (updates, None), lambda bound, group: None)
+CLIP = {"transforms": (clip(1.0),)}
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"mechanism": gaussian_per_group()}, r"algorithm\.mechanism: must follow a transform"),
+        ({"transforms": (clip(1.0), OPAQUE), "mechanism": gaussian_per_group()}, "opaque"),
+        ({"sampler": by_law(SamplingLaw.POISSON)}, "must draw by the plan's law, full"),
+        ({**CLIP, "mechanism": gaussian_joint(), "aggregator": literal()}, "the same weight"),
+    ],
+)
+def test_components_that_do_not_fit_are_refused(parts, message):
+    with pytest.raises(InputError, match=message):
+        compose("unfit", tiny.plan(), **parts)
+
+
+def test_every_law_has_a_sampler():
+    assert [by_law(law).law for law in SamplingLaw] == list(SamplingLaw)
+
+
+def test_only_the_mechanisms_draw_normal_noise():
+    drawing = [
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.rglob("*.py")
+        if re.search(r"standard_normal|\.normal\(|randn|Purpose\.NOISE", path.read_text())
+    ]
+    assert sorted(drawing) == [
+        "attacks/inversion.py",  # images on which an attacker scales its search
+        "contrib/sensitivity/neighbours.py",  # a generator that draws zeros
+        "engine/loop.py",  # names the stream; subtracts what a client says that it drew
+        "mechanisms.py",
+        "models/network.py",  # dropout of a user's module
+        "models/own.py",  # made-up records on which a user's module is tried
+        "proxy/pilot.py",  # directions in which a pilot looks; nothing is protected by them
+        "replay/rounds.py",  # draws a run's noise again, to compare; nothing is protected by it
+    ]
+
+
+CLIENTS, RATIO, DRAWS = 400, 0.05, 3000
+
+
+def draws(sampler):
+    return [
+        sampler.draw(stream(1, Purpose.SAMPLING, index, 0), CLIENTS, RATIO, 1)
+        for index in range(DRAWS)
+    ]
+
+
+def test_poisson_sizes_are_binomial_and_every_client_is_as_likely():
+    cohorts = draws(by_law(SamplingLaw.POISSON))
+    sizes = np.array([len(cohort) for cohort in cohorts])
+    mean, variance = CLIENTS * RATIO, CLIENTS * RATIO * (1 - RATIO)
+    assert abs(sizes.mean() - mean) < 5 * np.sqrt(variance / DRAWS)
+    assert abs(sizes.var() / variance - 1) < 5 * np.sqrt(2 / DRAWS)
+    counts = np.bincount(np.concatenate(cohorts), minlength=CLIENTS)
+    spread = ((counts - DRAWS * RATIO) ** 2).sum() / (DRAWS * RATIO * (1 - RATIO))
+    assert 1e-6 < stats.chi2.sf(spread, CLIENTS) < 1 - 1e-6
+
+
+def test_poisson_clients_are_independent():
+    present = np.zeros((DRAWS, 2), dtype=bool)
+    for index, cohort in enumerate(draws(by_law(SamplingLaw.POISSON))):
+        present[index] = np.isin([3, 4], cohort)
+    both = int(present.all(axis=1).sum())
+    assert 1e-6 < stats.binom.cdf(both, DRAWS, RATIO**2) < 1 - 1e-6
+
+
+def test_fixed_size_is_exact_and_without_replacement():
+    cohorts = draws(by_law(SamplingLaw.FIXED_SIZE))
+    assert {len(cohort) for cohort in cohorts} == {20}
+    assert all(len(np.unique(cohort)) == 20 for cohort in cohorts)
+    counts = np.bincount(np.concatenate(cohorts), minlength=CLIENTS)
+    assert abs(counts - DRAWS * RATIO).max() < 6 * np.sqrt(DRAWS * RATIO)
+
+
+def test_full_takes_everybody():
+    generator = stream(0, Purpose.SAMPLING, 1, 0)
+    np.testing.assert_array_equal(by_law(SamplingLaw.FULL).draw(generator, 5, 1.0, 1), np.arange(5))
+
+
+def test_no_two_streams_start_alike():
+    names = [
+        (seed, purpose, *indices)
+        for seed in (0, 1, 2**31)
+        for purpose in Purpose
+        for count in (0, 1, 2)
+        for indices in itertools.product((0, 1, 2, 70000), repeat=count)
+    ]
+    starts = {name: stream(name[0], name[1], *name[2:]).integers(2**62) for name in names}
+    assert len(set(starts.values())) == len(names)
+
+
+def test_a_stream_depends_on_its_name_only():
+    one, two = (stream(3, Purpose.CLIENT, 5, 9).random(4) for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+
 
 SIZE = 50_000
 WEIGHTS = {"strict": 0.3, "loose": 0.3}
@@ -35,7 +153,7 @@ def sums(bound: float | None = 5.0) -> list[GroupSum]:
     ]  # fmt: skip
 
 
-def noise(index: int) -> np.random.Generator:
+def drawn_noise(index: int) -> np.random.Generator:
     return stream(1, Purpose.NOISE, 1, index)
 
 
@@ -44,7 +162,7 @@ def drawn(release: Released, total: float) -> np.ndarray:
 
 
 def test_one_release_per_group_with_its_own_deviation():
-    releases = gaussian_per_group().release(1, sums(), WEIGHTS, noise)
+    releases = gaussian_per_group().release(1, sums(), WEIGHTS, drawn_noise)
     assert [one.record.noise_std for one in releases] == [10.0, 2.5]
     for one in releases:
         values = drawn(one, 3.0)
@@ -57,7 +175,8 @@ def test_one_release_per_group_with_its_own_deviation():
 
 def test_releases_do_not_share_their_noise():
     one, two = (
-        drawn(release, 3.0) for release in gaussian_per_group().release(1, sums(), WEIGHTS, noise)
+        drawn(release, 3.0)
+        for release in gaussian_per_group().release(1, sums(), WEIGHTS, drawn_noise)
     )
     assert abs(np.corrcoef(one, two)[0, 1]) < 5 / np.sqrt(SIZE)
     assert abs(np.corrcoef(one[1:], one[:-1])[0, 1]) < 5 / np.sqrt(SIZE)
@@ -66,7 +185,7 @@ def test_releases_do_not_share_their_noise():
 def test_a_joint_release_has_noise_enough_for_every_group():
     parts = sums()
     parts[1] = replace(parts[1], bound=30.0)  # sigma 0.5 times 30 is more than 2 times 5
-    [release] = gaussian_joint().release(1, parts, WEIGHTS, noise)
+    [release] = gaussian_joint().release(1, parts, WEIGHTS, drawn_noise)
     assert release.record.noise_std == 15.0
     assert 1e-6 < stats.chi2.sf((drawn(release, 6.0) ** 2).sum() / 15.0**2, SIZE) < 1 - 1e-6
     for share, group in zip(release.record.shares, tiny.plan().groups, strict=True):
@@ -77,17 +196,14 @@ def test_a_joint_release_has_noise_enough_for_every_group():
 def test_without_a_bound_there_is_no_noise_to_draw():
     for mechanism in (gaussian_per_group(), gaussian_joint()):
         with pytest.raises(InputError, match="needs updates with a proven bound"):
-            mechanism.release(1, sums(bound=None), WEIGHTS, noise)
+            mechanism.release(1, sums(bound=None), WEIGHTS, drawn_noise)
 
 
 def test_no_protection_is_booked_as_none():
-    [release] = unprotected().release(1, sums(), WEIGHTS, noise)
+    [release] = unprotected().release(1, sums(), WEIGHTS, drawn_noise)
     assert torch.equal(release.vector, torch.full((SIZE,), 6.0))
-    assert (release.record.family, release.record.noise_std, release.record.dimension) == (
-        "none",
-        0,
-        0,
-    )
+    record = release.record
+    assert (record.family, record.noise_std, record.dimension) == ("none", 0, 0)
 
 
 def _counting() -> Mechanism:
@@ -121,3 +237,116 @@ def test_a_run_goes_on_from_the_state_in_a_checkpoint(tmp_path):
     found = checkpoint.load(tmp_path, torch.device("cpu"))
     done = train(setting, MemoryLedger(setting.algorithm.plan.digest), found)
     assert done.mechanism["rounds"].item() == 7 + setting.rounds
+
+
+BANDS, ROUNDS, FEW = 3, 8, 40
+
+
+def group_sums(totals: torch.Tensor) -> list[GroupSum]:
+    """Sums of both groups of the tiny plan, [2, FEW]."""
+    return [
+        GroupSum(
+            group=group, total=total, sampling="full", ratio=1.0, participants=(0, 1), bound=5.0,
+            largest_norm=4.0, clipped=1, excluded=0,
+        )
+        for group, total in zip(tiny.plan().groups, totals, strict=True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_the_server_has_the_sums_and_the_solved_noise(joint):
+    """Each step is that of the sums, plus C^{-1} of independent draws."""
+    mixture = coefficients(BANDS, 0.5)
+    inner = gaussian_joint() if joint else gaussian_per_group()
+    mechanism, aggregator = mixed_sums(inner, mixture, 2), unmixed(mean(), mixture)
+    weights = {group.name: 0.25 for group in tiny.plan().groups}
+    generator, theta = np.random.default_rng(3), torch.zeros(FEW)
+    totals = torch.from_numpy(generator.standard_normal((ROUNDS, 2, FEW)))
+    state, server = mechanism.start(theta), aggregator.start(theta)
+    steps, drawn = [], []
+    for round_ in range(ROUNDS):
+        mixed, state = mechanism.mix(group_sums(totals[round_]), state)
+        seeds = [np.random.default_rng([round_, index]) for index in range(2)]
+        releases, state = mechanism.release_round(
+            round_ + 1, mixed, weights, seeds.__getitem__, state
+        )
+        again = [np.random.default_rng([round_, index]) for index in range(len(releases))]
+        noise = [
+            one.standard_normal(FEW) * release.record.noise_std
+            for one, release in zip(again, releases, strict=True)
+        ]
+        drawn.append(0.25 * np.sum(noise, axis=0))
+        step, server = aggregator.combine(releases, theta, server)
+        steps.append(step.numpy())
+    column = np.zeros(ROUNDS)
+    column[:BANDS] = mixture
+    solved = np.linalg.inv(toeplitz(column, np.zeros(ROUNDS))) @ np.array(drawn)
+    expected = 0.25 * totals.sum(1).numpy() + solved
+    assert np.array(steps) == pytest.approx(expected, abs=2e-4)
+    assert isinstance(releases[0], Released)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    groups = [{"name": name, "clients": 45, "epsilon": e} for name, e in [("a", 2.0), ("b", 6.0)]]
+    return solve(Spec.parse({
+        "name": "turns", "groups": groups, "rounds": 9, "cohort": 20,
+        "sampling": "cyclic_poisson:3", "model": {"name": "mlp-digits", "parameters": 2410},
+    }))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def request_(plan, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("turns") / "run"
+    request = Request(plan, "planned", "digits", folder, seed=4)
+    execute(request)
+    return request
+
+
+def test_a_run_is_verified_from_its_ledger(request_):
+    verdict = judge(load_run(request_.folder))
+    assert not [check for check in verdict.checks if check.outcome == "failed"]
+    for group in verdict.groups:
+        assert group.budget * 0.98 < group.realised_lower <= group.realised_upper <= group.budget
+
+
+def test_an_interrupted_run_resumes_to_the_same_model(request_, tmp_path):
+    def report(done, rounds):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    again = replace(request_, folder=tmp_path / "run")
+    with pytest.raises((InterruptedRunError, KeyboardInterrupt)):
+        execute(again, report=report)
+    part = judge(load_run(again.folder))
+    for group in part.groups:  # two rounds of a client's turn, one of them with its whole cycle
+        assert group.realised_lower < group.realised_upper < group.budget
+    assert part.worst.realised_lower < part.worst.realised_upper < part.worst.budget
+    execute(again)
+    for name in (LEDGER, EVIDENCE):  # the evidence has a hash of each round's model
+        left, right = ((one.folder / name).read_bytes() for one in (request_, again))
+        assert left == right
+
+
+def test_clients_out_of_turn_are_found(plan, tmp_path, monkeypatch):
+    """Draws from everybody with the ratio of a turn, as Poisson sampling would make them."""
+    request = Request(plan, "planned", "digits", tmp_path / "run", seed=4)
+    monkeypatch.setattr(CyclicPoisson, "draw", Poisson.draw)
+    execute(request)
+    monkeypatch.undo()
+    failed = {check.name for check in judge(load_run(request.folder)).failed}
+    assert {"cohorts", "cohorts regenerated", "sampling law"} <= failed
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"algorithm": "DP-FedAvg"}, "plan.sampling: must be a law under which every round draws"),
+        ({"canaries": 5}, "plan.spec.sampling: must be a law under which every round draws"),
+        ({"noise": "secure-discrete"}, "noise: must not be secure-discrete under cyclic_poisson:3"),
+    ],
+)
+def test_what_does_not_go_with_turns(changes, message, request_, tmp_path):
+    with pytest.raises(InputError) as caught:
+        execute(replace(request_, folder=tmp_path / "run", **changes))
+    assert message in str(caught.value)

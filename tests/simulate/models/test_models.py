@@ -1,16 +1,22 @@
-"""Models against their plain PyTorch counterparts."""
+"""Models of the registry against their plain modules, and initial parameters from a file."""
 
 from __future__ import annotations
 
+import hashlib
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from privplan.planning.choices import recipe_lines
+from privplan.spec.training import Initial
+from simulate.algorithms.registry import algorithm
 from simulate.models.fast import Chain
-from simulate.models.network import Model
+from simulate.models.network import Model, save, started
 from simulate.models.registry import MODELS, model
+from tests.simulate import small
 
 CHAINS = [name for name in sorted(MODELS) if isinstance(model(name), Chain)]
 
@@ -59,38 +65,23 @@ def test_a_name_may_say_the_shape_and_the_classes(name, shape, classes):
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_shapes_and_head_are_those_of_the_plain_module(name):
-    network = model(name)
-    theta = network.initial(generator())
-    tensors = dict(plain(network, theta).named_parameters())
-    assert dict(network.shapes) == {key: tuple(value.shape) for key, value in tensors.items()}
-    assert [key for key, _ in network.shapes] == list(tensors)
-    weight, bias = list(tensors.values())[-2:]
-    assert weight.shape[0] == bias.shape[0] == network.classes
-    assert torch.equal(theta[network.head], torch.cat([weight.flatten(), bias]))
-
-
-@pytest.mark.parametrize("name", sorted(MODELS))
-def test_logits_are_those_of_the_plain_module(name):
-    network = model(name)
-    theta = network.initial(generator())
-    rows = 123 if name in CHAINS else 3  # more than one block of rows
-    x = records(network, rows)
-    with torch.no_grad():
-        expected = plain(network, theta)(x)
-        assert expected.shape == (rows, network.classes)
-        torch.testing.assert_close(network.logits(theta, x), expected, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", sorted(MODELS))
-def test_logits_of_each_client_are_those_of_its_own_model(name):
+def test_shapes_head_and_logits_are_those_of_the_plain_module(name):
     network = model(name)
     thetas = torch.stack([network.initial(generator(seed)) for seed in range(2)])
-    x = records(network, 2, 3)
+    module = plain(network, thetas[0])
+    tensors = dict(module.named_parameters())
+    assert list(network.shapes) == [(key, tuple(value.shape)) for key, value in tensors.items()]
+    weight, bias = list(tensors.values())[-2:]
+    assert weight.shape[0] == bias.shape[0] == network.classes
+    assert torch.equal(thetas[0][network.head], torch.cat([weight.flatten(), bias]))
+    rows = 123 if name in CHAINS else 3  # more than one block of rows
+    x, few = records(network, rows), records(network, 2, 3)
     with torch.no_grad():
-        expected = torch.stack([network.logits(t, b) for t, b in zip(thetas, x, strict=True)])
-        found = network.logits_each(thetas, x)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+        expected = module(x)
+        assert expected.shape == (rows, network.classes)
+        torch.testing.assert_close(network.logits(thetas[0], x), expected, atol=1e-5, rtol=1e-5)
+        each = torch.stack([network.logits(t, b) for t, b in zip(thetas, few, strict=True)])
+        torch.testing.assert_close(network.logits_each(thetas, few), each, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -104,3 +95,49 @@ def test_initial_parameters_follow_the_law_of_he(name):
             assert float(layer.weight.detach().std()) == pytest.approx(deviation, rel=0.15)
             assert layer.weight.abs().max() > 2 * deviation
             assert not layer.bias.any()
+
+
+NET = model("mlp-digits")
+VALUES = torch.arange(NET.parameters, dtype=torch.float32) / 100
+
+
+@pytest.fixture
+def file(tmp_path):
+    save(tmp_path / "start.npy", VALUES)
+    return tmp_path / "start.npy"
+
+
+def seeded(seed: int = 3) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def pretrained(path: Path, source: str) -> Initial:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Initial(file=str(path), sha256=digest, source=source, head="drawn")
+
+
+@pytest.mark.parametrize("name", ["mlp-digits", "cnn-2-valid"])
+def test_a_drawn_head_is_the_models_own(tmp_path, name):
+    net = model(name)
+    values = torch.full((net.parameters,), 0.5)
+    save(tmp_path / "start.npy", values)
+    begun = started(net, pretrained(tmp_path / "start.npy", "mnist")).initial(seeded())
+    own = torch.zeros(net.parameters, dtype=torch.bool)
+    own[net.head] = True
+    assert torch.equal(begun[own], net.initial(seeded())[own])
+    assert bool((begun[~own] == 0.5).all())
+
+
+def test_every_method_starts_from_them(file):
+    spec = small.plan().spec
+    initial = pretrained(file, "digits").model_copy(update={"head": "loaded"})
+    network = spec.model.model_copy(update={"initial": initial})
+    spec = spec.model_copy(update={"model": network})
+    planned = small.plan().model_copy(update={"spec": spec})
+    for name in ("planned", "FedAvg", "GDPFed"):
+        run = small.setting(algorithm(name, planned))
+        assert torch.equal(run.start, VALUES)
+    [line] = [line for line in recipe_lines(planned) if line.startswith("initial parameters")]
+    assert "trained on digits" in line
+    assert "no budget counts them" in line
+    assert planned.digest != small.plan().digest

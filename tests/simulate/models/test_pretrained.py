@@ -1,4 +1,4 @@
-"""Transformers from disk, on tiny ones made here."""
+"""Frozen models with adapters, and transformers from disk, on tiny ones made here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 from simulate.local import sgd
@@ -98,3 +99,55 @@ def test_another_number_of_classes_gets_a_fresh_head_and_keeps_the_rest(weights)
     assert torch.equal(theta, network.initial(generator()))
     assert not torch.equal(theta[network.head], network.initial(generator(1))[network.head])
     assert network.logits(theta, some((1, 28, 28), (2,))).shape == (2, 10)
+
+
+@pytest.fixture(params=["cnn-digits", "vit"])
+def name(request, weights):
+    return f"vit:{weights / 'vit'}" if request.param == "vit" else request.param
+
+
+def test_it_starts_as_the_frozen_model(name):
+    base, found = model(name), model(f"adapters:{name}")
+    theta, whole = found.initial(generator()), base.initial(generator())
+    whole[base.head] = theta[found.head]
+    x = torch.rand(3, *base.input_shape, generator=generator(1))
+    torch.testing.assert_close(found.logits(theta, x), base.logits(whole, x), rtol=1e-4, atol=1e-5)
+
+
+def test_the_body_is_the_same_for_every_seed_and_is_not_trained(name):
+    found = model(f"adapters:{name}")
+    names = [key for key, _ in found.shapes]
+    assert all(".adapter." in key for key in names[:-2])
+    one, other = (dict(model(f"adapters:{name}").module().named_buffers()) for _ in range(2))
+    assert one
+    for key, value in one.items():
+        torch.testing.assert_close(value, other[key], rtol=0, atol=0)
+
+
+def test_gradients_against_the_plain_module(name):
+    found = model(f"adapters:{name}")
+    theta = found.initial(generator())
+    theta += 0.1 * torch.rand(len(theta), generator=generator(2))
+    x = torch.rand(2, *found.input_shape, generator=generator(1))
+    y = torch.tensor([0, 1])
+    network = found.module().eval()
+    nn.utils.vector_to_parameters(theta, network.parameters())
+    loss = nn.functional.cross_entropy(network(x), y)
+    slopes = torch.autograd.grad(loss, list(network.parameters()))
+    expected = torch.cat([slope.flatten() for slope in slopes])
+    packed = found.packed_gradients(found.pack(theta[None]), x[None], y[None])
+    torch.testing.assert_close(found.unpack(packed, 1)[0], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_come_from_disk_and_adapters_sit_behind_blocks(weights):
+    vit = f"vit:{weights / 'vit'}"
+    found = model(f"adapters:{vit}")
+    assert found.parameters == 2 * (8 * 8 + 8 + 8 * 8 + 8) + 8 * 4 + 4
+    loaded = model(vit).initial(generator())
+    frozen = {float(value.sum()) for value in found.module().buffers() if value.is_floating_point()}
+    base, place = model(vit), 0
+    for _, shape in base.shapes:
+        size = shape.numel() if isinstance(shape, torch.Size) else torch.Size(shape).numel()
+        if place < base.head.start:
+            assert float(loaded[place : place + size].view(shape).sum()) in frozen
+        place += size

@@ -13,7 +13,7 @@ from simulate.algorithms.registry import ALGORITHMS
 from simulate.engine.loop import train
 from simulate.runs.ledger_writer import FileLedger, MemoryLedger
 from tests.simulate import small, tiny
-from tests.simulate.engine.test_round import build
+from tests.simulate.engine.test_engine import build
 
 DIGEST = "d" * 64
 

@@ -8,11 +8,8 @@ import torch
 from torch import Tensor
 
 from privplan.evidence import EVIDENCE, VECTORS
-from privplan.files import load_yaml
 from privplan.planning.solver import solve
 from privplan.record import CHECKPOINT, LEDGER, RunRecord
-from privplan.spec.presets import preset
-from privplan.spec.spec import Spec
 from privplan.spec.training import Averaging, ServerOptimiser
 from simulate.algorithms.registry import ALGORITHMS
 from simulate.components import Server
@@ -21,6 +18,7 @@ from simulate.runs.request import Request, prepare
 from simulate.runs.run import InterruptedRunError, execute, run_prepared
 from simulate.server import SERVER_OPTIMISERS, add, averaged
 from tests.simulate import tiny
+from tests.simulate.conftest import digits_spec
 
 START = torch.tensor([1.0, -2.0, 0.5])
 STEPS = [torch.tensor([0.5, 0.0, -0.2]), torch.tensor([0.1, 0.3, 0.2]), torch.tensor([-1.0, 1, 0])]
@@ -98,8 +96,8 @@ def test_exactly_the_algorithms_with_their_own_server_refuse():
 
 
 def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path):
-    data = {**load_yaml(preset("digits"), "spec"), "rounds": 4, "averaging": {}}
-    plan = solve(Spec.parse({**data, "server": {"optimizer": "yogi"}}), second_opinion=False)
+    data = {"rounds": 4, "averaging": {}}
+    plan = solve(digits_spec(**data, server={"optimizer": "yogi"}), second_opinion=False)
 
     def stop(done, total):
         if done == 2:
@@ -117,8 +115,8 @@ def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path):
 
 
 def test_the_average_is_evaluated_and_released(tmp_path):
-    data = {**load_yaml(preset("digits"), "spec"), "rounds": 2, "averaging": {"decay": 0.5}}
-    plan = solve(Spec.parse(data), second_opinion=False)
+    data = {"rounds": 2, "averaging": {"decay": 0.5}}
+    plan = solve(digits_spec(**data), second_opinion=False)
     request = Request(plan, "planned", "digits", tmp_path / "run")
     experiment = prepare(request)
     record = run_prepared(request, experiment).record

@@ -1,28 +1,42 @@
-"""Rounds computed by hand: mini-batches, clipping, sums, noise, weights and steps."""
+"""Rounds computed by hand, clients trained in one batch, evaluation, and a million clients."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from privplan.errors import InputError
+from privplan.planning.solver import solve
 from privplan.streams import Purpose, stream
 from simulate.algorithm import Algorithm, compose, whole
 from simulate.algorithms.registry import ALGORITHMS, Hyperparameters, algorithm
-from simulate.components import Split
+from simulate.components import ClientBatch, LocalResult, LocalRule, Split
 from simulate.data.partition.schemes import partition, scheme
 from simulate.data.registry import load
+from simulate.engine import loop
+from simulate.engine.evaluation import AccuracyMeasures, by_group, measure
+from simulate.engine.experiment import Experiment
 from simulate.engine.loop import initial_state, run_round, train
 from simulate.engine.round import ABSENT, batches, schedule
 from simulate.local.sgd import PADDING
 from simulate.mechanisms import gaussian_joint
+from simulate.models.registry import model
+from simulate.runs import run as checkpoint
 from simulate.runs.ledger_writer import MemoryLedger
+from simulate.runs.request import Request, prepare
+from simulate.runs.run import execute
+from simulate.tasks import records_within_share
 from simulate.transforms import clip, keep_largest, random_mask, shortened
 from tests.sabotage.fault import with_components
 from tests.simulate import small, tiny
+from tests.simulate.conftest import digits_spec
 from tests.simulate.tiny import noise, one_round
 
 # Pixels 1, 2 | 1, 4 give updates of norm 5, 10 | 5, 20; clipped to 5 each is (3, 4).
@@ -159,3 +173,145 @@ def test_batches_do_not_depend_on_who_else_is_trained():
     assert (y == PADDING).any()  # three or four records per client
     later, _ = batches(data, held, np.array([3]), **{**shared, "round_": 3})
     assert not torch.equal(alone_x, later)
+
+
+ACROSS = ["FedAvg", "planned", "DP-FedSAM", "DP-FedPGN", "DP-FedAvg-BLUR", "PPSGD", "CENTAUR"]
+
+
+def experiment_of(name: str) -> Experiment:
+    plan = solve(digits_spec(rounds=3))
+    return prepare(Request(plan, name, "digits", Path("unused"), seed=3))
+
+
+def watched(local: LocalRule, batches: list[int]) -> LocalRule:
+    """The rule, which also notes how many clients each batch has."""
+
+    def train(batch: ClientBatch) -> LocalResult:
+        batches.append(len(batch.clients))
+        return local.train(batch)
+
+    return replace(local, train=train)
+
+
+def three_rounds(setting: Experiment, local: LocalRule) -> tuple[torch.Tensor, str, list[int]]:
+    """Model and chain of the ledger after three rounds, and the batches that were trained."""
+    batches: list[int] = []
+    algorithm = replace(setting.algorithm, local=watched(local, batches))
+    setting = replace(setting, algorithm=algorithm)
+    ledger = MemoryLedger(algorithm.plan.digest)
+    progress = initial_state(setting)
+    for _ in range(3):
+        progress = run_round(setting, progress, ledger)
+    return progress.theta, progress.chain, batches
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_the_groups_of_a_batch_change_no_bit(name):
+    setting = experiment_of(name)
+    local = setting.algorithm.local
+    assert local.across_groups
+    theta, chain, batches = three_rounds(setting, local)
+    apart, other_chain, more = three_rounds(setting, replace(local, across_groups=False))
+    assert torch.equal(theta, apart)
+    assert chain == other_chain
+    assert len(batches) == 3
+    assert len(more) == 9
+    assert sum(batches) == sum(more)
+
+
+def test_a_rule_that_reads_the_group_gets_one_group_at_a_time():
+    setting = experiment_of("DP-FedAvg")
+    groups: list[str] = []
+
+    def train(batch):
+        groups.append(batch.group.name)
+        return LocalResult(torch.zeros(len(batch.clients), setting.dimension))
+
+    three_rounds(setting, LocalRule("reads the group", train))
+    assert groups == [group.name for group in setting.algorithm.plan.groups] * 3
+
+
+FOUND = AccuracyMeasures(correct=np.array([8, 5, 0]), total=np.array([10, 10, 0]), loss=1.0)
+
+
+def test_accuracy_overall_by_class_and_of_a_group_on_the_labels_that_it_holds():
+    assert FOUND.accuracy == 13 / 20
+    np.testing.assert_array_equal(FOUND.by_class, [0.8, 0.5, np.nan])
+    shares = {"first": [1.0, 0.0, 0.0], "mixed": [0.25, 0.75, 0.0], "absent": [0.0, 0.0, 1.0]}
+    assert by_group(FOUND, {name: np.array(one) for name, one in shares.items()}) == pytest.approx(
+        {"first": 0.8, "mixed": 0.25 * 0.8 + 0.75 * 0.5, "absent": 0.0}
+    )
+
+
+def test_measuring_against_plain_predictions_on_any_number_of_threads():
+    data, network = load("digits"), model("mlp-digits")
+    theta = network.initial(torch.Generator().manual_seed(0))
+    found = measure(network, theta, data)
+    predicted = network.logits(theta, data.inputs(data.test_x)).argmax(1)
+    for label in range(10):
+        of_class = data.test_y == label
+        assert found.correct[label] == int((predicted[of_class] == label).sum())
+        assert found.total[label] == int(of_class.sum())
+    again = measure(network, theta, data, workers=2)
+    np.testing.assert_array_equal(found.correct, again.correct)
+    assert found.loss == again.loss
+
+
+def test_all_test_records_are_evaluated_in_the_end_only(short_plan, tmp_path, monkeypatch):
+    plain = execute(Request(short_plan, "FedAvg", "digits", tmp_path / "plain", seed=4)).record
+    monkeypatch.setattr(loop, "EVALUATED_RECORDS", 100)
+    asked = Request(short_plan, "FedAvg", "digits", tmp_path / "part", seed=4)
+    part, setting = execute(asked).record, prepare(asked)
+    assert part.accuracy == plain.accuracy == plain.metrics[-1].accuracy
+    assert part.accuracy_by_class == plain.accuracy_by_class
+    rows = loop.evaluation_rows(setting, 100)
+    assert torch.equal(rows, loop.evaluation_rows(setting, 100))
+    assert len(rows) == len(rows.unique()) == 100
+    assert not torch.equal(rows, loop.evaluation_rows(replace(setting, seed=5), 100))
+    theta = checkpoint.load(tmp_path / "part", torch.device("cpu")).theta
+    assert part.metrics[-1].accuracy == measure(setting.model, theta, setting.data).accuracy
+    state = replace(loop.initial_state(setting), round=1)
+    every, records = loop.evaluation_schedule(setting)
+    assert (every, records) == (1, 100)
+    earlier = loop.evaluate_if_due(setting, state, every, records)
+    expected = measure(setting.model, state.theta, setting.data, 1, rows)
+    assert earlier.metrics[-1].accuracy == expected.accuracy
+    assert earlier.measures is None
+    assert loop.evaluation_rows(setting, len(setting.data.test_y)) is None
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        ((16, 3, 120, 50, 10_000), 4912),  # with 10,000 in the end 12% of 288,000 passes
+        ((50, 5, 120, 50, 10_000), 10_888),
+        ((8, 1, 10, 5, 10_000), 1000),  # too short a run: at least so many
+        ((1, 1, 120, 50, 100), 2060),
+    ],
+)
+def test_the_records_of_an_evaluation_during_training(run, expected):
+    """Rounds, every how many of them, cohort, images of a client, test records."""
+    assert records_within_share(*run) == expected
+
+
+CLIENTS = 10**6
+BYTES_A_CLIENT = 48
+"""Most bytes per client: its number in a group, and the same while groups are drawn."""
+CODE = """
+import runpy, sys
+found = runpy.run_path(sys.argv[1])["measure"](int(sys.argv[2]))
+print(found.before, found.peak)
+"""
+
+
+@pytest.mark.slow
+def test_a_round_of_a_million_clients_fits():
+    root = Path(__file__).parents[3]
+    script = str(root / "benchmarks" / "population.py")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    command = [sys.executable, "-c", CODE, script, str(CLIENTS)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    before, peak = map(float, done.stdout.split())
+    assert (peak - before) * 2**20 < BYTES_A_CLIENT * CLIENTS
+    assert peak < 4096
