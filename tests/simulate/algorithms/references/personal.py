@@ -154,53 +154,29 @@ def by(rho: float, head_rate: float) -> Callable[[Algorithm], Algorithm]:
 
 
 HEADS = (
-    Case(
-        "P-FedSAM",
-        small.plan(),
-        check_heads(RHO),
-        {
-            "no ascent": by(0.0, HEAD_RATE),
-            "a head that is fixed": by(RHO, 0.0),
-            "a head that is released": head_released,
-            "a head that is forgotten": after(_forgets),
-        },
-        {"rho": RHO, "head_rate": HEAD_RATE},
-    ),
-    Case(
-        "DP2-FedSAM",
-        small.plan(),
-        check_heads(RHO),
-        {
-            "no ascent": by(0.0, HEAD_RATE),
-            "descent in place of ascent": by(-RHO, HEAD_RATE),
-            "a head that is released": head_released,
-        },
-        {"rho": RHO, "head_rate": HEAD_RATE},
-    ),
-    Case(
-        "CENTAUR",
-        small.plan(),
-        check_heads(0.0),
-        {
-            "ascent": by(RHO, HEAD_RATE),
-            "a head that is released": head_released,
-            "a head that is forgotten": after(_forgets),
-        },
-        {"head_rate": HEAD_RATE},
-    ),
-)
-OFFSETS = Case(
-    "PPSGD",
-    small.plan(),
-    check_offsets,
-    {
-        "offsets averaged": after(_with_offset),
-        "offsets forgotten": after(_forgets),
-        "offsets not used": having(split=whole()),
-        "equal steps": having(local=additive_sgd(1.0)),
-    },
-    {"alpha": ALPHA},
-)
+    Case("P-FedSAM", small.plan(), check_heads(RHO), {
+        "no ascent": by(0.0, HEAD_RATE),
+        "a head that is fixed": by(RHO, 0.0),
+        "a head that is released": head_released,
+        "a head that is forgotten": after(_forgets),
+    }, {"rho": RHO, "head_rate": HEAD_RATE}),
+    Case("DP2-FedSAM", small.plan(), check_heads(RHO), {
+        "no ascent": by(0.0, HEAD_RATE),
+        "descent in place of ascent": by(-RHO, HEAD_RATE),
+        "a head that is released": head_released,
+    }, {"rho": RHO, "head_rate": HEAD_RATE}),
+    Case("CENTAUR", small.plan(), check_heads(0.0), {
+        "ascent": by(RHO, HEAD_RATE),
+        "a head that is released": head_released,
+        "a head that is forgotten": after(_forgets),
+    }, {"head_rate": HEAD_RATE}),
+)  # fmt: skip
+OFFSETS = Case("PPSGD", small.plan(), check_offsets, {
+    "offsets averaged": after(_with_offset),
+    "offsets forgotten": after(_forgets),
+    "offsets not used": having(split=whole()),
+    "equal steps": having(local=additive_sgd(1.0)),
+}, {"alpha": ALPHA})  # fmt: skip
 OWN_CASES = (*HEADS, OFFSETS)
 
 
@@ -389,45 +365,27 @@ TRAINING = {
 }
 NUMBERS = {"hidden": float(HIDDEN)}
 SERVER = (
-    Case(
-        "pFedHN",
-        small.plan(),
-        check_server(personal=False),
-        {
-            **TRAINING,
-            "embeddings that are fixed": _embeddings_fixed,
-            "a hypernetwork that is fixed": _hypernetwork_fixed,
-            "another rate": having(aggregator=through_hypernetwork(POPULATION, HIDDEN, RATE / 2)),
-        },
-        {**NUMBERS, "server_rate": RATE},
-    ),
-    Case(
-        "pFedHN-PC",
-        small.plan(),
-        check_server(personal=True),
-        {
-            **TRAINING,
-            "embeddings that are fixed": _embeddings_fixed,
-            "a classifier that is forgotten": after(_forgets),
-        },
-        {**NUMBERS, "server_rate": RATE},
-    ),
-)
+    Case("pFedHN", small.plan(), check_server(personal=False), {
+        **TRAINING,
+        "embeddings that are fixed": _embeddings_fixed,
+        "a hypernetwork that is fixed": _hypernetwork_fixed,
+        "another rate": having(aggregator=through_hypernetwork(POPULATION, HIDDEN, RATE / 2)),
+    }, {**NUMBERS, "server_rate": RATE}),
+    Case("pFedHN-PC", small.plan(), check_server(personal=True), {
+        **TRAINING,
+        "embeddings that are fixed": _embeddings_fixed,
+        "a classifier that is forgotten": after(_forgets),
+    }, {**NUMBERS, "server_rate": RATE}),
+)  # fmt: skip
 CLIENT = tuple(
-    Case(
-        name,
-        plan,
-        check_client,
-        {
-            **TRAINING,
-            "an embedding that is fixed": after(_forgets_embedding),
-            "embedding and head released": own_released,
-            "a head that is fixed": lambda one: replace(
-                one, local=hypernetwork_sgd(one.split, hidden=HIDDEN, head_rate=0.0)
-            ),
-        },
-        {**NUMBERS, "head_rate": HEAD_RATE},
-    )
+    Case(name, plan, check_client, {
+        **TRAINING,
+        "an embedding that is fixed": after(_forgets_embedding),
+        "embedding and head released": own_released,
+        "a head that is fixed": lambda one: replace(
+            one, local=hypernetwork_sgd(one.split, hidden=HIDDEN, head_rate=0.0)
+        ),
+    }, {**NUMBERS, "head_rate": HEAD_RATE})
     for name, plan in (("HyperFL", small.plan()), ("HyperFL-LPM", frozen(small.plan())))
-)
+)  # fmt: skip
 CASES = (*OWN_CASES, *SERVER, *CLIENT)

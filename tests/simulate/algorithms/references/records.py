@@ -225,26 +225,16 @@ RECORDS_CASES = (
         check_weights(of_records),
         {**DP_SGD, "inverse weights": INVERSE},
     ),
-    Case(
-        "minimum-epsilon",
-        plan("population", strict=True),
-        check_weights(of_records),
-        {
-            **DP_SGD,
-            "each client's own budget": having(plan=plan("population")),
-        },
-    ),
+    Case("minimum-epsilon", plan("population", strict=True), check_weights(of_records), {
+        **DP_SGD,
+        "each client's own budget": having(plan=plan("population")),
+    }),
     Case("WeiAvg", plan("epsilon"), check_weights(of_budgets), {**DP_SGD, "inverse": INVERSE}),
-    Case(
-        "Robust-HDP-oracle",
-        plan("inverse_variance"),
-        check_weights(of_variances),
-        {
-            **DP_SGD,
-            "inverse weights": INVERSE,
-            "1 / sigma": aggregated("root", lambda u, releases: as_planned(u, releases).sqrt()),
-        },
-    ),
+    Case("Robust-HDP-oracle", plan("inverse_variance"), check_weights(of_variances), {
+        **DP_SGD,
+        "inverse weights": INVERSE,
+        "1 / sigma": aggregated("root", lambda u, releases: as_planned(u, releases).sqrt()),
+    }),
     Case(
         "Robust-HDP-norms",
         plan("inverse_variance"),
@@ -255,7 +245,7 @@ RECORDS_CASES = (
             "Robust PCA": aggregated("pursuit", by_noise(2000)),
         },
     ),
-)
+)  # fmt: skip
 
 
 def check_estimates(algorithm: Algorithm) -> None:
@@ -276,17 +266,12 @@ def check_estimates(algorithm: Algorithm) -> None:
     assert np.sum(found**2 * variances) / least - 1 < 0.03
 
 
-ESTIMATED = Case(
-    "Robust-HDP",
-    plan("inverse_variance"),
-    check_estimates,
-    {
-        **DP_SGD,
-        "raw norms": aggregated("norms", by_norm),
-        "1 / sigma": aggregated("root", root),
-        "inverse weights": aggregated("inverse", lambda u, releases: 1 / by_noise(2000)(u, [])),
-    },
-)
+ESTIMATED = Case("Robust-HDP", plan("inverse_variance"), check_estimates, {
+    **DP_SGD,
+    "raw norms": aggregated("norms", by_norm),
+    "1 / sigma": aggregated("root", root),
+    "inverse weights": aggregated("inverse", lambda u, releases: 1 / by_noise(2000)(u, [])),
+})  # fmt: skip
 
 
 STEPS, MOMENTUM = 5, 0.5
@@ -435,35 +420,23 @@ COMMON: dict[str, Mutation] = {
 CASES = (
     *RECORDS_CASES,
     ESTIMATED,
-    Case(
-        "CENTAUR",
-        PLAN,
-        compare(body_after_head, lambda theta: theta[BODY:]),
-        {
-            **COMMON,
-            "clipped at twice the norm": having(local=head_then_body(2 * NORM, head(), HEAD_RATE)),
-            "noise of all steps is said to be sent": says(1.0),
-            "one learning rate": having(local=head_then_body(NORM, head(), 1.0)),
-            "the head released": lambda one: replace(
-                one, split=replace(one.split, shared=lambda model: None)
-            ),
-            "head and body at once": having(local=dp_sgd(NORM)),
-        },
-        {"head_rate": HEAD_RATE},
-    ),
-    Case(
-        "PPSGD",
-        PLAN,
-        compare(at_the_sum, torch.zeros_like),
-        {
-            **COMMON,
-            "clipped at twice the norm": having(local=noisy_sum(2 * NORM, ALPHA)),
-            "noise is said to be sent whole": says(1.0),
-            "equal steps": having(local=noisy_sum(NORM, 1.0)),
-            "no offsets": having(
-                split=replace(additive(), personal=lambda model, theta: None), local=dp_sgd(NORM)
-            ),
-        },
-        {"alpha": ALPHA},
-    ),
-)
+    Case("CENTAUR", PLAN, compare(body_after_head, lambda theta: theta[BODY:]), {
+        **COMMON,
+        "clipped at twice the norm": having(local=head_then_body(2 * NORM, head(), HEAD_RATE)),
+        "noise of all steps is said to be sent": says(1.0),
+        "one learning rate": having(local=head_then_body(NORM, head(), 1.0)),
+        "the head released": lambda one: replace(
+            one, split=replace(one.split, shared=lambda model: None)
+        ),
+        "head and body at once": having(local=dp_sgd(NORM)),
+    }, {"head_rate": HEAD_RATE}),
+    Case("PPSGD", PLAN, compare(at_the_sum, torch.zeros_like), {
+        **COMMON,
+        "clipped at twice the norm": having(local=noisy_sum(2 * NORM, ALPHA)),
+        "noise is said to be sent whole": says(1.0),
+        "equal steps": having(local=noisy_sum(NORM, 1.0)),
+        "no offsets": having(
+            split=replace(additive(), personal=lambda model, theta: None), local=dp_sgd(NORM)
+        ),
+    }, {"alpha": ALPHA}),
+)  # fmt: skip

@@ -128,49 +128,31 @@ DECAY = 0.5  # of both worlds
 SHARE = 1 - BETA
 
 PGN_CASES = (
-    Case(
-        "DP-FedPGN",
-        small.plan(),
-        compare(lambda vector: vector),
-        {
-            "plain SGD": having(local=plain_sgd()),
-            "gradients at the parameters": having(local=pgn(0.0, BETA, DECAY)),
-            "no penalty": having(local=pgn(RHO, 1.0, DECAY)),
-            "the learning rate of the round before": having(local=pgn(RHO, BETA, 1.0)),
-            "never put back": having(aggregator=mean()),
-            "nothing remembered": having(
-                server=replace(
-                    add(), start=remembering().start, step=lambda t, s, state: (t + s, state)
-                )
-            ),
-        },
-        NUMBERS,
-    ),
-    Case(
-        "DP-FedPGN",
-        tiny.plan(release="joint", sigmas=(2.0, 2.0)),
-        check_by_hand,
-        {
-            "wrong sign of the shift": having(transforms=(shift(-SHARE, DECAY), clip(5.0))),
-            "no shift": having(transforms=(clip(5.0),)),
-            "another shift than is put back": having(aggregator=add_shift(mean(), SHARE, 1.0)),
-        },
-        NUMBERS,
-    ),
-    Case(
-        "DP-FedPGN-LS",
-        small.plan(),
-        compare(by_matrix),
-        {
-            "no smoothing": having(server=remembering()),
-            "half of the smoothing": having(server=remembering(SMOOTHING / 2)),
-            "the rough step remembered": lambda one: replace(
-                one, server=replace(one.server, step=_rough)
-            ),
-        },
-        {**NUMBERS, "smoothing": SMOOTHING},
-    ),
-)
+    Case("DP-FedPGN", small.plan(), compare(lambda vector: vector), {
+        "plain SGD": having(local=plain_sgd()),
+        "gradients at the parameters": having(local=pgn(0.0, BETA, DECAY)),
+        "no penalty": having(local=pgn(RHO, 1.0, DECAY)),
+        "the learning rate of the round before": having(local=pgn(RHO, BETA, 1.0)),
+        "never put back": having(aggregator=mean()),
+        "nothing remembered": having(
+            server=replace(
+                add(), start=remembering().start, step=lambda t, s, state: (t + s, state)
+            )
+        ),
+    }, NUMBERS),
+    Case("DP-FedPGN", tiny.plan(release="joint", sigmas=(2.0, 2.0)), check_by_hand, {
+        "wrong sign of the shift": having(transforms=(shift(-SHARE, DECAY), clip(5.0))),
+        "no shift": having(transforms=(clip(5.0),)),
+        "another shift than is put back": having(aggregator=add_shift(mean(), SHARE, 1.0)),
+    }, NUMBERS),
+    Case("DP-FedPGN-LS", small.plan(), compare(by_matrix), {
+        "no smoothing": having(server=remembering()),
+        "half of the smoothing": having(server=remembering(SMOOTHING / 2)),
+        "the rough step remembered": lambda one: replace(
+            one, server=replace(one.server, step=_rough)
+        ),
+    }, {**NUMBERS, "smoothing": SMOOTHING}),
+)  # fmt: skip
 
 
 def _rough(theta: Tensor, step: Tensor, state: small.State) -> tuple[Tensor, small.State]:
@@ -256,44 +238,28 @@ def common_support(fraction: float) -> Transform:
 
 CASES = (
     *PGN_CASES,
-    Case(
-        "GDPFed+",
-        tiny.plan(kept=KEPT),
-        check_groups(kept=KEPT),
-        {
-            "no sparsification": having(aggregator=literal()),
-            "sparse before the noise": lambda one: replace(
-                one, aggregator=literal(), transforms=(*one.transforms, sparsify(KEPT))
-            ),
-            "weights that add up to 1": having(aggregator=top_k(normalised())),
-            "half of the noise": having(plan=tiny.plan(kept=KEPT, sigmas=(1.0, 0.25))),
-        },
-    ),
-    Case(
-        "GDPFed+",
-        kept_by_group(KEPT, 1.0),
-        check_kept,
-        {
-            "the loosest fraction for all": having(plan=tiny.plan()),
-            "the strictest fraction for all": having(plan=tiny.plan(kept=KEPT)),
-            "the largest by sign": top_k_by(largest_by_sign),
-            "the largest of the step": top_k_of_the_step,
-        },
-    ),
-    Case(
-        "DP-FedAvg-BLUR+LUS",
-        small.plan(),
-        like_a_loop(sparse_blur_client),
-        {
-            "no penalty": having(local=plain_sgd()),
-            "dense": lambda one: replace(one, transforms=one.transforms[1:]),
-            "the other coordinates": lambda one: replace(
-                one, transforms=(sparsify(1 - SENT), *one.transforms[1:])
-            ),
-            "the cohort's largest coordinates": lambda one: replace(
-                one, transforms=(common_support(SENT), *one.transforms[1:])
-            ),
-        },
-        {"price": PRICE, "radius": RADIUS / 1e3, "kept": SENT},
-    ),
-)
+    Case("GDPFed+", tiny.plan(kept=KEPT), check_groups(kept=KEPT), {
+        "no sparsification": having(aggregator=literal()),
+        "sparse before the noise": lambda one: replace(
+            one, aggregator=literal(), transforms=(*one.transforms, sparsify(KEPT))
+        ),
+        "weights that add up to 1": having(aggregator=top_k(normalised())),
+        "half of the noise": having(plan=tiny.plan(kept=KEPT, sigmas=(1.0, 0.25))),
+    }),
+    Case("GDPFed+", kept_by_group(KEPT, 1.0), check_kept, {
+        "the loosest fraction for all": having(plan=tiny.plan()),
+        "the strictest fraction for all": having(plan=tiny.plan(kept=KEPT)),
+        "the largest by sign": top_k_by(largest_by_sign),
+        "the largest of the step": top_k_of_the_step,
+    }),
+    Case("DP-FedAvg-BLUR+LUS", small.plan(), like_a_loop(sparse_blur_client), {
+        "no penalty": having(local=plain_sgd()),
+        "dense": lambda one: replace(one, transforms=one.transforms[1:]),
+        "the other coordinates": lambda one: replace(
+            one, transforms=(sparsify(1 - SENT), *one.transforms[1:])
+        ),
+        "the cohort's largest coordinates": lambda one: replace(
+            one, transforms=(common_support(SENT), *one.transforms[1:])
+        ),
+    }, {"price": PRICE, "radius": RADIUS / 1e3, "kept": SENT}),
+)  # fmt: skip

@@ -191,42 +191,24 @@ def check_sparse(algorithm: Algorithm) -> None:
 
 
 JOINT_CASES = (
-    Case(
-        "DP-FedSAM",
-        small.plan(),
-        like_a_loop(sam_client),
-        {
-            "no ascent": having(local=sam(0.0)),
-            "plain SGD": having(local=plain_sgd()),
-            "descent in place of ascent": having(local=sam(-RHO)),
-        },
-        {"rho": RHO},
-    ),
-    Case(
-        "DP-FedAvg-BLUR",
-        small.plan(),
-        like_a_loop(blur_client),
-        {
-            "no penalty": having(local=blur(0.0, RADIUS)),
-            "nothing costs nothing": having(local=blur(PRICE, 0.0)),
-            "everything costs nothing": having(local=blur(PRICE, 1e6)),
-        },
-        {"price": PRICE, "radius": RADIUS / 1e3},
-    ),
-    Case(
-        "DP-FedAvg-BLUR+LUS",
-        JOINT,
-        check_sparse,
-        {
-            "dense": having(transforms=(sparsify(1.0), clip(5.0))),
-            "sparse after clipping": lambda one: replace(one, transforms=one.transforms[::-1]),
-            "noise on a part": lambda one: replace(
-                one, transforms=(random_mask(0.5), *one.transforms)
-            ),
-        },
-        {"kept": 0.5},
-    ),
-)
+    Case("DP-FedSAM", small.plan(), like_a_loop(sam_client), {
+        "no ascent": having(local=sam(0.0)),
+        "plain SGD": having(local=plain_sgd()),
+        "descent in place of ascent": having(local=sam(-RHO)),
+    }, {"rho": RHO}),
+    Case("DP-FedAvg-BLUR", small.plan(), like_a_loop(blur_client), {
+        "no penalty": having(local=blur(0.0, RADIUS)),
+        "nothing costs nothing": having(local=blur(PRICE, 0.0)),
+        "everything costs nothing": having(local=blur(PRICE, 1e6)),
+    }, {"price": PRICE, "radius": RADIUS / 1e3}),
+    Case("DP-FedAvg-BLUR+LUS", JOINT, check_sparse, {
+        "dense": having(transforms=(sparsify(1.0), clip(5.0))),
+        "sparse after clipping": lambda one: replace(one, transforms=one.transforms[::-1]),
+        "noise on a part": lambda one: replace(
+            one, transforms=(random_mask(0.5), *one.transforms)
+        ),
+    }, {"kept": 0.5}),
+)  # fmt: skip
 
 
 def check_weights(algorithm: Algorithm) -> None:
@@ -265,27 +247,16 @@ def check_subspace(directions: int) -> Callable[[Algorithm], None]:
 
 
 GROUPS_CASES = (
-    Case(
-        "PFA",
-        tiny.plan(),
-        check_one_direction,
-        {
-            "no projection": having(aggregator=literal()),
-            "other weights": having(aggregator=projected(by_epsilon(), 1)),
-        },
-    ),
-    Case(
-        "PFA",
-        small.plan("per_group"),
-        check_subspace(2),
-        {
-            "no projection": having(aggregator=literal()),
-            "one direction": having(aggregator=projected(literal(), 1)),
-            "everything remembered": having(aggregator=projected(literal(), 9)),
-        },
-        {"directions": 2},
-    ),
-)
+    Case("PFA", tiny.plan(), check_one_direction, {
+        "no projection": having(aggregator=literal()),
+        "other weights": having(aggregator=projected(by_epsilon(), 1)),
+    }),
+    Case("PFA", small.plan("per_group"), check_subspace(2), {
+        "no projection": having(aggregator=literal()),
+        "one direction": having(aggregator=projected(literal(), 1)),
+        "everything remembered": having(aggregator=projected(literal(), 9)),
+    }, {"directions": 2}),
+)  # fmt: skip
 
 
 SCALES = (0.5, 1.0)
@@ -401,17 +372,12 @@ CASES = (
     *INDIVIDUAL_CASES,
     *JOINT_CASES,
     *GROUPS_CASES,
-    Case(
-        "FedAvg",
-        small.plan(),
-        like_a_loop(small.plain_client),
-        {
-            "half of the learning rate": slower,
-            "no momentum": without_momentum,
-            "the mean of half the cohort": double_weights,
-            "a step backwards": backwards,
-        },
-    ),
+    Case("FedAvg", small.plan(), like_a_loop(small.plain_client), {
+        "half of the learning rate": slower,
+        "no momentum": without_momentum,
+        "the mean of half the cohort": double_weights,
+        "a step backwards": backwards,
+    }),
     Case("DP-FedAvg", JOINT, check_mean, NOISY),
     Case("DP-FedAvg-FT", small.plan(), check_tuned(small.plain_client), FINE_TUNING),
     Case(
@@ -421,58 +387,36 @@ CASES = (
         {**FINE_TUNING, "no ascent": having(local=sam(0.0))},
         {"rho": RHO},
     ),
-    Case(
-        "DP-FedAvg-LS",
-        JOINT,
-        check_smoothing,
-        {
-            "twice the smoothing": having(server=laplacian(1.0)),
-            "no smoothing": having(server=add()),
-            **NOISY,
-        },
-        {"smoothing": 0.5},
-    ),
-    Case(
-        "Fed-SMP",
-        JOINT,
-        check_mask,
-        {
-            "the largest coordinates": having(transforms=(sparsify(0.5), clip(5.0))),
-            "no mask": having(transforms=(random_mask(1.0), clip(5.0))),
-            "the mean of half the cohort": double_weights,
-        },
-        {"kept": 0.5},
-    ),
+    Case("DP-FedAvg-LS", JOINT, check_smoothing, {
+        "twice the smoothing": having(server=laplacian(1.0)),
+        "no smoothing": having(server=add()),
+        **NOISY,
+    }, {"smoothing": 0.5}),
+    Case("Fed-SMP", JOINT, check_mask, {
+        "the largest coordinates": having(transforms=(sparsify(0.5), clip(5.0))),
+        "no mask": having(transforms=(random_mask(1.0), clip(5.0))),
+        "the mean of half the cohort": double_weights,
+    }, {"kept": 0.5}),
     Case("GDPFed", tiny.plan(), check_groups(kept=1.0), GROUPS),
     Case("GDPFed-op", tiny.plan(), check_groups(kept=1.0), GROUPS),
-    Case(
-        "planned",
-        tiny.plan(release="joint", scales=SCALES, sigmas=(1.0, 0.5)),
-        check_scaled,
-        {
-            "scaled before clipping": lambda one: replace(one, transforms=one.transforms[::-1]),
-            "no scale": lambda one: replace(one, transforms=one.transforms[:1]),
-            "clipped at twice the norm": clipped_at(10.0),
-            "half of the noise": having(
-                plan=tiny.plan(release="joint", scales=SCALES, sigmas=(0.5, 0.25))
-            ),
-            "the looser group's scale for all": having(
-                plan=tiny.plan(release="joint", scales=(1.0, 1.0), sigmas=(0.5, 0.5))
-            ),
-        },
-    ),
-    Case(
-        "WeiAvg",
-        tiny.plan(),
-        check_weights,
-        {
-            "half of the noise": having(plan=tiny.plan(sigmas=(1.0, 0.25))),
-            "everybody alike": having(aggregator=mean()),
-            "the plan's weights": having(aggregator=normalised()),
-            "clipped at twice the norm": clipped_at(10.0),
-            "weights of twice the sum": double_weights,
-        },
-    ),
+    Case("planned", tiny.plan(release="joint", scales=SCALES, sigmas=(1.0, 0.5)), check_scaled, {
+        "scaled before clipping": lambda one: replace(one, transforms=one.transforms[::-1]),
+        "no scale": lambda one: replace(one, transforms=one.transforms[:1]),
+        "clipped at twice the norm": clipped_at(10.0),
+        "half of the noise": having(
+            plan=tiny.plan(release="joint", scales=SCALES, sigmas=(0.5, 0.25))
+        ),
+        "the looser group's scale for all": having(
+            plan=tiny.plan(release="joint", scales=(1.0, 1.0), sigmas=(0.5, 0.5))
+        ),
+    }),
+    Case("WeiAvg", tiny.plan(), check_weights, {
+        "half of the noise": having(plan=tiny.plan(sigmas=(1.0, 0.25))),
+        "everybody alike": having(aggregator=mean()),
+        "the plan's weights": having(aggregator=normalised()),
+        "clipped at twice the norm": clipped_at(10.0),
+        "weights of twice the sum": double_weights,
+    }),
     Case(
         "IDP-FedAvg-Sample",
         changed(small.plan(), by_ratio(RATIOS)),
@@ -483,24 +427,14 @@ CASES = (
             "the mean of half the cohort": double_weights,
         },
     ),
-    Case(
-        "Time-adaptive HDPFL",
-        by_round((1, HALF), (2, FULL)),
-        check_ratios(HALF, FULL, FULL),
-        {
-            "saving twice as long": having(plan=by_round((2, HALF), (1, FULL))),
-            "saving nothing": having(plan=by_round((1, FULL), (2, FULL))),
-            "the mean of half the cohort": double_weights,
-        },
-    ),
-    Case(
-        "Local-only",
-        small.plan(),
-        check_alone,
-        {
-            "half forgotten": forgetting,
-            "half of the learning rate": slower,
-            "no momentum": without_momentum,
-        },
-    ),
-)
+    Case("Time-adaptive HDPFL", by_round((1, HALF), (2, FULL)), check_ratios(HALF, FULL, FULL), {
+        "saving twice as long": having(plan=by_round((2, HALF), (1, FULL))),
+        "saving nothing": having(plan=by_round((1, FULL), (2, FULL))),
+        "the mean of half the cohort": double_weights,
+    }),
+    Case("Local-only", small.plan(), check_alone, {
+        "half forgotten": forgetting,
+        "half of the learning rate": slower,
+        "no momentum": without_momentum,
+    }),
+)  # fmt: skip
